@@ -1,0 +1,97 @@
+"""The values that cross between the language server and the inference core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+PROTOCOL_VERSION = 1
+
+FinishReason = Literal["eos", "stop", "length", "cancelled"]
+CoreState = Literal["unloaded", "loading", "ready", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextChunk:
+    """A piece of another open file that stands before the prefix."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The text of an EFIM prompt: `<PRE> prefix <SUF> suffix <MID> increment` (arXiv 2505.21889, section 4).
+
+    Each field is a fragment, tokenized on its own. With `order="spm"` the suffix stands first; PSM is EFIM
+    with an empty increment.
+    """
+
+    prefix: str
+    suffix: str
+    increment: str = ""
+    context: tuple[ContextChunk, ...] = ()
+    order: Literal["psm", "spm"] = "psm"
+
+
+@dataclass(frozen=True, slots=True)
+class StopRule:
+    """Where a suggestion ends, besides the model's own end.
+
+    `indent` is None for a single line: it ends before the first newline. Otherwise the suggestion is a
+    block: it ends before the first non-blank line that is indented by less than `indent` columns (a tab
+    counts up to the next multiple of 4; the rest of the cursor's own line does not count as a line).
+    """
+
+    indent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """Ask for a suggestion, or with `max_tokens=0` only to make the prompt resident ahead of need.
+
+    `session` names the document: the newest request of a session supersedes the older ones.
+    `reuse=False` computes everything cold (the strategy `none`, and checks of exactness).
+    """
+
+    session: str
+    prompt: Prompt
+    max_tokens: int
+    stop: StopRule = StopRule()
+    reuse: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a request cost, in tokens, forwards and milliseconds."""
+
+    prompt_tokens: int
+    recomputed_tokens: int  # prompt tokens pushed through the model
+    generated_tokens: int
+    forwards: int
+    queue_ms: float
+    prefill_ms: float
+    decode_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The answer to a `CompletionRequest`."""
+
+    text: str
+    finish_reason: FinishReason
+    usage: Usage
+    mean_logprob: float | None = None  # of the generated tokens; None when there are none
+
+
+@dataclass(frozen=True, slots=True)
+class CoreStatus:
+    """What the core is doing; sent on connection and on every change."""
+
+    state: CoreState
+    model: str
+    device: str = ""
+    detail: str = ""  # for people: what is being loaded, or why it failed
+    progress: float | None = None  # 0..1 while loading
+    context_tokens: int = 0  # longest prompt plus suggestion; 0 until loaded
+    chars_per_token: float = 0.0  # of source code, by this tokenizer; 0 until loaded

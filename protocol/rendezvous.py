@@ -1,0 +1,89 @@
+"""Where language servers find the core of this machine: the runtime folder, its token and its address.
+
+The core writes `core-KEY.json` (KEY from the model it serves, so that two models mean two cores) once it
+listens, and removes it when it exits. Everything in the folder is readable by its user alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import platformdirs
+
+from protocol.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class CoreAddress:
+    """A listening core."""
+
+    url: str  # ws://127.0.0.1:PORT/ws
+    pid: int
+    model: str
+
+
+def runtime_folder() -> Path:
+    """The folder of this user's cores, made if need be with mode 0700; `MIDFILL_RUNTIME_DIR` overrides it."""
+    override = os.environ.get("MIDFILL_RUNTIME_DIR")
+    folder = Path(override) if override else Path(platformdirs.user_runtime_dir("midfill", appauthor=False))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def address_file(folder: Path, model: str) -> Path:
+    """The file that holds the address of the core that serves `model`."""
+    key = hashlib.sha256(model.encode()).hexdigest()[:16]
+    return folder / f"core-{key}.json"
+
+
+def read_address(path: Path) -> CoreAddress | None:
+    """The address in the file, or None where there is none; BadInput where it is not one."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        fields = json.loads(text)
+        return CoreAddress(url=str(fields["url"]), pid=int(fields["pid"]), model=str(fields["model"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path} is not the address of a core ({error!r}): {text[:200]!r}") from error
+
+
+def write_address(path: Path, address: CoreAddress) -> None:
+    """Publish the address, all at once."""
+    _write_private(path, json.dumps(asdict(address)))
+
+
+def read_or_make_token(folder: Path) -> str:
+    """The token that connections must show: `token`, mode 0600, made on first use."""
+    path = folder / "token"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return _read_token(path)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        token = secrets.token_urlsafe(32)
+        file.write(token)
+    return token
+
+
+def _read_token(path: Path) -> str:
+    if os.name == "posix" and path.stat().st_mode & 0o077:
+        raise BadInput(f"{path} can be read by others (mode {path.stat().st_mode & 0o777:o}): run chmod 600 {path}")
+    token = path.read_text(encoding="ascii").strip()
+    if not token:
+        raise BadInput(f"{path} is empty: remove it, and a new token will be made")
+    return token
+
+
+def _write_private(path: Path, text: str) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    temporary.replace(path)
