@@ -1,1 +1,1 @@
-"""What the language server and the core say to each other: values, settings and meeting place, free of torch and pygls."""
+"""What the language server and the core share: values, wire format, settings and meeting place; no torch, no pygls."""

@@ -21,32 +21,48 @@ class MidfillError(Exception):
 
 
 class BadInput(MidfillError):
+    """The caller sent something that cannot be used."""
+
     code = "bad_input"
 
 
 class BadSettings(BadInput):
+    """A setting is unknown or has a value that it cannot have."""
+
     code = "bad_settings"
 
 
 class BadTrace(BadInput):
+    """A file is not a recorded session."""
+
     code = "bad_trace"
 
 
 class BadModel(BadInput):
+    """A checkpoint cannot be used."""
+
     code = "bad_model"
 
 
 class CoreUnavailable(MidfillError):
+    """No core answers: it is not running, died, or cannot be reached."""
+
     code = "core_unavailable"
 
 
 class Unauthorized(CoreUnavailable):
+    """The core refused the token."""
+
     code = "unauthorized"
 
 
 class PortInUse(MidfillError):
+    """The address to listen on is taken."""
+
     code = "port_in_use"
 
 
 class Cancelled(MidfillError):
+    """The request was cancelled or superseded."""
+
     code = "cancelled"

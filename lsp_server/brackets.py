@@ -1,0 +1,51 @@
+"""Closing brackets and quotes that the editor inserted on its own behind the cursor."""
+
+from __future__ import annotations
+
+import re
+
+CLOSER_OF = {"(": ")", "[": "]", "{": "}"}
+QUOTES = "\"'`"
+_BRACKET = re.compile(r"[()\[\]{}]")
+
+
+def open_brackets(text: str) -> list[str]:
+    """The closers that `text` still wants, innermost last; brackets in strings and comments count too."""
+    wanted: list[str] = []
+    for match in _BRACKET.finditer(text):
+        bracket = match.group()
+        if closer := CLOSER_OF.get(bracket):
+            wanted.append(closer)
+        elif wanted and wanted[-1] == bracket:
+            wanted.pop()
+    return wanted
+
+
+def auto_closed_length(before: str, after: str) -> int:
+    """How many code points of `after` only close what `before` opened, white space between them included.
+
+    `before` is the increment, from the anchor to the cursor: what stands open there was opened since
+    the anchor was laid, so that its closers can be the editor's. Trailing white space is not counted.
+    """
+    head = after.lstrip()
+    if not head or head[0] not in ")]}" + QUOTES:
+        return 0
+    wanted = open_brackets(before)
+    line = before[before.rfind("\n") + 1 :]
+    length = 0
+    for index, character in enumerate(after):
+        if character.isspace():
+            continue
+        if character in QUOTES and index == length and line.count(character) % 2:
+            line += character
+        elif wanted and wanted[-1] == character:
+            wanted.pop()
+        else:
+            break
+        length = index + 1
+    return length
+
+
+def is_auto_closed(before: str, gap: str) -> bool:
+    """Whether `gap`, between the cursor and the frozen suffix, is nothing but auto-closed text or white space."""
+    return not gap[auto_closed_length(before, gap) :].strip()
