@@ -1,0 +1,176 @@
+"""Recorded editing sessions: reading them, and turning each transaction into what an editor would have told.
+
+The format is that of the editing-traces data sets: a JSON object, gzipped or not, with `startContent`, `endContent`
+and `txns`, each `{"patches": [[position, deleted, inserted], ...]}` in code points, applied one after the other.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lsp_server.documents import Edit, Position, split_lines
+from protocol.errors import BadTrace
+
+
+class Patch(NamedTuple):
+    """Replace `deleted` code points at `position` by `inserted`."""
+
+    position: int
+    deleted: int
+    inserted: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A recorded session: where it began, its transactions, and where it ended (None if not recorded)."""
+
+    name: str
+    start: str
+    end: str | None
+    transactions: tuple[tuple[Patch, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One transaction as the editor tells it: a cursor move if it happens elsewhere, edits, the cursor after.
+
+    Each edit is in the coordinates of the document that the edits before it left.
+    """
+
+    moved_to: Position | None
+    edits: tuple[Edit, ...]
+    cursor: Position
+    text: str  # of the document, after the edits
+    kind: str  # of edit: what the report groups by
+
+    @property
+    def inserted(self) -> tuple[str, ...]:
+        return tuple(edit.text for edit in self.edits)
+
+    @property
+    def single_cursor(self) -> bool:
+        return len(self.edits) == 1
+
+
+def read_trace(path: Path) -> Trace:
+    """The trace in the file; BadTrace, saying what is wrong with it, if it is not one."""
+    try:
+        data = path.read_bytes()
+        fields = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise BadTrace(f"{path} cannot be read as a trace: {error}") from error
+    if not isinstance(fields, dict) or not isinstance(fields.get("txns"), list):
+        raise BadTrace(f"{path} is not a trace: it has no list `txns`")
+    start, end = fields.get("startContent", ""), fields.get("endContent")
+    if not isinstance(start, str) or not isinstance(end, str | None):
+        raise BadTrace(f"{path}: startContent and endContent must be text")
+    transactions = tuple(_read_transaction(path, index, item) for index, item in enumerate(fields["txns"]))
+    return Trace(path.name.removesuffix(".gz").removesuffix(".json"), start, end, transactions)
+
+
+def _read_transaction(path: Path, index: int, item: Any) -> tuple[Patch, ...]:
+    try:
+        patches = tuple(Patch(int(position), int(deleted), text) for position, deleted, text in item["patches"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadTrace(f"{path}: transaction {index} is not one ({error!r}): {str(item)[:100]}") from error
+    for patch in patches:
+        if patch.position < 0 or patch.deleted < 0 or not isinstance(patch.inserted, str):
+            raise BadTrace(f"{path}: transaction {index} has a bad patch: {str(patch)[:100]}")
+    return patches
+
+
+def play(trace: Trace, start: int = 0, limit: int | None = None) -> Iterator[Step]:
+    """The steps of the trace from transaction `start` on; BadTrace where a patch leaves the document.
+
+    The caller opens the document with `text_at(trace, start)`. Transactions without patches are skipped.
+    """
+    text = text_at(trace, start)
+    cursor: int | None = None
+    stop = len(trace.transactions) if limit is None else min(start + limit, len(trace.transactions))
+    for index in range(start, stop):
+        patches = trace.transactions[index]
+        if not patches:
+            continue
+        before = _cursor_before(patches)
+        moved = cursor != before and not _is_forward_delete(patches, cursor)
+        moved_to = position_at(text, min(before, len(text))) if moved else None
+        edits = []
+        for patch in patches:
+            _check(trace, index, patch, text)
+            stop_offset = patch.position + patch.deleted
+            edits.append(Edit(position_at(text, patch.position), position_at(text, stop_offset), patch.inserted))
+            text = text[: patch.position] + patch.inserted + text[stop_offset:]
+        cursor = _cursor_after(patches)
+        yield Step(moved_to, tuple(edits), position_at(text, cursor), text, _kind(patches, moved=moved))
+
+
+def text_at(trace: Trace, start: int) -> str:
+    """The document before transaction `start`; BadTrace where a patch leaves the document."""
+    text = trace.start
+    for index, patches in enumerate(trace.transactions[:start]):
+        for patch in patches:
+            _check(trace, index, patch, text)
+            text = text[: patch.position] + patch.inserted + text[patch.position + patch.deleted :]
+    return text
+
+
+def position_at(text: str, offset: int) -> Position:
+    """The line and column of a code-point offset."""
+    if "\r" not in text:
+        return Position(text.count("\n", 0, offset), offset - text.rfind("\n", 0, offset) - 1)
+    lines = split_lines(text[:offset])
+    return Position(len(lines) - 1, len(lines[-1]))
+
+
+def _check(trace: Trace, index: int, patch: Patch, text: str) -> None:
+    if patch.position + patch.deleted > len(text):
+        raise BadTrace(
+            f"{trace.name}: transaction {index} changes [{patch.position}, {patch.position + patch.deleted}) "
+            f"of a document of {len(text)} code points"
+        )
+
+
+def _main_patch(patches: tuple[Patch, ...]) -> int:
+    """The patch at the cursor: the one that inserts most; the others trim white space, or are other cursors."""
+    return max(range(len(patches)), key=lambda index: (len(patches[index].inserted), index))
+
+
+def _cursor_before(patches: tuple[Patch, ...]) -> int:
+    """The cursor before the edit: traces have none, so it is the end of what the main patch replaced."""
+    main = _main_patch(patches)
+    offset = patches[main].position + patches[main].deleted
+    for patch in reversed(patches[:main]):
+        if offset >= patch.position + len(patch.inserted):
+            offset += patch.deleted - len(patch.inserted)
+    return offset
+
+
+def _cursor_after(patches: tuple[Patch, ...]) -> int:
+    """The cursor after the edit: behind what the main patch inserted."""
+    main = _main_patch(patches)
+    offset = patches[main].position + len(patches[main].inserted)
+    for patch in patches[main + 1 :]:
+        if patch.position + patch.deleted <= offset:
+            offset += len(patch.inserted) - patch.deleted
+        elif patch.position < offset:
+            offset = patch.position
+    return offset
+
+
+def _is_forward_delete(patches: tuple[Patch, ...], cursor: int | None) -> bool:
+    """The Delete key takes what follows the cursor, which stays where it was."""
+    return len(patches) == 1 and patches[0].deleted == 1 and not patches[0].inserted and patches[0].position == cursor
+
+
+def _kind(patches: tuple[Patch, ...], *, moved: bool) -> str:
+    if len(patches) > 1:
+        return "several places"
+    (patch,) = patches
+    what = "replace" if patch.deleted and patch.inserted else "delete" if patch.deleted else "insert"
+    return f"{what} after a move" if moved else what
