@@ -1,0 +1,62 @@
+"""The command `midfill`: its subcommands, and errors as one line on stderr.
+
+Each command imports what it runs when it runs, so that `midfill lsp` is up without torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from midfill.options import takes_settings
+from protocol.errors import BadInput, MidfillError
+from protocol.settings import Settings
+
+app = typer.Typer(
+    name="midfill",
+    help="Local code completion that computes only what you typed.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def lsp(
+    settings: Settings,
+    tcp: Annotated[str | None, typer.Option(help="Listen on HOST:PORT instead of stdio.")] = None,
+) -> None:
+    """Run the language server that an editor talks to, over stdio or TCP."""
+    from lsp_server.launch import run_stdio, run_tcp
+
+    if tcp is None:
+        run_stdio(settings)
+    else:
+        run_tcp(settings, *_host_and_port(tcp))
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit():
+        raise BadInput(f"--tcp {address}: expected HOST:PORT")
+    return host or "127.0.0.1", int(port)
+
+
+app.command()(takes_settings(lsp))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def train(context: typer.Context) -> None:
+    """Train a model with fragment tokenization (see `midfill train --help`)."""
+    from inference.training.cli import app as training
+
+    training(args=context.args, prog_name="midfill train", standalone_mode=False)
+
+
+def main() -> None:
+    """Run the command line; a MidfillError ends it with its message and status 1."""
+    try:
+        app(prog_name="midfill")
+    except MidfillError as error:
+        typer.echo(f"midfill: {error}", err=True)
+        sys.exit(1)

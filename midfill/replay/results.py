@@ -1,0 +1,128 @@
+"""What a replay measured: a record per request, and the summary that is printed and written as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from midfill.replay.trace import Step
+from protocol.heat import Heat
+
+Mode = str  # "stdio", "engine" or "dry"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One request of a replay: the edit before it, what it cost, and what came back."""
+
+    step: int
+    kind: str
+    single_cursor: bool
+    inserted_tokens: int
+    prompt_tokens: int
+    recomputed_tokens: int
+    ahead_tokens: int  # recomputed ahead of this request, when the cursor moved
+    milliseconds: float  # from the request to its answer, as the client sees it
+    heat: Heat
+    suggestion: str
+    store_bytes: tuple[int, ...] = ()  # per tier, after the request
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyResult:
+    """The records of one strategy, and what went wrong on the way."""
+
+    strategy: str
+    records: tuple[Record, ...]
+    errors: tuple[str, ...]
+    keystrokes_saved_share: float | None  # None where no model wrote suggestions
+    tiers: tuple[str, ...] = ()  # names for `Record.store_bytes`
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """One replayed session, by strategy."""
+
+    trace: str
+    model: str
+    mode: Mode
+    strategies: tuple[StrategyResult, ...]
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The nearest-rank percentile; 0 for no values."""
+    if not values:
+        return 0.0
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def summary(result: ReplayResult) -> dict[str, Any]:
+    """The JSON object of a replay."""
+    return {
+        "trace": result.trace,
+        "model": result.model,
+        "mode": result.mode,
+        "requests": max((len(strategy.records) for strategy in result.strategies), default=0),
+        "strategies": {strategy.strategy: strategy_summary(strategy) for strategy in result.strategies},
+    }
+
+
+def strategy_summary(result: StrategyResult) -> dict[str, Any]:
+    """The numbers of one strategy, under the names that DESIGN's section on measuring gives them."""
+    records = result.records
+    recomputed = [record.recomputed_tokens for record in records]
+    times = [record.milliseconds for record in records]
+    return {
+        "hot_share": _hot_share(records),
+        "hot_share_single_cursor": _hot_share([record for record in records if record.single_cursor]),
+        "recomputed_tokens": {
+            "mean": _mean(recomputed),
+            **{f"p{rank}": percentile(recomputed, rank / 100) for rank in (50, 95, 99)},
+        },
+        "ahead_tokens_mean": _mean([record.ahead_tokens for record in records]),
+        "prompt_tokens_mean": _mean([record.prompt_tokens for record in records]),
+        "time_to_suggestion_ms": {f"p{rank}": round(percentile(times, rank / 100), 3) for rank in (50, 95, 99)},
+        "keystrokes_saved_share": result.keystrokes_saved_share,
+        "errors": len(result.errors),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(sum(values) / len(values), 3) if values else 0.0
+
+
+def _hot_share(records: Sequence[Record]) -> float:
+    return _mean([record.heat == "hot" for record in records])
+
+
+def keystrokes_saved_share(steps: Sequence[Step], suggestions: Sequence[str]) -> float:
+    """The share of keystrokes that a user saves who accepts a suggestion when it says just what comes next.
+
+    A keystroke is a step. `suggestions[i]` was shown after step i. The simulated user knows what comes: where the
+    whole suggestion is what they type next, in one place and without a break, they press one key instead.
+    """
+    saved, index = 0, 0
+    while index < len(steps):
+        covered = _steps_covered(steps, index, suggestions[index])
+        if covered > 1:
+            saved += covered - 1
+        index += max(covered, 0) + 1
+    return round(saved / len(steps), 4) if steps else 0.0
+
+
+def _steps_covered(steps: Sequence[Step], index: int, suggestion: str) -> int:
+    """How many steps after `index` type exactly the suggestion; 0 where they type something else."""
+    rest, position = suggestion, steps[index].cursor
+    for covered, step in enumerate(steps[index + 1 :], start=1):
+        if not rest or not step.single_cursor:
+            return 0
+        edit = step.edits[0]
+        if edit.start != position or edit.end != position or not edit.text or not rest.startswith(edit.text):
+            return 0
+        rest = rest[len(edit.text) :]
+        position = step.cursor
+        if not rest:
+            return covered
+    return 0
