@@ -1,4 +1,7 @@
-"""The interface of a KV store: the longest resident prefix of some token ids, and what it costs to keep it."""
+"""The interface of a KV store: the longest resident prefix of some token ids, and what it costs to keep it.
+
+One thread, the model's, uses a store and its matches; nothing here takes a lock.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,20 @@ class Workspace(Protocol):
     """The static buffers that the model runs on, as the store sees them.
 
     Positions are half-open intervals of tokens. A payload is the KV of a run of tokens, opaque to the index.
+    Which token ids the workspace holds is for its user, the engine, to know.
     """
 
-    bytes_per_token: int
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of K and V of one token, over all layers."""
+        ...
 
     def export_kv(self, start: int, stop: int) -> object:
         """A copy of the KV of tokens [start, stop), owned by the caller."""
         ...
 
-    def import_kv(self, start: int, payload: object, count: int) -> None:
-        """Write the first `count` tokens of `payload` at [start, start + count)."""
+    def import_kv(self, start: int, payload: object, count: int, skip: int = 0) -> None:
+        """Write tokens [skip, skip + count) of `payload` at [start, start + count)."""
         ...
 
 
@@ -32,12 +39,17 @@ class Match(Protocol):
         """How many leading tokens are resident, in any tier."""
         ...
 
-    def load(self, workspace: Workspace, start: int = 0) -> None:
-        """Write the KV of tokens [start, length) into the workspace."""
+    def load(self, workspace: Workspace, start: int = 0) -> int:
+        """Write the KV of tokens [start, length) into the workspace, which holds [0, start) already.
+
+        Returns how many leading tokens the workspace holds now: `length`, or less (never less than `start`) where a
+        page turned out to be unreadable on disk or was purged since; `length` shrinks with it. What was loaded
+        moves up to the first tier, within its budget.
+        """
         ...
 
     def release(self) -> None:
-        """Let the pages go; releasing twice is an error."""
+        """Let the pages go; raises ReleasedMatchError the second time."""
         ...
 
     def __enter__(self) -> Match: ...
@@ -47,7 +59,7 @@ class Match(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TierStats:
-    """What one tier holds."""
+    """What one tier holds. A page that is also saved on disk counts in both tiers."""
 
     name: str
     used_bytes: int
@@ -64,6 +76,9 @@ class StoreStats:
     hits: int
     misses: int
     evicted_tokens: int
+    """Tokens that left the last tier under pressure: gone, not merely demoted."""
+    refused: tuple[str, ...] = ()
+    """Why saved files were refused, each naming its file; the newest hundred."""
 
     @property
     def used_bytes(self) -> int:
@@ -82,7 +97,7 @@ class KVStore(Protocol):
         ...
 
     def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, owner: str) -> int:
-        """Make `token_ids` resident, copying from the workspace what is not resident yet; the tokens copied.
+        """Make `token_ids` resident, copying from the workspace what is not; how many tokens longer the prefix got.
 
         The workspace must hold the KV of exactly these tokens at [0, len(token_ids)). Within the budget,
         older tails are evicted to make room; where pins leave too little room, fewer tokens are kept.
@@ -90,7 +105,7 @@ class KVStore(Protocol):
         ...
 
     def pin(self, owner: str) -> None:
-        """Keep what was last inserted for this owner from being evicted from the first tier it is in."""
+        """Keep what was last inserted for this owner, now and from now on, from leaving the tier it is in."""
         ...
 
     def unpin(self, owner: str) -> None:
@@ -98,11 +113,23 @@ class KVStore(Protocol):
         ...
 
     def purge(self, owner: str) -> int:
-        """Drop, from every tier, the pages that only this owner used; the tokens dropped."""
+        """Drop, from every tier, what only this owner used, its pin and its name; the tokens dropped.
+
+        Dropping goes by whole pages, so another owner may lose the end of a page that it shared. A prompt that held
+        text of several documents belongs to the owner named when it was inserted: purge each such owner.
+        """
+        ...
+
+    def save(self) -> int:
+        """Write what is resident to the disk tier, within its budget; the tokens a restart will find there."""
         ...
 
     def stats(self) -> StoreStats: ...
 
     def check_integrity(self) -> None:
         """Raise AssertionError, naming the page, where accounting, references or budgets do not add up."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the tiers hold of the system (locks on folders); nothing is saved."""
         ...

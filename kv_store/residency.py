@@ -1,0 +1,157 @@
+"""Moves pages between tiers: room is made before anything is copied, and tails go down first.
+
+Two things always hold. No tier is over its budget. And no page is in a lower tier than its children: a page goes
+down or away only when nothing below it stands higher, so what is left of a prefix is always its beginning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from kv_store.errors import BadFileError
+from kv_store.page_tree import Page, PageTree
+from kv_store.tier import Tier
+
+REMEMBERED_REFUSALS = 100
+
+log = logging.getLogger(__name__)
+
+
+class Residency:
+    """Which page has copies in which tiers (`Page.copies`, by level; 0 is the first)."""
+
+    def __init__(self, tiers: Sequence[Tier], tree: PageTree, bytes_per_token: int) -> None:
+        self.tiers = tuple(tiers)
+        self.bytes_per_token = bytes_per_token
+        self.evicted_tokens = 0
+        self.refused: deque[str] = deque(maxlen=REMEMBERED_REFUSALS)
+        self._tree = tree
+
+    def page_bytes(self, page: Page, level: int) -> int:
+        """What a copy of the page costs in a tier."""
+        return len(page) * self.bytes_per_token + self.tiers[level].storage.page_overhead
+
+    # -- holding: pages that matches or pins use are neither demoted nor dropped ---------------------------------------
+
+    def lock(self, pages: Iterable[Page]) -> None:
+        """Keep pages where they are, once more; parents first."""
+        for page in pages:
+            if not page.held:
+                self._hold(page)
+            page.refs += 1
+
+    def unlock(self, pages: Sequence[Page]) -> None:
+        """Undo one `lock`: the pages become the most recently used, the first one last."""
+        for page in reversed(pages):
+            page.refs -= 1
+            if not page.held:
+                self._let_go(page)
+
+    def pin(self, pages: Iterable[Page]) -> None:
+        """Like `lock`, counted apart."""
+        for page in pages:
+            if not page.held:
+                self._hold(page)
+            page.pins += 1
+
+    def unpin(self, pages: Sequence[Page]) -> None:
+        """Undo one `pin`."""
+        for page in reversed(pages):
+            page.pins -= 1
+            if not page.held:
+                self._let_go(page)
+
+    def _hold(self, page: Page) -> None:
+        for level in page.copies:
+            self.tiers[level].hold(page)
+
+    def _let_go(self, page: Page) -> None:
+        for level in page.copies:
+            self.tiers[level].let_go(page)
+
+    # -- copies --------------------------------------------------------------------------------------------------------
+
+    def place(self, page: Page, payload: object) -> bool:
+        """Keep a new page in the first tier that can take it, not above its parent; False where none can."""
+        return any(self._put(page, payload, level) for level in range(page.parent.level, len(self.tiers)))
+
+    def promote(self, page: Page, payload: object) -> None:
+        """Move a page up as far as budgets allow, not above its parent."""
+        for level in range(page.parent.level, page.level):
+            if self._put(page, payload, level):
+                break
+        for level in sorted(page.copies)[1:]:
+            if not self.tiers[level].storage.durable:
+                self._remove_copy(page, level)
+
+    def read(self, page: Page) -> object | None:
+        """The payload from the first tier whose copy is good. Where none is, the page is dropped: None."""
+        while page.copies:
+            level = page.level
+            try:
+                return self.tiers[level].storage.get(page.copies[level])
+            except BadFileError as error:
+                self.refuse(str(error))
+                if len(page.copies) > 1:
+                    self._remove_copy(page, level)
+                else:
+                    self.drop(page)
+        return None
+
+    def refuse(self, reason: str) -> None:
+        """Tell the user, and whoever asks for the statistics, that a saved file is not used."""
+        log.warning("refused %s", reason)
+        self.refused.append(reason)
+
+    def drop(self, page: Page) -> int:
+        """Remove a page and all below it from every tier and from the tree; the tokens dropped."""
+        dropped = 0
+        for below in reversed(list(self._tree.subtree(page))):
+            for level in list(below.copies):
+                self._remove_copy(below, level)
+            self._tree.remove(below)
+            dropped += len(below)
+        return dropped
+
+    def _put(self, page: Page, payload: object, level: int) -> bool:
+        tier, size = self.tiers[level], self.page_bytes(page, level)
+        if not tier.can_fit(size):
+            return False
+        while not tier.fits(size):
+            self._demote(tier.oldest(), level)
+        try:
+            stored = tier.storage.put(payload, len(page))
+        except OSError as error:
+            log.warning("the %s tier cannot be written to, goes on without: %s", tier.name, error)
+            return False
+        self.adopt(page, stored, level)
+        return True
+
+    def adopt(self, page: Page, stored: object, level: int) -> None:
+        """Count in a copy that a tier's storage has already, as the most recently used; it must fit."""
+        tier = self.tiers[level]
+        page.copies[level] = stored
+        tier.add(page, self.page_bytes(page, level))
+        assert tier.used_bytes <= tier.budget_bytes, f"{page} does not fit the {tier.name} tier"
+        ancestor = page.parent
+        while ancestor is not self._tree.root:  # a page stands before its ancestors in the order of eviction
+            tier.touch(ancestor)
+            ancestor = ancestor.parent
+
+    def _demote(self, page: Page, level: int) -> None:
+        """Take the copy out of a tier: to the next tier that can take it, or away for good."""
+        if level == page.level:
+            floor = min((child.level for child in page.children.values()), default=len(self.tiers))
+            for below in range(level + 1, min(floor, len(self.tiers) - 1) + 1):
+                if below in page.copies or self._put(page, self.read(page), below):
+                    break
+            else:
+                self.evicted_tokens += self.drop(page)
+                return
+        self._remove_copy(page, level)
+
+    def _remove_copy(self, page: Page, level: int) -> None:
+        self.tiers[level].storage.remove(page.copies.pop(level))
+        self.tiers[level].remove(page)

@@ -1,0 +1,68 @@
+"""The static buffers of K and V that the model runs on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class KVShape:
+    """What the KV of one token looks like."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def bytes_per_token(self) -> int:
+        """K and V, over all layers."""
+        return self.num_layers * 2 * self.num_kv_heads * self.head_dim * self.dtype.itemsize
+
+    def of_tokens(self, count: int) -> tuple[int, int, int, int, int]:
+        """The shape of a tensor that holds `count` tokens: [layers, 2 (K, V), kv_heads, count, head_dim]."""
+        return (self.num_layers, 2, self.num_kv_heads, count, self.head_dim)
+
+
+class KVWorkspace:
+    """KV of up to `max_tokens` tokens, at fixed addresses; implements `Workspace`.
+
+    Payloads are contiguous tensors [layers, 2, kv_heads, tokens, head_dim] of the workspace's dtype; on import they
+    may be on any device.
+    """
+
+    def __init__(self, shape: KVShape, max_tokens: int, device: torch.device | str = "cpu") -> None:
+        self.shape = shape
+        self.max_tokens = max_tokens
+        self.buffer = torch.zeros(shape.of_tokens(max_tokens), dtype=shape.dtype, device=device)
+        """[layers, 2 (K, V), kv_heads, max_tokens, head_dim]"""
+
+    @property
+    def bytes_per_token(self) -> int:
+        return self.shape.bytes_per_token
+
+    @property
+    def device(self) -> torch.device:
+        """Where the buffers are."""
+        return self.buffer.device
+
+    def layer(self, index: int) -> tuple[Tensor, Tensor]:
+        """Views of K and V of a layer, each [1, kv_heads, max_tokens, head_dim], as attention takes them."""
+        keys, values = self.buffer[index].unbind(0)
+        return keys.unsqueeze(0), values.unsqueeze(0)
+
+    def export_kv(self, start: int, stop: int) -> Tensor:
+        if not 0 <= start < stop <= self.max_tokens:
+            raise ValueError(f"tokens [{start}, {stop}) of a workspace of {self.max_tokens}")
+        return self.buffer[:, :, :, start:stop].clone(memory_format=torch.contiguous_format)
+
+    def import_kv(self, start: int, payload: object, count: int, skip: int = 0) -> None:
+        assert isinstance(payload, Tensor), f"a payload of type {type(payload).__name__}"
+        if not 0 <= start < start + count <= self.max_tokens:
+            raise ValueError(f"tokens [{start}, {start + count}) of a workspace of {self.max_tokens}")
+        if payload.shape != self.shape.of_tokens(payload.shape[3]) or skip + count > payload.shape[3]:
+            raise ValueError(f"tokens [{skip}, {skip + count}) of a payload {tuple(payload.shape)}")
+        self.buffer[:, :, :, start : start + count].copy_(payload[:, :, :, skip : skip + count])
