@@ -66,3 +66,14 @@ class Cancelled(MidfillError):
     """The request was cancelled or superseded."""
 
     code = "cancelled"
+
+
+def error_from_code(code: str, message: str) -> MidfillError:
+    """The error whose class has this `code`; a plain MidfillError for a code that this version does not know."""
+    pending = [MidfillError]
+    while pending:
+        kind = pending.pop()
+        if kind.code == code:
+            return kind(message)
+        pending.extend(kind.__subclasses__())
+    return MidfillError(message)

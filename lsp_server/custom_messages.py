@@ -1,0 +1,74 @@
+"""The messages that midfill adds to LSP: their names, what they carry, and their types for pygls.
+
+From the client:
+
+- `midfill/didMoveCursor {textDocument, position}`: the cursor went elsewhere without an edit; the prompt of that
+  place is made resident ahead of the next keystroke.
+- `textDocument/didFocus {textDocument}`: the document is looked at again; likewise, at its last cursor.
+- `midfill/documentHash {textDocument}`, a request: `{version, sha256, length}` of the mirrored text, hashed as
+  UTF-8, its length in code points. For tests and replays, which check that no edit was lost.
+
+To clients that ask for them with the capability `experimental: {midfill: true}`, and to no others:
+
+- `midfill/status {state, message, model, device, progress}`: on every change, and once after `initialized`.
+  `state` is "starting" (no connection yet), "unloaded", "loading", "ready", "failed" (needs the user) or "stopped".
+- `midfill/usage {textDocument, version, position, ahead, source, ms, heat, usage}`: what a prompt cost, sent right
+  before the answer it belongs to. `source` is "core", or "typed" where the user types what was suggested; `heat`
+  is "hot", "warm" or "cold"; `usage` has the fields of `protocol.messages.Usage`; `ms` is from the request to its
+  answer; `ahead` marks work that no request waited for.
+- `midfill/resync {textDocument, reason}`: the mirror has lost step; close and open the document again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from lsprotocol import types
+
+DID_MOVE_CURSOR = "midfill/didMoveCursor"
+DID_FOCUS = "textDocument/didFocus"
+DOCUMENT_HASH = "midfill/documentHash"
+STATUS = "midfill/status"
+USAGE = "midfill/usage"
+RESYNC = "midfill/resync"
+
+RESTART_COMMAND = "midfill.restartCore"
+
+# LSP's own class of parameters that hold a `textDocument` and nothing else.
+DocumentParams = types.DidCloseTextDocumentParams
+
+
+@attrs.define
+class DidMoveCursor:
+    """The notification `midfill/didMoveCursor`."""
+
+    params: types.TextDocumentPositionParams
+    method: str
+    jsonrpc: str
+
+
+@attrs.define
+class DidFocus:
+    """The notification `textDocument/didFocus`, as the Copilot language server has it."""
+
+    params: DocumentParams
+    method: str
+    jsonrpc: str
+
+
+@attrs.define
+class DocumentHash:
+    """The request `midfill/documentHash`."""
+
+    id: int | str
+    params: DocumentParams
+    method: str
+    jsonrpc: str
+
+
+MESSAGE_TYPES: dict[str, type[Any]] = {
+    DID_MOVE_CURSOR: DidMoveCursor,
+    DID_FOCUS: DidFocus,
+    DOCUMENT_HASH: DocumentHash,
+}

@@ -1,0 +1,71 @@
+"""How messages reach the handlers: pygls' protocol without its own document mirror, lenient where clients err."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import cattrs
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
+
+from lsp_server.custom_messages import MESSAGE_TYPES
+
+if TYPE_CHECKING:
+    from pygls.lsp.server import LanguageServer
+
+
+class EditorProtocol(LanguageServerProtocol):
+    """Hands document changes to our handlers alone: pygls' mirror splits the whole text on every change."""
+
+    def __init__(self, server: LanguageServer, converter: cattrs.Converter) -> None:
+        super().__init__(server, converter)
+        self.stopped = threading.Event()
+
+    @property
+    def exit_code(self) -> int:
+        """As LSP wants it: 0 if the client asked for a shutdown before it left."""
+        return 0 if self._shutdown else 1
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
+    def lsp_text_document__did_open(self, params: types.DidOpenTextDocumentParams) -> Iterator[Any]:
+        yield self.fm.features[types.TEXT_DOCUMENT_DID_OPEN], (params,), None
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_CHANGE)
+    def lsp_text_document__did_change(self, params: types.DidChangeTextDocumentParams) -> Iterator[Any]:
+        yield self.fm.features[types.TEXT_DOCUMENT_DID_CHANGE], (params,), None
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_CLOSE)
+    def lsp_text_document__did_close(self, params: types.DidCloseTextDocumentParams) -> Iterator[Any]:
+        yield self.fm.features[types.TEXT_DOCUMENT_DID_CLOSE], (params,), None
+
+    @lsp_method(types.EXIT)
+    def lsp_exit(self, *_: Any) -> None:
+        """End this connection; ending the process is for whoever runs it."""
+        self.stopped.set()
+
+    def get_message_type(self, method: str) -> type[Any] | None:
+        return MESSAGE_TYPES.get(method) or super().get_message_type(method)
+
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        """As pygls does, but a request that cannot be read is answered with the error, not with silence."""
+        try:
+            return super().structure_message(data)
+        except JsonRpcException as error:
+            if "id" in data and "method" in data:
+                self._send_response(data["id"], error=error.to_response_error())
+            raise
+
+
+def make_converter() -> cattrs.Converter:
+    """The converter of LSP messages; a trigger kind that LSP does not know counts as automatic.
+
+    Clients on vscode-languageserver-types 3.17 count trigger kinds from 0.
+    """
+    converter = default_converter()
+    automatic = types.InlineCompletionTriggerKind.Automatic
+    known = {kind.value: kind for kind in types.InlineCompletionTriggerKind}
+    converter.register_structure_hook(types.InlineCompletionTriggerKind, lambda value, _: known.get(value, automatic))
+    return converter
