@@ -11,7 +11,7 @@ setup: .venv/installed
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	@echo 'Installing midfill and what it needs into .venv (some minutes the first time) ...'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --config-settings editable_mode=compat --editable . --group dev
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable . --group dev
 	@touch $@
 
 demo: setup
