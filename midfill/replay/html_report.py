@@ -1,0 +1,162 @@
+"""The page of a replay's result: one self-contained HTML file with its tables and plots."""
+
+from __future__ import annotations
+
+import html
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from midfill.replay.report import COLUMNS, summary_cells
+from midfill.replay.results import ReplayResult, percentile
+
+_HEAT_COLOURS = {"hot": "#e4572e", "warm": "#f3a712", "cold": "#3a7ca5"}
+_STRATEGY_COLOURS = {"efim": "#e4572e", "spm": "#7a5195", "psm": "#3a7ca5", "none": "#8d99ae"}
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin-bottom: 0; }
+h2 { font-size: 1.1rem; margin: 2rem 0 0; }
+p { color: #555; margin: .3rem 0; }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #ddd; }
+th:first-child, td:first-child { text-align: left; } th { font-weight: 600; }
+"""
+
+
+def write_html_report(result: ReplayResult, path: Path) -> None:
+    """Write the page; it needs nothing from the network."""
+    sections = (
+        (
+            "What each keystroke recomputed",
+            "Tokens pushed through the model before the suggestion could begin, one dot per request.",
+            _per_keystroke(result),
+        ),
+        (
+            "How it is distributed",
+            "Share of requests that recomputed at most so many tokens: further up and to the left is better.",
+            _distributions(result),
+        ),
+        (
+            "Where the misses come from",
+            "Requests that were not hot, by the kind of edit before them, and what they cost.",
+            _misses(result),
+        ),
+        ("Memory", "What the store held after each request, by tier.", _memory(result)),
+    )
+    parts = [f"<h1>{html.escape(result.trace)}</h1><p>{html.escape(result.model)}, {result.mode}</p>", _table(result)]
+    script: bool | str = True  # the first plot brings the library, the others use it
+    for title, explanation, figure in sections:
+        if figure is not None:
+            plot = figure.to_html(full_html=False, include_plotlyjs=script, config={"displaylogo": False})
+            parts.append(f"<h2>{title}</h2><p>{explanation}</p>{plot}")
+            script = False
+    title = html.escape(f"{result.trace} replayed")
+    head = f'<meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
+    page = f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
+    path.write_text(page, encoding="utf-8")
+
+
+def _table(result: ReplayResult) -> str:
+    rows = [_cells("th", COLUMNS), *(_cells("td", summary_cells(strategy)) for strategy in result.strategies)]
+    return f"<table>{''.join(rows)}</table>"
+
+
+def _cells(tag: str, cells: Iterable[str]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _per_keystroke(result: ReplayResult) -> go.Figure:
+    """Rows of dots over the session, one row per strategy, coloured by heat."""
+    names = [strategy.strategy for strategy in result.strategies]
+    figure = make_subplots(rows=len(names), shared_xaxes=True, vertical_spacing=0.04, row_titles=names)
+    for row, strategy in enumerate(result.strategies, start=1):
+        for heat, colour in _HEAT_COLOURS.items():
+            records = [record for record in strategy.records if record.heat == heat]
+            dots = go.Scattergl(
+                x=[record.step for record in records],
+                y=[record.recomputed_tokens for record in records],
+                text=[record.kind for record in records],
+                mode="markers",
+                marker={"color": colour, "size": 3},
+                name=heat,
+                legendgroup=heat,
+                showlegend=row == 1,
+                hovertemplate="%{y} tokens, keystroke %{x}, %{text}",
+            )
+            figure.add_trace(dots, row=row, col=1)
+    figure.update_yaxes(type="log", range=[-0.1, 4])
+    figure.update_xaxes(title_text="keystroke", row=len(names))
+    return _styled(figure, height=120 + 190 * len(names))
+
+
+def _distributions(result: ReplayResult) -> go.Figure:
+    figure = go.Figure()
+    shares = [step / 1000 for step in range(1, 1001)]
+    for strategy in result.strategies:
+        recomputed = sorted(record.recomputed_tokens for record in strategy.records)
+        figure.add_scatter(
+            x=[percentile(recomputed, share) for share in shares],
+            y=shares,
+            name=strategy.strategy,
+            line={"color": _STRATEGY_COLOURS.get(strategy.strategy), "shape": "hv"},
+        )
+    figure.update_xaxes(type="log", title_text="recomputed tokens")
+    figure.update_yaxes(title_text="share of requests", tickformat=".0%", range=[0, 1.01])
+    return _styled(figure, height=380)
+
+
+def _misses(result: ReplayResult) -> go.Figure:
+    figure = make_subplots(
+        cols=2, subplot_titles=("share of requests that missed", "tokens per request of the session")
+    )
+    for strategy in result.strategies:
+        counts: Counter[str] = Counter()
+        tokens: Counter[str] = Counter()
+        for record in strategy.records:
+            if record.heat != "hot":
+                counts[record.kind] += 1
+                tokens[record.kind] += record.recomputed_tokens
+        total = max(len(strategy.records), 1)
+        for column, numbers in enumerate((counts, tokens), start=1):
+            kinds = sorted(numbers)
+            bars = go.Bar(
+                x=kinds,
+                y=[numbers[kind] / total for kind in kinds],
+                name=strategy.strategy,
+                legendgroup=strategy.strategy,
+                showlegend=column == 1,
+                marker_color=_STRATEGY_COLOURS.get(strategy.strategy),
+            )
+            figure.add_trace(bars, row=1, col=column)
+    figure.update_yaxes(tickformat=".1%", col=1)
+    return _styled(figure, height=420)
+
+
+def _memory(result: ReplayResult) -> go.Figure | None:
+    figure = go.Figure()
+    for strategy in result.strategies:
+        for tier, name in enumerate(strategy.tiers):
+            records = [record for record in strategy.records if tier < len(record.store_bytes)]
+            figure.add_scattergl(
+                x=[record.step for record in records],
+                y=[record.store_bytes[tier] / 1e6 for record in records],
+                name=f"{strategy.strategy}, {name}",
+                line={"color": _STRATEGY_COLOURS.get(strategy.strategy), "dash": ("solid", "dash", "dot")[tier % 3]},
+            )
+    if not figure.data:
+        return None
+    figure.update_xaxes(title_text="keystroke")
+    figure.update_yaxes(title_text="MB", rangemode="tozero")
+    return _styled(figure, height=360)
+
+
+def _styled(figure: go.Figure, height: int) -> go.Figure:
+    return figure.update_layout(
+        template="plotly_white",
+        height=height,
+        margin={"l": 60, "r": 40, "t": 40, "b": 50},
+        legend={"itemsizing": "constant"},
+    )

@@ -1,0 +1,69 @@
+"""The text of a replay's result: one table, a row per strategy, and what went wrong."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from midfill.replay.results import ReplayResult, StrategyResult, strategy_summary
+
+_SHOWN_ERRORS = 5
+
+COLUMNS = (
+    "strategy",
+    "requests",
+    "hot",
+    "hot, one cursor",
+    "recomputed: mean",
+    "p50",
+    "p95",
+    "p99",
+    "ahead: mean",
+    "prompt: mean",
+    "ms: p50",
+    "p95",
+    "p99",
+    "keystrokes saved",
+    "errors",
+)
+
+
+def report(result: ReplayResult) -> RenderableType:
+    """The table of a replay, for a rich console."""
+    table = Table(title=f"{result.trace}: {result.model}, {result.mode}", title_justify="left")
+    for index, column in enumerate(COLUMNS):
+        table.add_column(column, justify="right" if index else "left")
+    for strategy in result.strategies:
+        table.add_row(*summary_cells(strategy))
+    return Group(table, *_errors(result))
+
+
+def summary_cells(result: StrategyResult) -> list[str]:
+    """The numbers of one strategy as they are shown, in the order of `COLUMNS`."""
+    numbers = strategy_summary(result)
+    recomputed, times = numbers["recomputed_tokens"], numbers["time_to_suggestion_ms"]
+    saved = numbers["keystrokes_saved_share"]
+    return [
+        result.strategy,
+        str(len(result.records)),
+        f"{numbers['hot_share']:.1%}",
+        f"{numbers['hot_share_single_cursor']:.1%}",
+        f"{recomputed['mean']:.1f}",
+        *(f"{recomputed[rank]:.0f}" for rank in ("p50", "p95", "p99")),
+        f"{numbers['ahead_tokens_mean']:.1f}",
+        f"{numbers['prompt_tokens_mean']:.0f}",
+        *(f"{times[rank]:.1f}" for rank in ("p50", "p95", "p99")),
+        "-" if saved is None else f"{saved:.1%}",
+        str(numbers["errors"]),
+    ]
+
+
+def _errors(result: ReplayResult) -> list[Text]:
+    lines = []
+    for strategy in result.strategies:
+        shown = strategy.errors[:_SHOWN_ERRORS]
+        lines += [Text(f"{strategy.strategy}: {error}", style="red") for error in shown]
+        if len(strategy.errors) > len(shown):
+            lines.append(Text(f"{strategy.strategy}: {len(strategy.errors) - len(shown)} more errors", style="red"))
+    return lines
