@@ -1,0 +1,70 @@
+from midfill.replay.results import Record, ReplayResult, StrategyResult, keystrokes_saved_share, percentile, summary
+from midfill.replay.trace import Patch, Trace, play
+
+
+def typed(text: str) -> Trace:
+    return Trace("test", "", None, tuple((Patch(place, 0, character),) for place, character in enumerate(text)))
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    values = list(range(1, 101))
+    assert [percentile(values, share) for share in (0.0, 0.5, 0.95, 0.99, 1.0)] == [1, 50, 95, 99, 100]
+    assert percentile([], 0.5) == 0.0
+
+
+def test_an_accepted_suggestion_saves_all_but_one_keystroke() -> None:
+    steps = list(play(typed("abcdef")))
+    shown = ["", "cdef", "", "", "", ""]
+    assert keystrokes_saved_share(steps, shown) == round(3 / 6, 4)
+
+
+def test_a_suggestion_that_is_not_typed_saves_nothing() -> None:
+    steps = list(play(typed("abcdef")))
+    assert keystrokes_saved_share(steps, ["xyz", "cdX", "", "efg", "", ""]) == 0.0
+
+
+def test_a_suggestion_of_one_keystroke_saves_nothing() -> None:
+    assert keystrokes_saved_share(list(play(typed("abc"))), ["b", "c", ""]) == 0.0
+
+
+def test_a_jump_ends_what_a_suggestion_can_save() -> None:
+    trace = Trace("test", "\n\n", None, ((Patch(0, 0, "a"),), (Patch(3, 0, "b"),)))
+    assert keystrokes_saved_share(list(play(trace)), ["bc", ""]) == 0.0
+
+
+def record(step: int, recomputed: int, *, single_cursor: bool = True) -> Record:
+    return Record(
+        step=step,
+        kind="insert",
+        single_cursor=single_cursor,
+        inserted_tokens=1,
+        prompt_tokens=1000,
+        recomputed_tokens=recomputed,
+        ahead_tokens=0,
+        milliseconds=float(step),
+        heat="hot" if recomputed <= 4 else "warm",
+        suggestion="",
+    )
+
+
+def test_the_summary_has_the_names_and_numbers_that_are_promised() -> None:
+    records = (record(1, 2), record(2, 4), record(3, 600, single_cursor=False), record(4, 2))
+    result = ReplayResult("session", "model", "dry", (StrategyResult("efim", records, ("late",), None),))
+    assert summary(result) == {
+        "trace": "session",
+        "model": "model",
+        "mode": "dry",
+        "requests": 4,
+        "strategies": {
+            "efim": {
+                "hot_share": 0.75,
+                "hot_share_single_cursor": 1.0,
+                "recomputed_tokens": {"mean": 152.0, "p50": 2, "p95": 600, "p99": 600},
+                "ahead_tokens_mean": 0.0,
+                "prompt_tokens_mean": 1000.0,
+                "time_to_suggestion_ms": {"p50": 2.0, "p95": 4.0, "p99": 4.0},
+                "keystrokes_saved_share": None,
+                "errors": 1,
+            }
+        },
+    }
