@@ -38,7 +38,7 @@ class About:
 class Settings:
     """Every setting; `settings_table()` is their documentation."""
 
-    model: Annotated[str, About("The bundled model's name, a folder, or a Hugging Face name")] = "midfill-10m"
+    model: Annotated[str, About("`bundled`, a folder, or a name on the Hugging Face hub")] = "bundled"
     device: Annotated[str, About("Where the model runs: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`")] = "auto"
     dtype: Annotated[Dtype, About("The numbers the model computes in")] = "auto"
     context_tokens: Annotated[
