@@ -47,7 +47,7 @@ def check_tiers(tree: PageTree, residency: Residency) -> None:
     resident = list(tree.pages())
     for level, tier in enumerate(residency.tiers):
         pages = [page for page in resident if level in page.copies]
-        sizes = {page: residency.page_bytes(page, level) for page in pages}
+        sizes = {page: residency.page_bytes(len(page), level) for page in pages}
         assert {**tier.held, **tier.evictable} == sizes, f"the {tier.name} tier counts other pages than it has"
         assert not tier.held.keys() & tier.evictable.keys(), f"the {tier.name} tier counts pages twice"
         assert tier.used_bytes == sum(sizes.values()), f"the {tier.name} tier counts {tier.used_bytes} bytes"

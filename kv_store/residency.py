@@ -29,9 +29,9 @@ class Residency:
         self.refused: deque[str] = deque(maxlen=REMEMBERED_REFUSALS)
         self._tree = tree
 
-    def page_bytes(self, page: Page, level: int) -> int:
-        """What a copy of the page costs in a tier."""
-        return len(page) * self.bytes_per_token + self.tiers[level].storage.page_overhead
+    def page_bytes(self, count: int, level: int) -> int:
+        """What a page of `count` tokens costs in a tier."""
+        return count * self.bytes_per_token + self.tiers[level].storage.page_overhead
 
     # -- holding: pages that matches or pins use are neither demoted nor dropped ---------------------------------------
 
@@ -86,6 +86,13 @@ class Residency:
             if not self.tiers[level].storage.durable:
                 self._remove_copy(page, level)
 
+    def keep_copy(self, page: Page, level: int) -> None:
+        """Have a copy in this lower tier as well, as its most recently used, if there is room for it."""
+        if level in page.copies:
+            self.tiers[level].touch(page)
+        else:
+            self._put(page, self.read(page), level)
+
     def read(self, page: Page) -> object | None:
         """The payload from the first tier whose copy is good. Where none is, the page is dropped: None."""
         while page.copies:
@@ -116,7 +123,7 @@ class Residency:
         return dropped
 
     def _put(self, page: Page, payload: object, level: int) -> bool:
-        tier, size = self.tiers[level], self.page_bytes(page, level)
+        tier, size = self.tiers[level], self.page_bytes(len(page), level)
         if not tier.can_fit(size):
             return False
         while not tier.fits(size):
@@ -127,18 +134,18 @@ class Residency:
             log.warning("the %s tier cannot be written to, goes on without: %s", tier.name, error)
             return False
         self.adopt(page, stored, level)
-        return True
-
-    def adopt(self, page: Page, stored: object, level: int) -> None:
-        """Count in a copy that a tier's storage has already, as the most recently used; it must fit."""
-        tier = self.tiers[level]
-        page.copies[level] = stored
-        tier.add(page, self.page_bytes(page, level))
-        assert tier.used_bytes <= tier.budget_bytes, f"{page} does not fit the {tier.name} tier"
         ancestor = page.parent
         while ancestor is not self._tree.root:  # a page stands before its ancestors in the order of eviction
             tier.touch(ancestor)
             ancestor = ancestor.parent
+        return True
+
+    def adopt(self, page: Page, stored: object, level: int) -> None:
+        """Count a copy in that a tier's storage has, as the most recently used; it must fit."""
+        tier = self.tiers[level]
+        page.copies[level] = stored
+        tier.add(page, self.page_bytes(len(page), level))
+        assert tier.used_bytes <= tier.budget_bytes, f"{page} does not fit the {tier.name} tier"
 
     def _demote(self, page: Page, level: int) -> None:
         """Take the copy out of a tier: to the next tier that can take it, or away for good."""
@@ -153,5 +160,6 @@ class Residency:
         self._remove_copy(page, level)
 
     def _remove_copy(self, page: Page, level: int) -> None:
-        self.tiers[level].storage.remove(page.copies.pop(level))
+        stored = page.copies.pop(level)
         self.tiers[level].remove(page)
+        self.tiers[level].storage.remove(stored)

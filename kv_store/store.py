@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kv_store import integrity
+from kv_store import integrity, persistence
 from kv_store.interface import StoreStats, Workspace
 from kv_store.match import PageMatch
+from kv_store.page_folder import PageFolder
 from kv_store.page_tree import PAGE_TOKENS, Page, PageTree
 from kv_store.residency import Residency
 from kv_store.tier import Tier
@@ -15,18 +16,23 @@ from kv_store.tier import Tier
 class PagedStore:
     """Implements `KVStore` with a tree of pages over tiers, the fastest one first.
 
+    Where the last tier is a folder, what an earlier process saved there is resident from the start.
     Memory is proportional to resident tokens: a page's payload has exactly its tokens. One thread uses the store.
     """
 
     def __init__(self, tiers: Sequence[Tier], bytes_per_token: int) -> None:
-        if not tiers:
-            raise ValueError("a store needs at least one tier")
+        if not tiers or any(tier.storage.durable for tier in tiers[:-1]):
+            raise ValueError("a store needs at least one tier, and none below one on disk")
         self._tree = PageTree()
         self._residency = Residency(tiers, self._tree, bytes_per_token)
         self._pinned: set[str] = set()
         self._live: set[PageMatch] = set()
         self._hits = 0
         self._misses = 0
+        storage = tiers[-1].storage
+        self._folder = storage if isinstance(storage, PageFolder) else None
+        if self._folder:
+            persistence.restore(self._folder, self._tree, self._residency)
 
     def match_prefix(self, token_ids: Sequence[int]) -> PageMatch:
         path, length = self._tree.find_prefix(tuple(token_ids))
@@ -70,7 +76,10 @@ class PagedStore:
     def purge(self, owner: str) -> int:
         self.unpin(owner)
         orphans = self._tree.disown(owner)
-        return sum(self._residency.drop(page) for page in orphans if page.copies)
+        dropped = sum(self._residency.drop(page) for page in orphans if page.copies)
+        if self._folder and self._folder.has_index:  # it holds token ids and the owner's name
+            persistence.write_index(self._folder, self._residency)
+        return dropped
 
     def stats(self) -> StoreStats:
         return StoreStats(
@@ -87,7 +96,7 @@ class PagedStore:
         integrity.check_tiers(self._tree, self._residency)
 
     def save(self) -> int:
-        return 0
+        return persistence.save(self._folder, self._residency) if self._folder else 0
 
     def close(self) -> None:
         for tier in self._residency.tiers:

@@ -1,0 +1,38 @@
+"""Pages of KV as safetensors files."""
+
+from __future__ import annotations
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from kv_store.workspace import KVShape
+
+TENSOR_NAME = "kv"
+
+
+class TensorCodec:
+    """Implements `Codec` for the payloads of a `KVWorkspace` of this shape. Decoded tensors are in main memory."""
+
+    def __init__(self, shape: KVShape) -> None:
+        self._shape = shape
+
+    @property
+    def bytes_per_token(self) -> int:
+        return self._shape.bytes_per_token
+
+    def encode(self, payload: object, count: int) -> bytes:
+        assert isinstance(payload, Tensor), f"a payload of type {type(payload).__name__}"
+        assert payload.shape == self._shape.of_tokens(count), f"{tuple(payload.shape)} for {count} tokens"
+        return save({TENSOR_NAME: payload.cpu()})
+
+    def decode(self, data: bytes, count: int) -> object:
+        try:
+            tensors = load(data)
+        except SafetensorError as error:
+            raise ValueError(f"not a safetensors file: {error}") from error
+        tensor = tensors.get(TENSOR_NAME)
+        if tensor is None or tensor.shape != self._shape.of_tokens(count) or tensor.dtype != self._shape.dtype:
+            found = {name: (tuple(kept.shape), kept.dtype) for name, kept in tensors.items()}
+            raise ValueError(f"KV of another model: {found} instead of {count} tokens of {self._shape}")
+        return tensor

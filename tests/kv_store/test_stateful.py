@@ -1,0 +1,200 @@
+"""Random use of the store, with everything checked after every operation against a list of what was inserted."""
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from kv_store.match import PageMatch
+from kv_store.page_tree import common_prefix_length
+
+DEVICE, HOST, DISK = 96, 64, 128
+
+owners = st.sampled_from("abc")
+places = st.integers(0, 1000)
+tails = st.lists(st.integers(0, 1), max_size=40)
+
+
+@dataclass
+class Handle:
+    match: PageMatch
+    token_ids: tuple[int, ...]
+    promised: int
+
+
+class StoreMachine(RuleBasedStateMachine):
+    def __init__(self, kv, make_store, root: Path) -> None:
+        super().__init__()
+        self.kv = kv
+        self.open = lambda: make_store(DEVICE, HOST, DISK, root=root)
+        self.folder = root
+        self.store = self.open()
+        self.inserted: dict[str, list[tuple[int, ...]]] = {}
+        self.pinned: dict[str, tuple[tuple[int, ...], int]] = {}
+        self.handles: list[Handle] = []
+
+    def teardown(self) -> None:
+        self.store.close()
+
+    # -- what may be done ----------------------------------------------------------------------------------------------
+
+    @rule(owner=owners, place=places, cut=places, tail=tails)
+    def insert(self, owner: str, place: int, cut: int, tail: list[int]) -> None:
+        token_ids = self.prompt(place, cut, tail)
+        before = self.resident(token_ids)
+        grown = self.store.insert_prefix(token_ids, self.kv.workspace(token_ids), owner)
+        self.inserted.setdefault(owner, []).append(token_ids)
+        after = self.resident(token_ids)
+        assert after == before + grown
+        if not self.handles and not self.pinned and len(token_ids) + 16 <= DEVICE:
+            assert after == len(token_ids)
+        if owner in self.pinned:
+            self.pinned[owner] = token_ids, after
+
+    @rule(place=places, cut=places, tail=tails)
+    def match(self, place: int, cut: int, tail: list[int]) -> None:
+        token_ids = self.prompt(place, cut, tail)
+        match = self.store.match_prefix(token_ids)
+        self.handles.append(Handle(match, token_ids, match.length))
+
+    @precondition(lambda self: self.handles)
+    @rule(which=places, start=places)
+    def load(self, which: int, start: int) -> None:
+        handle = self.handles[which % len(self.handles)]
+        start %= handle.match.length + 1
+        workspace = self.kv.workspace(handle.token_ids[:start])
+        loaded = handle.match.load(workspace, start)
+        assert loaded >= max(start, handle.promised)
+        assert self.kv.held(workspace, handle.token_ids) == [place < loaded for place in range(len(handle.token_ids))]
+
+    @precondition(lambda self: self.handles)
+    @rule(which=places)
+    def release(self, which: int) -> None:
+        self.handles.pop(which % len(self.handles)).match.release()
+
+    @rule(owner=owners)
+    def pin(self, owner: str) -> None:
+        self.store.pin(owner)
+        if owner not in self.pinned:
+            path = self.store._tree.last_path(owner)
+            token_ids = tuple(itertools.chain.from_iterable(page.token_ids for page in path))
+            self.pinned[owner] = token_ids, len(token_ids)
+
+    @rule(owner=owners)
+    def unpin(self, owner: str) -> None:
+        self.store.unpin(owner)
+        self.pinned.pop(owner, None)
+
+    @rule(owner=owners)
+    def purge(self, owner: str) -> None:
+        self.store.purge(owner)
+        self.inserted.pop(owner, None)
+        self.pinned.pop(owner, None)
+        self.forget_promises()
+        for index in self.folder.rglob("index.json"):
+            assert f'"{owner}":'.encode() not in index.read_bytes()
+
+    @rule()
+    def save(self) -> None:
+        assert self.store.save() <= self.store.stats().tiers[2].tokens
+
+    @rule(saved=st.booleans())
+    def restart(self, saved: bool) -> None:
+        if saved:
+            self.store.save()
+        self.store.close()
+        self.store = self.open()
+        self.handles.clear()
+        self.pinned.clear()
+
+    @rule(which=places, how=st.sampled_from(["flip", "cut", "grow", "delete"]))
+    def damage(self, which: int, how: str) -> None:
+        if files := sorted(self.folder.rglob("*.safetensors")):
+            damage(files[which % len(files)], how)
+            self.forget_promises()
+
+    # -- what must hold ------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def adds_up(self) -> None:
+        self.store.check_integrity()
+        device, host, _ = self.store.stats().tiers
+        for tier in (device, host):
+            assert tier.used_bytes == tier.tokens * self.kv.bytes_per_token <= tier.budget_bytes
+
+    @invariant()
+    def nothing_is_resident_that_was_not_inserted_or_was_purged(self) -> None:
+        prompts = [token_ids for inserted in self.inserted.values() for token_ids in inserted]
+        for page in self.store._tree.pages():
+            token_ids = page.token_ids
+            while page.parent.parent is not page.parent:
+                page = page.parent
+                token_ids = page.token_ids + token_ids
+            assert any(prompt[: len(token_ids)] == token_ids for prompt in prompts), token_ids
+
+    @invariant()
+    def pins_keep_what_they_pin(self) -> None:
+        for token_ids, promised in self.pinned.values():
+            assert self.resident(token_ids) >= promised
+
+    # -- help ----------------------------------------------------------------------------------------------------------
+
+    def prompt(self, place: int, cut: int, tail: list[int]) -> tuple[int, ...]:
+        """Something inserted before, cut, with another end: long common prefixes are likely."""
+        prompts = [token_ids for inserted in self.inserted.values() for token_ids in inserted] or [()]
+        base = prompts[place % len(prompts)]
+        return (base[: cut % (len(base) + 1)] + tuple(tail))[:120]
+
+    def resident(self, token_ids: tuple[int, ...]) -> int:
+        _, length = self.store._tree.find_prefix(token_ids)  # unlike a match, this does not count as a use
+        return length
+
+    def forget_promises(self) -> None:
+        for handle in self.handles:
+            handle.promised = 0
+        self.pinned = {owner: (token_ids, 0) for owner, (token_ids, _) in self.pinned.items()}
+
+
+def damage(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    middle = len(data) // 2
+    match how:
+        case "flip":
+            path.write_bytes(data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1 :])
+        case "cut":
+            path.write_bytes(data[:middle])
+        case "grow":
+            path.write_bytes(data + data)
+        case "delete":
+            path.unlink()
+
+
+def test_everything_adds_up_whatever_is_done(kv, make_store, tmp_path: Path) -> None:
+    roots = (tmp_path / str(number) for number in itertools.count())
+    run_state_machine_as_test(
+        lambda: StoreMachine(kv, make_store, next(roots)),
+        settings=settings(
+            max_examples=60,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+        ),
+    )
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    prompts=st.lists(st.lists(st.integers(0, 1), max_size=50), max_size=12),
+    asked=st.lists(st.integers(0, 1), max_size=60),
+)
+def test_with_room_for_all_a_match_is_the_longest_common_prefix(kv, make_store, prompts, asked) -> None:
+    store = make_store(device=10_000)
+    for number, prompt in enumerate(prompts):
+        before = max((common_prefix_length(prompt, other) for other in prompts[:number]), default=0)
+        assert store.insert_prefix(prompt, kv.workspace(prompt), "a") == len(prompt) - before
+    with store.match_prefix(asked) as match:
+        assert match.length == max((common_prefix_length(prompt, asked) for prompt in prompts), default=0)
+    store.check_integrity()
