@@ -1,5 +1,233 @@
-"""An editor without a screen: one language server process over stdio, and the documents open in it."""
+"""An editor without a screen: the documents it has open in a language server, and the suggestions it asks for."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from typing import Any
 
+from lsprotocol import types
+
+from lsp_server.custom_messages import DID_MOVE_CURSOR, DOCUMENT_HASH, STATUS, USAGE
+from lsp_server.documents import Document, Edit, Position
+from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
+from midfill.lsp_process import LanguageServerFailed, LspProcess
+from midfill.lsp_values import Answer, Cost, ServerStatus, Suggestion
+
+
+@asynccontextmanager
+async def open_session(
+    command: Sequence[str],
+    *,
+    encoding: PositionEncoding = PositionEncoding.UTF16,
+    settings: Mapping[str, object] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[LspSession]:
+    """Start `command` as an editor would, and end it with the block.
+
+    `settings` are its initializationOptions; `environment` is laid over this process's own.
+    """
+    process = LspProcess()
+    await process.launch(command, environment)
+    try:
+        session = LspSession(process, encoding)
+        await session.initialize(settings or {})
+        yield session
+    finally:
+        await process.end()
+
+
+class LspSession:
+    """One initialized language server and the documents open in it; `open_session` makes it.
+
+    Positions are in code points: the session converts them, by its own mirror of each document.
+    """
+
+    def __init__(self, process: LspProcess, encoding: PositionEncoding) -> None:
+        self.documents: dict[str, Document] = {}
+        self.status: ServerStatus | None = None
+        self.ahead: list[Cost] = []  # of what no request waited for, oldest first; the caller may clear it
+        self.messages: list[str] = []  # that a user would have seen as a popup
+        self._process = process
+        self._codec = PositionCodec(encoding)
+        self._last_cost: Cost | None = None
+        self._news = asyncio.Event()
+        process.hear(STATUS, self._heard_status)
+        process.hear(USAGE, self._heard_usage)
+        process.hear(types.WINDOW_SHOW_MESSAGE, self._heard_message)
+
+    async def initialize(self, settings: Mapping[str, object]) -> None:
+        """Shake hands; LanguageServerFailed if the server counts columns otherwise than it was asked to."""
+        wanted = self._codec.encoding.value
+        capabilities = types.ClientCapabilities(
+            general=types.GeneralClientCapabilities(position_encodings=[types.PositionEncodingKind(wanted)]),
+            text_document=types.TextDocumentClientCapabilities(
+                inline_completion=types.InlineCompletionClientCapabilities()
+            ),
+            experimental={"midfill": True},
+        )
+        params = types.InitializeParams(capabilities=capabilities, initialization_options=dict(settings))
+        result = await self._process.ask(types.INITIALIZE, params)
+        agreed = result.capabilities.position_encoding or PositionEncoding.UTF16.value
+        if agreed != wanted:
+            raise LanguageServerFailed(f"the language server counts columns in {agreed}, not in {wanted}")
+        self._process.send(types.INITIALIZED, types.InitializedParams())
+
+    def open(self, uri: str, language_id: str, text: str) -> None:
+        """Open a document with version 1."""
+        self.documents[uri] = Document.from_text(uri, language_id, 1, text)
+        item = types.TextDocumentItem(uri=uri, language_id=language_id, version=1, text=text)
+        self._process.send(types.TEXT_DOCUMENT_DID_OPEN, types.DidOpenTextDocumentParams(item))
+
+    def change(self, uri: str, edits: Sequence[Edit]) -> None:
+        """Apply the edits, each in the coordinates that the one before it left, and tell of them as one version."""
+        document = self.documents[uri]
+        changes: list[types.TextDocumentContentChangeEvent] = []
+        for edit in edits:
+            span = types.Range(self._encode(document, edit.start), self._encode(document, edit.end))
+            document.apply(edit)
+            changes.append(types.TextDocumentContentChangePartial(range=span, text=edit.text))
+        document.version += 1
+        identifier = types.VersionedTextDocumentIdentifier(version=document.version, uri=uri)
+        self._process.send(types.TEXT_DOCUMENT_DID_CHANGE, types.DidChangeTextDocumentParams(identifier, changes))
+
+    def move_cursor(self, uri: str, cursor: Position) -> None:
+        """Tell that the cursor went elsewhere without an edit."""
+        position = self._encode(self.documents[uri], cursor)
+        params = types.TextDocumentPositionParams(types.TextDocumentIdentifier(uri), position)
+        self._process.send(DID_MOVE_CURSOR, params)
+
+    def close(self, uri: str) -> None:
+        """Close a document."""
+        del self.documents[uri]
+        params = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri))
+        self._process.send(types.TEXT_DOCUMENT_DID_CLOSE, params)
+
+    async def suggest(self, uri: str, cursor: Position) -> Answer:
+        """Ask for a suggestion as an editor does on its own while the user types, and wait for it."""
+        return await self.begin_suggest(uri, cursor).wait()
+
+    def begin_suggest(self, uri: str, cursor: Position) -> PendingAnswer:
+        """Ask for a suggestion and go on."""
+        document = self.documents[uri]
+        context = types.InlineCompletionContext(types.InlineCompletionTriggerKind.Automatic)
+        params = types.InlineCompletionParams(
+            context, types.TextDocumentIdentifier(uri), self._encode(document, cursor)
+        )
+        message_id, future = self._process.begin(types.TEXT_DOCUMENT_INLINE_COMPLETION, params)
+        return PendingAnswer(self, message_id, future, document, cursor)
+
+    async def document_hash(self, uri: str) -> str:
+        """The SHA-256 of the server's mirror of the document, as UTF-8."""
+        params = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri))
+        result = await self._process.ask(DOCUMENT_HASH, params)
+        return str(result["sha256"])
+
+    async def wait_until_ready(self, timeout_s: float) -> None:
+        """Return when the model is in memory; LanguageServerFailed, with the server's message, if it will not be.
+
+        Servers load the model when a document is first opened.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.status is None or self.status.state != "ready":
+                    if self.status is not None and self.status.state == "failed":
+                        raise LanguageServerFailed(self.status.message)
+                    await self._wait_for_news()
+        except TimeoutError as error:
+            said = f"it says: {self.status.state}: {self.status.message}" if self.status else "it says nothing"
+            raise LanguageServerFailed(f"no model was ready within {timeout_s:.0f} s; {said}") from error
+
+    async def wait_for_ahead(self, timeout_s: float) -> Cost | None:
+        """The cost of the next work ahead of need, as a move brings it; None if there is none within that time."""
+        count = len(self.ahead)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while len(self.ahead) == count:
+                    await self._wait_for_news()
+        except TimeoutError:
+            return None
+        return self.ahead[-1]
+
+    def cancel(self, message_id: str) -> None:
+        """Tell the server that the answer to this request is no longer wanted."""
+        self._process.send(types.CANCEL_REQUEST, types.CancelParams(message_id))
+
+    async def receive(self, future: Future[Any]) -> tuple[types.InlineCompletionItem, ...]:
+        """The items of an answered request; errors as in `LspProcess.finish`."""
+        result = await self._process.finish(types.TEXT_DOCUMENT_INLINE_COMPLETION, future)
+        return tuple(result.items if isinstance(result, types.InlineCompletionList) else result or ())
+
+    def decode(self, document: Document, position: types.Position) -> Position:
+        """The server's position in code points of the document as it is now."""
+        return self._codec.decode(document, ClientPosition(position.line, position.character))
+
+    def take_cost(self) -> Cost | None:
+        """The last cost that a request brought, once: the server tells it right before the answer."""
+        cost, self._last_cost = self._last_cost, None
+        return cost
+
+    def _encode(self, document: Document, position: Position) -> types.Position:
+        document.check(position)
+        line, character = self._codec.encode(document, position)
+        return types.Position(line, character)
+
+    async def _wait_for_news(self) -> None:
+        self._news.clear()
+        await self._news.wait()
+
+    def _heard_status(self, message: Any) -> None:
+        self.status = ServerStatus.from_json(message)
+        self._news.set()
+
+    def _heard_usage(self, message: Any) -> None:
+        cost = Cost.from_json(message)
+        if cost.ahead:
+            self.ahead.append(cost)
+            self._news.set()
+        else:
+            self._last_cost = cost
+
+    def _heard_message(self, message: types.ShowMessageParams) -> None:
+        self.messages.append(message.message)
+
+
+class PendingAnswer:
+    """A request on its way: wait for its answer, or cancel it."""
+
+    def __init__(
+        self, session: LspSession, message_id: str, future: Future[Any], document: Document, cursor: Position
+    ) -> None:
+        self._session = session
+        self._message_id = message_id
+        self._future = future
+        self._document = document
+        self._version = document.version
+        self._cursor = cursor
+        self._sent = time.perf_counter()
+
+    def cancel(self) -> None:
+        """Ask the server to stop; `wait` then raises Cancelled, unless the answer was on its way already."""
+        if not self._future.done():
+            self._session.cancel(self._message_id)
+
+    async def wait(self) -> Answer:
+        """The answer, without suggestions where the document has changed since: they are of another text."""
+        items = await self._session.receive(self._future)
+        milliseconds = (time.perf_counter() - self._sent) * 1000
+        cost = self._session.take_cost()
+        if self._document.version != self._version:
+            return Answer((), milliseconds, None)
+        if cost is not None and (cost.uri, cost.version) != (self._document.uri, self._version):
+            cost = None  # of a request that was cancelled
+        return Answer(tuple(map(self._suggestion, items)), milliseconds, cost)
+
+    def _suggestion(self, item: types.InlineCompletionItem) -> Suggestion:
+        text = item.insert_text if isinstance(item.insert_text, str) else item.insert_text.value
+        if item.range is None:
+            return Suggestion(text, self._cursor, self._cursor)
+        start, end = item.range.start, item.range.end
+        return Suggestion(text, self._session.decode(self._document, start), self._session.decode(self._document, end))

@@ -1,0 +1,123 @@
+"""The process of a language server, seen from an editor: start it, talk JSON-RPC over its stdio, end it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import cattrs
+from lsprotocol import converters, types
+from pygls.exceptions import JsonRpcException, JsonRpcRequestCancelled
+from pygls.lsp.client import LanguageClient
+from pygls.protocol import JsonRPCNotification, JsonRPCResponseMessage
+
+from protocol.errors import Cancelled, MidfillError
+
+_STDERR_LINES = 20
+_EXIT_SECONDS = 5.0
+
+
+class LanguageServerFailed(MidfillError):
+    """The language server could not be started, ended on its own, or refused a request."""
+
+    code = "language_server_failed"
+
+
+class LspProcess(LanguageClient):
+    """A running language server. What it writes to stderr is read, and its last lines stand in error messages."""
+
+    def __init__(self) -> None:
+        super().__init__("midfill without an editor", "1", converter_factory=_make_converter)
+        self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._stderr_reader: asyncio.Task[None] | None = None
+
+    async def launch(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        """Start `command`, with `environment` over this process's own; LanguageServerFailed if it is no program.
+
+        It gets a process group of its own: Ctrl-C in a terminal is for the caller, who then ends it in order.
+        """
+        try:
+            await self.start_io(*command, env={**os.environ, **(environment or {})}, start_new_session=True)
+        except OSError as error:
+            raise LanguageServerFailed(f"cannot start {command[0]}: {error}") from error
+        self._stderr_reader = asyncio.create_task(self._read_stderr())
+
+    def hear(self, method: str, handler: Callable[[Any], None]) -> None:
+        """Call `handler` with the parameters of every notification `method`."""
+        self.feature(method)(functools.partial(handler))  # pygls sets attributes on it, which methods refuse
+
+    def send(self, method: str, params: object) -> None:
+        """Send a notification; LanguageServerFailed if the server is gone."""
+        self._check_running()
+        self.protocol.notify(method, params)
+
+    def begin(self, method: str, params: object) -> tuple[str, Future[Any]]:
+        """Send a request; its id, to cancel it by, and the future of its answer."""
+        self._check_running()
+        message_id = str(uuid.uuid4())
+        return message_id, self.protocol.send_request(method, params, msg_id=message_id)
+
+    async def finish(self, method: str, future: Future[Any]) -> Any:
+        """The answer; Cancelled if the request was, LanguageServerFailed if it was refused or the server ended."""
+        try:
+            return await asyncio.wrap_future(future)
+        except JsonRpcRequestCancelled as error:
+            raise Cancelled(method) from error
+        except JsonRpcException as error:
+            raise LanguageServerFailed(f"{method} was refused: {error.message} (code {error.code})") from error
+        except RuntimeError as error:  # what pygls gives to pending requests when the server exits
+            raise LanguageServerFailed(await self._last_words(str(error))) from error
+
+    async def ask(self, method: str, params: object) -> Any:
+        """Send a request and wait for its answer; errors as in `finish`."""
+        _, future = self.begin(method, params)
+        return await self.finish(method, future)
+
+    async def end(self) -> None:
+        """Shut the server down as LSP wants, and kill it if it does not obey. Ending it twice is no error."""
+        process = self._server
+        if process is None:
+            return
+        try:
+            async with asyncio.timeout(_EXIT_SECONDS):
+                if not self.stopped:
+                    await self.ask(types.SHUTDOWN, None)
+                    self.send(types.EXIT, None)
+                await process.wait()
+        except (TimeoutError, LanguageServerFailed):
+            if process.returncode is None:
+                process.kill()
+        if self._stderr_reader is not None:
+            self._stderr_reader.cancel()  # children of the server may hold the pipe open
+        await self.stop()  # type: ignore[no-untyped-call]  # pygls does not annotate it
+
+    def _check_running(self) -> None:
+        if self._server is None or self.stopped:
+            raise LanguageServerFailed("the language server is not running")
+
+    async def _last_words(self, what: str) -> str:
+        """`what`, and the end of what the dead server wrote to stderr."""
+        if self._stderr_reader is not None:
+            await asyncio.wait([self._stderr_reader], timeout=_EXIT_SECONDS)
+        return "\n".join([what, *(f"  {line}" for line in self._stderr)])
+
+    async def _read_stderr(self) -> None:
+        """Keep the pipe empty: a server whose log fills it would stand still."""
+        if self._server is None or self._server.stderr is None:
+            raise AssertionError("start_io has set both")
+        async for line in self._server.stderr:
+            self._stderr.append(line.decode(errors="replace").rstrip())
+
+
+def _make_converter() -> cattrs.Converter:
+    """LSP's own types as lsprotocol knows them, everything else as plain JSON."""
+    converter = converters.get_converter()
+    for message in (JsonRPCNotification, JsonRPCResponseMessage):
+        converter.register_structure_hook(message, lambda fields, kind: kind(**fields))
+    return converter
