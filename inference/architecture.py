@@ -1,0 +1,105 @@
+"""The shape of a Llama-family model, read from its config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.errors import BadModel
+
+SUPPORTED_TYPES = ("llama", "qwen2", "qwen3", "mistral")
+QK_NORM_TYPES = ("qwen3",)
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What the decoder has to know; positions beyond `max_positions` were never trained."""
+
+    model_type: str
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    norm_epsilon: float
+    max_positions: int
+    tied_embeddings: bool
+    qk_norm: bool
+    rope_theta: float
+    rope_type: str
+
+    @property
+    def kv_values_per_token(self) -> int:
+        """Numbers in the KV of one token, over all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim
+
+
+def read_architecture(config: Mapping[str, Any], where: str) -> Architecture:
+    """The architecture that a parsed config.json describes; BadModel, naming `where`, if midfill cannot run it."""
+    model_type = config.get("model_type")
+    if model_type not in SUPPORTED_TYPES:
+        raise BadModel(
+            f"{where}: models of type {model_type!r} are not supported: choose one of {', '.join(SUPPORTED_TYPES)}"
+        )
+    activation = config.get("hidden_act", "silu")
+    if activation != "silu":
+        raise BadModel(f"{where}: the activation {activation!r} is not supported, only 'silu'")
+    heads = _positive(config, "num_attention_heads", where)
+    hidden = _positive(config, "hidden_size", where)
+    rope = _rope_settings(config)
+    architecture = Architecture(
+        model_type=str(model_type),
+        layers=_positive(config, "num_hidden_layers", where),
+        hidden=hidden,
+        intermediate=_positive(config, "intermediate_size", where),
+        heads=heads,
+        kv_heads=_positive(config, "num_key_value_heads", where) if config.get("num_key_value_heads") else heads,
+        head_dim=_positive(config, "head_dim", where) if config.get("head_dim") else hidden // heads,
+        vocabulary=_positive(config, "vocab_size", where),
+        norm_epsilon=float(config.get("rms_norm_eps", 1e-6)),
+        max_positions=_usable_positions(config, where),
+        tied_embeddings=bool(config.get("tie_word_embeddings", False)),
+        qk_norm=model_type in QK_NORM_TYPES,
+        rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10000.0))),
+        rope_type=str(rope.get("rope_type", rope.get("type", "default"))),
+    )
+    _check_shape(architecture, where)
+    return architecture
+
+
+def _rope_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`rope_parameters` as transformers 5 writes them, `rope_scaling` before that."""
+    settings = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    return settings if isinstance(settings, Mapping) else {}
+
+
+def _usable_positions(config: Mapping[str, Any], where: str) -> int:
+    """Positions up to which full attention is what the model computes: a sliding window ends them early."""
+    positions = _positive(config, "max_position_embeddings", where)
+    slides = config.get("use_sliding_window", config.get("model_type") == "mistral")
+    window = config.get("sliding_window") if slides else None
+    return min(positions, int(window)) if window else positions
+
+
+def _positive(config: Mapping[str, Any], key: str, where: str) -> int:
+    value = config.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise BadModel(f"{where}: {key} is {value!r}, and has to be a positive whole number")
+    return value
+
+
+def _check_shape(architecture: Architecture, where: str) -> None:
+    if architecture.heads % architecture.kv_heads:
+        raise BadModel(
+            f"{where}: {architecture.heads} attention heads cannot share {architecture.kv_heads} key-value heads"
+        )
+    if architecture.head_dim % 2:
+        raise BadModel(f"{where}: a head dimension of {architecture.head_dim} is odd, and RoPE turns pairs")
+    if architecture.rope_type in ("dynamic", "longrope"):
+        raise BadModel(
+            f"{where}: RoPE of type {architecture.rope_type!r} changes with the length of the prompt, "
+            "and a resident KV cache cannot follow it"
+        )

@@ -1,0 +1,79 @@
+"""A model on disk: found by name, folder or hub name, and checked before anything is loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inference.architecture import Architecture, read_architecture
+from inference.hub import Progress, fetch_snapshot, is_hub_name
+from inference.tokenization import TextTokenizer, read_tokenizer
+from inference.weights import WeightsFile, find_weights, update_identity
+from protocol.errors import BadModel
+
+BUNDLED = "bundled"
+BUNDLED_FOLDER = Path(__file__).parent / "models" / "midfill-10m"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A model folder whose config has been understood; `name` is how the user called it."""
+
+    name: str
+    folder: Path
+    config: Mapping[str, Any]
+    architecture: Architecture
+
+    def tokenizer(self) -> TextTokenizer:
+        """Its tokenizer; BadModel if it cannot be used for fill-in-the-middle."""
+        return read_tokenizer(self.folder / "tokenizer.json")
+
+    def weights(self) -> tuple[WeightsFile, ...]:
+        """Its weights files, checked; BadModel if one is missing or damaged."""
+        return find_weights(self.folder)
+
+
+def find_checkpoint(model: str, progress: Progress | None = None) -> Checkpoint:
+    """The checkpoint that `model` names: "bundled", a folder, or a name on the hub, which is fetched if need be.
+
+    Raises BadModel, with what to do about it, where there is none that can be used.
+    """
+    if model == BUNDLED:
+        return open_checkpoint(BUNDLED_FOLDER, BUNDLED)
+    folder = Path(model).expanduser()
+    if folder.exists():
+        return open_checkpoint(folder, model)
+    if is_hub_name(model):
+        return open_checkpoint(fetch_snapshot(model, progress), model)
+    raise BadModel(f"no model {model!r}: it is neither 'bundled', nor a folder, nor a name on the Hugging Face hub")
+
+
+def open_checkpoint(folder: Path, name: str) -> Checkpoint:
+    """The checkpoint in `folder`; BadModel, with the file at fault, if it is not one."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise BadModel(f"{folder} is not a model folder: it has no config.json")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadModel(f"{path} cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise BadModel(f"{path} is not a model's config: it holds a {type(config).__name__}")
+    if not (folder / "tokenizer.json").is_file():
+        raise BadModel(f"{folder} has no tokenizer.json: save its tokenizer in the tokenizers library's format")
+    return Checkpoint(name, folder, config, read_architecture(config, str(path)))
+
+
+def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:
+    """What saved KV depends on, as one string: weights, tokenizer, dtype and RoPE settings."""
+    digest = hashlib.sha256()
+    for weights in checkpoint.weights():
+        update_identity(digest, weights)
+    digest.update((checkpoint.folder / "tokenizer.json").read_bytes())
+    digest.update(json.dumps(checkpoint.config, sort_keys=True).encode())
+    digest.update(dtype.encode())
+    return digest.hexdigest()

@@ -1,0 +1,130 @@
+"""The one place that wires checkpoint, tokenizer, model, workspace and store into an engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from inference.architecture import Architecture
+from inference.checkpoint import BUNDLED, Checkpoint, find_checkpoint
+from inference.engine import Engine, EngineInfo
+from inference.hub import Progress
+from inference.model import DryModel, Model
+from inference.tokenization import TextTokenizer
+from kv_store.dry_workspace import DryWorkspace
+from kv_store.storage import MemoryStorage, Storage
+from kv_store.store import PagedStore
+from kv_store.tier import Tier
+from protocol.errors import BadInput
+
+if TYPE_CHECKING:
+    import torch
+
+DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
+
+DEFAULT_CONTEXT_TOKENS = 8192
+MIN_CONTEXT_TOKENS = 64
+DRY_BYTES_PER_VALUE = 4  # float32, as a CPU would keep them
+
+SAMPLE = Path(__file__).with_name("tokenization.py")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How to load a model; "auto" and None stand for what suits the model and the machine."""
+
+    model: str = BUNDLED
+    device: str = "auto"
+    dtype: DTypeName = "auto"
+    context_tokens: int | None = None  # longest prompt plus suggestion
+    store_budget_bytes: int = 2**30
+    prefill_chunk: int = 256  # tokens per forward, and so how long a cancellation may wait
+
+
+def load_engine(options: EngineOptions, progress: Progress | None = None) -> Engine:
+    """An engine that runs the model of `options`; BadModel or BadInput, with the value at fault, if it cannot be."""
+    report = progress or _ignore
+    report("looking for the model", None)
+    checkpoint = find_checkpoint(options.model, report)
+    context_tokens = _context_tokens(options, checkpoint.architecture)
+    report("reading the tokenizer", None)
+    tokenizer = checkpoint.tokenizer()
+    report("starting torch", None)
+
+    from kv_store.tensor_storage import TensorStorage
+
+    device, dtype = _device_and_dtype(options)
+    decoder = _load_decoder(checkpoint, context_tokens, device, dtype, report)
+    return _wire(options, tokenizer, decoder, TensorStorage(device), str(device))
+
+
+def load_dry_engine(options: EngineOptions) -> Engine:
+    """An engine that does everything but compute: for counting tokens, forwards and bytes. Imports no torch."""
+    checkpoint = find_checkpoint(options.model)
+    tokenizer = checkpoint.tokenizer()
+    workspace = DryWorkspace(checkpoint.architecture.kv_values_per_token * DRY_BYTES_PER_VALUE)
+    end_token = min(tokenizer.markers.end)
+    model = DryModel(workspace, _context_tokens(options, checkpoint.architecture), end_token)
+    return _wire(options, tokenizer, model, MemoryStorage(), "none")
+
+
+def _wire(options: EngineOptions, tokenizer: TextTokenizer, model: Model, storage: Storage, device: str) -> Engine:
+    store = PagedStore([Tier("device", options.store_budget_bytes, storage)], model.workspace.bytes_per_token)
+    info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer))
+    return Engine(info, model, tokenizer, store, options.prefill_chunk)
+
+
+def _load_decoder(
+    checkpoint: Checkpoint, context_tokens: int, device: torch.device, dtype: torch.dtype, report: Progress
+) -> Model:
+    from inference.decoder import Decoder
+    from inference.decoder_weights import TensorReader, read_decoder_weights
+    from kv_store.workspace import KVShape, KVWorkspace
+
+    shape = checkpoint.architecture
+    reader = TensorReader(checkpoint.weights(), dtype, device)
+    weights = read_decoder_weights(shape, reader, lambda share: report("reading the weights", share))
+    workspace = KVWorkspace(KVShape(shape.layers, shape.kv_heads, shape.head_dim, dtype), context_tokens, device)
+    return Decoder(shape, checkpoint.config, weights, workspace)
+
+
+def _device_and_dtype(options: EngineOptions) -> tuple[torch.device, torch.dtype]:
+    import torch
+
+    if options.device == "auto":
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    else:
+        try:
+            device = torch.device(options.device)
+        except RuntimeError as error:
+            raise BadInput(f"no device {options.device!r}: it is auto, cpu, cuda, cuda:N or mps") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BadInput(f"no device {options.device!r} on this machine: torch finds no CUDA")
+    names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if options.dtype == "auto":
+        return device, torch.float32 if device.type == "cpu" else torch.bfloat16
+    if options.dtype not in names:
+        raise BadInput(f"no dtype {options.dtype!r}: it is auto, {', '.join(names)}")
+    return device, names[options.dtype]
+
+
+def _context_tokens(options: EngineOptions, architecture: Architecture) -> int:
+    if options.context_tokens is None:
+        return min(architecture.max_positions, DEFAULT_CONTEXT_TOKENS)
+    if not MIN_CONTEXT_TOKENS <= options.context_tokens <= architecture.max_positions:
+        raise BadInput(
+            f"a context of {options.context_tokens} tokens: it has to be between {MIN_CONTEXT_TOKENS} "
+            f"and {architecture.max_positions}, which this model was made for"
+        )
+    return options.context_tokens
+
+
+def chars_per_token(tokenizer: TextTokenizer) -> float:
+    """How many characters of source code a token stands for, measured on a file of our own."""
+    sample = SAMPLE.read_text(encoding="utf-8")
+    return len(sample) / tokenizer.count_tokens(sample)
+
+
+def _ignore(what: str, share: float | None) -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,114 @@
+"""The token ids of an EFIM prompt, fitted into the model's context so that its beginning stays put."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from inference.fim import FIMFormat
+from inference.tokenization import MarkerIds, TokenIds
+from protocol.errors import BadInput
+from protocol.messages import Prompt
+
+STEPS_PER_CONTEXT = 8  # what does not fit is dropped in eighths of the context
+SUFFIX_STEPS = 2  # a suffix longer than so many steps gives way before the prefix does
+
+
+class Encoder(Protocol):
+    """What laying out a prompt needs of a tokenizer."""
+
+    format: FIMFormat
+    markers: MarkerIds
+
+    def encode(self, fragment: str) -> TokenIds: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedPrompt:
+    """A prompt as the model gets it, and how many of its tokens came from each part (the rest are markers)."""
+
+    token_ids: TokenIds
+    context_tokens: int
+    prefix_tokens: int
+    suffix_tokens: int
+    increment_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Fragments:
+    """The parts of a prompt in tokens, each complete."""
+
+    context: tuple[TokenIds, ...]
+    prefix: TokenIds
+    suffix: TokenIds
+    increment: TokenIds
+
+    @property
+    def token_count(self) -> int:
+        return sum(map(len, self.context)) + len(self.prefix) + len(self.suffix) + len(self.increment)
+
+
+def tokenize_prompt(prompt: Prompt, encoder: Encoder, context_tokens: int, max_tokens: int) -> TokenizedPrompt:
+    """Lay out `prompt` for a model of `context_tokens`, leaving room for `max_tokens` more.
+
+    Where it does not fit, whole context chunks go first, then the end of the suffix and the beginning of the
+    prefix, in steps of an eighth of the context; a room of one step is always left, so that requests which differ
+    only in `max_tokens` are laid out alike. BadInput if the increment and `max_tokens` alone do not fit.
+    """
+    fragments = _Fragments(
+        context=tuple(_context_chunk(chunk.path, chunk.text, encoder) for chunk in prompt.context),
+        prefix=encoder.encode(prompt.prefix),
+        suffix=encoder.encode(prompt.suffix),
+        increment=encoder.encode(prompt.increment),
+    )
+    step = context_tokens // STEPS_PER_CONTEXT
+    markers = 3 + (encoder.markers.begin is not None)
+    room = context_tokens - max(max_tokens, step) - markers
+    if len(fragments.increment) > room:
+        raise BadInput(
+            f"an increment of {len(fragments.increment)} tokens and {max_tokens} new ones do not fit "
+            f"into a context of {context_tokens}"
+        )
+    return _join(_fit(fragments, room, step), encoder.markers, prompt.order == "spm")
+
+
+def _context_chunk(path: str, text: str, encoder: Encoder) -> TokenIds:
+    ended = text if text.endswith("\n") else text + "\n"
+    if encoder.markers.file_separator is None:
+        return encoder.encode(ended)
+    return (encoder.markers.file_separator, *encoder.encode(f"{path}\n{ended}"))
+
+
+def _fit(fragments: _Fragments, room: int, step: int) -> _Fragments:
+    """Drop what is over `room`, in whole steps: context, then a long suffix, then the prefix, then the suffix."""
+    excess = fragments.token_count - room
+    while excess > 0 and fragments.context:
+        excess -= len(fragments.context[0])
+        fragments = replace(fragments, context=fragments.context[1:])
+    if excess <= 0:
+        return fragments
+    suffix = fragments.suffix
+    from_suffix = _whole_steps(min(excess, len(suffix) - SUFFIX_STEPS * step), step, len(suffix))
+    from_prefix = _whole_steps(excess - from_suffix, step, len(fragments.prefix))
+    from_suffix = min(len(suffix), max(from_suffix, excess - from_prefix))
+    return replace(fragments, prefix=fragments.prefix[from_prefix:], suffix=suffix[: len(suffix) - from_suffix])
+
+
+def _whole_steps(tokens: int, step: int, at_most: int) -> int:
+    """`tokens` rounded up to whole steps, within [0, at_most]."""
+    return min(at_most, -(-max(0, tokens) // step) * step)
+
+
+def _join(fragments: _Fragments, markers: MarkerIds, suffix_first: bool) -> TokenizedPrompt:
+    begin = () if markers.begin is None else (markers.begin,)
+    context = tuple(token_id for chunk in fragments.context for token_id in chunk)
+    prefix = (markers.prefix, *fragments.prefix)
+    suffix = (markers.suffix, *fragments.suffix)
+    sides = (*suffix, *prefix) if suffix_first else (*prefix, *suffix)
+    return TokenizedPrompt(
+        token_ids=(*begin, *context, *sides, markers.middle, *fragments.increment),
+        context_tokens=len(context),
+        prefix_tokens=len(fragments.prefix),
+        suffix_tokens=len(fragments.suffix),
+        increment_tokens=len(fragments.increment),
+    )

@@ -1,0 +1,91 @@
+"""What the workspace holds: its token ids, kept in step with the KV, and exchanged with the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kv_store.interface import KVStore, Workspace
+
+SAVE_BEYOND = 4
+"""A crop that loses more prompt tokens than a keystroke retokenizes saves them to the store first, for going back."""
+
+COMPARED_AT_ONCE = 256
+
+
+class ResidentPrompt:
+    """The one prompt whose KV is in the workspace, and whose it is.
+
+    `token_ids` never claims a token whose KV is not there: extend it only after the forward that wrote it.
+    """
+
+    def __init__(self, workspace: Workspace, store: KVStore) -> None:
+        self.workspace = workspace
+        self.store = store
+        self.token_ids: list[int] = []
+        self._session = ""
+        self._saveable = 0  # leading tokens that belong to a prompt, rather than to a suggestion or a cold run
+
+    def prepare(self, token_ids: Sequence[int], session: str) -> int:
+        """Bring the longest resident prefix of `token_ids`, but never all of them, into the workspace; its length.
+
+        The last token is left to be computed, since what follows it is asked for. What is in the workspace is
+        cropped where that is the longest; otherwise it is saved, and the store's match takes its place.
+        """
+        wanted = token_ids[:-1]
+        length = common_prefix_length(self.token_ids, wanted)
+        with self.store.match_prefix(wanted) as match:
+            longer = match.length > length
+            self.crop(length, will_change=longer or session != self._session)
+            if longer:
+                length = match.load(self.workspace, start=length)
+        self.token_ids[:] = wanted[:length]
+        self._saveable = length
+        self._own(session)
+        return length
+
+    def prepare_cold(self) -> None:
+        """Make the workspace empty."""
+        self.crop(0)
+
+    def extend(self, token_ids: Sequence[int], is_prompt: bool) -> None:
+        """Note tokens whose KV has been written after those that are here; only a prompt's are worth saving."""
+        if is_prompt and self._saveable == len(self.token_ids):
+            self._saveable += len(token_ids)
+        self.token_ids.extend(token_ids)
+
+    def crop(self, length: int, will_change: bool = False) -> None:
+        """Forget all but the first `length` tokens; prompt tokens are saved first if many would be lost."""
+        if self._saveable - length > SAVE_BEYOND or (will_change and self._saveable > length):
+            self.save()
+        del self.token_ids[length:]
+        self._saveable = min(self._saveable, length)
+
+    def save(self) -> None:
+        """Make the prompt resident in the store, under its session's name."""
+        if self._saveable:
+            self.store.insert_prefix(self.token_ids[: self._saveable], self.workspace, self._session)
+
+    def forget(self, session: str) -> None:
+        """Drop what only this session used, here and in the store."""
+        if session == self._session:
+            self.token_ids.clear()
+            self._saveable = 0
+            self._session = ""
+        self.store.purge(session)
+
+    def _own(self, session: str) -> None:
+        """Pin the session that is being worked on, and let the one before go."""
+        if session != self._session:
+            self.store.unpin(self._session)
+            self.store.pin(session)
+            self._session = session
+
+
+def common_prefix_length(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many leading tokens two sequences share."""
+    shorter = min(len(first), len(second))
+    for start in range(0, shorter, COMPARED_AT_ONCE):
+        stop = min(start + COMPARED_AT_ONCE, shorter)
+        if list(first[start:stop]) != list(second[start:stop]):
+            return next(position for position in range(start, stop) if first[position] != second[position])
+    return shorter

@@ -1,0 +1,38 @@
+"""Where a suggestion ends by its text: at the newline, or at the dedent of a block."""
+
+from __future__ import annotations
+
+import re
+
+from protocol.messages import StopRule
+
+TAB_COLUMNS = 4
+
+_NEWLINE = re.compile(r"[\r\n]")
+_NONBLANK_LINE = re.compile(r"[\r\n]([^\S\r\n]*)(?=\S)")
+
+
+def find_stop(text: str, rule: StopRule, resume_at: int = 0) -> tuple[int | None, int]:
+    """Where the suggestion `text` ends, or None while it may go on; and from where to look once more has come.
+
+    A single line ends before its newline. A block ends before the first line that is indented by less than
+    `rule.indent` columns, and before the white space and blank lines that lead to it; a line is judged once its
+    first character that is not white space is there. Pass the second value back as `resume_at` when the same text
+    has grown.
+    """
+    if rule.indent is None:
+        newline = _NEWLINE.search(text, resume_at)
+        return (newline.start(), newline.start()) if newline else (None, len(text))
+    for line in _NONBLANK_LINE.finditer(text, resume_at):
+        if columns(line.group(1)) < rule.indent:
+            return len(text[: line.start()].rstrip()), line.start()
+        resume_at = line.end()
+    return None, resume_at
+
+
+def columns(white_space: str) -> int:
+    """How many columns white space takes, a tab counting up to the next multiple of TAB_COLUMNS."""
+    count = 0
+    for character in white_space:
+        count = count + TAB_COLUMNS - count % TAB_COLUMNS if character == "\t" else count + 1
+    return count

@@ -1,0 +1,170 @@
+"""Text to token ids and back, with what has not changed since the last keystroke remembered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from inference.blocks import choose_rule, split_blocks
+from inference.fim import FIMFormat, recognise_format
+from inference.lru import LRUCache
+from inference.token_bytes import TextStream, bytes_of_token
+from protocol.errors import BadModel
+
+TokenIds = tuple[int, ...]
+
+MAX_CACHED_BLOCKS = 65_536
+MAX_CACHED_BYTES = 32 * 2**20
+BYTES_PER_ID = 8  # a reference in a tuple; small ints are shared, large ones are counted by BYTES_PER_ENTRY
+BYTES_PER_ENTRY = 256
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerIds:
+    """The ids of a FIM format's markers; None for those that the family does not have."""
+
+    prefix: int
+    suffix: int
+    middle: int
+    begin: int | None
+    file_separator: int | None
+    end: frozenset[int]
+
+
+class TextTokenizer:
+    """Tokenizes fragments of text, in which no string is ever a marker."""
+
+    def __init__(self, definition: dict[str, Any], where: str) -> None:
+        """`definition` is a parsed tokenizer.json; BadModel, naming `where`, if it cannot be used."""
+        added = {str(token["content"]): int(token["id"]) for token in definition.get("added_tokens", [])}
+        self.format = recognise_format(added, where)
+        self.markers = _marker_ids(self.format, added)
+        self._tokenizer = _text_tokenizer(definition, where)
+        self.vocabulary_size = max(self._tokenizer.get_vocab_size(), *(id_ + 1 for id_ in added.values()))
+        self._not_text = frozenset(id_ for token, id_ in added.items() if not token.isspace())
+        self._bytes_of_id: dict[int, bytes | None] = {}
+        self._cut_rule = choose_rule(self._pre_tokens)
+        self._blocks: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED_BLOCKS, MAX_CACHED_BYTES)
+        self._fragments: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED_BLOCKS, MAX_CACHED_BYTES)
+        self._check_markers(added, where)
+
+    def encode(self, fragment: str) -> TokenIds:
+        """The tokens of a fragment: those of its blocks, one after another.
+
+        Blocks are cut where that changes no token (`inference.blocks`), except that lines of more than
+        MAX_BLOCK_CHARS are cut regardless. A lone surrogate counts as U+FFFD.
+        """
+        return self._remembered(self._fragments, fragment, self._encode_blocks)
+
+    def count_tokens(self, text: str) -> int:
+        """How many tokens `text` has as one fragment."""
+        return len(self.encode(text))
+
+    def is_text(self, token_id: int) -> bool:
+        """Whether the token stands for text, rather than being a marker or an unused row of the vocabulary."""
+        return self._token_bytes(token_id) is not None
+
+    def text_stream(self) -> TextStream:
+        """A stream that takes text tokens, as they are generated, back to text."""
+        return TextStream(self._text_bytes)
+
+    def decode(self, token_ids: TokenIds) -> str:
+        """The text of some text tokens, as far as it is whole characters."""
+        stream = self.text_stream()
+        for token_id in token_ids:
+            if not stream.push(token_id):
+                break
+        return stream.text
+
+    def _remembered(self, cache: LRUCache[str, TokenIds], text: str, encode: Callable[[str], TokenIds]) -> TokenIds:
+        token_ids = cache.get(text)
+        if token_ids is None:
+            token_ids = encode(text)
+            cache.put(text, token_ids, BYTES_PER_ENTRY + 4 * len(text) + BYTES_PER_ID * len(token_ids))
+        return token_ids
+
+    def _encode_blocks(self, fragment: str) -> TokenIds:
+        token_ids: list[int] = []
+        for block in split_blocks(fragment, self._cut_rule):
+            token_ids.extend(self._remembered(self._blocks, block, self._encode_block))
+        return tuple(token_ids)
+
+    def _encode_block(self, block: str) -> TokenIds:
+        valid = block.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if _has_surrogates(block) else block
+        return tuple(self._tokenizer.encode(valid, add_special_tokens=False).ids)
+
+    def _pre_tokens(self, text: str) -> list[str]:
+        if self._tokenizer.pre_tokenizer is None:
+            return [text]
+        return [piece for piece, _ in self._tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+
+    def _token_bytes(self, token_id: int) -> bytes | None:
+        if token_id not in self._bytes_of_id:
+            token = None if token_id in self._not_text else self._tokenizer.id_to_token(token_id)
+            self._bytes_of_id[token_id] = None if token is None else bytes_of_token(token)
+        return self._bytes_of_id[token_id]
+
+    def _text_bytes(self, token_id: int) -> bytes:
+        token_bytes = self._token_bytes(token_id)
+        if token_bytes is None:
+            raise ValueError(f"token {token_id} is not text")
+        return token_bytes
+
+    def _check_markers(self, added: dict[str, int], where: str) -> None:
+        """A vocabulary could hold a marker's string as an ordinary token, which source code would then hit."""
+        for marker in self.format.required_tokens:
+            if added[marker] in self._encode_block(marker):
+                raise BadModel(f"{where}: the text {marker!r} is tokenized as the marker {added[marker]}")
+
+
+def read_tokenizer(path: Path) -> TextTokenizer:
+    """The tokenizer of a tokenizer.json; BadModel if it is not one that midfill can use."""
+    try:
+        definition = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadModel(f"{path} cannot be read as a tokenizer: {error}") from error
+    if not isinstance(definition, dict) or "model" not in definition:
+        raise BadModel(f"{path} is not a tokenizer of the tokenizers library: it has no 'model'")
+    return TextTokenizer(definition, str(path))
+
+
+def _text_tokenizer(definition: dict[str, Any], where: str) -> Tokenizer:
+    """The tokenizer without its added tokens, so that a marker's string in source code stays text."""
+    decoder = definition.get("decoder") or {}
+    if definition["model"].get("type") != "BPE" or decoder.get("type") != "ByteLevel":
+        raise BadModel(f"{where} is not a byte-level BPE tokenizer, the only kind that midfill can use so far")
+    text_only = {
+        **definition,
+        "added_tokens": [token for token in definition.get("added_tokens", []) if token["content"].isspace()],
+        "post_processor": None,
+        "truncation": None,
+        "padding": None,
+    }
+    try:
+        return Tokenizer.from_str(json.dumps(text_only))
+    except Exception as error:  # the library raises plain Exception for every malformed definition
+        raise BadModel(f"{where} is refused by the tokenizers library: {error}") from error
+
+
+def _marker_ids(fim: FIMFormat, added: dict[str, int]) -> MarkerIds:
+    return MarkerIds(
+        prefix=added[fim.prefix],
+        suffix=added[fim.suffix],
+        middle=added[fim.middle],
+        begin=added[fim.begin] if fim.begin else None,
+        file_separator=added[fim.file_separator] if fim.file_separator else None,
+        end=frozenset(added[token] for token in fim.end),
+    )
+
+
+def _has_surrogates(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False

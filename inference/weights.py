@@ -1,0 +1,91 @@
+"""The safetensors files of a checkpoint: which they are, whether they are whole, and what identifies them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.errors import BadModel
+
+HEADER_LENGTH_BYTES = 8
+MAX_HEADER_BYTES = 100 * 2**20  # the format's own limit
+SAMPLE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsFile:
+    """One safetensors file that has been found to be as long as its header says."""
+
+    path: Path
+    header: bytes
+    tensors: dict[str, tuple[int, int]]  # name -> [start, stop) in the file
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+
+def find_weights(folder: Path) -> tuple[WeightsFile, ...]:
+    """The checked weights files of a model folder; BadModel, naming the file, where one is missing or damaged."""
+    index = folder / "model.safetensors.index.json"
+    single = folder / "model.safetensors"
+    if single.is_file():
+        return (read_header(single),)
+    if index.is_file():
+        return tuple(read_header(folder / name) for name in _shards(index))
+    if any(folder.glob("*.bin")):
+        raise BadModel(f"{folder} has only pickled weights (*.bin), which can run code: convert them to safetensors")
+    raise BadModel(f"{folder} has no weights: neither model.safetensors nor model.safetensors.index.json is there")
+
+
+def read_header(path: Path) -> WeightsFile:
+    """The header of a safetensors file; BadModel if the file is missing, truncated or not one."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(HEADER_LENGTH_BYTES))
+            if length > min(MAX_HEADER_BYTES, size):
+                raise BadModel(f"{path} is not a safetensors file, or is truncated: a header of {length} bytes")
+            header = file.read(length)
+        entries = {name: entry for name, entry in json.loads(header).items() if name != "__metadata__"}
+        base = HEADER_LENGTH_BYTES + length
+        tensors = {
+            name: (base + entry["data_offsets"][0], base + entry["data_offsets"][1]) for name, entry in entries.items()
+        }
+    except FileNotFoundError as error:
+        raise BadModel(f"{path} is missing: the checkpoint is incomplete") from error
+    except (OSError, struct.error, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise BadModel(f"{path} is not a safetensors file, or is truncated: {error!r}") from error
+    expected = max((stop for _, stop in tensors.values()), default=base)
+    if size != expected:
+        raise BadModel(f"{path} is damaged: {size} bytes where its header describes {expected}. Download it again")
+    return WeightsFile(path, header, tensors)
+
+
+def update_identity(digest: hashlib._Hash, weights: WeightsFile) -> None:
+    """Add what tells these weights from others: the header, the time of writing, and both ends of every tensor.
+
+    Reading all of a 15 GB checkpoint at every start would cost more than the caches it guards.
+    """
+    digest.update(weights.header)
+    digest.update(str(weights.path.stat().st_mtime_ns).encode())
+    with weights.path.open("rb") as file:
+        for start, stop in weights.tensors.values():
+            for position in (start, max(start, stop - SAMPLE_BYTES)):
+                file.seek(position)
+                digest.update(file.read(min(SAMPLE_BYTES, stop - position)))
+
+
+def _shards(index: Path) -> Iterator[str]:
+    try:
+        names = sorted({str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadModel(f"{index} is not an index of safetensors files: {error!r}") from error
+    for name in names:
+        if Path(name).name != name:
+            raise BadModel(f"{index} names a file outside its folder: {name!r}")
+        yield name
