@@ -1,0 +1,55 @@
+"""Which core the settings ask for: one on another machine, or the one of this machine."""
+
+from __future__ import annotations
+
+from lsp_server.core_client import Endpoint
+from lsp_server.core_link import LOCAL_RETRY, REMOTE_RETRY, CoreTarget
+from lsp_server.core_process import LocalCore, core_command, resolve_model
+from protocol.rendezvous import address_file, read_or_make_token, runtime_folder
+from protocol.settings import Settings
+
+# Importing torch from a cold disk, on a machine that is busy, takes its time.
+_START_TIMEOUT_S = 120.0
+
+
+def target_of(settings: Settings) -> CoreTarget:
+    """The core to stay connected to."""
+    return _remote_target(settings) if settings.core else _local_target(settings)
+
+
+def same_core(one: Settings, other: Settings) -> bool:
+    """Whether both ask for the same core in the same way."""
+    return all(getattr(one, name) == getattr(other, name) for name in _CORE_SETTINGS)
+
+
+_CORE_SETTINGS = (
+    "core",
+    "core_token",
+    "model",
+    "device",
+    "dtype",
+    "context_tokens",
+    "store_mb",
+    "unload_after_s",
+    "exit_after_s",
+)
+
+
+def _remote_target(settings: Settings) -> CoreTarget:
+    async def find() -> Endpoint:
+        return Endpoint(settings.core, settings.core_token or read_or_make_token(runtime_folder()))
+
+    return CoreTarget(find, REMOTE_RETRY)
+
+
+def _local_target(settings: Settings) -> CoreTarget:
+    folder = runtime_folder()
+    model = resolve_model(settings.model)
+    log_file = address_file(folder, model).with_suffix(".log")
+    core = LocalCore(folder, model, core_command(settings, log_file), log_file, _START_TIMEOUT_S)
+
+    async def find() -> Endpoint:
+        address = await core.find_or_start()
+        return Endpoint(address.url, read_or_make_token(folder))
+
+    return CoreTarget(find, LOCAL_RETRY)

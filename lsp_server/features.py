@@ -1,0 +1,178 @@
+"""The handlers of LSP's messages: each reads its parameters, hands over, and puts the result into LSP's words."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lsprotocol import types
+from pygls.capabilities import get_capability
+from pygls.exceptions import JsonRpcInvalidParams
+
+from lsp_server.custom_messages import DID_FOCUS, DID_MOVE_CURSOR, DOCUMENT_HASH, RESTART_COMMAND, DocumentParams
+from lsp_server.documents import Position
+from lsp_server.items import inline_item, popup_item
+from lsp_server.open_documents import Change, OpenDocument
+from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
+from protocol.errors import BadInput, BadSettings
+
+if TYPE_CHECKING:
+    from lsp_server.server import MidfillServer
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+# What a popup opens on, besides words.
+_TRIGGERS = [".", "(", "[", "{", "=", ",", ":"]
+
+
+def register(server: MidfillServer) -> None:
+    """Teach the server every message that it handles, but those that depend on the client."""
+    for method, handler in _HANDLERS.items():
+        server.feature(method)(handler)
+    server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())(inline_completion)
+    server.command(RESTART_COMMAND)(restart_core)
+
+
+def refusing_bad_input(
+    handler: Callable[[MidfillServer, P], Awaitable[R]],
+) -> Callable[[MidfillServer, P], Awaitable[R]]:
+    """A request handler whose BadInput is answered as invalid parameters, with its message."""
+
+    @functools.wraps(handler)
+    async def refusing(ls: MidfillServer, params: P) -> R:
+        try:
+            return await handler(ls, params)
+        except BadInput as error:
+            raise JsonRpcInvalidParams(str(error)) from error
+
+    return refusing
+
+
+def initialize(ls: MidfillServer, params: types.InitializeParams) -> None:
+    """Learn the client's capabilities and settings; bad settings are shown, and none of them taken."""
+    ls.notices.introduce(params.capabilities)
+    ls.documents.codec = PositionCodec(PositionEncoding(ls.workspace.position_encoding))
+    try:
+        ls.take_initial_settings(params.initialization_options)
+    except BadSettings as error:
+        ls.notices.error(str(error))
+    if get_capability(params.capabilities, "text_document.inline_completion") is None:
+        ls.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=_TRIGGERS))(completion)
+
+
+async def initialized(ls: MidfillServer, _: types.InitializedParams) -> None:
+    """Find or start the core."""
+    await ls.connect()
+
+
+async def shutdown(ls: MidfillServer, _: None) -> None:
+    """Leave the core, which goes on."""
+    await ls.link.stop()
+
+
+async def did_change_configuration(ls: MidfillServer, params: types.DidChangeConfigurationParams) -> None:
+    """Take the changed settings, or ask for them where the client only says that some have changed."""
+    given: Any = params.settings
+    if given is None and get_capability(ls.client_capabilities, "workspace.configuration"):
+        section = types.ConfigurationParams([types.ConfigurationItem(section="midfill")])
+        (given,) = await ls.workspace_configuration_async(section)
+    try:
+        await ls.take_changed_settings(given)
+    except BadSettings as error:
+        ls.notices.error(str(error))
+
+
+def did_open(ls: MidfillServer, params: types.DidOpenTextDocumentParams) -> None:
+    """Mirror the document."""
+    item = params.text_document
+    ls.suggester.look_ahead(ls.documents.open(item.uri, item.language_id, item.version, item.text))
+
+
+def did_change(ls: MidfillServer, params: types.DidChangeTextDocumentParams) -> None:
+    """Follow the edits."""
+    uri = params.text_document.uri
+    try:
+        ls.documents.change(uri, params.text_document.version, [_change(event) for event in params.content_changes])
+    except BadInput as error:
+        ls.notices.lost_step(uri, str(error))
+
+
+def did_close(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> None:
+    """Forget the document, here and in the core."""
+    ls.documents.close(params.text_document.uri)
+    ls.suggester.forget(params.text_document.uri)
+
+
+def did_move_cursor(ls: MidfillServer, params: types.TextDocumentPositionParams) -> None:
+    """Prepare for typing where the cursor went."""
+    ls.suggester.look_ahead(*_place(ls, params.text_document, params.position))
+
+
+def did_focus(ls: MidfillServer, params: DocumentParams) -> None:
+    """Prepare for typing where the cursor was."""
+    ls.suggester.look_ahead(ls.documents[params.text_document.uri])
+
+
+@refusing_bad_input
+async def inline_completion(ls: MidfillServer, params: types.InlineCompletionParams) -> types.InlineCompletionList:
+    """Suggest; nothing to suggest is an empty list, since some clients keep showing the last one on null."""
+    opened, cursor = _place(ls, params.text_document, params.position)
+    insertion = await ls.suggester.suggest(opened, cursor)
+    item = inline_item(ls.documents.codec, opened.document, cursor, insertion) if insertion else None
+    return types.InlineCompletionList([item] if item else [])
+
+
+@refusing_bad_input
+async def completion(ls: MidfillServer, params: types.CompletionParams) -> types.CompletionList:
+    """Suggest in the popup, for clients without inline completion."""
+    opened, cursor = _place(ls, params.text_document, params.position)
+    insertion = await ls.suggester.suggest(opened, cursor)
+    item = popup_item(ls.documents.codec, opened.document, cursor, insertion) if insertion else None
+    return types.CompletionList(is_incomplete=True, items=[item] if item else [])
+
+
+@refusing_bad_input
+async def document_hash(ls: MidfillServer, params: DocumentParams) -> dict[str, int | str]:
+    """Tell what the mirror holds."""
+    document = ls.documents[params.text_document.uri].document
+    text = document.text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return {"version": document.version, "sha256": digest, "length": len(text)}
+
+
+async def restart_core(ls: Any) -> None:  # pygls reads a command's annotations at run time, where ours is no name
+    """Try again to reach the core, or to start it."""
+    await ls.connect()
+
+
+_HANDLERS: dict[str, Callable[..., Any]] = {
+    types.INITIALIZE: initialize,
+    types.INITIALIZED: initialized,
+    types.SHUTDOWN: shutdown,
+    types.WORKSPACE_DID_CHANGE_CONFIGURATION: did_change_configuration,
+    types.TEXT_DOCUMENT_DID_OPEN: did_open,
+    types.TEXT_DOCUMENT_DID_CHANGE: did_change,
+    types.TEXT_DOCUMENT_DID_CLOSE: did_close,
+    DID_MOVE_CURSOR: did_move_cursor,
+    DID_FOCUS: did_focus,
+    DOCUMENT_HASH: document_hash,
+}
+
+
+def _place(
+    ls: MidfillServer, identifier: types.TextDocumentIdentifier, position: types.Position
+) -> tuple[OpenDocument, Position]:
+    opened = ls.documents[identifier.uri]
+    client_position = ClientPosition(position.line, position.character)
+    return opened, ls.documents.codec.decode(opened.document, client_position)
+
+
+def _change(event: types.TextDocumentContentChangeEvent) -> Change:
+    if isinstance(event, types.TextDocumentContentChangeWholeDocument):
+        return Change(event.text)
+    start, end = event.range.start, event.range.end
+    span = (ClientPosition(start.line, start.character), ClientPosition(end.line, end.character))
+    return Change(event.text, span)

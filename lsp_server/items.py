@@ -1,0 +1,49 @@
+"""Suggestions as LSP's items: an inline completion, or an entry of the completion popup."""
+
+from __future__ import annotations
+
+import re
+
+from lsprotocol import types
+
+from lsp_server.documents import Document, Position
+from lsp_server.positions import PositionCodec
+from lsp_server.postprocess import Insertion
+
+_WORD_BEFORE = re.compile(r"\w*\Z")
+
+
+def inline_item(
+    codec: PositionCodec, document: Document, cursor: Position, insertion: Insertion
+) -> types.InlineCompletionItem:
+    """The item of `textDocument/inlineCompletion`."""
+    span = _range(codec, document, cursor, Position(cursor.line, cursor.column + insertion.replaced))
+    return types.InlineCompletionItem(insert_text=insertion.text, range=span)
+
+
+def popup_item(
+    codec: PositionCodec, document: Document, cursor: Position, insertion: Insertion
+) -> types.CompletionItem:
+    """The item of `textDocument/completion`.
+
+    Clients show what matches the word before the cursor, so the item repeats and replaces that word.
+    """
+    word = _WORD_BEFORE.findall(document.lines[cursor.line][: cursor.column])[0]
+    text = word + insertion.text
+    start = Position(cursor.line, cursor.column - len(word))
+    span = _range(codec, document, start, Position(cursor.line, cursor.column + insertion.replaced))
+    first, *more = text.strip().splitlines()
+    return types.CompletionItem(
+        label=first + (" …" if more else ""),
+        kind=types.CompletionItemKind.Text,
+        detail="midfill",
+        documentation=text,
+        filter_text=text,
+        insert_text_format=types.InsertTextFormat.PlainText,
+        insert_text_mode=types.InsertTextMode.AsIs,
+        text_edit=types.TextEdit(span, text),
+    )
+
+
+def _range(codec: PositionCodec, document: Document, start: Position, end: Position) -> types.Range:
+    return types.Range(types.Position(*codec.encode(document, start)), types.Position(*codec.encode(document, end)))

@@ -1,0 +1,104 @@
+"""Runs language servers: one over stdio, or one per connection over TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from pygls.io_ import StdinAsyncReader, StdoutWriter, run_async
+
+from lsp_server.server import MidfillServer
+from protocol.errors import PortInUse
+from protocol.settings import Settings
+
+if TYPE_CHECKING:
+    from pygls.io_ import AsyncReader
+
+logger = logging.getLogger(__name__)
+_pygls_logger = logging.getLogger("pygls")
+
+
+def run_stdio(settings: Settings) -> None:
+    """Serve the client on stdin and stdout until it leaves; the process ends with LSP's exit status.
+
+    Stdout belongs to LSP: what anything else prints goes to stderr, where the log goes too.
+    """
+    _log_to_stderr(settings)
+    writer = StdoutWriter(sys.stdout.buffer)
+    sys.stdout = sys.stderr
+    sys.exit(asyncio.run(_serve_stdio(settings, writer)))
+
+
+def run_tcp(settings: Settings, host: str, port: int) -> None:
+    """Serve every client that connects, each with documents and settings of its own, until interrupted.
+
+    PortInUse names an address that is taken.
+    """
+    _log_to_stderr(settings)
+    try:
+        asyncio.run(_serve_tcp(settings, host, port))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(f"{host}:{port} is in use: choose another port, or end what listens there") from error
+        raise
+    except KeyboardInterrupt:
+        logger.info("interrupted")
+
+
+async def _serve_stdio(settings: Settings, writer: StdoutWriter) -> int:
+    with ThreadPoolExecutor(1, "stdin") as executor:
+        server = MidfillServer(settings)
+        server.protocol.set_writer(writer)
+        return await _serve(server, StdinAsyncReader(sys.stdin.buffer, executor))
+
+
+async def _serve_tcp(settings: Settings, host: str, port: int) -> None:
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server = MidfillServer(settings)
+        server.protocol.set_writer(writer)
+        try:
+            await _serve(server, _FairReader(reader))
+        finally:
+            writer.close()
+
+    listener = await asyncio.start_server(connected, host, port)
+    addresses = ", ".join(str(socket.getsockname()) for socket in listener.sockets)
+    print(f"midfill: the language server listens on {addresses}", file=sys.stderr)  # noqa: T201  # for who started it
+    async with listener:
+        await listener.serve_forever()
+
+
+async def _serve(server: MidfillServer, reader: AsyncReader) -> int:
+    """Handle messages until the client leaves; LSP's exit status."""
+    protocol = server.protocol
+    try:
+        await run_async(protocol.stopped, reader, protocol, _pygls_logger, server.report_server_error)
+    finally:
+        await server.link.stop()
+    return protocol.exit_code
+
+
+class _FairReader:
+    """Lets the handler of each message begin before the next message is handled, as reading from stdin does.
+
+    A request for a suggestion then sees the document as it was when the request was sent.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+
+    async def readline(self) -> bytes:
+        await asyncio.sleep(0)
+        return await self._reader.readline()
+
+    async def readexactly(self, n: int) -> bytes:
+        return await self._reader.readexactly(n)
+
+
+def _log_to_stderr(settings: Settings) -> None:
+    logging.basicConfig(stream=sys.stderr, level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("lsp_server").setLevel(settings.log_level.upper())

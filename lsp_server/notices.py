@@ -1,0 +1,83 @@
+"""What the client is told without having asked: midfill's own notifications, and messages that the user must act on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from lsprotocol import types
+
+from lsp_server.core_link import LinkStatus
+from lsp_server.custom_messages import RESYNC, STATUS, USAGE
+from lsp_server.load_progress import LoadProgress
+from lsp_server.positions import ClientPosition
+from lsp_server.suggesting import Cost
+
+if TYPE_CHECKING:
+    from pygls.lsp.server import LanguageServer
+
+
+class Notices:
+    """Speaks to one client; midfill's own notifications only where it asked for them."""
+
+    def __init__(self, server: LanguageServer) -> None:
+        self._server = server
+        self._progress = LoadProgress(server.work_done_progress)
+        self._knows_midfill = False
+        self._last_message = ""
+
+    def introduce(self, client: types.ClientCapabilities) -> None:
+        """Learn what the client understands."""
+        experimental = client.experimental
+        asked = (
+            experimental.get("midfill") if isinstance(experimental, dict) else getattr(experimental, "midfill", None)
+        )
+        self._knows_midfill = bool(asked)
+        self._progress.enabled = bool(client.window and client.window.work_done_progress)
+
+    def error(self, message: str) -> None:
+        """Show what the user must act on; the same thing twice in a row is shown once."""
+        if message != self._last_message:
+            self._last_message = message
+            params = types.ShowMessageParams(types.MessageType.Error, f"midfill: {message}")
+            self._server.window_show_message(params)
+
+    def core_status(self, status: LinkStatus) -> None:
+        """Tell what the core is doing."""
+        message = str(status.error) if status.error else status.core.detail if status.core else ""
+        if status.state == "failed":
+            self.error(message or "the core failed")
+        self._progress.update(status)
+        params = {
+            "state": status.state,
+            "message": message,
+            "model": status.core.model if status.core else "",
+            "device": status.core.device if status.core else "",
+            "progress": status.core.progress if status.core else None,
+        }
+        self._tell(STATUS, params)
+
+    def cost(self, cost: Cost, cursor: ClientPosition) -> None:
+        """Tell what a prompt cost; `cursor` is where it was for."""
+        params = {
+            "textDocument": {"uri": cost.uri},
+            "version": cost.version,
+            "position": {"line": cursor.line, "character": cursor.character},
+            "ahead": cost.ahead,
+            "source": cost.source,
+            "ms": round(cost.milliseconds, 3),
+            "heat": cost.heat,
+            "usage": asdict(cost.usage),
+        }
+        self._tell(USAGE, params)
+
+    def lost_step(self, uri: str, reason: str) -> None:
+        """Tell that a document's mirror is not what the client has any more."""
+        if self._knows_midfill:
+            self._tell(RESYNC, {"textDocument": {"uri": uri}, "reason": reason})
+        else:
+            self.error(f"{reason}. No suggestions in this file until it is closed and opened again.")
+
+    def _tell(self, method: str, params: object) -> None:
+        if self._knows_midfill:
+            self._server.protocol.notify(method, params)

@@ -1,0 +1,125 @@
+"""The documents that the client has open: their mirrors, and for each what is known of its cursor and suggestions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lsp_server.documents import Document, Edit, Position
+from lsp_server.latest import Latest
+from lsp_server.offers import Offer, follow
+from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
+from lsp_server.postprocess import Insertion
+from lsp_server.prompting import PromptPlanner
+from lsp_server.windows import WindowBudget
+from protocol.errors import BadInput
+from protocol.settings import Settings
+
+_PLANNING_SETTINGS = ("prefix_tokens", "suffix_tokens", "strategy")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change as the client tells it; without a range it is the whole text."""
+
+    text: str
+    range: tuple[ClientPosition, ClientPosition] | None = None
+
+
+@dataclass(slots=True)
+class OpenDocument:
+    """One open document.
+
+    `edits` counts the edits that were applied, whatever the client's versions say: an answer is outdated when it
+    has moved on. `inserted` is what they inserted since the last request.
+    """
+
+    document: Document
+    planner: PromptPlanner
+    latest: Latest[Insertion] = field(default_factory=Latest)
+    edits: int = 0
+    inserted: str = ""
+    cursor: Position = field(default=Position(0, 0))
+    offer: Offer | None = None
+    out_of_step: bool = False  # a change could not be applied: only the whole text mends that
+
+    def apply(self, edit: Edit) -> None:
+        """Edit the document, and let go of what the edit makes void; BadInput, and nothing changed, if it cannot be."""
+        self.planner.edited(self.document.apply(edit))
+        self.latest.supersede()
+        self.edits += 1
+        self.inserted += edit.text
+        self.offer = self.offer and follow(self.offer, edit)
+
+
+class OpenDocuments:
+    """All open documents, by their URI."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.codec = PositionCodec(PositionEncoding.UTF16)  # LSP's default; the client may have another
+        self._settings = settings
+        self._open: dict[str, OpenDocument] = {}
+
+    def __getitem__(self, uri: str) -> OpenDocument:
+        """The open document; BadInput, naming it, if it is not open."""
+        try:
+            return self._open[uri]
+        except KeyError as error:
+            raise BadInput(f"{uri} is not open") from error
+
+    def configure(self, settings: Settings) -> None:
+        """Plan prompts by these settings from now on; the documents stay as they are."""
+        before, self._settings = self._settings, settings
+        if all(getattr(before, name) == getattr(settings, name) for name in _PLANNING_SETTINGS):
+            return
+        for opened in self._open.values():
+            opened.planner = self._planner(opened.document)
+
+    def open(self, uri: str, language_id: str, version: int, text: str) -> OpenDocument:
+        """Mirror a document, in place of what was known of it before."""
+        self.close(uri)
+        document = Document.from_text(uri, language_id, version, text)
+        opened = self._open[uri] = OpenDocument(document, self._planner(document))
+        return opened
+
+    def close(self, uri: str) -> None:
+        """Forget a document; nothing happens if it is not open."""
+        if (closed := self._open.pop(uri, None)) is not None:
+            closed.latest.supersede()
+
+    def change(self, uri: str, version: int, changes: Sequence[Change]) -> None:
+        """Follow the client's changes, each of which counts from the one before it.
+
+        BadInput if one cannot be applied or the version goes backwards. The document is then out of step: the
+        changes after it are ignored, since there is no telling where they belong, until one brings the whole text.
+        """
+        opened = self[uri]
+        whole = max((index for index, change in enumerate(changes) if change.range is None), default=None)
+        if opened.out_of_step and whole is None:
+            return
+        try:
+            if whole is None:
+                _check_version(opened.document, version)
+            for change in changes[whole or 0 :]:
+                opened.apply(self._edit(opened.document, change))
+        except BadInput:
+            opened.out_of_step = True
+            opened.latest.supersede()
+            raise
+        opened.document.version = version
+        opened.out_of_step = False
+
+    def _edit(self, document: Document, change: Change) -> Edit:
+        if change.range is None:
+            return Edit(Position(0, 0), document.end, change.text)
+        start, end = change.range
+        return Edit(self.codec.decode(document, start), self.codec.decode(document, end), change.text)
+
+    def _planner(self, document: Document) -> PromptPlanner:
+        budget = WindowBudget(self._settings.prefix_tokens, self._settings.suffix_tokens)
+        return PromptPlanner(document, budget, self._settings.strategy)
+
+
+def _check_version(document: Document, version: int) -> None:
+    if version < document.version:
+        raise BadInput(f"version {version} of {document.uri} comes after version {document.version}")

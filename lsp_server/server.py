@@ -1,0 +1,75 @@
+"""The language server of one client: every collaborator, wired here."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from pygls.lsp.server import LanguageServer
+
+from lsp_server import features
+from lsp_server.core_link import CoreLink, LinkStatus
+from lsp_server.core_target import same_core, target_of
+from lsp_server.editor_protocol import EditorProtocol, make_converter
+from lsp_server.notices import Notices
+from lsp_server.open_documents import OpenDocuments
+from lsp_server.suggesting import Cost, Suggester
+from protocol.settings import Settings, with_json
+
+if TYPE_CHECKING:
+    from pygls.server import ServerErrors
+
+logger = logging.getLogger(__name__)
+
+
+class MidfillServer(LanguageServer):
+    """Owns the collaborators, and the settings that they work by."""
+
+    protocol: EditorProtocol
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(
+            "midfill", metadata.version("midfill"), protocol_cls=EditorProtocol, converter_factory=make_converter
+        )
+        self._initial_settings = self.settings = settings
+        self.notices = Notices(self)
+        self.documents = OpenDocuments(settings)
+        self.link = CoreLink(self._core_changed)
+        self.suggester = Suggester(self.link, settings, secrets.token_hex(4), self._tell_cost)
+        features.register(self)
+
+    async def connect(self) -> None:
+        """Find or start the core that the settings ask for, in place of the present one."""
+        await self.link.connect_to(target_of(self.settings))
+
+    def take_initial_settings(self, given: object) -> None:
+        """Lay the client's settings over those of the command line; BadSettings, and none taken, for a bad one."""
+        self._initial_settings = with_json(self._initial_settings, given)
+        self._apply(self._initial_settings)
+
+    async def take_changed_settings(self, given: object) -> None:
+        """Lay changed settings over the initial ones; BadSettings, and none taken, for a bad one."""
+        before, changed = self.settings, with_json(self._initial_settings, given)
+        self._apply(changed)
+        if not same_core(before, changed):
+            await self.connect()
+
+    def report_server_error(self, error: Exception, source: ServerErrors) -> None:
+        """Log what a handler did not expect; popups are for what the user can act on."""
+        logger.error("%s: %s", source.__name__, error)
+
+    def _apply(self, settings: Settings) -> None:
+        self.settings = settings
+        self.suggester.settings = settings
+        self.documents.configure(settings)
+        logging.getLogger("lsp_server").setLevel(settings.log_level.upper())
+
+    def _core_changed(self, status: LinkStatus) -> None:
+        self.notices.core_status(status)
+        self.suggester.core_changed(status.state)
+
+    def _tell_cost(self, cost: Cost) -> None:
+        document = self.documents[cost.uri].document
+        self.notices.cost(cost, self.documents.codec.encode(document, cost.cursor))

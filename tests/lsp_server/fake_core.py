@@ -1,0 +1,142 @@
+"""A core without a model: it speaks the wire protocol, and answers as a test tells it to.
+
+Run as a program it takes the options of `midfill core` that it needs, and publishes its address as the core does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.http11 import Request, Response
+
+from protocol.errors import MidfillError
+from protocol.messages import PROTOCOL_VERSION, Completion, CompletionRequest, CoreStatus, Usage
+from protocol.rendezvous import CoreAddress, address_file, read_or_make_token, runtime_folder, write_address
+from protocol.wire import (
+    Cancel,
+    Complete,
+    Completed,
+    CoreMessage,
+    Failed,
+    Forget,
+    StatusChanged,
+    decode_client,
+    encode_core,
+)
+
+READY = CoreStatus("ready", "fake", "cpu", context_tokens=4096, chars_per_token=3.0)
+
+Answer = Callable[[CompletionRequest], Awaitable[str]]
+
+
+def completion(text: str, prompt_tokens: int = 100, recomputed_tokens: int = 1) -> Completion:
+    generated = len(text)
+    return Completion(text, "stop", Usage(prompt_tokens, recomputed_tokens, generated, generated + 1, 0.0, 1.0, 2.0))
+
+
+async def say_x(_: CompletionRequest) -> str:
+    return "x = 1"
+
+
+class FakeCore:
+    """Keeps what it was asked; `answer` may be replaced at any time, and may raise a MidfillError."""
+
+    def __init__(self, token: str = "secret") -> None:
+        self.token = token
+        self.answer: Answer = say_x
+        self.status = READY
+        self.requests: list[CompletionRequest] = []
+        self.cancelled: list[int] = []
+        self.forgotten: list[str] = []
+        self.connections: set[ServerConnection] = set()
+        self.url = ""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def asked(self) -> list[CompletionRequest]:
+        """The requests for suggestions, without the work ahead."""
+        return [request for request in self.requests if request.max_tokens]
+
+    async def set_status(self, status: CoreStatus) -> None:
+        self.status = status
+        for connection in self.connections:
+            await self._send(connection, StatusChanged(status, PROTOCOL_VERSION))
+
+    async def drop_connections(self) -> None:
+        for connection in list(self.connections):
+            await connection.close()
+
+    @asynccontextmanager
+    async def listening(self, port: int = 0) -> AsyncIterator[Server]:
+        async with serve(self._serve, "127.0.0.1", port, process_request=self._check_token) as server:
+            bound = next(iter(server.sockets)).getsockname()[1]
+            self.url = f"ws://127.0.0.1:{bound}/ws"
+            yield server
+
+    def _check_token(self, connection: ServerConnection, request: Request) -> Response | None:
+        if request.headers.get("Authorization") == f"Bearer {self.token}":
+            return None
+        return connection.respond(HTTPStatus.UNAUTHORIZED, "wrong token\n")
+
+    async def _serve(self, connection: ServerConnection) -> None:
+        self.connections.add(connection)
+        try:
+            await self._send(connection, StatusChanged(self.status, PROTOCOL_VERSION))
+            async for text in connection:
+                assert isinstance(text, str)
+                self._receive(connection, text)
+        finally:
+            self.connections.discard(connection)
+
+    def _receive(self, connection: ServerConnection, text: str) -> None:
+        message = decode_client(text)
+        if isinstance(message, Complete):
+            self.requests.append(message.request)
+            task = asyncio.create_task(self._complete(connection, message))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif isinstance(message, Cancel):
+            self.cancelled.append(message.id)
+        elif isinstance(message, Forget):
+            self.forgotten.append(message.session)
+
+    async def _complete(self, connection: ServerConnection, message: Complete) -> None:
+        try:
+            text = await self.answer(message.request) if message.request.max_tokens else ""
+            await self._send(connection, Completed(message.id, completion(text)))
+        except MidfillError as error:
+            await self._send(connection, Failed(message.id, error.code, str(error)))
+
+    async def _send(self, connection: ServerConnection, message: CoreMessage) -> None:
+        await connection.send(encode_core(message))
+
+
+async def _main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--fail", default="", help="end at once, with this on stderr")
+    parser.add_argument("--starts", type=Path, help="append a line to this file at every start")
+    parser.add_argument("--die-after", type=float, default=60.0, help="seconds")
+    options, _ = parser.parse_known_args()
+    if options.starts:
+        with options.starts.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+    if options.fail:
+        sys.exit(options.fail)
+    folder = runtime_folder()
+    core = FakeCore(read_or_make_token(folder))
+    async with core.listening():
+        write_address(address_file(folder, options.model), CoreAddress(core.url, os.getpid(), options.model))
+        await asyncio.sleep(options.die_after)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())
