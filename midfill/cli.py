@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from midfill.options import takes_settings
+from midfill.replay.command import replay_command
 from protocol.errors import BadInput, MidfillError
 from protocol.settings import Settings
 
@@ -42,7 +43,10 @@ def _host_and_port(address: str) -> tuple[str, int]:
     return host or "127.0.0.1", int(port)
 
 
+_REPLAY_SETTINGS = frozenset({"model", "device", "dtype", "prefix_tokens", "suffix_tokens", "store_mb"})
+
 app.command()(takes_settings(lsp))
+app.command("replay")(takes_settings(replay_command, only=_REPLAY_SETTINGS))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})

@@ -1,4 +1,4 @@
-"""The text of a replay's result: one table, a row per strategy, and what went wrong."""
+"""The text of a replay's result: one table, a column per strategy, and what went wrong."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ COLUMNS = (
 
 def report(result: ReplayResult) -> RenderableType:
     """The table of a replay, for a rich console."""
-    table = Table(title=f"{result.trace}: {result.model}, {result.mode}", title_justify="left")
-    for index, column in enumerate(COLUMNS):
-        table.add_column(column, justify="right" if index else "left")
-    for strategy in result.strategies:
-        table.add_row(*summary_cells(strategy))
+    title = f"{result.trace}: {result.model}, {result.mode}"
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column("")
+    for _ in result.strategies:
+        table.add_column(justify="right")
+    for row in zip(COLUMNS, *map(summary_cells, result.strategies), strict=True):
+        table.add_row(*row)
     return Group(table, *_errors(result))
 
 

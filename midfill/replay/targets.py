@@ -1,31 +1,120 @@
-"""What a replay plays against: the planner with an engine in process, or a language server over stdio."""
+"""What a replay plays against: the language server's own parts with an engine in process, or the real processes."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from dataclasses import dataclass
 from typing import Protocol
 
+from inference.engine import Engine
+from lsp_server.open_documents import OpenDocuments
+from lsp_server.suggesting import Cost, Suggester
+from midfill.lsp_session import LspSession
 from midfill.replay.trace import Step
-from protocol.messages import Usage
+from protocol.errors import MidfillError
+from protocol.messages import Completion, CompletionRequest, Usage
+from protocol.settings import Settings
+
+URI = "file:///replay/session"
+_AHEAD_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back for one step."""
+    """What came back for one step. `usage` is None where nobody was asked: there was nothing to suggest."""
 
-    usage: Usage
+    usage: Usage | None
     suggestion: str
     ahead_tokens: int
-    store_bytes: tuple[int, ...] = ()
+    milliseconds: float
 
 
 class Target(Protocol):
     """One open document that follows the steps of a session."""
 
-    tiers: tuple[str, ...]
-
-    def play(self, step: Step) -> Answer:
-        """Tell of the step's move and edits, ask for a suggestion and wait for it."""
+    async def play(self, step: Step, *, tell_move: bool) -> Answer:
+        """Tell of the move, if asked to, and of the edits, and wait for a suggestion; MidfillError if that fails."""
         ...
 
-    def close(self) -> None: ...
+    def store_bytes(self) -> dict[str, int]:
+        """What the store holds by tier, where the target can tell."""
+        ...
+
+
+class EngineCore:
+    """An engine in process, in the place of the connection to the core."""
+
+    ready = True
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.last_request: CompletionRequest | None = None
+        self.last_completion: Completion | None = None
+
+    @property
+    def chars_per_token(self) -> float:
+        return self.engine.info.chars_per_token
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        self.last_request = request
+        self.last_completion = self.engine.complete(request)
+        return self.last_completion
+
+    def forget(self, session: str) -> None:
+        self.engine.forget(session)
+
+
+class EngineTarget:
+    """The language server's documents and suggestions, on an engine in process: no protocol, no other process."""
+
+    def __init__(self, engine: Engine, settings: Settings, language_id: str, text: str) -> None:
+        self.core = EngineCore(engine)
+        self._costs: list[Cost] = []
+        self._suggester = Suggester(self.core, settings, "replay", self._costs.append)
+        self._document = OpenDocuments(settings).open(URI, language_id, 1, text)
+
+    async def play(self, step: Step, *, tell_move: bool) -> Answer:
+        self._costs.clear()
+        if tell_move and step.moved_to is not None:
+            self._suggester.look_ahead(self._document, step.moved_to)
+            while self._document.latest.busy:
+                await asyncio.sleep(0)
+        for edit in step.edits:
+            self._document.apply(edit)
+        ahead_tokens = sum(cost.usage.recomputed_tokens for cost in self._costs)
+        self._costs.clear()
+        started = asyncio.get_running_loop().time()
+        insertion = await self._suggester.suggest(self._document, step.cursor)
+        milliseconds = (asyncio.get_running_loop().time() - started) * 1000
+        usage = self._costs[-1].usage if self._costs else None
+        return Answer(usage, insertion.text if insertion else "", ahead_tokens, milliseconds)
+
+    def store_bytes(self) -> dict[str, int]:
+        return {tier.name: tier.used_bytes for tier in self.core.engine.stats().tiers}
+
+
+class SessionTarget:
+    """A real language server over stdio, and its core; checks after every step that its text is the trace's."""
+
+    def __init__(self, session: LspSession, language_id: str, text: str) -> None:
+        self._session = session
+        session.open(URI, language_id, text)
+
+    async def play(self, step: Step, *, tell_move: bool) -> Answer:
+        session = self._session
+        session.ahead.clear()
+        if tell_move and step.moved_to is not None:
+            session.move_cursor(URI, step.moved_to)
+            await session.wait_for_ahead(_AHEAD_SECONDS)
+        session.change(URI, step.edits)
+        answer = await session.suggest(URI, step.cursor)
+        expected = hashlib.sha256(step.text.encode()).hexdigest()
+        if await session.document_hash(URI) != expected:
+            raise MidfillError("the language server's text is not the trace's")
+        ahead_tokens = sum(cost.usage.recomputed_tokens for cost in session.ahead)
+        suggestion = answer.suggestions[0].text if answer.suggestions else ""
+        return Answer(answer.cost.usage if answer.cost else None, suggestion, ahead_tokens, answer.milliseconds)
+
+    def store_bytes(self) -> dict[str, int]:
+        return {}

@@ -1,0 +1,126 @@
+"""Playing a session against a target, by strategy: the loop, and what it records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from inference.checkpoint import find_checkpoint
+from inference.loading import EngineOptions, load_dry_engine, load_engine
+from inference.tokenization import TextTokenizer
+from midfill.lsp_session import open_session
+from midfill.private_core import private_core_environment
+from midfill.replay.results import Record, ReplayResult, StrategyResult, keystrokes_saved_share
+from midfill.replay.targets import EngineTarget, SessionTarget, Target
+from midfill.replay.trace import Step, Trace, play, text_at
+from protocol.errors import MidfillError
+from protocol.heat import heat
+from protocol.messages import Usage
+from protocol.settings import Settings, Strategy
+
+Mode = Literal["stdio", "engine", "dry"]
+Progress = Callable[[str, int], None]
+
+_START_SECONDS = 300.0
+_NOTHING = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """What to play, against what."""
+
+    mode: Mode
+    strategies: tuple[Strategy, ...]
+    start: int = 0
+    limit: int | None = None
+    moves: bool = False  # tell of the cursor move before an edit that happens elsewhere
+    language_id: str = "plaintext"
+
+
+async def replay(trace: Trace, settings: Settings, options: ReplayOptions, progress: Progress) -> ReplayResult:
+    """Play the trace once per strategy; `progress` hears the strategy and the steps done."""
+    steps = tuple(play(trace, options.start, options.limit))
+    tokenizer = find_checkpoint(settings.model).tokenizer()
+    results = []
+    for strategy in options.strategies:
+        chosen = replace(settings, strategy=strategy)
+        async with open_target(trace, chosen, options) as target:
+            results.append(await _play(target, steps, chosen, options, tokenizer, progress))
+    return ReplayResult(trace.name, settings.model, options.mode, tuple(results))
+
+
+@asynccontextmanager
+async def open_target(trace: Trace, settings: Settings, options: ReplayOptions) -> AsyncIterator[Target]:
+    """The target of a mode, with the session's document open and the model ready."""
+    text = text_at(trace, options.start)
+    if options.mode == "stdio":
+        with private_core_environment() as environment:
+            command = [sys.executable, "-m", "midfill", "lsp"]
+            given = {"model": settings.model, "strategy": settings.strategy, "maxTokens": settings.max_tokens}
+            given |= {"prefixTokens": settings.prefix_tokens, "suffixTokens": settings.suffix_tokens}
+            async with open_session(command, settings=given, environment=environment) as session:
+                target = SessionTarget(session, options.language_id, text)
+                await session.wait_until_ready(_START_SECONDS)
+                yield target
+    else:
+        load = load_dry_engine if options.mode == "dry" else load_engine
+        engine = load(engine_options(settings))
+        yield EngineTarget(engine, settings, options.language_id, text)
+        engine.close()
+
+
+def engine_options(settings: Settings) -> EngineOptions:
+    """How these settings load an engine in process."""
+    return EngineOptions(
+        model=settings.model,
+        device=settings.device,
+        dtype=settings.dtype,
+        store_budget_bytes=settings.store_mb * 2**20,
+    )
+
+
+async def _play(
+    target: Target,
+    steps: Sequence[Step],
+    settings: Settings,
+    options: ReplayOptions,
+    tokenizer: TextTokenizer,
+    progress: Progress,
+) -> StrategyResult:
+    records: list[Record] = []
+    errors: list[str] = []
+    suggestions: list[str] = []
+    # The move is what EFIM's anchors are laid ahead on; the rivals have nothing to do with it.
+    tell_move = options.moves and settings.strategy == "efim"
+    for number, step in enumerate(steps):
+        try:
+            answer = await target.play(step, tell_move=tell_move)
+        except MidfillError as error:
+            errors.append(f"step {options.start + number}: {error}")
+            suggestions.append("")
+            continue
+        finally:
+            progress(settings.strategy, number + 1)
+        suggestions.append(answer.suggestion)
+        usage = answer.usage or _NOTHING
+        inserted = sum(map(tokenizer.count_tokens, step.inserted))
+        records.append(
+            Record(
+                step=options.start + number,
+                kind=step.kind,
+                single_cursor=step.single_cursor,
+                inserted_tokens=inserted,
+                prompt_tokens=usage.prompt_tokens,
+                recomputed_tokens=usage.recomputed_tokens,
+                ahead_tokens=answer.ahead_tokens,
+                milliseconds=answer.milliseconds,
+                heat=heat(usage.recomputed_tokens, usage.prompt_tokens, inserted),
+                suggestion=answer.suggestion,
+                store_bytes=tuple(target.store_bytes().values()),
+            )
+        )
+    saved = None if options.mode == "dry" else keystrokes_saved_share(steps, suggestions)
+    return StrategyResult(settings.strategy, tuple(records), tuple(errors), saved, tiers=tuple(target.store_bytes()))
