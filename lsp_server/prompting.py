@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from lsp_server.anchors import Anchor, Fit, find, lay
+from lsp_server.context import Context
 from lsp_server.documents import Document, LineChange, Position
 from lsp_server.windows import StickyEdges, WindowBudget, suffix_stop
 from protocol.messages import Prompt
@@ -24,15 +26,44 @@ class Plan:
     relaid: bool  # a new anchor was laid for it
 
 
-class PromptPlanner:
-    """The prompts of one document: EFIM's from anchors, the rivals' (PSM, SPM) from the windows at the cursor."""
+class _Laid(NamedTuple):
+    """An anchor, and the context that was frozen with it."""
 
-    def __init__(self, document: Document, budget: WindowBudget, strategy: Strategy = "efim") -> None:
+    anchor: Anchor
+    context: Context
+
+
+def _no_context(_: WindowBudget) -> Context:
+    return Context()
+
+
+def _nothing_excluded(_: str) -> bool:
+    return False
+
+
+class PromptPlanner:
+    """The prompts of one document: EFIM's from anchors, the rivals' (PSM, SPM) from the windows at the cursor.
+
+    `context` is asked for what stands before the prefix when an anchor is laid, and given the budget for its estimate
+    of characters per token alone: the windows do not shrink for it. `is_excluded` is asked at every use of an anchor
+    for the documents that its context was taken from.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        budget: WindowBudget,
+        strategy: Strategy = "efim",
+        context: Callable[[WindowBudget], Context] = _no_context,
+        is_excluded: Callable[[str], bool] = _nothing_excluded,
+    ) -> None:
         self.document = document
         self.budget = budget
         self.strategy: Strategy = strategy
         self._edges = StickyEdges()
-        self._anchors: list[Anchor] = []  # most recently used first
+        self._context = context
+        self._is_excluded = is_excluded
+        self._anchors: list[_Laid] = []  # most recently used first
 
     def edited(self, change: LineChange) -> None:
         """Follow an edit that was applied to the document."""
@@ -41,6 +72,7 @@ class PromptPlanner:
     def observe(self, prompt: Prompt, prompt_tokens: int) -> None:
         """Learn from an answered request how many characters of this document make a token."""
         chars = len(prompt.prefix) + len(prompt.suffix) + len(prompt.increment)
+        chars += sum(len(chunk.path) + len(chunk.text) for chunk in prompt.context)
         self.budget = self.budget.observe(chars, prompt_tokens)
 
     def plan(self, cursor: Position, *, ahead: bool = False) -> Plan:
@@ -53,19 +85,22 @@ class PromptPlanner:
         if self.strategy in ("psm", "spm"):
             return self._plan_rival(cursor)
         limit = self.budget.increment_chars
-        for anchor in self._anchors:
-            fit = find(anchor, self.document, cursor, limit // 2 if ahead else limit)
+        self._anchors = [laid for laid in self._anchors if not any(map(self._is_excluded, laid.context.sources))]
+        for laid in self._anchors:
+            fit = find(laid.anchor, self.document, cursor, limit // 2 if ahead else limit)
             if fit is not None:
-                return self._use(anchor, fit, cursor, relaid=False)
+                return self._use(laid, fit, cursor, relaid=False)
         anchor, fit = lay(self.document, cursor, self.budget, self._edges)
-        return self._use(anchor, fit, cursor, relaid=True)
+        return self._use(_Laid(anchor, self._context(self.budget)), fit, cursor, relaid=True)
 
-    def _use(self, anchor: Anchor, fit: Fit, cursor: Position, *, relaid: bool) -> Plan:
-        self._anchors = [anchor, *(other for other in self._anchors if other is not anchor)][:_MAX_ANCHORS]
+    def _use(self, laid: _Laid, fit: Fit, cursor: Position, *, relaid: bool) -> Plan:
+        self._anchors = [laid, *(other for other in self._anchors if other is not laid)][:_MAX_ANCHORS]
+        anchor = laid.anchor
         prompt = Prompt(
             prefix=_prompt_text(anchor.prefix),
             suffix=_prompt_text(anchor.suffix),
             increment=_prompt_text(self.document.slice(fit.start, cursor)),
+            context=laid.context.chunks,
         )
         return Plan(prompt, self.document.slice(cursor, fit.suffix_start), relaid)
 
@@ -77,6 +112,7 @@ class PromptPlanner:
         prompt = Prompt(
             prefix=_prompt_text(document.slice(Position(first, 0), cursor)),
             suffix=_prompt_text(head + "".join(document.lines[cursor.line + 1 : stop])),
+            context=self._context(budget).chunks,
             order="spm" if self.strategy == "spm" else "psm",
         )
         return Plan(prompt, gap="", relaid=True)

@@ -1,0 +1,59 @@
+"""Which documents must never enter a prompt: secrets, and what an ignore file or the kind of document rules out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from lsp_server.file_uris import split_uri
+from lsp_server.ignore_files import IgnoreFiles, Remembered
+from lsp_server.secret_files import SecretFiles
+
+# Documents that people write: files, scratch buffers, notebook cells. Others show what is not theirs to complete
+# in, and may hold anything: logs (output:), old revisions (git:), an editor's own settings.
+_WRITTEN = frozenset({"file", "untitled", "buffer", "inmemory", "vscode-notebook-cell"})
+
+
+class Exclusion:
+    """Tells why a document is excluded, from its URI; a file of the disk is looked at once in `recheck_s` seconds.
+
+    `folders` are the URIs of the workspace folders. A document with a path, saved or not, is held against all rules;
+    one with a mere name (`untitled:Untitled-1`) against the list of secrets. Where links are in the way, the path
+    as the editor gives it and the one where the file really lies both count. What cannot be told is excluded.
+    """
+
+    def __init__(self, folders: Iterable[str], now: Callable[[], float], recheck_s: float = 2.0) -> None:
+        paths = [Path(os.path.normpath(path)) for path in (split_uri(uri).path for uri in folders) if _is_usable(path)]
+        real_paths = [Path(os.path.realpath(path)) for path in paths]
+        self._secrets = SecretFiles()
+        self._ignored = IgnoreFiles(list(dict.fromkeys(paths + real_paths)), now, recheck_s)
+        self._reason = Remembered(self._reason_anew, now, recheck_s)
+
+    def reason(self, uri: str) -> str | None:
+        """Which rule of which file excludes the document, for the log and the status; None if it may be used."""
+        return self._reason(uri)
+
+    def is_excluded(self, uri: str) -> bool:
+        """Whether nothing of the document may enter a prompt."""
+        return self._reason(uri) is not None
+
+    def _reason_anew(self, uri: str) -> str | None:
+        scheme, path = split_uri(uri)
+        if scheme not in _WRITTEN:
+            return f"{scheme or 'no scheme'}: is not a kind of document that people write"
+        if "\0" in path:
+            return "its name is not that of a file"
+        if not _is_usable(path):
+            return self._secrets.reason(path)
+        try:
+            places = dict.fromkeys((Path(os.path.normpath(path)), Path(os.path.realpath(path))))
+            reasons = (self._secrets.reason(place.as_posix()) or self._ignored.reason(place) for place in places)
+            return next((reason for reason in reasons if reason is not None), None)
+        except (OSError, ValueError) as error:
+            return f"it cannot be told whether it is ignored: {error}"
+
+
+def _is_usable(path: str) -> bool:
+    """Whether it names a place on this machine's disks, rather than nothing or a place on another system's."""
+    return Path(path).is_absolute() and "\0" not in path
