@@ -1,0 +1,1 @@
+"""Trains small completion models with fragment tokenization on Python source that is already installed."""

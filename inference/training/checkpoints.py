@@ -1,0 +1,114 @@
+"""Owns a run's folder: its options, its checkpoints, written whole or not at all, and its log."""
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator  # type: ignore[import-untyped]
+
+from inference.training.errors import CheckpointError
+from inference.training.machine import Machine, this_machine
+from inference.training.options import TrainingOptions, restore_options
+from inference.training.schedule import Progress
+
+KEPT = 2
+_COPIED = ("manifest.json", "tokenizer.json")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run.
+
+    A checkpoint is a folder `step-NNNNNNNN` of accelerate's state and `progress.json`. It is written
+    under another name and renamed when complete, so that a kill leaves the one before.
+    """
+
+    root: Path
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log.jsonl"
+
+    @property
+    def options(self) -> Path:
+        return self.root / "options.json"
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.root / "tokenizer.json"
+
+    def latest(self) -> Path | None:
+        """The newest complete checkpoint."""
+        return max(self.root.glob("step-" + "[0-9]" * 8), default=None)
+
+    def save(self, accelerator: Accelerator, progress: Progress) -> Path:
+        """Write a checkpoint and remove all but the newest ones."""
+        partial, final = self.root / "partial", self.root / f"step-{progress.step:08d}"
+        shutil.rmtree(partial, ignore_errors=True)
+        accelerator.save_state(str(partial))
+        (partial / "progress.json").write_text(json.dumps(asdict(progress)))
+        _sync(partial)
+        if final.exists():
+            shutil.rmtree(final)
+        partial.rename(final)
+        for old in sorted(self.root.glob("step-" + "[0-9]" * 8))[:-KEPT]:
+            shutil.rmtree(old)
+        return final
+
+    def resume(self, accelerator: Accelerator) -> Progress | None:
+        """Load the newest checkpoint, if there is one, and say how far it had come."""
+        checkpoint = self.latest()
+        if checkpoint is None:
+            return None
+        accelerator.load_state(str(checkpoint))
+        return read_progress(checkpoint)
+
+    def claim(self, corpus: Path, options: TrainingOptions) -> None:
+        """Make the folder this run's own: note the options, and copy what the corpus is known by.
+
+        Raises:
+            CheckpointError: the folder holds a run of other fixed options, or on another corpus.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        wanted: dict[str, Any] = json.loads(json.dumps(options.fixed()))
+        if self.latest() is not None:
+            found = json.loads(self.options.read_text())
+            for name in wanted:
+                if found.get(name) != wanted[name]:
+                    raise CheckpointError(f"{self.root} was run with {name} = {found.get(name)}, not {wanted[name]}")
+            for name in _COPIED:
+                if (corpus / name).read_bytes() != (self.root / name).read_bytes():
+                    raise CheckpointError(f"{self.root} was run with another {name} than that of {corpus}")
+        for name in _COPIED:
+            shutil.copyfile(corpus / name, self.root / name)
+        self.options.write_text(json.dumps(asdict(options), indent=1) + "\n")
+        (self.root / "machine.json").write_text(json.dumps(asdict(this_machine())) + "\n")
+
+    def read_options(self) -> TrainingOptions:
+        """The options that the run was last started with."""
+        return restore_options(json.loads(self.options.read_text()))
+
+    def read_machine(self) -> Machine:
+        """The machine that the run was last started on."""
+        return Machine(**json.loads((self.root / "machine.json").read_text()))
+
+    def append_log(self, record: dict[str, Any]) -> None:
+        with self.log.open("a") as log:
+            log.write(json.dumps(record) + "\n")
+
+
+def read_progress(checkpoint: Path) -> Progress:
+    """Read how far a checkpoint had come."""
+    raw = json.loads((checkpoint / "progress.json").read_text())
+    return Progress(raw["step"], raw["tokens"], raw["seconds"], tuple(raw["windows"]))
+
+
+def _sync(folder: Path) -> None:
+    """Force a folder's files to the disk before it is renamed into place."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())

@@ -1,0 +1,176 @@
+"""Owns the commands `corpus`, `tokenizer`, `run` and `export`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from inference.training.collect import CollectOptions, collect
+from inference.training.corpus import Corpus, Manifest, write_corpus
+from inference.training.environments import (
+    Package,
+    canonical_name,
+    default_environments,
+    installed_packages,
+    standard_library,
+)
+from inference.training.errors import TrainingError
+from inference.training.options import ExampleOptions, TrainingOptions, parse_stages
+
+app = typer.Typer(help="Train a small completion model with fragment tokenization.", no_args_is_help=True)
+
+CorpusArgument = Annotated[Path, typer.Argument(help="The folder of the corpus.")]
+RunArgument = Annotated[Path, typer.Argument(help="The folder of the run: its checkpoints and its log.")]
+
+
+@app.command("corpus")
+def make_corpus(
+    corpus: CorpusArgument,
+    environment: Annotated[
+        list[Path] | None, typer.Option(help="A site-packages folder; repeatable. Default: this interpreter's.")
+    ] = None,
+    standard: Annotated[
+        bool, typer.Option("--standard-library/--no-standard-library", help="Take the standard library too.")
+    ] = True,
+    hold_out: Annotated[
+        list[str] | None, typer.Option(help="A package to hold out; repeatable. Default: chosen by name hash.")
+    ] = None,
+    hold_out_count: Annotated[int, typer.Option(help="How many to hold out where none is named.")] = 6,
+    package_megabytes: Annotated[float, typer.Option(help="The most to take of one package.")] = 8.0,
+) -> None:
+    """Collect the Python source of permissively licensed installed packages."""
+    with _told_errors():
+        options = CollectOptions(
+            hold_out=tuple(canonical_name(name) for name in hold_out or ()),
+            hold_out_count=hold_out_count,
+            package_bytes=round(package_megabytes * 1e6),
+        )
+        packages: list[Package] = [standard_library()] if standard else []
+        for folder in environment or default_environments():
+            packages += installed_packages(folder)
+        texts, manifest = collect(packages, options)
+        write_corpus(corpus, texts, manifest)
+        _print_manifest(Console(), manifest)
+
+
+@app.command("tokenizer")
+def make_tokenizer(
+    corpus: CorpusArgument,
+    size: Annotated[int, typer.Option(help="Tokens in the vocabulary, markers included.")] = 8192,
+    sample_megabytes: Annotated[float, typer.Option(help="How much text to learn from.")] = 50.0,
+) -> None:
+    """Learn a vocabulary from the training split and write it into the corpus's folder."""
+    from inference.training.vocabulary import train_tokenizer
+
+    with _told_errors():
+        documents = Corpus(corpus, "train")
+        order = Random("tokenizer").sample(range(len(documents)), len(documents))
+        share = min(1.0, sample_megabytes * 1e6 / documents.num_bytes)
+        texts = (documents.document(index) for index in order[: max(1, round(share * len(order)))])
+        train_tokenizer(texts, size).save(str(corpus / "tokenizer.json"))
+        Console().print(f"{size:,} tokens in {corpus / 'tokenizer.json'}")
+
+
+_FIM, _RUN = ExampleOptions(), TrainingOptions(max_steps=1)
+
+
+@app.command("run")
+def run_training(
+    corpus: CorpusArgument,
+    run: RunArgument,
+    max_minutes: Annotated[float | None, typer.Option(help="Training time, resumes included.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Optimizer steps.")] = None,
+    stages: Annotated[str, typer.Option(help="WINDOW:SHARE,... in tokens and shares of the run.")] = "512:0.7,2048:0.3",
+    batch_tokens: Annotated[int, typer.Option(help="Tokens in one step.")] = _RUN.batch_tokens,
+    lr: Annotated[float, typer.Option(help="AdamW's peak rate: embeddings and norms.")] = _RUN.lr,
+    muon_lr: Annotated[float, typer.Option(help="Muon's peak rate: matrices.")] = _RUN.muon_lr,
+    weight_decay: Annotated[float, typer.Option(help="Decay of the matrices.")] = _RUN.weight_decay,
+    warmup: Annotated[float, typer.Option(help="Share of the run that warms up.")] = _RUN.warmup,
+    decay: Annotated[float, typer.Option(help="Share of the run that decays.")] = _RUN.decay,
+    fim_rate: Annotated[float, typer.Option(help="Share of fill-in-the-middle examples.")] = _FIM.fim_rate,
+    spm_rate: Annotated[float, typer.Option(help="Share of SPM among them.")] = _FIM.spm_rate,
+    fragment_rate: Annotated[float, typer.Option(help="Share of examples split in fragments.")] = _FIM.fragment_rate,
+    checkpoint_minutes: Annotated[float, typer.Option(help="Time between checkpoints.")] = _RUN.checkpoint_minutes,
+    use_compiler: Annotated[bool, typer.Option("--compile/--no-compile", help="Compile the model.")] = True,
+    seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
+) -> None:
+    """Train, or go on with a run that was stopped: the same command resumes it."""
+    with _told_errors():
+        options = TrainingOptions(
+            examples=ExampleOptions(fim_rate=fim_rate, spm_rate=spm_rate, fragment_rate=fragment_rate),
+            stages=parse_stages(stages),
+            batch_tokens=batch_tokens,
+            lr=lr,
+            muon_lr=muon_lr,
+            weight_decay=weight_decay,
+            warmup=warmup,
+            decay=decay,
+            max_minutes=max_minutes,
+            max_steps=max_steps,
+            checkpoint_minutes=checkpoint_minutes,
+            compile=use_compiler,
+            seed=seed,
+        )
+        _train(corpus, run, options)
+
+
+@app.command("export")
+def export_checkpoint(
+    run: RunArgument,
+    corpus: CorpusArgument,
+    output: Annotated[Path, typer.Argument(help="The model's folder; its name becomes the model's.")],
+    samples: Annotated[int, typer.Option(help="Held-out windows and examples to measure on.")] = 384,
+) -> None:
+    """Write the newest checkpoint as a Hugging Face model with its card."""
+    from inference.training.checkpoints import RunFolder
+    from inference.training.export import export_model
+
+    with _told_errors():
+        losses = export_model(RunFolder(run), corpus, output, samples=samples)
+        Console().print(asdict(losses))
+
+
+def _train(corpus: Path, run: Path, options: TrainingOptions) -> None:
+    # Imported late: torch and transformers take seconds, and the other commands do without.
+    from inference.training.checkpoints import RunFolder
+    from inference.training.progress import ProgressDisplay
+    from inference.training.trainer import StepReport, Trainer
+    from inference.training.vocabulary import load_vocabulary
+
+    folder = RunFolder(run)
+    vocabulary = load_vocabulary(corpus / "tokenizer.json")
+    documents = Corpus(corpus, "train")
+    folder.claim(corpus, options)
+    trainer = Trainer(folder, documents, vocabulary, options)
+    with ProgressDisplay(Console()) as display:
+
+        def report(step: StepReport) -> None:
+            display.step(step)
+            folder.append_log(asdict(step))
+
+        trainer.run(report, display.checkpointed)
+
+
+def _print_manifest(console: Console, manifest: Manifest) -> None:
+    for role in ("train", "held_out"):
+        packages = manifest.of_role(role)
+        files, size = sum(package.files for package in packages), sum(package.bytes for package in packages)
+        console.print(f"{role}: {len(packages)} packages, {files:,} files, {size / 1e6:.1f} MB")
+    console.print("held out: " + ", ".join(package.name for package in manifest.of_role("held_out")))
+    for package in manifest.of_role("refused"):
+        console.print(f"refused: {package.name}, licence {package.licence}", markup=False)
+
+
+@contextmanager
+def _told_errors() -> Iterator[None]:
+    """Print errors of bad input, without a traceback, and exit with status 2."""
+    try:
+        yield
+    except TrainingError as error:
+        Console(stderr=True).print(f"error: {error}", markup=False, style="red")
+        raise typer.Exit(2) from error

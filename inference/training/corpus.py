@@ -1,0 +1,114 @@
+"""Owns a corpus on disk: texts joined in one file per split, their boundaries, and a manifest."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.training.errors import CorpusError
+
+Split = Literal["train", "held_out"]
+_MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class PackageRecord:
+    """What was taken of one package; `role` is a split's name or `refused`."""
+
+    name: str
+    version: str
+    licence: str
+    role: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a corpus was made from, and how many files each rule dropped."""
+
+    packages: tuple[PackageRecord, ...]
+    dropped: dict[str, int]
+
+    def of_role(self, role: str) -> tuple[PackageRecord, ...]:
+        return tuple(package for package in self.packages if package.role == role)
+
+
+class Corpus:
+    """One split of a corpus, read through a memory map.
+
+    Documents are UTF-8, end in a newline and lie one after the other in `<split>.bin`;
+    `<split>.npy` holds their boundaries in bytes, int64 of shape [documents + 1].
+    """
+
+    def __init__(self, folder: Path, split: Split) -> None:
+        """Open one split.
+
+        Raises:
+            CorpusError: the split is missing, empty or cut off.
+        """
+        try:
+            self.boundaries: NDArray[np.int64] = np.load(folder / f"{split}.npy")
+            self._bytes = np.memmap(folder / f"{split}.bin", dtype=np.uint8, mode="r")
+        except (FileNotFoundError, ValueError) as error:
+            raise CorpusError(f"no usable {split} corpus in {folder}: {error}") from error
+        if len(self._bytes) != self.boundaries[-1]:
+            raise CorpusError(f"{folder / f'{split}.bin'} has {len(self._bytes)} bytes, not {self.boundaries[-1]}")
+
+    def __len__(self) -> int:
+        return len(self.boundaries) - 1
+
+    @property
+    def num_bytes(self) -> int:
+        return int(self.boundaries[-1])
+
+    def document(self, index: int) -> str:
+        """The whole text of one document."""
+        return self.lines_between(index, 0, int(self.boundaries[index + 1] - self.boundaries[index]))
+
+    def lines_between(self, index: int, start: int, end: int) -> str:
+        """The lines of a document that begin in `[start, end)`, counted in bytes from its beginning."""
+        first, last = int(self.boundaries[index]), int(self.boundaries[index + 1])
+        begin, stop = self._line_start(first, first + start), self._line_start(first, min(first + end, last))
+        return self._bytes[begin:stop].tobytes().decode()
+
+    def _line_start(self, document_start: int, position: int) -> int:
+        """The first line start at or after `position`, which is at most the document's end."""
+        if position == document_start:
+            return position
+        # A newline byte never stands inside a longer UTF-8 sequence, so slices at line starts always decode.
+        while self._bytes[position - 1] != ord("\n"):
+            position += 1
+        return position
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read what a corpus was made from.
+
+    Raises:
+        CorpusError: there is no manifest, or it is not one of this version.
+    """
+    try:
+        raw = json.loads((folder / _MANIFEST).read_text())
+        return Manifest(tuple(PackageRecord(**package) for package in raw["packages"]), raw["dropped"])
+    except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
+        raise CorpusError(f"no usable corpus manifest in {folder}: {error}") from error
+
+
+def write_corpus(folder: Path, texts: dict[Split, Sequence[str]], manifest: Manifest) -> None:
+    """Write all splits, then the manifest: a folder with a manifest is complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, documents in texts.items():
+        encoded = [text.encode() for text in documents]
+        np.save(folder / f"{split}.npy", np.cumsum([0, *map(len, encoded)], dtype=np.int64))
+        (folder / f"{split}.bin").write_bytes(b"".join(encoded))
+    (folder / _MANIFEST).write_text(json.dumps(asdict(manifest), indent=1) + "\n")
+
+
+def iterate_documents(corpus: Corpus) -> Iterator[str]:
+    """All documents of a split, in order."""
+    return (corpus.document(index) for index in range(len(corpus)))

@@ -1,0 +1,93 @@
+"""Owns the losses on held-out text: left to right, and over middles with and without fragments."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+import torch
+from torch import Tensor
+
+from inference.training.corpus import Corpus
+from inference.training.examples import FimExample, cut_example, encode_example
+from inference.training.modeling import token_losses
+from inference.training.options import ExampleOptions
+from inference.training.vocabulary import Vocabulary
+
+_CUTS = ExampleOptions(fim_rate=1, spm_rate=0, fragment_rate=1, max_fragments=2, open_end_rate=0)
+_BATCH = 8
+
+
+@dataclass(frozen=True)
+class HeldOutLosses:
+    """Mean losses over the held-out split.
+
+    Attributes:
+        left_to_right: nats a token, in windows of 512 tokens.
+        left_to_right_bits: the same in bits a byte.
+        fragments: nats a byte of middle, the text before the cursor and after it tokenized apart.
+        whole: nats a byte of the same middles, each tokenized as one piece.
+        stops: share of the middles after which `<|endoftext|>` is the likeliest token, with fragments.
+    """
+
+    left_to_right: float
+    left_to_right_bits: float
+    fragments: float
+    whole: float
+    stops: float
+
+
+@torch.inference_mode()
+def evaluate(
+    model: torch.nn.Module, corpus: Corpus, vocabulary: Vocabulary, *, samples: int = 384, window: int = 512
+) -> HeldOutLosses:
+    """Measure on `samples` windows and `samples` examples, the same ones for the same corpus."""
+    rng = Random("held out")
+    texts = [_random_lines(corpus, rng, window * 5) for _ in range(samples)]
+    ids = [vocabulary.encode(text)[:window] for text in texts]
+    nats = sum(float(losses.sum()) for losses, _ in _losses(model, ids))
+    num_bytes = sum(len(vocabulary.decode(sequence[1:]).encode()) for sequence in ids)
+    examples = [cut_example(_random_lines(corpus, rng, window * 4), _CUTS, rng) for _ in range(samples)]
+    fragments, stops = _middle_loss(model, examples, vocabulary)
+    joined = [replace(example, fragments=("".join(example.fragments),)) for example in examples]
+    whole, _ = _middle_loss(model, joined, vocabulary)
+    tokens = sum(len(sequence) - 1 for sequence in ids)
+    bits = nats / num_bytes / torch.log(torch.tensor(2.0)).item()
+    return HeldOutLosses(nats / tokens, bits, fragments, whole, stops)
+
+
+def _middle_loss(model: torch.nn.Module, examples: Sequence[FimExample], vocabulary: Vocabulary) -> tuple[float, float]:
+    """Nats a byte over middles and their end, and the share of ends that are predicted."""
+    ids = [encode_example(example, vocabulary) for example in examples]
+    nats, stops = 0.0, 0
+    for sequence, (losses, likeliest) in zip(ids, _losses(model, ids), strict=True):
+        nats += float(losses[sequence.index(vocabulary.markers.middle) :].sum())
+        stops += int(likeliest[-1]) == vocabulary.markers.end_of_text
+    num_bytes = sum(len("".join(example.fragments).encode()) for example in examples)
+    return nats / num_bytes, stops / len(ids)
+
+
+def _losses(model: torch.nn.Module, ids: Sequence[list[int]]) -> list[tuple[Tensor, Tensor]]:
+    """Loss and likeliest token at every token but the first, float32 and int64 [T - 1], of each sequence."""
+    results: dict[int, tuple[Tensor, Tensor]] = {}
+    order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
+    device = next(model.parameters()).device
+    for first in range(0, len(order), _BATCH):
+        batch = order[first : first + _BATCH]
+        longest = len(ids[batch[-1]])
+        # Padding stands to the right, where causal attention keeps it out of what counts.
+        padded = torch.tensor([ids[index] + [0] * (longest - len(ids[index])) for index in batch], device=device)
+        losses, likeliest = token_losses(model, padded)
+        for row, index in enumerate(batch):
+            results[index] = losses[row, : len(ids[index]) - 1].cpu(), likeliest[row, : len(ids[index]) - 1].cpu()
+    return [results[index] for index in range(len(ids))]
+
+
+def _random_lines(corpus: Corpus, rng: Random, size: int) -> str:
+    """Whole lines, about `size` bytes or what the document has, from a random place."""
+    while True:
+        document = rng.randrange(len(corpus))
+        length = int(corpus.boundaries[document + 1] - corpus.boundaries[document])
+        start = rng.randint(0, max(0, length - size))
+        text = corpus.lines_between(document, start, start + size)
+        if len(text) >= min(size, 200):
+            return text

@@ -1,0 +1,179 @@
+"""Owns how a text becomes one training example: where the anchor, the cursor and the fragments fall."""
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from random import Random
+from typing import Literal
+
+from inference.training.options import ExampleOptions
+from inference.training.vocabulary import Vocabulary
+
+MAX_MIDDLE_LINES = 30
+MAX_LINE_INCREMENT = 300
+MAX_INCREMENT = 1200
+
+Order = Literal["psm", "spm"]
+Reach = Literal["line", "lines", "block", "characters", "nothing"]
+# How far the part to be completed reaches: what editors ask for most often comes first.
+_REACHES: dict[Reach, float] = {"line": 0.45, "lines": 0.13, "block": 0.17, "characters": 0.22, "nothing": 0.03}
+
+
+@dataclass(frozen=True)
+class FimExample:
+    """A text as prefix, middle and suffix; the middle's fragments are tokenized each on its own.
+
+    `fragments` holds what was typed since the anchor and then what is to be completed. They may be
+    one fragment, or split further.
+    """
+
+    prefix: str
+    fragments: tuple[str, ...]
+    suffix: str
+    order: Order = "psm"
+
+    @property
+    def text(self) -> str:
+        return self.prefix + "".join(self.fragments) + self.suffix
+
+
+def cut_example(text: str, options: ExampleOptions, rng: Random) -> FimExample:
+    """Cut `text`, whole lines, the way a language server lays out a prompt.
+
+    The prefix ends at an anchor, a line start some lines above the cursor as a rule. The suffix begins
+    where the completion has to stop. Without a suffix the example is a head of `text`.
+    """
+    starts = _line_starts(text)
+    line = _pick_line(text, starts, rng)
+    cursor = _pick_cursor(text, starts, line, rng)
+    end = _pick_end(text, starts, line, cursor, rng)
+    anchor = _pick_anchor(starts, line, cursor, rng)
+    middle = text[anchor:end]
+    cuts: list[int] = []
+    if rng.random() < options.fragment_rate:
+        cuts.append(cursor - anchor)
+        if options.max_fragments > 2 and rng.random() < 0.25:
+            extra = rng.randint(1, options.max_fragments - 2)
+            cuts += [rng.randint(0, len(middle)) for _ in range(extra)]
+    suffix = "" if rng.random() < options.open_end_rate else text[end:]
+    order: Order = "spm" if rng.random() < options.spm_rate else "psm"
+    return FimExample(text[:anchor], split_at(middle, cuts), suffix, order)
+
+
+def split_at(text: str, cuts: list[int]) -> tuple[str, ...]:
+    """Split `text` at the given offsets, dropping empty parts."""
+    bounds = [0, *sorted(cuts), len(text)]
+    return tuple(text[start:end] for start, end in pairwise(bounds) if start < end)
+
+
+def random_fragments(text: str, rng: Random) -> tuple[str, ...]:
+    """Split a left-to-right text into fragments of 8 to 512 characters, short ones as likely as long ones."""
+    cuts, position = list[int](), 0
+    while (position := position + round(2 ** rng.uniform(3, 9))) < len(text):
+        cuts.append(position)
+    return split_at(text, cuts)
+
+
+def encode_example(example: FimExample, vocabulary: Vocabulary) -> list[int]:
+    """Lay out an example as token ids, `<|endoftext|>` after the middle.
+
+    PSM is `<PRE> prefix <SUF> suffix <MID> middle`. SPM is the form of Bavarian et al. (arXiv 2207.14255,
+    section 3) that StarCoder was trained on too: `<PRE> <SUF> suffix <MID> prefix middle`.
+    """
+    markers = vocabulary.markers
+    prefix, suffix = vocabulary.encode(example.prefix), vocabulary.encode(example.suffix)
+    if example.order == "psm":
+        head = [markers.prefix, *prefix, markers.suffix, *suffix, markers.middle]
+    else:
+        head = [markers.prefix, markers.suffix, *suffix, markers.middle, *prefix]
+    middle = [token for fragment in example.fragments for token in vocabulary.encode(fragment)]
+    return [*head, *middle, markers.end_of_text]
+
+
+def _line_starts(text: str) -> list[int]:
+    """Offsets of all line starts, and of the end of the text."""
+    starts = [0]
+    while (newline := text.find("\n", starts[-1])) >= 0:
+        starts.append(newline + 1)
+    return starts if starts[-1] == len(text) else [*starts, len(text)]
+
+
+def _pick_line(text: str, starts: list[int], rng: Random) -> int:
+    """A line to type in, blank ones seldom."""
+    lines = len(starts) - 1
+    line = rng.randrange(lines)
+    if not text[starts[line] : starts[line + 1]].strip() and rng.random() < 0.8:
+        line = rng.randrange(lines)
+    return line
+
+
+def _line_end(text: str, starts: list[int], line: int) -> int:
+    """The offset of a line's newline, or of the text's end."""
+    end = starts[line + 1]
+    return end - 1 if end > starts[line] and text[end - 1] == "\n" else end
+
+
+def _indent(text: str, starts: list[int], line: int) -> int:
+    content = text[starts[line] : _line_end(text, starts, line)]
+    return len(content) - len(content.lstrip())
+
+
+def _pick_cursor(text: str, starts: list[int], line: int, rng: Random) -> int:
+    """Anywhere in the code of the line, often at its beginning, sometimes in the indentation or at its end."""
+    start, end = starts[line], _line_end(text, starts, line)
+    code = start + _indent(text, starts, line)
+    kind = rng.random()
+    if kind < 0.2:
+        return code
+    if kind < 0.26:
+        return rng.randint(start, code)
+    if kind < 0.36:
+        return end
+    return rng.randint(code, end)
+
+
+def _pick_end(text: str, starts: list[int], line: int, cursor: int, rng: Random) -> int:
+    """Where the suffix takes over, at or after the cursor."""
+    last = min(len(starts) - 2, line + MAX_MIDDLE_LINES)
+    reach = rng.choices(tuple(_REACHES), tuple(_REACHES.values()))[0]
+    at_line_end = cursor == _line_end(text, starts, line)
+    if reach == "nothing":
+        return cursor
+    if reach == "characters":
+        return min(len(text), cursor + round(math.exp(rng.uniform(0, math.log(150)))))
+    if reach == "line" and not at_line_end:
+        return _line_end(text, starts, line)
+    if reach == "block":
+        return _line_end(text, starts, _block_end(text, starts, line, last))
+    return _line_end(text, starts, min(last, line + 1 + int(rng.expovariate(0.5))))
+
+
+def _block_end(text: str, starts: list[int], line: int, last: int) -> int:
+    """The last filled line at `line`'s indentation or deeper, with nothing shallower between."""
+    indent, end = _indent(text, starts, line), line
+    for following in range(line + 1, last + 1):
+        if not text[starts[following] : starts[following + 1]].strip():
+            continue
+        if _indent(text, starts, following) < indent:
+            break
+        end = following
+    return end
+
+
+def _pick_anchor(starts: list[int], line: int, cursor: int, rng: Random) -> int:
+    """A line start at or above the cursor's line; once in a while any place before the cursor."""
+    kind = rng.random()
+    if kind < 0.08:
+        return rng.randint(max(0, cursor - MAX_LINE_INCREMENT), cursor)
+    if kind < 0.33:
+        above = 0
+    elif kind < 0.92:
+        above = rng.randint(1, rng.randint(1, 10))
+    else:
+        above = rng.randint(10, 40)
+    anchor = starts[max(0, line - above)]
+    # A language server lays a new anchor when the increment has grown long.
+    if cursor - anchor > MAX_INCREMENT:
+        anchor = starts[bisect_right(starts, cursor - MAX_INCREMENT)]
+    return min(anchor, cursor)

@@ -1,0 +1,87 @@
+"""Owns turning a checkpoint into a Hugging Face model folder, replaced file by file."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from transformers import GenerationConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from inference.training.card import CardFacts, write_card
+from inference.training.checkpoints import RunFolder, read_progress
+from inference.training.corpus import Corpus, read_manifest
+from inference.training.errors import CheckpointError
+from inference.training.evaluation import HeldOutLosses, evaluate
+from inference.training.modeling import build_model
+from inference.training.options import TrainingOptions
+from inference.training.vocabulary import END_OF_TEXT, MARKERS, PADDING, load_vocabulary
+
+
+def export_model(run: RunFolder, corpus: Path, output: Path, *, samples: int = 384) -> HeldOutLosses:
+    """Write the newest checkpoint of a run as a model folder with its card, and measure it.
+
+    Raises:
+        CheckpointError: the run has no checkpoint yet.
+    """
+    checkpoint = run.latest()
+    if checkpoint is None:
+        raise CheckpointError(f"no checkpoint in {run.root}")
+    options = run.read_options()
+    vocabulary = load_vocabulary(run.tokenizer)
+    model = _load(checkpoint, options, run)
+    losses = evaluate(model, Corpus(corpus, "held_out"), vocabulary, samples=samples)
+    facts = CardFacts(
+        name=output.name,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        vocabulary=vocabulary.size,
+        options=options,
+        manifest=read_manifest(run.root),
+        progress=read_progress(checkpoint),
+        machine=run.read_machine(),
+        losses=losses,
+    )
+    # Beside the output, so that moving a file into place is a rename and never a half-written copy.
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as name:
+        _write_files(model, run.tokenizer, Path(name), options)
+        write_card(facts, Path(name) / "README.md")
+        _replace_files(Path(name), output)
+    return losses
+
+
+def _load(checkpoint: Path, options: TrainingOptions, run: RunFolder) -> LlamaForCausalLM:
+    """The checkpoint's weights, bf16, in a model that transformers' own attention runs."""
+    model = build_model(options.shape, load_vocabulary(run.tokenizer))
+    torch.nn.Module.to(model, torch.bfloat16)
+    missing, unexpected = model.load_state_dict(load_file(checkpoint / "model.safetensors"), strict=False)
+    if unexpected or set(missing) - {"lm_head.weight"}:
+        raise CheckpointError(f"{checkpoint} does not fit: missing {missing}, unexpected {unexpected}")
+    model.tie_weights()
+    torch.nn.Module.eval(model)
+    return model
+
+
+def _write_files(model: LlamaForCausalLM, tokenizer: Path, folder: Path, options: TrainingOptions) -> None:
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+        do_sample=False, eos_token_id=model.config.eos_token_id, pad_token_id=model.config.pad_token_id
+    )
+    model.save_pretrained(folder)
+    wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=Tokenizer.from_file(str(tokenizer)),
+        eos_token=END_OF_TEXT,
+        pad_token=PADDING,
+        additional_special_tokens=[name for name in MARKERS if name not in (END_OF_TEXT, PADDING)],
+        model_max_length=options.shape.positions,
+        clean_up_tokenization_spaces=False,
+    )
+    wrapped.save_pretrained(folder)
+
+
+def _replace_files(source: Path, target: Path) -> None:
+    """Move every file into `target`, the weights last: whoever reads meanwhile finds whole files."""
+    target.mkdir(exist_ok=True)
+    for path in sorted(source.iterdir(), key=lambda path: path.suffix == ".safetensors"):
+        path.replace(target / path.name)
+    shutil.rmtree(source / ".cache", ignore_errors=True)

@@ -1,0 +1,39 @@
+"""Owns the description of the machine that a run trained on."""
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+_CPU_INFO = Path("/proc/cpuinfo")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the speed of a run depends on."""
+
+    processor: str
+    cores: int
+    accelerator: str | None
+    torch: str
+
+    def __str__(self) -> str:
+        device = self.accelerator or f"{self.cores} cores of {self.processor}"
+        return f"{device} (torch {self.torch})"
+
+
+def this_machine() -> Machine:
+    """The machine that this process runs on."""
+    accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return Machine(_processor(), os.cpu_count() or 1, accelerator, torch.__version__)
+
+
+def _processor() -> str:
+    """The processor's marketing name where Linux tells it, else what the platform calls it."""
+    if _CPU_INFO.is_file():
+        for line in _CPU_INFO.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,127 @@
+"""Owns the options of a training run: their defaults, their limits, and which must not change on resume."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from inference.training.errors import OptionError
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The shape of a Llama model; the defaults give 10.5M parameters with tied embeddings."""
+
+    layers: int = 8
+    hidden: int = 320
+    intermediate: int = 768
+    heads: int = 5
+    kv_heads: int = 1
+    head_dim: int = 64
+    positions: int = 4096
+    rope_theta: float = 100_000.0
+
+
+@dataclass(frozen=True)
+class ExampleOptions:
+    """How documents become examples.
+
+    Attributes:
+        fim_rate: share of examples that are fill-in-the-middle; the others are left to right.
+        spm_rate: share of the fill-in-the-middle examples that are laid out in SPM.
+        fragment_rate: share of examples whose text is split into fragments before it is tokenized.
+        max_fragments: the most fragments that a middle is split into.
+        open_end_rate: share of the fill-in-the-middle examples without any suffix, as at the end of a file.
+    """
+
+    fim_rate: float = 0.85
+    spm_rate: float = 0.05
+    fragment_rate: float = 0.8
+    max_fragments: int = 4
+    open_end_rate: float = 0.06
+
+    def __post_init__(self) -> None:
+        for name in ("fim_rate", "spm_rate", "fragment_rate", "open_end_rate"):
+            _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "between 0 and 1")
+        _require(self.max_fragments >= 2, "max_fragments", self.max_fragments, "at least 2")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the run: windows of `window` tokens for `share` of its length."""
+
+    window: int
+    share: float
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """One training run.
+
+    The run ends at `max_steps` or after `max_minutes` of training, resumes included, whichever comes
+    first. `warmup` and `decay` are shares of its length.
+
+    Attributes:
+        lr: peak rate of AdamW (embeddings and norms).
+        muon_lr: peak rate of Muon (matrices), scaled to match AdamW's update size.
+        batch_tokens: tokens in one optimizer step; a multiple of every stage's window.
+        clip: largest norm of the gradient.
+    """
+
+    shape: ModelShape = field(default_factory=ModelShape)
+    examples: ExampleOptions = field(default_factory=ExampleOptions)
+    stages: tuple[Stage, ...] = (Stage(512, 0.7), Stage(2048, 0.3))
+    batch_tokens: int = 8192
+    lr: float = 4e-3
+    muon_lr: float = 4e-3
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    warmup: float = 0.02
+    decay: float = 0.3
+    max_minutes: float | None = None
+    max_steps: int | None = None
+    checkpoint_minutes: float = 5.0
+    compile: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require(bool(self.max_minutes or self.max_steps), "max_minutes and max_steps", None, "given, at least one")
+        _require(abs(sum(stage.share for stage in self.stages) - 1) < 1e-6, "stages", self.stages, "shares of 1 in sum")
+        for stage in self.stages:
+            _require(self.batch_tokens % stage.window == 0, "batch_tokens", self.batch_tokens, f"n x {stage.window}")
+            _require(stage.window <= self.shape.positions, "window", stage.window, f"at most {self.shape.positions}")
+        for name in ("lr", "muon_lr", "clip", "checkpoint_minutes"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "more than 0")
+        _require(self.warmup >= 0 and self.decay >= 0, "warmup and decay", (self.warmup, self.decay), "0 or more")
+        _require(self.warmup + self.decay <= 1, "warmup + decay", self.warmup + self.decay, "at most 1")
+
+    def fixed(self) -> dict[str, Any]:
+        """The options that a resumed run must share with the run that it goes on with, by name."""
+        free = ("max_minutes", "max_steps", "checkpoint_minutes", "compile")
+        return {name: value for name, value in asdict(self).items() if name not in free}
+
+
+def restore_options(raw: dict[str, Any]) -> TrainingOptions:
+    """The options that `dataclasses.asdict` made a dictionary of."""
+    nested = {
+        "shape": ModelShape(**raw["shape"]),
+        "examples": ExampleOptions(**raw["examples"]),
+        "stages": tuple(Stage(**stage) for stage in raw["stages"]),
+    }
+    return TrainingOptions(**{**raw, **nested})
+
+
+def parse_stages(text: str) -> tuple[Stage, ...]:
+    """Read stages written as `WINDOW:SHARE,...`, for instance `512:0.7,2048:0.3`.
+
+    Raises:
+        OptionError: the text has another form.
+    """
+    try:
+        pairs = [part.split(":") for part in text.split(",")]
+        return tuple(Stage(int(window), float(share)) for window, share in pairs)
+    except ValueError as error:
+        raise OptionError(f"stages {text!r} are not of the form WINDOW:SHARE,...") from error
+
+
+def _require(holds: bool, name: str, value: object, expected: str) -> None:
+    if not holds:
+        raise OptionError(f"{name} is {value!r}, expected {expected}")

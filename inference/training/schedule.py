@@ -1,0 +1,44 @@
+"""Owns how far a run has come and what follows from it: the learning rate and the stage."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inference.training.options import Stage, TrainingOptions
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run has behind it, over all its resumes.
+
+    Attributes:
+        seconds: wall-clock time spent training.
+        windows: how many windows of each stage were consumed: the position in the data.
+    """
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    windows: tuple[int, ...] = ()
+
+    def share(self, options: TrainingOptions) -> float:
+        """The share of the run that is done, 0 to 1, by whichever limit is nearer."""
+        by_time = self.seconds / (60 * options.max_minutes) if options.max_minutes else 0.0
+        by_steps = self.step / options.max_steps if options.max_steps else 0.0
+        return min(1.0, max(by_time, by_steps))
+
+
+def rate_factor(share: float, *, warmup: float, decay: float) -> float:
+    """Warmup-stable-decay: linear from 0, constant, linear to 0 (arXiv 2404.06395, section 4)."""
+    if share < warmup:
+        return share / warmup
+    return min(1.0, (1 - share) / decay) if decay else 1.0
+
+
+def stage_at(share: float, stages: Sequence[Stage]) -> int:
+    """The index of the stage that the run is in."""
+    begun = 0.0
+    for index, stage in enumerate(stages):
+        begun += stage.share
+        if share < begun:
+            return index
+    return len(stages) - 1
