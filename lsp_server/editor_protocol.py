@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
@@ -60,10 +61,12 @@ class EditorProtocol(LanguageServerProtocol):
             raise
 
 
+@functools.cache
 def make_converter() -> cattrs.Converter:
     """The converter of LSP messages; a trigger kind that LSP does not know counts as automatic.
 
-    Clients on vscode-languageserver-types 3.17 count trigger kinds from 0.
+    Clients on vscode-languageserver-types 3.17 count trigger kinds from 0. The converter is made once: what it
+    works out about LSP's types serves every connection.
     """
     converter: cattrs.Converter = default_converter()  # type: ignore[no-untyped-call]
     automatic = types.InlineCompletionTriggerKind.Automatic

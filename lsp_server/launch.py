@@ -56,7 +56,9 @@ async def _serve_stdio(settings: Settings, writer: StdoutWriter) -> int:
         return await _serve(server, StdinAsyncReader(sys.stdin.buffer, executor))
 
 
-async def _serve_tcp(settings: Settings, host: str, port: int) -> None:
+async def listen(settings: Settings, host: str, port: int) -> asyncio.Server:
+    """Accept clients from now on, each with a server of its own; OSError if the address cannot be had."""
+
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server = MidfillServer(settings)
         server.protocol.set_writer(writer)
@@ -65,10 +67,13 @@ async def _serve_tcp(settings: Settings, host: str, port: int) -> None:
         finally:
             writer.close()
 
-    listener = await asyncio.start_server(connected, host, port)
-    addresses = ", ".join(str(socket.getsockname()) for socket in listener.sockets)
-    print(f"midfill: the language server listens on {addresses}", file=sys.stderr)  # noqa: T201  # for who started it
-    async with listener:
+    return await asyncio.start_server(connected, host, port)
+
+
+async def _serve_tcp(settings: Settings, host: str, port: int) -> None:
+    async with await listen(settings, host, port) as listener:
+        addresses = ", ".join(str(socket.getsockname()) for socket in listener.sockets)
+        print(f"midfill: the language server listens on {addresses}", file=sys.stderr)  # noqa: T201  # for its user
         await listener.serve_forever()
 
 

@@ -51,13 +51,12 @@ class LoadProgress:
 
     async def _run(self, token: str) -> None:
         await self._progress.create_async(token)
-        begin = types.WorkDoneProgressBegin(title="midfill", message=self._message, percentage=self._percentage)
-        self._progress.begin(token, begin)
+        self._progress.begin(token, types.WorkDoneProgressBegin(title="midfill", percentage=self._percentage))
         while self._working:
-            self._changed.clear()
-            await self._changed.wait()
             report = types.WorkDoneProgressReport(message=self._message, percentage=self._percentage)
             self._progress.report(token, report)
+            self._changed.clear()
+            await self._changed.wait()
         self._progress.end(token, types.WorkDoneProgressEnd())
 
     @property

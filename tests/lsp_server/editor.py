@@ -1,0 +1,135 @@
+"""An editor for tests: a client of a language server in this process, over TCP, that keeps what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import uuid
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from typing import Any
+
+from lsprotocol import types
+from pygls.lsp.client import LanguageClient
+from pygls.protocol import JsonRPCRequestMessage, default_converter
+
+from lsp_server.custom_messages import DID_MOVE_CURSOR, DOCUMENT_HASH, RESYNC, STATUS, USAGE
+from lsp_server.launch import listen
+from protocol.settings import Settings
+
+URI = "file:///project/a.py"
+
+
+_make_converter = functools.cache(default_converter)
+
+
+class Editor(LanguageClient):
+    def __init__(self) -> None:
+        super().__init__("test-editor", "1", converter_factory=_make_converter)
+        self.statuses: list[Any] = []
+        self.usages: list[Any] = []
+        self.resyncs: list[Any] = []
+        self.messages: list[str] = []
+        self.progress: list[Any] = []
+        self.server: types.InitializeResult | None = None
+        self.configuration: object = None
+        self.feature(STATUS)(lambda params: self.statuses.append(params))
+        self.feature(USAGE)(lambda params: self.usages.append(params))
+        self.feature(RESYNC)(lambda params: self.resyncs.append(params))
+        self.feature(types.WINDOW_SHOW_MESSAGE)(lambda params: self.messages.append(params.message))
+        self.feature(types.WINDOW_WORK_DONE_PROGRESS_CREATE)(lambda params: None)
+        self.feature(types.PROGRESS)(lambda params: self.progress.append(params.value))
+        self.feature(types.WORKSPACE_CONFIGURATION)(lambda params: [self.configuration])
+
+    async def start(
+        self,
+        settings: dict[str, Any],
+        *,
+        encoding: str = "utf-16",
+        experimental: bool = True,
+        inline: bool = True,
+        progress: bool = False,
+    ) -> None:
+        inline_capabilities = types.InlineCompletionClientCapabilities() if inline else None
+        capabilities = types.ClientCapabilities(
+            general=types.GeneralClientCapabilities(position_encodings=[types.PositionEncodingKind(encoding)]),
+            text_document=types.TextDocumentClientCapabilities(inline_completion=inline_capabilities),
+            window=types.WindowClientCapabilities(work_done_progress=progress),
+            workspace=types.WorkspaceClientCapabilities(configuration=True),
+            experimental={"midfill": True} if experimental else None,
+        )
+        params = types.InitializeParams(capabilities=capabilities, initialization_options=settings)
+        self.server = await self.initialize_async(params)
+        self.initialized(types.InitializedParams())
+
+    def open(self, text: str, *, uri: str = URI, language: str = "python", version: int = 1) -> None:
+        item = types.TextDocumentItem(uri=uri, language_id=language, version=version, text=text)
+        self.text_document_did_open(types.DidOpenTextDocumentParams(item))
+
+    def change(self, version: int, start: tuple[int, int], end: tuple[int, int], text: str, *, uri: str = URI) -> None:
+        span = types.Range(types.Position(*start), types.Position(*end))
+        change = types.TextDocumentContentChangePartial(range=span, text=text)
+        identifier = types.VersionedTextDocumentIdentifier(version=version, uri=uri)
+        self.text_document_did_change(types.DidChangeTextDocumentParams(identifier, [change]))
+
+    def replace_all(self, version: int, text: str, *, uri: str = URI) -> None:
+        identifier = types.VersionedTextDocumentIdentifier(version=version, uri=uri)
+        change = types.TextDocumentContentChangeWholeDocument(text)
+        self.text_document_did_change(types.DidChangeTextDocumentParams(identifier, [change]))
+
+    def move_cursor(self, line: int, character: int, *, uri: str = URI) -> None:
+        params = types.TextDocumentPositionParams(types.TextDocumentIdentifier(uri), types.Position(line, character))
+        self.protocol.notify(DID_MOVE_CURSOR, params)
+
+    async def suggest(self, line: int, character: int, *, uri: str = URI) -> list[types.InlineCompletionItem]:
+        result = await self.text_document_inline_completion_async(
+            types.InlineCompletionParams(
+                context=types.InlineCompletionContext(types.InlineCompletionTriggerKind.Automatic),
+                text_document=types.TextDocumentIdentifier(uri),
+                position=types.Position(line, character),
+            )
+        )
+        assert isinstance(result, types.InlineCompletionList)
+        return list(result.items)
+
+    async def suggested_text(self, line: int, character: int, *, uri: str = URI) -> str:
+        items = await self.suggest(line, character, uri=uri)
+        assert len(items) <= 1
+        return str(items[0].insert_text) if items else ""
+
+    async def ask_in_json(self, method: str, params: dict[str, Any]) -> Any:
+        """Send a request as it is written, also where it breaks LSP's rules."""
+        message_id = str(uuid.uuid4())
+        future = self.protocol._request_futures[message_id] = Future()
+        self.protocol._send_data(JsonRPCRequestMessage(message_id, method, "2.0", params))
+        return await asyncio.wrap_future(future)
+
+    async def document_hash(self, *, uri: str = URI) -> Any:
+        params = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri))
+        return await self.protocol.send_request_async(DOCUMENT_HASH, params)
+
+    async def until_state(self, state: str) -> None:
+        await until(lambda: bool(self.statuses) and self.statuses[-1].state == state)
+
+
+async def until(true: Callable[[], object], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def connected_editor(settings: Settings | None = None) -> AsyncIterator[Editor]:
+    """An editor, not yet initialized, and a language server of its own."""
+    listener = await listen(settings or Settings(), "127.0.0.1", 0)
+    editor = Editor()
+    await editor.start_tcp("127.0.0.1", listener.sockets[0].getsockname()[1])
+    try:
+        yield editor
+        await editor.shutdown_async(None)
+        editor.exit(None)
+    finally:
+        editor.protocol.writer.close()
+        await editor.stop()
+        listener.close()

@@ -1,0 +1,125 @@
+"""The connection that is kept up: it comes back, and knows when that is hopeless."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from lsp_server.core_client import Endpoint
+from lsp_server.core_link import CoreLink, CoreTarget, LinkStatus, Retry
+from protocol.errors import CoreUnavailable, Unauthorized
+from protocol.messages import CompletionRequest, Prompt
+
+from .editor import until
+from .fake_core import FakeCore
+
+REQUEST = CompletionRequest("s", Prompt("a", "b"), max_tokens=4)
+QUICK = Retry((0.0, 0.01), give_up=True)
+
+
+class Watched:
+    """A link, and what it said."""
+
+    def __init__(self) -> None:
+        self.said: list[LinkStatus] = []
+        self.link = CoreLink(self.said.append)
+
+    @property
+    def states(self) -> list[str]:
+        return [status.state for status in self.said]
+
+
+@pytest.fixture
+async def watched() -> AsyncIterator[Watched]:
+    watched = Watched()
+    yield watched
+    await watched.link.stop()
+
+
+def target(core: FakeCore, retry: Retry = QUICK) -> CoreTarget:
+    async def find() -> Endpoint:
+        return Endpoint(core.url, core.token)
+
+    return CoreTarget(find, retry)
+
+
+async def test_is_ready_when_the_core_is(watched: Watched, core: FakeCore) -> None:
+    await watched.link.connect_to(target(core))
+    await until(lambda: watched.link.ready)
+    assert watched.states == ["starting", "ready"]
+    assert watched.link.chars_per_token == 3.0
+    assert (await watched.link.complete(REQUEST)).text == "x = 1"
+
+
+async def test_refuses_at_once_while_there_is_no_connection(watched: Watched) -> None:
+    with pytest.raises(CoreUnavailable):
+        await watched.link.complete(REQUEST)
+
+
+async def test_comes_back(watched: Watched, core: FakeCore) -> None:
+    await watched.link.connect_to(target(core))
+    await until(lambda: watched.link.ready)
+    await core.drop_connections()
+    await until(lambda: watched.states == ["starting", "ready", "starting", "ready"])
+
+
+async def test_gives_up_after_failures_in_a_row_and_says_why(watched: Watched) -> None:
+    attempts = 0
+
+    async def find() -> Endpoint:
+        nonlocal attempts
+        attempts += 1
+        raise CoreUnavailable("the core ended with status 1\nlast words")
+
+    await watched.link.connect_to(CoreTarget(find, QUICK))
+    await until(lambda: watched.link.status.state == "failed")
+    assert attempts == 3
+    assert "last words" in str(watched.link.status.error)
+    await asyncio.sleep(0.05)
+    assert attempts == 3
+
+
+async def test_a_remote_core_is_tried_for_ever(watched: Watched, core: FakeCore) -> None:
+    available = False
+
+    async def find() -> Endpoint:
+        if not available:
+            raise CoreUnavailable("asleep")
+        return Endpoint(core.url, core.token)
+
+    await watched.link.connect_to(CoreTarget(find, Retry((0.0, 0.01), give_up=False)))
+    await until(lambda: "failed" in watched.states)
+    available = True
+    await until(lambda: watched.link.ready)
+
+
+async def test_a_wrong_token_is_not_tried_again(watched: Watched, core: FakeCore) -> None:
+    async def find() -> Endpoint:
+        return Endpoint(core.url, "wrong")
+
+    await watched.link.connect_to(CoreTarget(find, QUICK))
+    await until(lambda: watched.link.status.state == "failed")
+    assert isinstance(watched.link.status.error, Unauthorized)
+    assert watched.states == ["starting", "failed"]
+
+
+async def test_what_cannot_be_started_is_a_failure_too(watched: Watched) -> None:
+    async def find() -> Endpoint:
+        raise PermissionError("/run/midfill")
+
+    await watched.link.connect_to(CoreTarget(find, QUICK))
+    await until(lambda: watched.link.status.state == "failed")
+    assert "/run/midfill" in str(watched.link.status.error)
+
+
+async def test_a_new_target_replaces_the_old(watched: Watched, core: FakeCore) -> None:
+    other = FakeCore()
+    async with other.listening():
+        await watched.link.connect_to(target(core))
+        await until(lambda: watched.link.ready)
+        await watched.link.connect_to(target(other))
+        await until(lambda: watched.link.ready)
+        await watched.link.complete(REQUEST)
+        assert (len(core.requests), len(other.requests)) == (0, 1)

@@ -1,0 +1,111 @@
+"""Finding and starting the core of this machine, with a fake core as a real process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lsp_server.core_process import LocalCore, core_command, resolve_model
+from protocol.errors import CoreUnavailable
+from protocol.rendezvous import CoreAddress, address_file, runtime_folder, write_address
+from protocol.settings import Settings
+
+FAKE_CORE = Path(__file__).with_name("fake_core.py")
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    folder = runtime_folder()
+    yield folder
+    for pid in _starts(folder):
+        if psutil.pid_exists(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _local_core(folder: Path, *options: str, timeout_s: float = 20.0) -> LocalCore:
+    command = [sys.executable, str(FAKE_CORE), "--model", "fake", "--starts", str(folder / "starts"), *options]
+    return LocalCore(folder, "fake", command, folder / "core.log", timeout_s)
+
+
+def _starts(folder: Path) -> list[int]:
+    file = folder / "starts"
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+async def test_racing_language_servers_end_with_one_core(folder: Path) -> None:
+    cores = [_local_core(folder) for _ in range(4)]
+    addresses = await asyncio.gather(*(core.find_or_start() for core in cores))
+    assert len(set(addresses)) == 1
+    assert _starts(folder) == [addresses[0].pid]
+
+
+async def test_a_killed_core_is_replaced(folder: Path) -> None:
+    core = _local_core(folder)
+    first = await core.find_or_start()
+    psutil.Process(first.pid).kill()
+    psutil.wait_procs([psutil.Process(first.pid)], timeout=5)
+    second = await core.find_or_start()
+    assert second.pid != first.pid
+    assert _starts(folder) == [first.pid, second.pid]
+
+
+async def test_stale_addresses_are_not_believed(folder: Path) -> None:
+    stale = address_file(folder, "fake")
+    write_address(stale, CoreAddress("ws://127.0.0.1:9/ws", os.getpid(), "fake"))  # alive, but nobody listens
+    core = _local_core(folder)
+    address = await core.find_or_start()
+    assert address.pid != os.getpid()
+
+
+async def test_an_address_file_that_is_none_is_replaced(folder: Path) -> None:
+    address_file(folder, "fake").write_text("{")
+    core = _local_core(folder)
+    address = await core.find_or_start()
+    assert _starts(folder) == [address.pid]
+
+
+async def test_a_core_that_ends_is_reported_with_its_last_words(folder: Path) -> None:
+    core = _local_core(folder, "--fail", "weights.safetensors is truncated")
+    with pytest.raises(CoreUnavailable, match=r"ended with status 1 .*core\.log\)\nweights\.safetensors is truncated"):
+        await core.find_or_start()
+    assert (folder / "core.log").stat().st_mode & 0o077 == 0
+
+
+async def test_a_core_that_does_not_come_up_is_reported(folder: Path) -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(3)"]
+    core = LocalCore(folder, "fake", command, folder / "core.log", timeout_s=0.3)
+    with pytest.raises(CoreUnavailable, match="no core came up"):
+        await core.find_or_start()
+
+
+async def test_a_command_that_cannot_run(folder: Path) -> None:
+    core = LocalCore(folder, "fake", ["/no/such/program"], folder / "core.log", timeout_s=5.0)
+    with pytest.raises(FileNotFoundError):
+        await core.find_or_start()
+
+
+def test_the_command_line_says_what_the_settings_say(tmp_path: Path) -> None:
+    settings = Settings(model="some/model", device="cuda:1", dtype="float16", store_mb=7, unload_after_s=8)
+    command = core_command(settings, tmp_path / "log")
+    options = dict(zip(command[4::2], command[5::2], strict=True))
+    assert command[1:4] == ["-m", "midfill", "core"]
+    assert options["--model"] == "some/model"
+    assert (options["--device"], options["--dtype"]) == ("cuda:1", "float16")
+    assert (options["--store-mb"], options["--unload-after"]) == ("7", "8")
+    assert options["--log-file"] == str(tmp_path / "log")
+
+
+def test_model_folders_are_called_by_their_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    assert resolve_model("model") == str(tmp_path / "model")
+    assert resolve_model("midfill-10m") == "midfill-10m"
