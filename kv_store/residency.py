@@ -80,11 +80,18 @@ class Residency:
     def promote(self, page: Page, payload: object) -> None:
         """Move a page up as far as budgets allow, not above its parent."""
         for level in range(page.parent.level, page.level):
-            if self._put(page, payload, level):
+            if self.tiers[level].can_fit(self.page_bytes(len(page), level)):
                 break
-        for level in sorted(page.copies)[1:]:
-            if not self.tiers[level].storage.durable:
-                self._remove_copy(page, level)
+        else:
+            return
+        for below in list(page.copies):  # first, so that what must make room above finds room below
+            if not self.tiers[below].storage.durable:
+                self._remove_copy(page, below)
+        try:
+            self._put(page, payload, level)
+        finally:
+            if not page.copies:
+                self.drop(page)
 
     def keep_copy(self, page: Page, level: int) -> None:
         """Have a copy in this lower tier as well, as its most recently used, if there is room for it."""

@@ -1,0 +1,176 @@
+from pathlib import Path
+
+import pytest
+
+from kv_store.dry_workspace import DryWorkspace
+from kv_store.page_tree import Page
+from kv_store.storage import MemoryStorage
+from kv_store.store import PagedStore
+from kv_store.tier import Tier
+
+BYTES = 10
+WORKSPACE = DryWorkspace(BYTES)
+
+
+class LastingStorage(MemoryStorage):
+    durable = True
+
+
+class FullStorage(MemoryStorage):
+    def put(self, payload: object, count: int) -> object:
+        raise OSError("no space left")
+
+
+def make(*tiers: tuple[int, MemoryStorage]) -> PagedStore:
+    return PagedStore(
+        [Tier(f"tier{level}", tokens * BYTES, storage) for level, (tokens, storage) in enumerate(tiers)], BYTES
+    )
+
+
+def insert(store: PagedStore, first: int, count: int, owner: str = "a") -> int:
+    grown = store.insert_prefix(range(first, first + count), WORKSPACE, owner)
+    store.check_integrity()
+    return grown
+
+
+def path(store: PagedStore, first: int, count: int = 100) -> list[Page]:
+    return store._tree.find_prefix(tuple(range(first, first + count)))[0]
+
+
+def levels(store: PagedStore, first: int) -> list[int]:
+    return [page.level for page in path(store, first)]
+
+
+def tokens(store: PagedStore) -> list[int]:
+    return [tier.tokens for tier in store.stats().tiers]
+
+
+def test_tails_of_the_least_recently_used_go_first() -> None:
+    store = make((64, MemoryStorage()), (32, MemoryStorage()))
+    insert(store, 0, 48)
+    insert(store, 1000, 32)
+    assert levels(store, 0) == [0, 0, 1]
+    store.match_prefix(range(48)).release()
+    insert(store, 2000, 16)
+    assert levels(store, 0) == [0, 0, 1], "it was used more recently"
+    assert levels(store, 1000) == [0, 1]
+    insert(store, 3000, 64)
+    assert tokens(store) == [64, 32]
+    assert levels(store, 3000) == [0, 0, 0, 0]
+    assert store.stats().evicted_tokens == 48 + 32 + 16 + 64 - 96
+
+
+def test_what_is_in_use_stays_where_it_is() -> None:
+    store = make((48, MemoryStorage()), (16, MemoryStorage()))
+    insert(store, 0, 32)
+    with store.match_prefix(range(32)):
+        assert insert(store, 1000, 48) == 32, "16 in the first tier, 16 in the second"
+        assert levels(store, 0) == [0, 0]
+    insert(store, 2000, 48)
+    assert levels(store, 2000) == [0, 0, 0]
+
+
+def test_a_pin_moves_on_with_what_is_inserted() -> None:
+    store = make((48, MemoryStorage()))
+    store.pin("a")
+    insert(store, 0, 48)
+    assert insert(store, 1000, 16, "b") == 0
+    assert insert(store, 2000, 48) == 48, "the owner's own pin does not stand in its way"
+    assert insert(store, 1000, 16, "b") == 0
+    store.unpin("a")
+    assert insert(store, 1000, 48, "b") == 48
+
+
+def test_pins_of_several_owners_on_shared_pages_add_up() -> None:
+    store = make((32, MemoryStorage()))
+    for owner in "ab":
+        insert(store, 0, 32, owner)
+        store.pin(owner)
+    store.unpin("a")
+    store.check_integrity()
+    assert insert(store, 1000, 16, "c") == 0
+    store.purge("b")
+    store.check_integrity()
+    assert insert(store, 1000, 16, "c") == 16
+
+
+def test_what_is_loaded_moves_up() -> None:
+    store = make((32, MemoryStorage()), (64, MemoryStorage()))
+    insert(store, 0, 32)
+    insert(store, 1000, 32)
+    assert levels(store, 0) == [1, 1]
+    with store.match_prefix(range(32)) as match:
+        assert match.load(WORKSPACE) == 32
+        store.check_integrity()
+    assert levels(store, 0) == [0, 0]
+    assert levels(store, 1000) == [1, 1]
+    assert tokens(store) == [32, 32]
+
+
+def test_what_is_inserted_again_moves_up() -> None:
+    store = make((32, MemoryStorage()), (64, MemoryStorage()))
+    insert(store, 0, 32)
+    insert(store, 1000, 32)
+    assert insert(store, 0, 32) == 0
+    assert levels(store, 0) == [0, 0]
+
+
+def test_a_page_below_takes_its_place_before_its_ancestors_there() -> None:
+    """The first page has a copy in the lasting tier when its tail comes down: the tail must still go first."""
+    store = make((32, MemoryStorage()), (48, LastingStorage()))
+    insert(store, 0, 16)
+    insert(store, 1000, 32)  # page 0 goes down
+    insert(store, 0, 32)  # and up again, its copy stays; then it gets a tail
+    insert(store, 2000, 16)  # the tail goes down
+    assert [sorted(page.copies) for page in path(store, 0)] == [[0, 1], [1]]
+    insert(store, 3000, 32)
+    insert(store, 4000, 32)
+    assert levels(store, 0) in ([1], []), "its tail went first"
+
+
+def test_a_page_that_fits_no_lower_tier_is_gone_with_all_below_it() -> None:
+    store = make((48, MemoryStorage()), (8, MemoryStorage()))
+    insert(store, 0, 40)
+    insert(store, 1000, 16)
+    assert levels(store, 0) == [0, 0, 1]
+    insert(store, 2000, 48)
+    assert levels(store, 0) == []
+    assert tokens(store) == [48, 0]
+
+
+def test_no_byte_is_spent_before_there_is_room() -> None:
+    class Watched(MemoryStorage):
+        def put(self, payload: object, count: int) -> object:
+            assert tier.used_bytes + count * BYTES <= tier.budget_bytes
+            return payload
+
+    tier = Tier("watched", 40 * BYTES, Watched())
+    store = PagedStore([tier], BYTES)
+    for first in range(0, 5000, 1000):
+        insert(store, first, 40)
+
+
+def test_a_tier_that_cannot_be_written_to_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    store = make((32, MemoryStorage()), (32, FullStorage()))
+    insert(store, 0, 32)
+    insert(store, 1000, 32)
+    assert levels(store, 0) == []
+    assert "tier1 tier cannot be written to" in caplog.text
+
+
+def test_a_store_refuses_tiers_below_a_lasting_one() -> None:
+    with pytest.raises(ValueError, match="on disk"):
+        make((1, LastingStorage()), (1, MemoryStorage()))
+    with pytest.raises(ValueError, match="at least one tier"):
+        make()
+
+
+def test_a_short_page_in_use_is_left_alone_by_a_longer_sibling(tmp_path: Path) -> None:
+    store = make((100, MemoryStorage()))
+    insert(store, 0, 3)
+    with store.match_prefix(range(3)) as match:
+        assert insert(store, 0, 7) == 4
+        assert tokens(store) == [10]
+        assert match.load(WORKSPACE) == 3
+    insert(store, 0, 9)
+    assert tokens(store) == [3 + 9]

@@ -1,0 +1,59 @@
+import pytest
+import torch
+
+from kv_store.workspace import KVShape, KVWorkspace
+
+SHAPE = KVShape(num_layers=3, num_kv_heads=2, head_dim=4, dtype=torch.bfloat16)
+
+
+def test_bytes_per_token_is_what_a_token_takes() -> None:
+    workspace = KVWorkspace(SHAPE, 10)
+    assert workspace.bytes_per_token == workspace.buffer.nbytes // 10 == workspace.export_kv(3, 4).nbytes
+
+
+def test_layers_are_views_as_attention_takes_them() -> None:
+    workspace = KVWorkspace(SHAPE, 10)
+    keys, values = workspace.layer(1)
+    assert keys.shape == values.shape == (1, 2, 10, 4)
+    keys[:, :, 5] = 1
+    values[:, :, 5] = 2
+    assert workspace.buffer[1, 0, :, 5].eq(1).all()
+    assert workspace.buffer[1, 1, :, 5].eq(2).all()
+    assert workspace.buffer.sum() == 2 * 4 * (1 + 2)
+
+
+def test_an_export_is_a_copy() -> None:
+    workspace = KVWorkspace(SHAPE, 10)
+    payload = workspace.export_kv(2, 6)
+    workspace.buffer.fill_(1)
+    assert payload.is_contiguous()
+    assert payload.eq(0).all()
+
+
+def test_import_puts_part_of_a_payload_where_it_belongs() -> None:
+    source, target = KVWorkspace(SHAPE, 10), KVWorkspace(SHAPE, 10)
+    source.buffer.copy_(torch.arange(source.buffer.numel()).reshape(source.buffer.shape))
+    target.import_kv(5, source.export_kv(4, 9), 2, skip=1)
+    assert target.buffer[..., 5:7, :].equal(source.buffer[..., 5:7, :])
+    assert target.buffer[..., :5, :].eq(0).all()
+    assert target.buffer[..., 7:, :].eq(0).all()
+
+
+@pytest.mark.parametrize(("start", "count", "skip"), [(9, 2, 0), (-1, 1, 0), (0, 0, 0), (0, 3, 2)])
+def test_import_refuses_what_does_not_fit(start: int, count: int, skip: int) -> None:
+    workspace = KVWorkspace(SHAPE, 10)
+    payload = workspace.export_kv(0, 4)
+    with pytest.raises(ValueError, match="tokens"):
+        workspace.import_kv(start, payload, count, skip)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 2), (2, 2), (3, 2), (9, 11)])
+def test_export_refuses_what_is_not_there(start: int, stop: int) -> None:
+    with pytest.raises(ValueError, match="tokens"):
+        KVWorkspace(SHAPE, 10).export_kv(start, stop)
+
+
+def test_import_refuses_kv_of_another_shape() -> None:
+    other = KVWorkspace(KVShape(num_layers=2, num_kv_heads=2, head_dim=4, dtype=torch.bfloat16), 10)
+    with pytest.raises(ValueError, match="payload"):
+        KVWorkspace(SHAPE, 10).import_kv(0, other.export_kv(0, 2), 2)
