@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -40,6 +41,7 @@ class EngineOptions:
     context_tokens: int | None = None  # longest prompt plus suggestion
     store_budget_bytes: int = 2**30
     prefill_chunk: int = 256  # tokens per forward, and so how long a cancellation may wait
+    threads: int | None = None  # of the CPU; None takes half the cores
 
 
 def load_engine(options: EngineOptions, progress: Progress | None = None) -> Engine:
@@ -55,6 +57,7 @@ def load_engine(options: EngineOptions, progress: Progress | None = None) -> Eng
     from kv_store.tensor_storage import TensorStorage
 
     device, dtype = _device_and_dtype(options)
+    _set_threads(options.threads)
     decoder = _load_decoder(checkpoint, context_tokens, device, dtype, report)
     return _wire(options, tokenizer, decoder, TensorStorage(device), str(device))
 
@@ -107,6 +110,15 @@ def _device_and_dtype(options: EngineOptions) -> tuple[torch.device, torch.dtype
     if options.dtype not in names:
         raise BadInput(f"no dtype {options.dtype!r}: it is auto, {', '.join(names)}")
     return device, names[options.dtype]
+
+
+def _set_threads(threads: int | None) -> None:
+    """Half the cores by default: a forward waits for its slowest thread, and the editor needs the other half."""
+    import torch
+
+    if threads is not None and threads < 1:
+        raise BadInput(f"{threads} threads: it has to be 1 or more")
+    torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) // 2))
 
 
 def _context_tokens(options: EngineOptions, architecture: Architecture) -> int:

@@ -13,14 +13,6 @@ from tests.inference.tiny import ROOT, write_checkpoint
 VOCABULARIES = Path(os.environ.get("MIDFILL_SHARED", ROOT.parent / "shared")) / "vocab"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
-    """Tiny models are slowed down by threads that wait for each other."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("tiny-llama"), tie_word_embeddings=True)

@@ -45,7 +45,7 @@ def token_ids_of(engine: Engine, request: CompletionRequest) -> tuple[int, ...]:
 
 @pytest.fixture(scope="module")
 def options(tiny_checkpoint: Path) -> EngineOptions:
-    return EngineOptions(model=str(tiny_checkpoint), context_tokens=512, prefill_chunk=32)
+    return EngineOptions(model=str(tiny_checkpoint), context_tokens=512, prefill_chunk=32, threads=1)
 
 
 @pytest.fixture

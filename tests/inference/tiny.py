@@ -51,6 +51,7 @@ def write_checkpoint(folder: Path, kind: str = "Llama", **config: object) -> Pat
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = write_tokenizer(folder / "tokenizer.json")
     settings = {**TINY_LLAMA, "vocab_size": vocabulary, **config}
+    torch.set_num_threads(1)  # threads of a model this small only wait for each other
     torch.manual_seed(0)
     model = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**settings))
     with torch.no_grad():

@@ -1,0 +1,94 @@
+"""The model in memory: loaded on first need, dropped when told to, with its state told to who listens."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from inference.engine import Engine
+from inference.hub import Progress
+from protocol.errors import BadModel, MidfillError
+from protocol.messages import CoreStatus
+
+LoadEngine = Callable[[Progress], Engine]
+
+RETRY_AFTER_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class EngineHolder:
+    """Used by the model thread alone, except for `status`, which any thread may read."""
+
+    def __init__(self, model: str, load: LoadEngine, on_status: Callable[[CoreStatus], None]) -> None:
+        self._load = load
+        self._on_status = on_status
+        self._engine: Engine | None = None
+        self._failure: MidfillError | None = None
+        self._failed_at = 0.0
+        self.status = CoreStatus("unloaded", model)
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._engine is not None
+
+    def engine(self) -> Engine:
+        """The engine, loaded if need be; the error of the last attempt, for RETRY_AFTER_S, where that failed."""
+        if self._engine is None:
+            if self._failure is not None and time.monotonic() - self._failed_at < RETRY_AFTER_S:
+                raise self._failure
+            self._engine = self._attempt()
+        return self._engine
+
+    def forget(self, session: str) -> None:
+        """Drop what is resident for this session alone; nothing is, while nothing is loaded."""
+        if self._engine is not None:
+            self._engine.forget(session)
+
+    def unload(self) -> None:
+        """Give the model's memory back, with all that is resident."""
+        if self._engine is None:
+            return
+        self._engine.close()
+        self._engine = None
+        gc.collect()  # buffers of this size are not left for later
+        log.info("unloaded %s", self.status.model)
+        self._tell(CoreStatus("unloaded", self.status.model))
+
+    def _attempt(self) -> Engine:
+        started = time.perf_counter()
+        try:
+            engine = self._load(self._report)
+        except Exception as error:
+            log.exception("loading %s failed", self.status.model)
+            failure = _as_midfill_error(error, self.status.model)
+            self._failure, self._failed_at = failure, time.monotonic()
+            self._tell(CoreStatus("failed", self.status.model, detail=str(failure)))
+            raise failure from error
+        self._failure = None
+        info = engine.info
+        log.info("loaded %s on %s in %.1f s", info.model, info.device, time.perf_counter() - started)
+        self._tell(
+            CoreStatus(
+                "ready",
+                self.status.model,
+                device=info.device,
+                context_tokens=info.context_tokens,
+                chars_per_token=info.chars_per_token,
+            )
+        )
+        return engine
+
+    def _report(self, what: str, share: float | None) -> None:
+        self._tell(replace(self.status, state="loading", detail=what, progress=share))
+
+    def _tell(self, status: CoreStatus) -> None:
+        self.status = status
+        self._on_status(status)
+
+
+def _as_midfill_error(error: Exception, model: str) -> MidfillError:
+    return error if isinstance(error, MidfillError) else BadModel(f"{model} could not be loaded: {error!r}")

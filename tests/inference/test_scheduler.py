@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from inference.engine import Engine, EngineInfo
+from inference.engine_holder import EngineHolder
+from inference.hub import Progress
+from inference.scheduler import Scheduler
+from kv_store.interface import StoreStats
+from protocol.errors import BadModel, Cancelled, MidfillError
+from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt, Usage
+
+USAGE = Usage(1, 1, 1, 1, 0.0, 0.0, 0.0)
+PATIENCE_S = 10.0
+
+
+class SteppedEngine:
+    """Stands in for an engine: every request takes forwards that the test lets happen one by one."""
+
+    info = EngineInfo("stepped", "none", 128, 3.0)
+
+    def __init__(self) -> None:
+        self.steps = threading.Semaphore(0)
+        self.started: list[str] = []
+        self.begun = threading.Semaphore(0)
+        self.forgotten: list[str] = []
+        self.closed = False
+        self.forwards_needed = 1
+
+    def complete(self, request: CompletionRequest, cancelled: Callable[[], bool]) -> Completion:
+        self.started.append(request.prompt.prefix)
+        self.begun.release()
+        if request.prompt.prefix == "explode":
+            raise RuntimeError("boom")
+        for _ in range(self.forwards_needed):
+            if cancelled():
+                return Completion("", "cancelled", USAGE)
+            assert self.steps.acquire(timeout=PATIENCE_S)
+        if cancelled():
+            return Completion("", "cancelled", USAGE)
+        return Completion(request.prompt.prefix, "eos", USAGE)
+
+    def forget(self, session: str) -> None:
+        self.forgotten.append(session)
+
+    def stats(self) -> StoreStats:
+        return StoreStats(tiers=(), hits=0, misses=0, evicted_tokens=0)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Listener:
+    answer: Completion | MidfillError | None = None
+    times: int = 0
+    job_id: int = 0
+    told: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, answer: Completion | MidfillError) -> None:
+        self.answer = answer
+        self.times += 1
+        self.told.set()
+
+    def wait(self) -> Completion | MidfillError | None:
+        assert self.told.wait(PATIENCE_S)
+        return self.answer
+
+    def text(self) -> str:
+        answer = self.wait()
+        assert isinstance(answer, Completion), repr(answer)
+        return answer.text
+
+
+@pytest.fixture
+def engine() -> SteppedEngine:
+    return SteppedEngine()
+
+
+@pytest.fixture
+def scheduler(engine: SteppedEngine) -> Iterator[Scheduler]:
+    scheduler = start(lambda progress: engine)
+    yield scheduler
+    engine.steps.release(100)
+    scheduler.close()
+
+
+def start(
+    load: Callable[[Progress], object],
+    on_status: Callable[[CoreStatus], None] = lambda status: None,
+    unload_after_s: float | None = None,
+) -> Scheduler:
+    def load_engine(progress: Progress) -> Engine:
+        return load(progress)  # type: ignore[return-value]
+
+    return Scheduler(EngineHolder("stepped", load_engine, on_status), unload_after_s)
+
+
+def ask(scheduler: Scheduler, text: str, session: str = "a.py", ahead: bool = False, client: str = "") -> Listener:
+    listener = Listener()
+    request = CompletionRequest(session, Prompt(text, ""), max_tokens=0 if ahead else 8)
+    listener.job_id = scheduler.submit(request, listener, client)
+    return listener
+
+
+def test_answers_come_with_the_time_in_line(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    engine.steps.release(2)
+    first, second = ask(scheduler, "1", "a.py"), ask(scheduler, "2", "b.py")
+    assert (first.text(), second.text()) == ("1", "2")
+    assert isinstance(second.answer, Completion)
+    assert second.answer.usage.queue_ms > 0
+
+
+def test_newest_supersedes_what_waits_and_what_runs(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    running = ask(scheduler, "1")
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    waiting = ask(scheduler, "2")
+    newest = ask(scheduler, "3")
+    assert isinstance(waiting.wait(), Cancelled)
+    assert not running.told.is_set()
+    engine.steps.release(1)  # the forward that it was in
+    assert isinstance(running.wait(), Cancelled)
+    engine.steps.release(1)
+    assert newest.text() == "3"
+    assert engine.started == ["1", "3"]
+
+
+def test_other_clients_session_of_the_same_name_is_another(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    engine.steps.release(2)
+    first, second = ask(scheduler, "1", client="x"), ask(scheduler, "2", client="y")
+    assert (first.text(), second.text()) == ("1", "2")
+
+
+def test_ahead_work_gives_way_and_goes_on(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    engine.forwards_needed = 3
+    ahead = ask(scheduler, "ahead", "a.py", ahead=True)
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    other_ahead = ask(scheduler, "later", "c.py", ahead=True)
+    real = ask(scheduler, "real", "b.py")
+    engine.steps.release(1 + 3)  # one forward of ahead work, then the request
+    assert real.text() == "real"
+    engine.steps.release(6)
+    assert ahead.text() == "ahead"
+    assert other_ahead.text() == "later"
+    assert engine.started == ["ahead", "real", "later", "ahead"]
+
+
+def test_ahead_work_is_not_resumed_once_superseded(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    ahead = ask(scheduler, "ahead", ahead=True)
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    real = ask(scheduler, "real")
+    engine.steps.release(2)
+    assert isinstance(ahead.wait(), Cancelled)
+    assert real.text() == "real"
+    assert engine.started == ["ahead", "real"]
+
+
+def test_fast_typing_does_not_lose_its_place(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    ask(scheduler, "running", "z.py")
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    ask(scheduler, "a1", "a.py")
+    b = ask(scheduler, "b", "b.py")
+    a = ask(scheduler, "a2", "a.py")
+    engine.steps.release(3)
+    assert (a.text(), b.text()) == ("a2", "b")
+    assert engine.started == ["running", "a2", "b"]
+
+
+def test_cancel(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    running = ask(scheduler, "1", "a.py")
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    waiting = ask(scheduler, "2", "b.py")
+    scheduler.cancel(waiting.job_id)
+    assert isinstance(waiting.answer, Cancelled)
+    scheduler.cancel(running.job_id)
+    engine.steps.release(1)
+    assert isinstance(running.wait(), Cancelled)
+    scheduler.cancel(12345)
+    assert (running.times, waiting.times) == (1, 1)
+
+
+def test_unexpected_failure_is_delivered_and_the_thread_goes_on(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    answer = ask(scheduler, "explode").wait()
+    assert isinstance(answer, MidfillError)
+    assert "boom" in str(answer)
+    engine.steps.release(1)
+    assert ask(scheduler, "fine").text() == "fine"
+
+
+def test_failing_listener_does_not_stop_the_thread(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    def fail(answer: object) -> None:
+        raise RuntimeError("nobody home")
+
+    engine.steps.release(2)
+    scheduler.submit(CompletionRequest("a.py", Prompt("1", ""), 8), fail)
+    assert ask(scheduler, "2", "b.py").text() == "2"
+
+
+def test_sessions_are_forgotten_in_the_model_thread(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    engine.steps.release(2)
+    ask(scheduler, "1").wait()
+    scheduler.forget("a.py")
+    ask(scheduler, "2").wait()
+    assert engine.forgotten == ["a.py"]
+
+
+def test_closing_answers_everybody(engine: SteppedEngine) -> None:
+    scheduler = start(lambda progress: engine)
+    running = ask(scheduler, "1", "a.py")
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    waiting = ask(scheduler, "2", "b.py", ahead=True)
+    engine.steps.release(1)
+    scheduler.close()
+    assert isinstance(waiting.wait(), Cancelled)
+    assert running.told.is_set()
+    assert engine.closed
+    with pytest.raises(Cancelled, match="shutting down"):
+        ask(scheduler, "3")
+
+
+def test_model_is_loaded_on_first_need_and_unloaded_when_idle(engine: SteppedEngine) -> None:
+    seen: list[CoreStatus] = []
+    unloaded = threading.Event()
+
+    def on_status(status: CoreStatus) -> None:
+        seen.append(status)
+        if status.state == "unloaded":
+            unloaded.set()
+
+    def load(progress: Progress) -> SteppedEngine:
+        progress("reading the weights", 0.5)
+        return engine
+
+    scheduler = start(load, on_status, unload_after_s=0.05)
+    assert scheduler.status.state == "unloaded"
+    assert not seen
+    engine.steps.release(1)
+    assert ask(scheduler, "1").text() == "1"
+    assert unloaded.wait(PATIENCE_S)
+    assert [status.state for status in seen] == ["loading", "ready", "unloaded"]
+    assert (seen[0].detail, seen[0].progress) == ("reading the weights", 0.5)
+    assert (seen[1].device, seen[1].context_tokens, seen[1].chars_per_token) == ("none", 128, 3.0)
+    engine.steps.release(1)
+    assert ask(scheduler, "2").text() == "2"
+    scheduler.close()
+
+
+@pytest.mark.parametrize(("error", "message"), [(BadModel("no such model"), "no such"), (OSError("disk"), "disk")])
+def test_failure_to_load_is_told_and_not_repeated_at_every_keystroke(error: Exception, message: str) -> None:
+    attempts = []
+
+    def load(progress: Progress) -> SteppedEngine:
+        attempts.append(1)
+        raise error
+
+    scheduler = start(load)
+    for text in ("1", "2"):
+        answer = ask(scheduler, text).wait()
+        assert isinstance(answer, BadModel)
+        assert message in str(answer)
+    assert len(attempts) == 1
+    assert scheduler.status.state == "failed"
+    assert message in scheduler.status.detail
+    scheduler.close()
