@@ -30,6 +30,7 @@ class Latest(Generic[T]):
             return None if task.cancelled() else task.result()
         finally:
             task.cancel()  # does nothing once it is done
+            self._ended(task)
 
     def supersede(self) -> None:
         """End what is running, if anything is."""

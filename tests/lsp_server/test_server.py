@@ -179,7 +179,7 @@ async def test_unknown_key_at_the_start_is_named_and_the_session_goes_on(core: F
 
 async def test_position_beyond_the_document_is_refused_and_nothing_lost(editor: Editor) -> None:
     editor.open("a\n")
-    with pytest.raises(JsonRpcInvalidParams, match="line 7 is not in .*lines 0 to 1"):
+    with pytest.raises(JsonRpcInvalidParams, match=r"line 7 is not in .*lines 0 to 1"):
         await editor.suggest(7, 0)
     assert await editor.suggest(0, 1)
 

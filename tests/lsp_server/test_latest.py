@@ -1,0 +1,62 @@
+"""Latest request wins."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lsp_server.latest import Latest
+
+
+async def never() -> str:
+    return await asyncio.Future[str]()
+
+
+async def say(text: str) -> str:
+    return text
+
+
+async def test_a_newer_one_ends_the_older_at_once() -> None:
+    latest: Latest[str] = Latest()
+    first = asyncio.create_task(latest.run(never()))
+    await asyncio.sleep(0)
+    assert await latest.run(say("new")) == "new"
+    assert await first is None
+    assert not latest.busy
+
+
+async def test_cancelling_who_waits_ends_the_work() -> None:
+    latest: Latest[str] = Latest()
+    ended = asyncio.Event()
+
+    async def work() -> str:
+        try:
+            return await never()
+        finally:
+            ended.set()
+
+    waiting = asyncio.create_task(latest.run(work()))
+    await asyncio.sleep(0)
+    assert latest.busy
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await ended.wait()
+    assert not latest.busy
+
+
+async def test_errors_reach_who_waits() -> None:
+    async def fail() -> str:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await Latest[str]().run(fail())
+
+
+async def test_supersede_without_a_successor() -> None:
+    latest: Latest[str] = Latest()
+    waiting = asyncio.create_task(latest.run(never()))
+    await asyncio.sleep(0)
+    latest.supersede()
+    assert await waiting is None

@@ -1,0 +1,71 @@
+"""The runtime folder: private, and refused where it is not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import BadInput
+from protocol.rendezvous import (
+    CoreAddress,
+    address_file,
+    read_address,
+    read_or_make_token,
+    runtime_folder,
+    write_address,
+)
+
+ADDRESS = CoreAddress("ws://127.0.0.1:8765/ws", 42, "some/model")
+posix = pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MIDFILL_RUNTIME_DIR", str(tmp_path / "deep" / "run"))
+    return runtime_folder()
+
+
+@posix
+def test_the_folder_and_its_files_are_private(folder: Path) -> None:
+    write_address(address_file(folder, "m"), ADDRESS)
+    read_or_make_token(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
+
+
+def test_addresses_by_model(folder: Path) -> None:
+    assert read_address(address_file(folder, "a")) is None
+    write_address(address_file(folder, "a"), ADDRESS)
+    assert read_address(address_file(folder, "a")) == ADDRESS
+    assert read_address(address_file(folder, "b")) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"url": "x", "pid": "y", "model": "z"}', '{"pid": 1}'])
+def test_a_file_that_is_no_address_is_named(folder: Path, text: str) -> None:
+    file = address_file(folder, "m")
+    file.write_text(text)
+    with pytest.raises(BadInput, match=file.name):
+        read_address(file)
+
+
+def test_the_token_is_made_once(folder: Path) -> None:
+    token = read_or_make_token(folder)
+    assert len(token) >= 32
+    assert read_or_make_token(folder) == token
+
+
+@posix
+def test_a_token_that_others_can_read_is_refused(folder: Path) -> None:
+    read_or_make_token(folder)
+    (folder / "token").chmod(0o644)
+    with pytest.raises(BadInput, match="chmod 600"):
+        read_or_make_token(folder)
+
+
+def test_an_empty_token_is_refused(folder: Path) -> None:
+    read_or_make_token(folder)
+    (folder / "token").write_text("")
+    with pytest.raises(BadInput, match="is empty"):
+        read_or_make_token(folder)

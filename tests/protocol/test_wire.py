@@ -1,0 +1,112 @@
+"""Messages survive the wire, and what is none is refused with what is wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.errors import BadInput
+from protocol.messages import Completion, CompletionRequest, ContextChunk, CoreStatus, Prompt, StopRule, Usage
+from protocol.wire import (
+    Cancel,
+    ClientMessage,
+    Complete,
+    Completed,
+    CoreMessage,
+    Failed,
+    Forget,
+    StatusChanged,
+    decode_client,
+    decode_core,
+    encode_client,
+    encode_core,
+)
+
+PROMPTS = st.builds(
+    Prompt,
+    prefix=st.text(),
+    suffix=st.text(),
+    increment=st.text(),
+    context=st.lists(st.builds(ContextChunk, path=st.text(), text=st.text()), max_size=2).map(tuple),
+    order=st.sampled_from(["psm", "spm"]),
+)
+REQUESTS = st.builds(
+    CompletionRequest,
+    session=st.text(),
+    prompt=PROMPTS,
+    max_tokens=st.integers(0, 999),
+    stop=st.builds(StopRule, st.none() | st.integers(0, 99)),
+    reuse=st.booleans(),
+)
+FLOATS = st.floats(0, 1e6)
+COUNTS = st.integers(0, 10**6)
+COMPLETIONS = st.builds(
+    Completion,
+    text=st.text(),
+    finish_reason=st.sampled_from(["eos", "stop", "length", "cancelled"]),
+    usage=st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS, FLOATS, FLOATS, FLOATS),
+    mean_logprob=st.none() | FLOATS,
+)
+STATUSES = st.builds(
+    CoreStatus,
+    state=st.sampled_from(["unloaded", "loading", "ready", "failed"]),
+    model=st.text(),
+    device=st.text(),
+    detail=st.text(),
+    progress=st.none() | st.floats(0, 1),
+    context_tokens=COUNTS,
+    chars_per_token=st.floats(0, 99),
+)
+
+
+@given(st.builds(Complete, COUNTS, REQUESTS) | st.builds(Cancel, COUNTS) | st.builds(Forget, st.text()))
+def test_what_clients_say(message: ClientMessage) -> None:
+    assert decode_client(encode_client(message)) == message
+
+
+@given(
+    st.builds(Completed, COUNTS, COMPLETIONS)
+    | st.builds(Failed, st.none() | COUNTS, st.text(), st.text())
+    | st.builds(StatusChanged, STATUSES, COUNTS)
+)
+def test_what_cores_say(message: CoreMessage) -> None:
+    assert decode_core(encode_core(message)) == message
+
+
+def _complete(**changes: Any) -> str:
+    request = {"session": "s", "prompt": {"prefix": "", "suffix": ""}, "max_tokens": 1}
+    return json.dumps({"type": "Complete", "id": 1, "request": request | changes})
+
+
+def test_the_smallest_request() -> None:
+    assert decode_client(_complete()) == Complete(1, CompletionRequest("s", Prompt("", ""), 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("{", "{"),
+        ("[]", "[]"),
+        ('{"type": "Explode"}', "Explode"),
+        ('{"type": "Cancel"}', "id"),
+        ('{"type": "Cancel", "id": 1, "why": 2}', "why"),
+        (_complete(max_tokens="many"), "max_tokens"),
+        (_complete(prompt={"prefix": "", "suffix": "", "order": "mps"}), "order"),
+        (_complete(surprise=1), "surprise"),
+    ],
+)
+def test_what_is_no_message_is_refused(text: str, named: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        decode_client(text)
+    assert str(caught.value).startswith("not a midfill message")
+    assert named in str(caught.value)
+
+
+def test_a_long_text_is_not_repeated_whole() -> None:
+    with pytest.raises(BadInput) as caught:
+        decode_core("x" * 10_000)
+    assert len(str(caught.value)) < 1000
