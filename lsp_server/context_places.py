@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -106,16 +106,23 @@ def _is_free(lines: Sequence[str], line: int, room: int, taken: Sequence[range])
 
 def find_again(chunk: FrozenChunk, document: Document) -> FrozenChunk | None:
     """The chunk at the place nearest to its last one where the document still has its text, or None."""
-    for distance in range(_REACH_LINES):
-        for first in {chunk.first - distance, chunk.first + distance}:
-            if _stands_at(chunk.lines, document.lines, first):
-                return chunk if first == chunk.first else replace(chunk, first=first)
-    return None
+    lines, wanted, last = document.lines, chunk.lines, chunk.first
+    if tuple(lines[last : last + len(wanted)]) == wanted:
+        return chunk
+    # The longest line is the one least often met: elsewhere the chunk can only be where that is.
+    key = max(range(len(wanted)), key=lambda index: len(wanted[index]))
+    found = _indices(lines, wanted[key], last + key - _REACH_LINES, last + key + _REACH_LINES)
+    starts = (index - key for index in sorted(found, key=lambda index: abs(index - key - last)))
+    first = next((each for each in starts if each >= 0 and tuple(lines[each : each + len(wanted)]) == wanted), None)
+    return None if first is None else replace(chunk, first=first)
 
 
-def _stands_at(wanted: tuple[str, ...], lines: Sequence[str], first: int) -> bool:
-    return (
-        0 <= first <= len(lines) - len(wanted)
-        and lines[first] == wanted[0]
-        and tuple(lines[first : first + len(wanted)]) == wanted
-    )
+def _indices(lines: list[str], line: str, start: int, stop: int) -> Iterator[int]:
+    """Where `line` stands among those from `start` to `stop`."""
+    index = max(start, 0) - 1
+    try:
+        while True:
+            index = lines.index(line, index + 1, max(stop, 0))
+            yield index
+    except ValueError:  # list's way to say that there is none left
+        return

@@ -10,9 +10,9 @@ from lsp_server.ignore_rules import Rule, last_match, parse_rule
 # credentials-service is not lost; what lies in a folder is named by `folder/**`.
 _PATTERNS = """
 # environments
+*.env
 .env
 .env.*
-*.env
 .envrc
 .dev.vars
 !.env.example
