@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from midfill.replay.report import COLUMNS, summary_cells
-from midfill.replay.results import ReplayResult, percentile
+from midfill.replay.results import ReplayResult, StrategyResult, percentile
 
 _HEAT_COLOURS = {"hot": "#e4572e", "warm": "#f3a712", "cold": "#3a7ca5"}
 _STRATEGY_COLOURS = {"efim": "#e4572e", "spm": "#7a5195", "psm": "#3a7ca5", "none": "#8d99ae"}
@@ -41,7 +41,7 @@ def write_html_report(result: ReplayResult, path: Path) -> None:
         ),
         (
             "Where the misses come from",
-            "Requests that were not hot, by the kind of edit before them, and what they cost.",
+            "Requests that were not hot, by the kind of edit before them, and what they cost (logarithmic).",
             _misses(result),
         ),
         ("Memory", "What the store held after each request, by tier.", _memory(result)),
@@ -72,6 +72,10 @@ def _per_keystroke(result: ReplayResult) -> go.Figure:
     """Rows of dots over the session, one row per strategy, coloured by heat."""
     names = [strategy.strategy for strategy in result.strategies]
     figure = make_subplots(rows=len(names), shared_xaxes=True, vertical_spacing=0.04, row_titles=names)
+    first_row = {
+        heat: next((row for row, strategy in enumerate(result.strategies, start=1) if _count(strategy, heat)), 1)
+        for heat in _HEAT_COLOURS
+    }
     for row, strategy in enumerate(result.strategies, start=1):
         for heat, colour in _HEAT_COLOURS.items():
             records = [record for record in strategy.records if record.heat == heat]
@@ -83,13 +87,17 @@ def _per_keystroke(result: ReplayResult) -> go.Figure:
                 marker={"color": colour, "size": 3},
                 name=heat,
                 legendgroup=heat,
-                showlegend=row == 1,
+                showlegend=row == first_row[heat],
                 hovertemplate="%{y} tokens, keystroke %{x}, %{text}",
             )
             figure.add_trace(dots, row=row, col=1)
     figure.update_yaxes(type="log", range=[-0.1, 4])
     figure.update_xaxes(title_text="keystroke", row=len(names))
     return _styled(figure, height=120 + 190 * len(names))
+
+
+def _count(result: StrategyResult, heat: str) -> int:
+    return sum(record.heat == heat for record in result.records)
 
 
 def _distributions(result: ReplayResult) -> go.Figure:
@@ -131,7 +139,8 @@ def _misses(result: ReplayResult) -> go.Figure:
                 marker_color=_STRATEGY_COLOURS.get(strategy.strategy),
             )
             figure.add_trace(bars, row=1, col=column)
-    figure.update_yaxes(tickformat=".1%", col=1)
+    figure.update_yaxes(type="log")
+    figure.update_yaxes(tickformat=".2%", col=1)
     return _styled(figure, height=420)
 
 

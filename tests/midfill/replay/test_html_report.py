@@ -1,0 +1,32 @@
+import re
+from pathlib import Path
+
+from midfill.replay.html_report import write_html_report
+from midfill.replay.results import Record, ReplayResult, StrategyResult
+from protocol.heat import Heat
+
+
+def records(heats: list[Heat]) -> tuple[Record, ...]:
+    recomputed = {"hot": 1, "warm": 700, "cold": 1000}
+    return tuple(
+        Record(step, f"kind {heat}", True, 1, 1000, recomputed[heat], 0, 1.0, heat, "", (step * 1000,))
+        for step, heat in enumerate(heats)
+    )
+
+
+def test_the_page_stands_alone_and_shows_every_strategy_and_kind(tmp_path: Path) -> None:
+    efim = StrategyResult("efim", records(["cold", "hot", "warm"]), ("one thing went wrong",), 0.25, ("device",))
+    psm = StrategyResult("psm", records(["cold", "warm", "warm"]), (), 0.25, ("device",))
+    path = tmp_path / "report.html"
+    write_html_report(ReplayResult("a <session>", "model", "engine", (psm, efim)), path)
+    page = path.read_text(encoding="utf-8")
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=", page)  # nothing is fetched
+    assert "a &lt;session&gt;" in page
+    for text in ("efim", "psm", "kind warm", "kind cold", "25.0%", "Memory"):
+        assert text in page
+
+
+def test_a_replay_without_a_store_has_no_plot_of_its_memory(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    write_html_report(ReplayResult("session", "model", "stdio", (StrategyResult("efim", (), (), None),)), path)
+    assert "<h2>Memory</h2>" not in path.read_text(encoding="utf-8")
