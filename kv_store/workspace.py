@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""By bytes per element: what NumPy can hold of any dtype."""
+
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
@@ -39,6 +42,9 @@ class KVWorkspace:
         self.max_tokens = max_tokens
         self.buffer = torch.zeros(shape.of_tokens(max_tokens), dtype=shape.dtype, device=device)
         """[layers, 2 (K, V), kv_heads, max_tokens, head_dim]"""
+        # Pages are small. In main memory NumPy copies them on this thread alone; torch would wake its worker threads
+        # for each, which on a busy machine takes a hundred times as long.
+        self._bits = self._view(self.buffer).numpy() if self.buffer.device.type == "cpu" else None
 
     @property
     def bytes_per_token(self) -> int:
@@ -57,12 +63,22 @@ class KVWorkspace:
     def export_kv(self, start: int, stop: int) -> Tensor:
         if not 0 <= start < stop <= self.max_tokens:
             raise ValueError(f"tokens [{start}, {stop}) of a workspace of {self.max_tokens}")
-        return self.buffer[:, :, :, start:stop].clone(memory_format=torch.contiguous_format)
+        if self._bits is None:
+            return self.buffer[:, :, :, start:stop].clone(memory_format=torch.contiguous_format)
+        return torch.from_numpy(self._bits[:, :, :, start:stop].copy()).view(self.shape.dtype)
 
     def import_kv(self, start: int, payload: object, count: int, skip: int = 0) -> None:
         assert isinstance(payload, Tensor), f"a payload of type {type(payload).__name__}"
         if not 0 <= start < start + count <= self.max_tokens:
             raise ValueError(f"tokens [{start}, {start + count}) of a workspace of {self.max_tokens}")
-        if payload.shape != self.shape.of_tokens(payload.shape[3]) or skip + count > payload.shape[3]:
-            raise ValueError(f"tokens [{skip}, {skip + count}) of a payload {tuple(payload.shape)}")
-        self.buffer[:, :, :, start : start + count].copy_(payload[:, :, :, skip : skip + count])
+        size = payload.shape[3]
+        if (payload.shape, payload.dtype) != (self.shape.of_tokens(size), self.shape.dtype) or skip + count > size:
+            raise ValueError(f"tokens [{skip}, {skip + count}) of a payload {tuple(payload.shape)}, {payload.dtype}")
+        if self._bits is None:
+            self.buffer[:, :, :, start : start + count].copy_(payload[:, :, :, skip : skip + count])
+        else:
+            bits = self._view(payload.cpu()).numpy()
+            self._bits[:, :, :, start : start + count] = bits[:, :, :, skip : skip + count]
+
+    def _view(self, tensor: Tensor) -> Tensor:
+        return tensor.view(INTEGERS[self.shape.dtype.itemsize])

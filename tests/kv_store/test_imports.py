@@ -19,7 +19,7 @@ def imported(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
 def test_only_what_holds_tensors_imports_torch(path: Path) -> None:
-    of_torch = {name for name in imported(path) if name.split(".")[0] in ("torch", "safetensors", "numpy")}
+    of_torch = {name for name in imported(path) if name.split(".")[0] in ("numpy", "safetensors", "torch")}
     indirectly = {name for name in imported(path) if name.split(".")[-1] in WITH_TORCH}
     assert path.stem in WITH_TORCH or not of_torch | indirectly
 

@@ -101,7 +101,8 @@ def over_budget(store: PagedStore) -> None:
 
 def wrong_order(store: PagedStore) -> None:
     tier = store._residency.tiers[0]
-    tier.evictable.move_to_end(next(iter(tier.evictable)))
+    for page in reversed(list(tier.evictable)):
+        tier.touch(page)
 
 
 def held_for_nothing(store: PagedStore) -> None:
