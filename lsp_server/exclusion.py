@@ -16,7 +16,9 @@ _WRITTEN = frozenset({"file", "untitled", "buffer", "inmemory", "vscode-notebook
 
 
 class Exclusion:
-    """Tells why a document is excluded, from its URI; a file of the disk is looked at once in `recheck_s` seconds.
+    """Tells why a document is excluded, from its URI.
+
+    The disk is looked at once in `recheck_s` seconds, so that a change is noticed after twice that at most.
 
     `folders` are the URIs of the workspace folders. A document with a path, saved or not, is held against all rules;
     one with a mere name (`untitled:Untitled-1`) against the list of secrets. Where links are in the way, the path

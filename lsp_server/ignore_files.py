@@ -66,7 +66,7 @@ class IgnoreFiles:
         self._folders = folders
         self._load = Remembered(self._load_anew, now, recheck_s)
         self._git_folder = Remembered(_git_folder, now, recheck_s)
-        self._parsed: dict[Path, tuple[object, IgnoreFile | None]] = {}
+        self._parsed: dict[tuple[Path, Path], tuple[object, IgnoreFile | None]] = {}
 
     def reason(self, path: Path) -> str | None:
         """Which rule of which file excludes `path`, or None."""
@@ -97,15 +97,18 @@ class IgnoreFiles:
         return [file for at, folder in wanted if (file := self._load((at, folder))) is not None]
 
     def _load_anew(self, place: tuple[Path, Path]) -> IgnoreFile | None:
+        """The file at a path with the folder that it governs; worktrees share one file for several folders."""
         path, folder = place
         signature = _signature(path)
-        known = self._parsed.get(path)
-        if known is not None and known[0] == signature:
-            return known[1]
+        known_signature, known = self._parsed.get(place, (None, None))
+        if signature == known_signature and not (known and known.problem):
+            return known
         file = None if signature is None else _read(path, folder)
+        if file and file.problem and not (known and known.problem == file.problem):
+            logger.warning("%s cannot be read (%s): all that lies in its folder is excluded", path, file.problem)
         if len(self._parsed) >= _MAX_REMEMBERED:
             self._parsed.clear()
-        self._parsed[path] = signature, file
+        self._parsed[place] = signature, file
         return file
 
 
@@ -134,7 +137,6 @@ def _read(path: Path, folder: Path) -> IgnoreFile:
     else:
         problem = "it is not UTF-8 text" if b"\0" in data else ""
     if problem:
-        logger.warning("%s cannot be read (%s): all that lies in its folder is excluded", path, problem)
         return IgnoreFile(path, folder, problem=problem)
     rules = []
     for number, text in enumerate(data.decode("utf-8-sig", errors="surrogateescape").split("\n"), start=1):

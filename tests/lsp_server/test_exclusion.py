@@ -86,11 +86,12 @@ def test_a_repository_inside_the_workspace_hears_both(workspace: Workspace) -> N
 
 def test_a_worktree_hears_the_repository_it_belongs_to(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    workspace.write("main/.git/info/exclude", "mine.py\n")
+    workspace.write("main/.git/info/exclude", "/src/mine.py\n")
     workspace.write("main/.git/worktrees/side/commondir", "../..\n")
-    workspace.write("side/.git", f"gitdir: {tmp_path / 'main/.git/worktrees/side'}\n")
-    assert workspace.reason("side/src/mine.py") is not None
-    assert workspace.reason("side/src/yours.py") is None
+    workspace.write("trees/side/.git", f"gitdir: {tmp_path / 'main/.git/worktrees/side'}\n")
+    assert workspace.reason("main/src/mine.py") is not None
+    assert workspace.reason("trees/side/src/mine.py") is not None
+    assert workspace.reason("trees/side/src/yours.py") is None
 
 
 def test_a_lone_file_hears_its_own_folder(tmp_path: Path) -> None:
@@ -150,6 +151,7 @@ def test_an_unreadable_ignore_file_excludes_what_it_governs(
             workspace.wait()
     assert reason == f"{Path('src/.gitignore')} cannot be read: Permission denied"
     assert workspace.reason("a.py") is None
+    assert workspace.reason("src/a.py") is None  # readable again, though the file did not change
     assert len(caplog.records) == 1
     assert "Permission denied" in caplog.text
 
