@@ -1,0 +1,35 @@
+"""Suggestions in LSP's words."""
+
+from __future__ import annotations
+
+from lsprotocol import types
+
+from lsp_server.documents import Document, Position
+from lsp_server.items import inline_item, popup_item
+from lsp_server.positions import PositionCodec, PositionEncoding
+from lsp_server.postprocess import Insertion
+
+CODEC = PositionCodec(PositionEncoding.UTF16)
+
+
+def span(start: int, end: int) -> types.Range:
+    return types.Range(types.Position(0, start), types.Position(0, end))
+
+
+def test_inline_items_replace_what_they_say_again() -> None:
+    document = Document.from_text("file:///a", "python", 1, '"😋" f()')
+    item = inline_item(CODEC, document, Position(0, 6), Insertion("a):", replaced=1))
+    assert (item.insert_text, item.range) == ("a):", span(7, 8))
+
+
+def test_popup_items_begin_with_the_word_that_is_being_typed() -> None:
+    document = Document.from_text("file:///a", "python", 1, "x.über()")
+    item = popup_item(CODEC, document, Position(0, 6), Insertion("tragung(1)\n    y", replaced=2))
+    assert item.text_edit == types.TextEdit(span(2, 8), "übertragung(1)\n    y")
+    assert item.filter_text == "übertragung(1)\n    y"
+    assert item.label == "übertragung(1) …"
+
+
+def test_popup_items_that_begin_with_a_new_line_show_the_next() -> None:
+    document = Document.from_text("file:///a", "python", 1, "if x:")
+    assert popup_item(CODEC, document, Position(0, 5), Insertion("\n    pass")).label == "pass"

@@ -1,0 +1,100 @@
+"""Language servers as processes: stdio belongs to LSP, ports that are taken are named, no torch is imported."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+from lsprotocol import types
+
+from lsp_server.launch import run_tcp
+from protocol.errors import PortInUse
+from protocol.settings import Settings
+
+from .editor import Editor
+from .fake_core import FakeCore
+
+LSP = (sys.executable, "-X", "importtime", "-m", "midfill", "lsp")
+
+
+@asynccontextmanager
+async def stdio_editor(environment: Mapping[str, str]) -> AsyncIterator[Editor]:
+    editor = Editor()
+    await editor.start_io(*LSP, env={**os.environ, **environment})
+    try:
+        yield editor
+    finally:
+        await editor.stop()
+
+
+async def test_over_stdio_without_a_model_library(core: FakeCore) -> None:
+    async with stdio_editor({"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token}) as editor:
+        process = editor._server
+        assert process is not None
+        assert process.stderr is not None
+        log = asyncio.create_task(process.stderr.read())
+        await editor.start({})
+        await editor.until_state("ready")
+        editor.open("a")
+        assert await editor.suggested_text(0, 1) == "x = 1"
+        await editor.shutdown_async(None)
+        editor.exit(None)
+        assert await process.wait() == 0
+        imported = {line.rpartition("|")[2].strip() for line in (await log).decode().splitlines()}
+        assert "pygls.lsp.server" in imported
+        assert not imported & {"torch", "transformers", "tokenizers", "numpy"}
+
+
+async def test_leaving_without_a_shutdown_is_an_error_to_lsp(core: FakeCore) -> None:
+    async with stdio_editor({"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token}) as editor:
+        process = editor._server
+        assert process is not None
+        await editor.start({})
+        editor.exit(None)
+        assert await process.wait() == 1
+
+
+async def test_ends_when_its_client_is_gone(core: FakeCore) -> None:
+    async with stdio_editor({"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token}) as editor:
+        process = editor._server
+        assert process is not None
+        assert process.stdin is not None
+        await editor.start({})
+        process.stdin.close()
+        await asyncio.wait_for(process.wait(), 10)
+
+
+async def test_a_bad_variable_is_named_before_anything_starts() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "midfill", "lsp"),
+        env={**os.environ, "MIDFILL_MAX_TOKENS": "many"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    stdout, stderr = await process.communicate()
+    assert process.returncode == 1
+    assert stdout == b""
+    assert "MIDFILL_MAX_TOKENS = 'many': expected whole number" in stderr.decode()
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortInUse, match=f"127.0.0.1:{port} is in use"):
+            run_tcp(Settings(), "127.0.0.1", port)
+
+
+async def test_requests_see_the_document_as_it_was_when_they_were_sent(editor: Editor, core: FakeCore) -> None:
+    """Over TCP, messages that arrive together are handled one after the other, each handler begun."""
+    editor.open("a")
+    identifier = types.TextDocumentIdentifier("file:///project/a.py")
+    context = types.InlineCompletionContext(types.InlineCompletionTriggerKind.Automatic)
+    params = types.InlineCompletionParams(context, identifier, types.Position(0, 1))
+    first = editor.protocol.send_request_async(types.TEXT_DOCUMENT_INLINE_COMPLETION, params)
+    editor.change(2, (0, 0), (0, 1), "")
+    assert not (await first).items

@@ -1,0 +1,99 @@
+"""Open documents: changes followed, and what happens when one cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lsp_server.documents import Position
+from lsp_server.offers import offer_at
+from lsp_server.open_documents import Change, OpenDocuments
+from lsp_server.positions import ClientPosition
+from protocol.errors import BadInput
+from protocol.settings import Settings
+
+URI = "file:///a"
+
+
+def insert(line: int, character: int, text: str) -> Change:
+    place = ClientPosition(line, character)
+    return Change(text, (place, place))
+
+
+@pytest.fixture
+def documents() -> OpenDocuments:
+    documents = OpenDocuments(Settings())
+    documents.open(URI, "python", 1, "a\nb\n")
+    return documents
+
+
+def test_each_change_counts_from_the_one_before(documents: OpenDocuments) -> None:
+    documents.change(URI, 2, [insert(0, 0, "x\n"), insert(1, 1, "y"), Change("", (ClientPosition(2, 0),) * 2)])
+    opened = documents[URI]
+    assert (opened.document.text, opened.document.version) == ("x\nay\nb\n", 2)
+    assert (opened.edits, opened.inserted) == (3, "x\ny")
+
+
+def test_a_whole_text_makes_what_was_before_it_irrelevant(documents: OpenDocuments) -> None:
+    documents.change(URI, 2, [insert(99, 0, "x"), Change("new"), insert(0, 3, "er")])
+    assert documents[URI].document.text == "newer"
+
+
+@pytest.mark.parametrize(
+    ("version", "changes", "reason"),
+    [
+        (0, [insert(0, 0, "x")], "version 0 of file:///a comes after version 1"),
+        (2, [insert(3, 0, "x")], "line 3 is not in file:///a"),
+        (2, [Change("", (ClientPosition(1, 0), ClientPosition(0, 0)))], "before its start"),
+    ],
+)
+def test_out_of_step_until_the_whole_text_is_told(
+    documents: OpenDocuments, version: int, changes: list[Change], reason: str
+) -> None:
+    with pytest.raises(BadInput, match=reason):
+        documents.change(URI, version, changes)
+    opened = documents[URI]
+    assert opened.out_of_step
+    documents.change(URI, 3, [insert(0, 0, "ignored")])
+    assert (opened.document.text, opened.document.version) == ("a\nb\n", 1)
+    documents.change(URI, 4, [Change("mended")])
+    assert not opened.out_of_step
+    assert (opened.document.text, opened.document.version) == ("mended", 4)
+
+
+def test_the_same_version_twice_is_no_error(documents: OpenDocuments) -> None:
+    documents.change(URI, 1, [insert(0, 0, "x")])
+    assert documents[URI].document.text == "xa\nb\n"
+
+
+async def test_an_edit_ends_what_is_running_and_voids_the_offer(documents: OpenDocuments) -> None:
+    opened = documents[URI]
+    opened.offer = offer_at(Position(1, 0), "c")
+    running = asyncio.create_task(opened.latest.run(asyncio.sleep(60)))
+    await asyncio.sleep(0)
+    documents.change(URI, 2, [insert(0, 0, "x")])
+    assert await running is None
+    assert opened.offer is None
+
+
+def test_opening_again_starts_over(documents: OpenDocuments) -> None:
+    opened = documents.open(URI, "python", 1, "other")
+    assert (opened.document.text, opened.edits) == ("other", 0)
+
+
+def test_what_is_not_open_is_named(documents: OpenDocuments) -> None:
+    documents.close(URI)
+    documents.close(URI)
+    with pytest.raises(BadInput, match="file:///a is not open"):
+        documents[URI]
+
+
+def test_new_windows_mean_new_planners_and_the_same_documents(documents: OpenDocuments) -> None:
+    before = documents[URI].planner
+    documents.configure(Settings(max_tokens=7))
+    assert documents[URI].planner is before
+    documents.configure(Settings(prefix_tokens=100, strategy="spm"))
+    planner = documents[URI].planner
+    assert (planner.budget.prefix_tokens, planner.strategy) == (100, "spm")
+    assert planner.document is documents[URI].document

@@ -1,0 +1,160 @@
+"""From cursor to suggestion: what the core is asked, and what comes of its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from lsp_server.documents import Position
+from lsp_server.open_documents import OpenDocument, OpenDocuments
+from lsp_server.postprocess import Insertion
+from lsp_server.suggesting import Cost, Suggester
+from protocol.errors import BadInput, CoreUnavailable, MidfillError
+from protocol.messages import Completion, CompletionRequest, StopRule
+from protocol.settings import Settings
+
+from .fake_core import completion
+
+
+class StubCore:
+    def __init__(self) -> None:
+        self.ready = True
+        self.chars_per_token = 4.0
+        self.requests: list[CompletionRequest] = []
+        self.forgotten: list[str] = []
+        self.answer: Callable[[], Awaitable[Completion]] = self.say_one
+
+    async def say_one(self) -> Completion:
+        return completion("1")
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        self.requests.append(request)
+        return await self.answer()
+
+    def forget(self, session: str) -> None:
+        self.forgotten.append(session)
+
+
+@pytest.fixture
+def core() -> StubCore:
+    return StubCore()
+
+
+@pytest.fixture
+def costs() -> list[Cost]:
+    return []
+
+
+def suggester(core: StubCore, costs: list[Cost], settings: Settings | None = None) -> Suggester:
+    return Suggester(core, settings or Settings(), "me", costs.append)
+
+
+def opened(text: str, language: str = "python") -> OpenDocument:
+    return OpenDocuments(Settings()).open("file:///a", language, 1, text)
+
+
+async def test_the_request_says_where_and_how(core: StubCore, costs: list[Cost]) -> None:
+    settings = Settings(max_tokens=9, strategy="none")
+    document = opened("def f():\n    ")
+    assert await suggester(core, costs, settings).suggest(document, Position(1, 4)) == Insertion("1")
+    (request,) = core.requests
+    assert (request.session, request.max_tokens, request.reuse) == ("me/file:///a", 9, False)
+    assert request.stop == StopRule(indent=4)
+
+
+async def test_single_line_where_blocks_are_off(core: StubCore, costs: list[Cost]) -> None:
+    await suggester(core, costs, Settings(multi_line=False)).suggest(opened(""), Position(0, 0))
+    assert core.requests[0].stop == StopRule()
+
+
+async def test_the_cost_counts_what_was_inserted_since_the_last_answer(core: StubCore, costs: list[Cost]) -> None:
+    async def five_tokens() -> Completion:
+        return completion("1", prompt_tokens=100, recomputed_tokens=5)
+
+    core.answer = five_tokens
+    document, suggest = opened("x"), suggester(core, costs).suggest
+    document.inserted = "12345678"
+    await suggest(document, Position(0, 1))
+    await suggest(document, Position(0, 0))
+    assert [cost.heat for cost in costs] == ["hot", "warm"]
+
+
+@pytest.mark.parametrize("error", [CoreUnavailable("gone"), BadInput("too long")])
+async def test_errors_of_the_core_mean_no_suggestion(core: StubCore, costs: list[Cost], error: MidfillError) -> None:
+    async def fail() -> Completion:
+        raise error
+
+    core.answer = fail
+    assert await suggester(core, costs).suggest(opened("x"), Position(0, 1)) is None
+    assert costs == []
+
+
+async def test_what_was_cut_short_is_not_shown(core: StubCore, costs: list[Cost]) -> None:
+    async def cancelled() -> Completion:
+        return Completion("half", "cancelled", completion("").usage)
+
+    core.answer = cancelled
+    assert await suggester(core, costs).suggest(opened("x"), Position(0, 1)) is None
+
+
+async def test_white_space_is_no_suggestion(core: StubCore, costs: list[Cost]) -> None:
+    async def blank() -> Completion:
+        return completion("  \n")
+
+    core.answer = blank
+    assert await suggester(core, costs).suggest(opened("x"), Position(0, 1)) is None
+
+
+async def test_debounce_asks_only_after_a_rest(core: StubCore, costs: list[Cost]) -> None:
+    document, suggest = opened("xy"), suggester(core, costs, Settings(debounce_ms=20)).suggest
+    first = asyncio.create_task(suggest(document, Position(0, 1)))
+    await asyncio.sleep(0)
+    assert await suggest(document, Position(0, 2)) == Insertion("1")
+    assert await first is None
+    assert len(core.requests) == 1
+
+
+async def test_crlf_documents_get_crlf(core: StubCore, costs: list[Cost]) -> None:
+    async def two_lines() -> Completion:
+        return completion("\n    pass")
+
+    core.answer = two_lines
+    insertion = await suggester(core, costs).suggest(opened("x\r\nif x:"), Position(1, 5))
+    assert insertion == Insertion("\r\n    pass")
+
+
+async def test_a_core_that_comes_up_prepares_for_the_last_document(core: StubCore, costs: list[Cost]) -> None:
+    core.ready = False
+    suggesting = suggester(core, costs)
+    suggesting.look_ahead(opened("x"), Position(0, 1))
+    suggesting.core_changed("starting")
+    await asyncio.sleep(0.01)
+    core.requests.clear()
+    suggesting.core_changed("unloaded")
+    await asyncio.sleep(0.01)
+    assert [request.max_tokens for request in core.requests] == [0]
+    suggesting.core_changed("ready")
+    suggesting.core_changed("unloaded")  # idle: it stays so until somebody types
+    await asyncio.sleep(0.01)
+    assert len(core.requests) == 1
+
+
+async def test_a_closed_document_is_not_prepared(core: StubCore, costs: list[Cost]) -> None:
+    suggesting = suggester(core, costs)
+    suggesting.look_ahead(opened("x"))
+    await asyncio.sleep(0.01)
+    suggesting.forget("file:///a")
+    assert core.forgotten == ["me/file:///a"]
+    suggesting.core_changed("starting")
+    suggesting.core_changed("ready")
+    await asyncio.sleep(0.01)
+    assert len(core.requests) == 1
+
+
+async def test_nothing_ahead_in_disabled_languages(core: StubCore, costs: list[Cost]) -> None:
+    suggesting = suggester(core, costs, Settings(disabled_languages=("markdown",)))
+    suggesting.look_ahead(opened("x", "markdown"))
+    await asyncio.sleep(0.01)
+    assert core.requests == []
