@@ -84,10 +84,11 @@ def test_a_repository_inside_the_workspace_hears_both(workspace: Workspace) -> N
     assert workspace.reason("vendor/library/b.py") is not None
 
 
-def test_a_worktree_hears_the_repository_it_belongs_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize("absolute", [False, True])
+def test_a_worktree_hears_the_repository_it_belongs_to(tmp_path: Path, absolute: bool) -> None:
     workspace = Workspace(tmp_path)
     workspace.write("main/.git/info/exclude", "/src/mine.py\n")
-    workspace.write("main/.git/worktrees/side/commondir", "../..\n")
+    workspace.write("main/.git/worktrees/side/commondir", f"{tmp_path / 'main/.git'}\n" if absolute else "../..\n")
     workspace.write("trees/side/.git", f"gitdir: {tmp_path / 'main/.git/worktrees/side'}\n")
     assert workspace.reason("main/src/mine.py") is not None
     assert workspace.reason("trees/side/src/mine.py") is not None
