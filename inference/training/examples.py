@@ -78,15 +78,15 @@ def random_fragments(text: str, rng: Random) -> tuple[str, ...]:
 def encode_example(example: FimExample, vocabulary: Vocabulary) -> list[int]:
     """Lay out an example as token ids, `<|endoftext|>` after the middle.
 
-    PSM is `<PRE> prefix <SUF> suffix <MID> middle`. SPM is the form of Bavarian et al. (arXiv 2207.14255,
-    section 3) that StarCoder was trained on too: `<PRE> <SUF> suffix <MID> prefix middle`.
+    PSM is `<PRE> prefix <SUF> suffix <MID> middle`; SPM is `<SUF> suffix <PRE> prefix <MID> middle`
+    (Bavarian et al., arXiv 2207.14255, section 3).
     """
     markers = vocabulary.markers
     prefix, suffix = vocabulary.encode(example.prefix), vocabulary.encode(example.suffix)
     if example.order == "psm":
         head = [markers.prefix, *prefix, markers.suffix, *suffix, markers.middle]
     else:
-        head = [markers.prefix, markers.suffix, *suffix, markers.middle, *prefix]
+        head = [markers.suffix, *suffix, markers.prefix, *prefix, markers.middle]
     middle = [token for fragment in example.fragments for token in vocabulary.encode(fragment)]
     return [*head, *middle, markers.end_of_text]
 

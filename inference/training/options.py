@@ -33,7 +33,7 @@ class ExampleOptions:
     """
 
     fim_rate: float = 0.85
-    spm_rate: float = 0.05
+    spm_rate: float = 0.1
     fragment_rate: float = 0.8
     max_fragments: int = 4
     open_end_rate: float = 0.06

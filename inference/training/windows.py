@@ -38,7 +38,7 @@ class Windows(Dataset[Tensor]):
         self._length = length
         self._seed = seed
         self._slot_bytes = round(length * _bytes_per_token(corpus, vocabulary))
-        self._slots = max(1, corpus.num_bytes // self._slot_bytes)
+        self.windows_per_epoch = max(1, corpus.num_bytes // self._slot_bytes)
         self._epoch_order = lru_cache(maxsize=2)(self._shuffle_epoch)
 
     def __getitem__(self, index: int) -> Tensor:
@@ -66,11 +66,11 @@ class Windows(Dataset[Tensor]):
         rng = np.random.default_rng((self._seed, self._length, epoch))
         documents = rng.permutation(len(self._corpus))
         ends = np.cumsum(np.diff(self._corpus.boundaries)[documents])
-        return documents, ends, rng.permutation(self._slots)
+        return documents, ends, rng.permutation(self.windows_per_epoch)
 
     def _slot_texts(self, index: int, rng: Random) -> Iterator[str]:
         """The pieces of text, whole lines, that lie in a window's slot."""
-        epoch, position = divmod(index, self._slots)
+        epoch, position = divmod(index, self.windows_per_epoch)
         documents, ends, slots = self._epoch_order(epoch)
         start = int(slots[position]) * self._slot_bytes
         stop = start + self._slot_bytes

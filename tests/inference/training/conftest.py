@@ -1,0 +1,47 @@
+"""A corpus small enough to train on within a test, made from packages that the tests write themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from inference.training.collect import CollectOptions, collect
+from inference.training.corpus import Corpus, write_corpus
+from inference.training.environments import installed_packages
+from inference.training.vocabulary import Vocabulary, load_vocabulary, train_tokenizer
+from tests.inference.training.packages import install_package, write_module
+
+VOCABULARY_SIZE = 400
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site-packages folder: three packages under MIT, one without any licence."""
+    root = tmp_path_factory.mktemp("environment")
+    for number, name in enumerate(("alpha", "beta", "gamma", "unlicensed")):
+        rng = Random(name)
+        files = {f"{name}/module_{index}.py": write_module(rng, 30) for index in range(6)}
+        install_package(root, name, f"1.{number}", files, "" if name == "unlicensed" else "License-Expression: MIT")
+    return root
+
+
+@pytest.fixture(scope="session")
+def corpus_folder(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished corpus with a tokenizer; `gamma` is held out."""
+    folder = tmp_path_factory.mktemp("corpus")
+    texts, manifest = collect(installed_packages(environment), CollectOptions(hold_out=("gamma",)))
+    write_corpus(folder, texts, manifest)
+    train_tokenizer(texts["train"], VOCABULARY_SIZE).save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def corpus(corpus_folder: Path) -> Corpus:
+    return Corpus(corpus_folder, "train")
+
+
+@pytest.fixture(scope="session")
+def vocabulary(corpus_folder: Path) -> Vocabulary:
+    return load_vocabulary(corpus_folder / "tokenizer.json")

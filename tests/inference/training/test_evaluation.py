@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from inference.training.corpus import Corpus
+from inference.training.evaluation import evaluate
+from inference.training.modeling import build_model
+from inference.training.vocabulary import Vocabulary
+from tests.inference.training.runs import TINY
+
+
+class Uniform(torch.nn.Module):
+    """Gives every token the same probability, but for one that it prefers by a hair."""
+
+    def __init__(self, size: int, preferred: int) -> None:
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.zeros(size))
+        self.bias.data[preferred] = 1e-6
+
+    def forward(self, input_ids: torch.Tensor, **_: object) -> object:
+        class Output:
+            logits = self.bias.expand(*input_ids.shape, -1)
+
+        return Output
+
+
+def test_a_uniform_model_has_the_loss_of_its_vocabulary(corpus: Corpus, vocabulary: Vocabulary) -> None:
+    model = Uniform(vocabulary.size, vocabulary.markers.end_of_text)
+    losses = evaluate(model, corpus, vocabulary, samples=8, window=64)
+    assert losses.left_to_right == pytest.approx(math.log(vocabulary.size), rel=1e-4)
+    assert losses.stops == 1
+    # More fragments, more tokens: a model that learned nothing pays for each.
+    assert losses.fragments > losses.whole > 0
+
+
+def test_the_same_corpus_gives_the_same_losses(corpus: Corpus, vocabulary: Vocabulary) -> None:
+    torch.manual_seed(0)
+    model = build_model(TINY, vocabulary)
+    first, second = (evaluate(model, corpus, vocabulary, samples=4, window=64) for _ in range(2))
+    assert first == second
+    assert first.stops == 0

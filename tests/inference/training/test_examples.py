@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.training.examples import FimExample, cut_example, encode_example, random_fragments, split_at
+from inference.training.options import ExampleOptions
+from inference.training.vocabulary import Vocabulary
+from tests.inference.training.packages import write_module
+
+SOURCE = write_module(Random(5), 12)
+LINES = st.lists(st.text(alphabet=st.characters(exclude_characters="\n", exclude_categories=["Cs"])), min_size=1)
+TEXTS = st.one_of(LINES.map(lambda lines: "\n".join(lines) + "\n"), st.just(SOURCE))
+SEEDS = st.integers(0, 2**32).map(Random)
+NO_OPEN_END = ExampleOptions(open_end_rate=0)
+
+
+@given(TEXTS, SEEDS)
+def test_the_parts_of_an_example_make_up_the_text(text: str, rng: Random) -> None:
+    assert cut_example(text, NO_OPEN_END, rng).text == text
+
+
+@given(TEXTS, SEEDS)
+def test_without_a_suffix_the_parts_make_up_its_head(text: str, rng: Random) -> None:
+    example = cut_example(text, ExampleOptions(open_end_rate=1), rng)
+    assert example.suffix == ""
+    assert text.startswith(example.text)
+
+
+@given(TEXTS, SEEDS)
+def test_no_fragment_is_empty_and_there_are_no_more_than_allowed(text: str, rng: Random) -> None:
+    example = cut_example(text, ExampleOptions(fragment_rate=1, max_fragments=3), rng)
+    assert all(example.fragments)
+    assert len(example.fragments) <= 3
+
+
+@given(SEEDS)
+def test_without_fragments_the_middle_is_one_piece(rng: Random) -> None:
+    assert len(cut_example(SOURCE, ExampleOptions(fragment_rate=0), rng).fragments) <= 1
+
+
+@given(TEXTS, SEEDS)
+def test_left_to_right_fragments_make_up_the_text(text: str, rng: Random) -> None:
+    assert "".join(random_fragments(text, rng)) == text
+
+
+def test_splitting_drops_empty_parts() -> None:
+    assert split_at("abcd", [0, 2, 2, 4]) == ("ab", "cd")
+    assert split_at("", []) == ()
+
+
+def test_cuts_fall_inside_words_and_anchors_at_line_starts() -> None:
+    rng = Random(0)
+    examples = [cut_example(SOURCE, ExampleOptions(fragment_rate=1), rng) for _ in range(400)]
+    pairs = [example.fragments for example in examples if len(example.fragments) > 1]
+    inside_words = sum(first[-1].isalpha() and second[0].isalpha() for first, second, *_ in pairs)
+    at_line_starts = sum(example.prefix.endswith("\n") or not example.prefix for example in examples)
+    assert inside_words > len(pairs) / 4
+    assert at_line_starts > 0.85 * len(examples)
+    assert sum(example.suffix.startswith("\n") for example in examples) > len(examples) / 2
+
+
+@given(SEEDS)
+def test_an_example_is_laid_out_in_order_and_ends(vocabulary: Vocabulary, rng: Random) -> None:
+    example = cut_example(SOURCE, ExampleOptions(spm_rate=0), rng)
+    ids, markers = encode_example(example, vocabulary), vocabulary.markers
+    suffix_at, middle_at = ids.index(markers.suffix), ids.index(markers.middle)
+    assert ids[0] == markers.prefix
+    assert vocabulary.decode(ids[1:suffix_at]) == example.prefix
+    assert vocabulary.decode(ids[suffix_at + 1 : middle_at]) == example.suffix
+    assert vocabulary.decode(ids[middle_at + 1 : -1]) == "".join(example.fragments)
+    assert ids[-1] == markers.end_of_text
+
+
+def test_spm_puts_the_suffix_first(vocabulary: Vocabulary) -> None:
+    shown = vocabulary.decode(encode_example(FimExample("p\n", ("m",), "s", "spm"), vocabulary))
+    assert shown == "<|fim_suffix|>s<|fim_prefix|>p\n<|fim_middle|>m<|endoftext|>"
+
+
+def test_each_fragment_is_tokenized_on_its_own(vocabulary: Vocabulary) -> None:
+    word = next(word for word in (" limit", " raise", " return") if len(vocabulary.encode(word)) == 1)
+    ids = encode_example(FimExample("", (word[:2], word[2:]), ""), vocabulary)
+    assert ids[3:-1] == vocabulary.encode(word[:2]) + vocabulary.encode(word[2:])
+
+
+def test_marker_strings_in_the_source_stay_text(vocabulary: Vocabulary) -> None:
+    ids = encode_example(FimExample("<|fim_suffix|>\n", ("<|endoftext|>",), "<|fim_middle|>"), vocabulary)
+    markers = vocabulary.markers
+    assert [ids.count(marker) for marker in (markers.prefix, markers.suffix, markers.middle)] == [1, 1, 1]
+    assert ids.count(markers.end_of_text) == 1
