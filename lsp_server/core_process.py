@@ -57,7 +57,7 @@ class LocalCore:
 
     def __init__(self, folder: Path, model: str, command: Sequence[str], log_file: Path, timeout_s: float) -> None:
         self._address_file = address_file(folder, model)
-        self._lock = filelock.FileLock(self._address_file.with_suffix(".lock"))
+        self._lock = filelock.FileLock(self._address_file.with_suffix(".starting"))  # the core itself holds `.lock`
         self._command = command
         self._log_file = log_file
         self._timeout_s = timeout_s
@@ -98,11 +98,10 @@ class LocalCore:
         return True
 
     async def _start(self) -> CoreAddress:
-        self._address_file.unlink(missing_ok=True)  # what a core left behind that was killed
         logger.info("starting the core: %s", self._command)
         process = self._process = await asyncio.to_thread(_spawn, self._command, self._log_file)
         while (address := await self._find()) is None:
-            if (status := process.poll()) is not None:
+            if status := process.poll():  # 0 says that another one serves this model, or is about to
                 raise CoreUnavailable(self._say(f"the core ended with status {status}"))
             await asyncio.sleep(_POLL_S)
         return address

@@ -109,3 +109,13 @@ def test_model_folders_are_called_by_their_absolute_path(tmp_path: Path, monkeyp
     (tmp_path / "model").mkdir()
     assert resolve_model("model") == str(tmp_path / "model")
     assert resolve_model("midfill-10m") == "midfill-10m"
+
+
+async def test_a_core_that_leaves_it_to_another_is_no_failure(folder: Path) -> None:
+    core = _local_core(folder, "--leave")
+    pending = asyncio.create_task(core.find_or_start())
+    while not _starts(folder):
+        await asyncio.sleep(0.02)
+    other = _local_core(folder)
+    started = await asyncio.wait_for(other._start(), 20)
+    assert await pending == started
