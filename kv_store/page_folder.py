@@ -20,7 +20,7 @@ from kv_store.index_file import PAGE_NAME, PageFile, SavedPage, decode_index, en
 
 INDEX_NAME = "index.json"
 MAX_INDEX_BYTES = 256 * 2**20
-PARTIAL_NAME = re.compile(r"[0-9a-f]{8}\.tmp")
+PARTIAL_NAME = re.compile(r"([0-9a-f]{8}|index)\.tmp")
 FOLDER_NAME = re.compile(r"[0-9a-f]{16}")
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,8 @@ class PageFolder:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         self._lock = FolderLock(self.folder)
-        self._next = 1 + max((int(path.stem, 16) for path in _page_files(self.folder)), default=0)
+        names = [path.stem for path in self.folder.iterdir() if PAGE_NAME.fullmatch(path.name)]
+        self._next = 1 + max((int(name, 16) for name in names), default=0)
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
@@ -126,6 +127,10 @@ class PageFolder:
         except (ValueError, TypeError, KeyError) as error:
             raise BadFileError(path, str(error)) from error
 
+    def remove_index(self) -> None:
+        """Have a restart find nothing."""
+        (self.folder / INDEX_NAME).unlink(missing_ok=True)
+
     def check_file(self, file: PageFile) -> None:
         """Look at a saved page without reading it. Raises BadFileError where its size cannot be right."""
         path = self.folder / file.name
@@ -167,6 +172,7 @@ class PageFolder:
 
 
 def _page_files(folder: Path) -> list[Path]:
+    """Pages, and whatever was not written to its end."""
     return [path for path in folder.iterdir() if PAGE_NAME.fullmatch(path.name) or PARTIAL_NAME.fullmatch(path.name)]
 
 
@@ -188,7 +194,7 @@ def _write_private(path: Path, data: bytes) -> None:
 
 def _remove_folder(folder: Path, lock: FolderLock) -> None:
     """Remove our own files, and the folder if nothing else is in it."""
-    for path in [*_page_files(folder), folder / INDEX_NAME, folder / "index.tmp"]:
+    for path in [*_page_files(folder), folder / INDEX_NAME]:
         path.unlink(missing_ok=True)
     lock.release()
     (folder / LOCK_NAME).unlink()

@@ -57,6 +57,7 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
         saved = folder.read_index()
     except BadFileError as error:
         residency.refuse(str(error))
+        folder.remove_index()
         saved = []
     restored = _add_pages(saved, folder, tree, residency)
     for page, file in reversed(restored):  # saved most recent first

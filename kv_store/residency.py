@@ -142,7 +142,7 @@ class Residency:
             return False
         self.adopt(page, stored, level)
         ancestor = page.parent
-        while ancestor is not self._tree.root:  # a page stands before its ancestors in the order of eviction
+        while ancestor is not self._tree.root and not ancestor.held:  # they are to be evicted after it
             tier.touch(ancestor)
             ancestor = ancestor.parent
         return True

@@ -17,7 +17,8 @@ class TensorStorage:
     durable = False
 
     def __init__(self, device: torch.device | str) -> None:
-        self._device = torch.device(device)
+        self._device = torch.empty(0, device=device).device
+        """With its number, as tensors have it."""
 
     def put(self, payload: object, count: int) -> object:
         assert isinstance(payload, Tensor), f"a payload of type {type(payload).__name__}"

@@ -114,6 +114,7 @@ def test_left_over_files_are_removed_and_foreign_ones_left_alone(folder: PageFol
     kept = folder.put(b"one", 3)
     folder.put(b"two", 3)
     (folder.folder / "000000ff.tmp").write_bytes(b"half")
+    (folder.folder / "index.tmp").write_bytes(b"half")
     (folder.folder / "notes.txt").write_text("mine")
     folder.remove_other_files([kept])
     assert sorted(path.name for path in folder.folder.iterdir()) == [kept.name, "lock", "notes.txt"]

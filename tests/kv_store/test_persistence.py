@@ -182,6 +182,7 @@ def test_a_bad_index_is_refused_and_the_store_goes_on(
     assert refused.startswith(f"{index}: ")
     assert reason in refused
     assert not page_files(tmp_path)
+    assert not index.exists()
     assert loadable(kv, store, IDS) == 0
     insert(kv, store, IDS)
     store.save()

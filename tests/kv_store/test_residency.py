@@ -174,3 +174,16 @@ def test_a_short_page_in_use_is_left_alone_by_a_longer_sibling(tmp_path: Path) -
         assert match.load(WORKSPACE) == 3
     insert(store, 0, 9)
     assert tokens(store) == [3 + 9]
+
+
+def test_fifty_documents_in_a_budget_for_eight() -> None:
+    store = make((8 * 300, MemoryStorage()))
+    for round_of_edits in range(3):
+        for document in range(50):
+            with store.match_prefix(range(document * 1000, document * 1000 + 300 + round_of_edits)) as match:
+                assert match.length in (0, 300)
+            insert(store, document * 1000, 300 + round_of_edits, f"document {document}")
+            (tier,) = store.stats().tiers
+            assert tier.used_bytes == tier.tokens * BYTES <= tier.budget_bytes
+    assert tier.tokens > 8 * 300 - 16, "the budget is used"
+    assert len(path(store, 49 * 1000, 302)) == 19

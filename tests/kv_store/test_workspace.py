@@ -22,6 +22,19 @@ def test_layers_are_views_as_attention_takes_them() -> None:
     assert workspace.buffer.sum() == 2 * 4 * (1 + 2)
 
 
+def test_copies_through_torch_are_the_same() -> None:
+    """As on an accelerator, whose memory NumPy cannot reach."""
+    source, by_numpy, by_torch = (KVWorkspace(SHAPE, 10) for _ in range(3))
+    source.buffer.normal_()
+    exported = source.export_kv(2, 7)
+    source._bits = by_torch._bits = None
+    assert source.export_kv(2, 7).equal(exported)
+    for target in (by_numpy, by_torch):
+        target.import_kv(1, exported, 3, skip=2)
+    assert by_torch.buffer.equal(by_numpy.buffer)
+    assert by_torch.buffer[..., 1:4, :].equal(source.buffer[..., 4:7, :])
+
+
 def test_an_export_is_a_copy() -> None:
     workspace = KVWorkspace(SHAPE, 10)
     payload = workspace.export_kv(2, 6)
