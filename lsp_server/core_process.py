@@ -61,7 +61,6 @@ class LocalCore:
         self._command = command
         self._log_file = log_file
         self._timeout_s = timeout_s
-        self._process: subprocess.Popen[bytes] | None = None
 
     async def find_or_start(self) -> CoreAddress:
         """The address of a core that listens; CoreUnavailable with its last log lines if it does not come up."""
@@ -99,7 +98,7 @@ class LocalCore:
 
     async def _start(self) -> CoreAddress:
         logger.info("starting the core: %s", self._command)
-        process = self._process = await asyncio.to_thread(_spawn, self._command, self._log_file)
+        process = await asyncio.to_thread(_spawn, self._command, self._log_file)
         while (address := await self._find()) is None:
             if status := process.poll():  # 0 says that another one serves this model, or is about to
                 raise CoreUnavailable(self._say(f"the core ended with status {status}"))
