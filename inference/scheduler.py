@@ -84,8 +84,8 @@ class Scheduler:
             self._to_forget.append(session)
             self._changed.notify()
 
-    def close(self) -> None:
-        """Cancel everything, unload the model and end the thread."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """Cancel everything, unload the model and end the thread; a model that still loads is not waited for longer."""
         with self._changed:
             self._closing = True
             waiting = self._queue.clear()
@@ -94,7 +94,7 @@ class Scheduler:
             self._changed.notify()
         for job in waiting:
             self._tell(job, Cancelled("the core is shutting down"))
-        self._thread.join()
+        self._thread.join(timeout_s)
 
     def _serve(self) -> None:
         while (job := self._next_job()) is not None:
@@ -112,7 +112,7 @@ class Scheduler:
         while True:
             with self._changed:
                 patience = self._unload_after_s if self._holder.is_loaded else None
-                woken = self._changed.wait_for(lambda: self._closing or self._queue or self._to_forget, patience)
+                woken = self._changed.wait_for(self._has_work, patience)
                 if self._closing:
                     return None
                 sessions, self._to_forget = self._to_forget, []
@@ -120,6 +120,9 @@ class Scheduler:
             self._keep_house(sessions, unload=not woken)
             if job is not None:
                 return job
+
+    def _has_work(self) -> bool:
+        return self._closing or len(self._queue) > 0 or len(self._to_forget) > 0
 
     def _keep_house(self, to_forget: list[str], unload: bool) -> None:
         try:

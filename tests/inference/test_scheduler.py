@@ -113,6 +113,7 @@ def test_answers_come_with_the_time_in_line(scheduler: Scheduler, engine: Steppe
     assert (first.text(), second.text()) == ("1", "2")
     assert isinstance(second.answer, Completion)
     assert second.answer.usage.queue_ms > 0
+    assert not engine.closed
 
 
 def test_newest_supersedes_what_waits_and_what_runs(scheduler: Scheduler, engine: SteppedEngine) -> None:

@@ -1,0 +1,171 @@
+"""The core as a process: one per model and user, listening, published, and gone when nobody needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import uvicorn
+from filelock import FileLock, Timeout
+from starlette.applications import Starlette
+
+from inference.engine_holder import EngineHolder
+from inference.http_fields import MAX_BODY_BYTES
+from inference.loading import EngineOptions, load_engine
+from inference.metrics import Metrics
+from inference.presence import Presence
+from inference.scheduler import Scheduler
+from inference.service import make_app
+from protocol.errors import BadInput, PortInUse
+from protocol.rendezvous import (
+    CoreAddress,
+    address_file,
+    read_address,
+    read_or_make_token,
+    runtime_folder,
+    write_address,
+)
+
+SHUTDOWN_GRACE_S = 3
+WATCH_EVERY_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How to serve a model; times are in seconds, and None means never."""
+
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    host: str = "127.0.0.1"
+    port: int = 0  # 0 takes a free one
+    allowed_origins: tuple[str, ...] = ()  # of web pages that may connect
+    unload_after_s: float | None = 600.0  # without a request
+    exit_after_s: float | None = 3600.0  # without a client
+    runtime_dir: Path | None = None  # None stands for `protocol.rendezvous.runtime_folder()`
+
+
+def serve(options: ServeOptions) -> None:
+    """Serve until a signal, or until nobody has been connected for `exit_after_s`.
+
+    Returns at once, saying who serves, where a core of this user serves the model already. Raises PortInUse where
+    the address is taken. The address and the token are published in the runtime folder.
+    """
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    folder = options.runtime_dir or runtime_folder()
+    published = address_file(folder, options.engine.model)
+    lock = FileLock(published.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        log.info("%s is served already, by %s", options.engine.model, _who(read_address(published)))
+        return
+    with ExitStack() as stack:
+        stack.callback(lock.release)
+        listener = stack.enter_context(bind(options.host, options.port))
+        token = read_or_make_token(folder)
+        address = CoreAddress(_url(listener, options.host), os.getpid(), options.engine.model)
+        stack.enter_context(_signals_that_end_gently())
+        stack.callback(published.unlink, missing_ok=True)
+        write_address(published, address)
+        log.info("serving %s at %s", address.model, address.url)
+        _run(options, listener, token)
+        log.info("stopped serving %s", address.model)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens; PortInUse, with the address, where it is taken, BadInput where there is no such one."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise BadInput(f"cannot listen at {host}: {error}") from error
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    if os.name == "posix":  # elsewhere this would let two cores share the port
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise PortInUse(f"cannot listen at {host}:{port}: {error.strerror}. Choose another port, or 0") from error
+    return listener
+
+
+def _run(options: ServeOptions, listener: socket.socket, token: str) -> None:
+    presence, metrics = Presence(), Metrics()
+    holder = EngineHolder(options.engine.model, partial(load_engine, options.engine), presence.announce)
+    scheduler = Scheduler(holder, options.unload_after_s, metrics.observe)
+    app = make_app(scheduler, presence, metrics, token, options.allowed_origins)
+    try:
+        asyncio.run(_serve_app(app, listener, partial(_nobody_for, presence, options.exit_after_s)))
+    finally:
+        scheduler.close(SHUTDOWN_GRACE_S)
+
+
+async def _serve_app(app: Starlette, listener: socket.socket, is_over: Callable[[], bool]) -> None:
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            ws_max_size=MAX_BODY_BYTES,
+            ws_per_message_deflate=False,  # on one machine it only costs time
+            timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+        )
+    )
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    while not serving.done():
+        await asyncio.wait({serving}, timeout=WATCH_EVERY_S)
+        if is_over():
+            log.info("nobody has been connected for long enough")
+            server.should_exit = True
+    await serving
+
+
+def _nobody_for(presence: Presence, seconds: float | None) -> bool:
+    return seconds is not None and presence.alone_for_s() >= seconds
+
+
+@contextmanager
+def _signals_that_end_gently() -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the server, not the process.
+
+    uvicorn stops at them, and raises them once more when it is done; with their usual handlers that would kill the
+    process before it has cleaned up.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda *_: None) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _url(listener: socket.socket, host: str) -> str:
+    """Where clients on this machine find the listener; one that listens everywhere is found on loopback."""
+    address, port = listener.getsockname()[:2]
+    parsed = ipaddress.ip_address(address)
+    if not parsed.is_loopback:
+        log.warning("%s can be reached from other machines, and only the token keeps them out", host)
+    if parsed.is_unspecified:
+        parsed = ipaddress.ip_address("127.0.0.1" if parsed.version == 4 else "::1")
+    return f"ws://{f'[{parsed}]' if parsed.version == 6 else parsed}:{port}/ws"
+
+
+def _who(address: CoreAddress | None) -> str:
+    return "a core that is starting" if address is None else f"process {address.pid} at {address.url}"
