@@ -16,7 +16,7 @@ import psutil
 
 from protocol.errors import BadInput, CoreUnavailable
 from protocol.rendezvous import CoreAddress, address_file, read_address
-from protocol.settings import Settings
+from protocol.settings import BUNDLED_MODEL, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _LOG_LINES = 8
 def resolve_model(model: str) -> str:
     """The model's name as language server and core agree on it: folders by their absolute path."""
     folder = Path(model).expanduser()
-    return str(folder.resolve()) if folder.is_dir() else model
+    return str(folder.resolve()) if model != BUNDLED_MODEL and folder.is_dir() else model
 
 
 def core_command(settings: Settings, log_file: Path) -> list[str]:

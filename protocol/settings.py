@@ -18,8 +18,11 @@ import cattrs
 from protocol.errors import BadSettings
 
 ENVIRONMENT_PREFIX = "MIDFILL_"
-# Variables of the same prefix that are no settings: the folder of the cores (`protocol.rendezvous`).
-_OTHER_VARIABLES = frozenset({"MIDFILL_RUNTIME_DIR"})
+# Variables of the same prefix that are no settings: where cores meet (`protocol.rendezvous`), what the kernels use
+# of the CPU (`inference.kernel`), and where the tests find large files.
+_OTHER_VARIABLES = frozenset({"MIDFILL_RUNTIME_DIR", "MIDFILL_KERNEL_LEVEL", "MIDFILL_SHARED"})
+
+BUNDLED_MODEL = "bundled"
 
 Strategy = Literal["efim", "psm", "spm", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -38,7 +41,7 @@ class About:
 class Settings:
     """Every setting; `settings_table()` is their documentation."""
 
-    model: Annotated[str, About("`bundled`, a folder, or a name on the Hugging Face hub")] = "bundled"
+    model: Annotated[str, About("`bundled`, a folder, or a name on the Hugging Face hub")] = BUNDLED_MODEL
     device: Annotated[str, About("Where the model runs: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`")] = "auto"
     dtype: Annotated[Dtype, About("The numbers the model computes in")] = "auto"
     context_tokens: Annotated[

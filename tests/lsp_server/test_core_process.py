@@ -108,7 +108,9 @@ def test_model_folders_are_called_by_their_absolute_path(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").mkdir()
     assert resolve_model("model") == str(tmp_path / "model")
-    assert resolve_model("midfill-10m") == "midfill-10m"
+    assert resolve_model("some/model") == "some/model"
+    (tmp_path / "bundled").mkdir()
+    assert resolve_model("bundled") == "bundled"
 
 
 async def test_a_core_that_leaves_it_to_another_is_no_failure(folder: Path) -> None:
