@@ -10,6 +10,9 @@ from typing import Annotated
 
 import typer
 
+from midfill.complete import complete_command
+from midfill.demo.command import demo_command
+from midfill.doctor.command import doctor_command
 from midfill.options import takes_settings
 from midfill.replay.command import replay_command
 from protocol.errors import BadInput, MidfillError
@@ -43,9 +46,14 @@ def _host_and_port(address: str) -> tuple[str, int]:
     return host or "127.0.0.1", int(port)
 
 
+_MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
 _REPLAY_SETTINGS = frozenset({"model", "device", "dtype", "prefix_tokens", "suffix_tokens", "store_mb"})
+_COMPLETE_SETTINGS = _MODEL_SETTINGS | {"core", "core_token", "prefix_tokens", "suffix_tokens", "max_tokens"}
 
 app.command()(takes_settings(lsp))
+app.command("complete")(takes_settings(complete_command, only=_COMPLETE_SETTINGS))
+app.command("demo")(takes_settings(demo_command, only=_MODEL_SETTINGS))
+app.command("doctor")(takes_settings(doctor_command))
 app.command("replay")(takes_settings(replay_command, only=_REPLAY_SETTINGS))
 
 

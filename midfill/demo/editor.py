@@ -13,11 +13,12 @@ _INDENT = 4
 
 @dataclass(frozen=True, slots=True)
 class KeyPress:
-    """What a key did: edits to tell the language server of (none for a move), and the inserted text."""
+    """What a key did: the edit to tell the language server of, if there is one."""
 
     label: str
     edit: Edit | None
-    inserted: str = ""
+    jumped: bool = False
+    accepted: bool = False
 
 
 class Editor:
@@ -31,6 +32,8 @@ class Editor:
         """Insert it; an opening bracket brings its closer, and a closer that stands there already is typed over."""
         if character == "\n":
             return self._enter()
+        if character == "\t":
+            return self._insert(" " * _INDENT, "Tab")
         line, column = self.cursor
         after = self.document.lines[line][column : column + 1]
         if character in _CLOSER_OF.values() and after == character:
@@ -55,38 +58,41 @@ class Editor:
     def accept(self, text: str, end: Position) -> KeyPress:
         """Take a suggestion, which replaces everything from the cursor to `end`."""
         edit = Edit(self.cursor, end, text)
-        lines = text.split("\n")
-        column = len(lines[-1]) + (self.cursor.column if len(lines) == 1 else 0)
-        return self._apply(edit, Position(self.cursor.line + len(lines) - 1, column), "Tab accepts")
+        *above, last = text.split("\n")
+        column = len(last) + (0 if above else self.cursor.column)
+        self._apply(edit, Position(self.cursor.line + len(above), column), "accept")
+        return KeyPress("accept", edit, accepted=True)
 
     def move(self, cursor: Position) -> KeyPress:
         """Place the cursor elsewhere, as a click does."""
         self.document.check(cursor)
         self.cursor = cursor
-        return KeyPress(f"jump to line {cursor.line + 1}", None)
+        return KeyPress(f"jump to {cursor.line + 1}", None, jumped=True)
 
-    def find(self, text: str) -> Position:
-        """The place right behind the first occurrence of `text` in a line; BadInput if there is none."""
-        for number, line in enumerate(self.document.lines):
-            if (column := line.find(text)) >= 0:
-                return Position(number, column + len(text))
-        raise BadInput(f"{text!r} is not in {self.document.uri}")
+    def place_behind(self, text: str) -> Position:
+        """The place right behind the last occurrence of `text`; BadInput if there is none."""
+        head, found, _ = self.document.text.rpartition(text)
+        if not found:
+            raise BadInput(f"{text!r} is not in {self.document.uri}")
+        lines = (head + found).split("\n")
+        return Position(len(lines) - 1, len(lines[-1]))
 
     def _enter(self) -> KeyPress:
+        """Break the line, keep its indentation, and leave no white space behind on a blank one."""
         line, column = self.cursor
         before = self.document.lines[line][:column]
         indent = len(before) - len(before.lstrip(" "))
         if before.rstrip().endswith((":", "(", "[", "{")):
             indent += _INDENT
-        return self._insert("\n" + " " * indent, "Enter")
+        start = self.cursor if before.strip() else Position(line, 0)
+        return self._apply(Edit(start, self.cursor, "\n" + " " * indent), Position(line + 1, indent), "Enter")
 
     def _insert(self, text: str, label: str, back: int = 0) -> KeyPress:
+        """Insert a piece of a line, and place the cursor `back` characters before its end."""
         line, column = self.cursor
-        *above, last = text.split("\n")
-        end = Position(line + len(above), len(last) + (0 if above else column) - back)
-        return self._apply(Edit(self.cursor, self.cursor, text), end, label)
+        return self._apply(Edit(self.cursor, self.cursor, text), Position(line, column + len(text) - back), label)
 
     def _apply(self, edit: Edit, cursor: Position, label: str) -> KeyPress:
         self.document.apply(edit)
         self.cursor = cursor
-        return KeyPress(label, edit, edit.text)
+        return KeyPress(label, edit)

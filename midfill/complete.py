@@ -1,0 +1,203 @@
+"""`midfill complete`: the suggestion for one place in a file, by the language server's own parts.
+
+A core that is running already, or the one on another machine that the settings name, is asked; where there is none
+the model is loaded in this process, since a core started for a single answer would only stay behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from protocol.errors import BadInput, CoreUnavailable, MidfillError
+from protocol.messages import Completion, CompletionRequest, CoreStatus, Usage
+from protocol.rendezvous import address_file, read_address, read_or_make_token, runtime_folder
+from protocol.settings import Settings
+
+if TYPE_CHECKING:
+    from lsp_server.core_client import CoreClient
+    from lsp_server.documents import Document, Position
+    from midfill.replay.targets import EngineCore
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a file; line and column count from 1, the column in characters, as compilers print them."""
+
+    path: Path
+    line: int
+    column: int
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """From `FILE:LINE:COL`; BadInput if it is not of that form."""
+        path, *numbers = text.rsplit(":", 2)
+        if len(numbers) != 2 or not all(number.isdecimal() and int(number) > 0 for number in numbers):
+            raise BadInput(f"{text}: expected FILE:LINE:COL, with line and column counted from 1")
+        return cls(Path(path), int(numbers[0]), int(numbers[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A suggestion for a place; it replaces so many characters behind the cursor."""
+
+    text: str
+    replaced: int
+    milliseconds: float  # without the loading of a model
+    usage: Usage | None  # None where nobody was asked
+
+
+def complete_command(
+    settings: Settings,
+    place: Annotated[str, typer.Argument(metavar="FILE:LINE:COL", help="Counted from 1, as compilers print it.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print suggestion and cost as a JSON object.")] = False,
+) -> None:
+    """Print the suggestion for a place in a file.
+
+    A core that is running already is asked; where there is none the model is loaded in this process.
+    """
+    result = asyncio.run(complete(settings, Place.parse(place)))
+    if as_json:
+        typer.echo(json.dumps(_as_json(result, settings), indent=2, ensure_ascii=False))
+    elif result.text:
+        typer.echo(result.text)
+    else:
+        typer.echo("midfill: nothing to suggest here", err=True)
+
+
+async def complete(settings: Settings, place: Place) -> Result:
+    """The suggestion for the place; BadInput for a file or place that is not there, and what the core fails with."""
+    from lsp_server.open_documents import OpenDocuments
+    from lsp_server.suggesting import Suggester
+
+    text = _read(place.path)
+    uri = place.path.resolve().as_uri()
+    _check_allowed(uri)
+    opened = OpenDocuments(settings).open(uri, place.path.suffix.removeprefix("."), 1, text)
+    cursor = _cursor(opened.document, place)
+    async with _find_core(settings) as core:
+        answers = _Witness(core)
+        started = time.perf_counter()
+        insertion = await Suggester(answers, settings, "complete", lambda _: None).suggest(opened, cursor)
+        milliseconds = (time.perf_counter() - started) * 1000
+        answers.forget(f"complete/{uri}")
+    if answers.error is not None:
+        raise answers.error
+    usage = answers.completion.usage if answers.completion is not None else None
+    if insertion is None:
+        return Result("", 0, milliseconds, usage)
+    return Result(insertion.text, insertion.replaced, milliseconds, usage)
+
+
+class _Witness:
+    """Passes requests on to a core and keeps what came back: suggesting keeps a core's errors to its log."""
+
+    ready = True
+    chars_per_token = 0.0  # only costs need it, and nobody listens to them
+
+    def __init__(self, core: CoreClient | EngineCore) -> None:
+        self.completion: Completion | None = None
+        self.error: MidfillError | None = None
+        self._core = core
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        try:
+            self.completion = await self._core.complete(request)
+        except MidfillError as error:
+            self.error = error
+            raise
+        return self.completion
+
+    def forget(self, session: str) -> None:
+        self._core.forget(session)
+
+
+@asynccontextmanager
+async def _find_core(settings: Settings) -> AsyncIterator[CoreClient | EngineCore]:
+    """The core on another machine, a running one, or an engine in this process; errors as these have them."""
+    client = await _running_core(settings)
+    if client is not None:
+        try:
+            yield client
+        finally:
+            await client.close()
+        return
+    from inference.loading import load_engine
+    from midfill.replay.player import engine_options
+    from midfill.replay.targets import EngineCore
+
+    console = Console(stderr=True)
+    with console.status("loading the model"):
+        engine = load_engine(engine_options(settings))
+    yield EngineCore(engine)
+    engine.close()
+
+
+async def _running_core(settings: Settings) -> CoreClient | None:
+    from lsp_server.core_client import CoreClient, Endpoint
+    from lsp_server.core_process import resolve_model
+
+    folder = runtime_folder()
+    if settings.core:
+        endpoint = Endpoint(settings.core, settings.core_token or read_or_make_token(folder))
+        return await CoreClient.open(endpoint, _ignore)
+    address = read_address(address_file(folder, resolve_model(settings.model)))
+    if address is None:
+        return None
+    try:
+        return await CoreClient.open(Endpoint(address.url, read_or_make_token(folder)), _ignore)
+    except CoreUnavailable:
+        return None  # it has ended without cleaning up; a language server would start another
+
+
+def _ignore(status: CoreStatus) -> None:
+    """A model that is still being loaded only makes the answer late."""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")  # bytes, so that line ends stay as they are
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not text in UTF-8 ({error.reason} at byte {error.start})") from error
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _cursor(document: Document, place: Place) -> Position:
+    from lsp_server.documents import Position, line_length
+
+    if place.line > len(document.lines):
+        raise BadInput(f"{place.path} has no line {place.line}: it has {len(document.lines)}")
+    length = line_length(document.lines[place.line - 1])
+    if place.column > length + 1:
+        raise BadInput(
+            f"line {place.line} of {place.path} has no column {place.column}: it ends behind column {length}"
+        )
+    return Position(place.line - 1, place.column - 1)
+
+
+def _check_allowed(uri: str) -> None:
+    from lsp_server.exclusion import Exclusion
+
+    reason = Exclusion([Path.cwd().as_uri()], time.monotonic).reason(uri)
+    if reason is not None:
+        raise BadInput(f"{uri} is kept out of prompts: {reason}")
+
+
+def _as_json(result: Result, settings: Settings) -> dict[str, Any]:
+    return {
+        "model": settings.model,
+        "suggestion": result.text,
+        "replaced": result.replaced,
+        "milliseconds": round(result.milliseconds, 3),
+        "usage": asdict(result.usage) if result.usage else None,
+    }

@@ -1,0 +1,34 @@
+"""The command `midfill demo`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from protocol.settings import Settings
+
+_INTERRUPTED = 130
+
+
+def demo_command(
+    settings: Settings,
+    speed: Annotated[float, typer.Option(min=0.1, help="How fast to type; 1 is about 12 keys per second.")] = 1.0,
+    share: Annotated[bool, typer.Option("--share", help="Use the core that editors use, not one of its own.")] = False,
+    svg: Annotated[Path | None, typer.Option(help="Write a picture of the terminal here.")] = None,
+) -> None:
+    """Watch a language server and a core at work: code typed key by key, and what each key costs.
+
+    Both run as real processes. Unless --share is given the core is one that only the demo knows, and ends with it.
+    """
+    from midfill.demo.run import DemoOptions, run_demo
+
+    console = Console()
+    try:
+        asyncio.run(run_demo(console, settings, DemoOptions(speed, share, svg)))
+    except KeyboardInterrupt:
+        console.print("stopped")
+        raise typer.Exit(_INTERRUPTED) from None

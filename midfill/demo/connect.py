@@ -1,0 +1,63 @@
+"""How to connect an editor, as the demo says at its end."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from rich.syntax import Syntax
+from rich.text import Text
+
+_NEOVIM = """\
+vim.lsp.config('midfill', {{
+  cmd = {{ '{command}', 'lsp' }},
+  filetypes = {{ 'python' }},
+}})
+vim.lsp.enable('midfill')
+vim.lsp.inline_completion.enable()
+vim.keymap.set('i', '<Tab>', function()
+  return vim.lsp.inline_completion.get() and '' or '<Tab>'
+end, {{ expr = true }})"""
+
+_HELIX = """\
+[language-server.midfill]
+command = "{command}"
+args = ["lsp"]
+
+[[language]]
+name = "python"
+language-servers = ["midfill"]  # beside those that you have there"""
+
+_VS_CODE = """\
+{command} lsp"""
+
+
+def how_to_connect() -> Text:
+    """The lines to put into each editor's configuration."""
+    command = midfill_command()
+    return Text("\n").join(
+        [
+            _section("Neovim 0.12 or newer", "in init.lua", _NEOVIM.format(command=command), "lua"),
+            _section("Helix", "in languages.toml", _HELIX.format(command=command), "toml"),
+            _section(
+                "VS Code",
+                "has no extension of ours yet; any that builds on vscode-languageclient 11 can start",
+                _VS_CODE.format(command=command),
+                "bash",
+            ),
+        ]
+    )
+
+
+def midfill_command() -> str:
+    """The command as an editor can find it: by its name where it is on the path, else by where it is installed."""
+    if shutil.which("midfill"):
+        return "midfill"
+    return str(Path(sys.executable).with_name("midfill"))
+
+
+def _section(name: str, where: str, code: str, language: str) -> Text:
+    lines = Syntax("", language, theme="ansi_dark").highlight(code).split("\n")
+    heading = Text.assemble((name, "bold"), (f" {where}", "bright_black"), "\n")
+    return heading + Text("\n").join(Text("  ") + line for line in lines) + "\n"

@@ -1,0 +1,89 @@
+"""The demo from start to end: processes up, script played, figures told, processes down."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from lsp_server.documents import Document
+from midfill.demo.connect import how_to_connect
+from midfill.demo.editor import Editor
+from midfill.demo.picture import write_picture
+from midfill.demo.player import Keystroke, play
+from midfill.demo.report import report
+from midfill.demo.rivals import mean_recomputed
+from midfill.demo.script import SAMPLE, SCRIPT
+from midfill.demo.summary import summarize
+from midfill.demo.views import LiveView, PlainView, View
+from midfill.lsp_process import LanguageServerFailed
+from midfill.lsp_session import LspSession, open_session
+from midfill.private_core import private_core_environment
+from protocol.settings import Settings, Strategy
+
+_URI = f"file:///demo/{SAMPLE}"
+_SECONDS_PER_KEY = 0.08
+_START_SECONDS = 300.0
+_RIVALS: tuple[Strategy, ...] = ("psm", "spm")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """How to run it; `speed` 1 is about 12 keys per second."""
+
+    speed: float = 1.0
+    share: bool = False
+    svg: Path | None = None
+
+
+async def run_demo(console: Console, settings: Settings, options: DemoOptions) -> None:
+    """Run the demo; MidfillError if anything in it fails."""
+    text = resources.files("midfill").joinpath("samples", SAMPLE).read_text(encoding="utf-8")
+    core: AbstractContextManager[dict[str, str]] = nullcontext({}) if options.share else private_core_environment()
+    with core as environment:
+        async with open_session(_server_command(settings), environment=environment) as session:
+            session.open(_URI, "python", text)
+            with console.status("starting the language server and the core, loading the model"):
+                await session.wait_until_ready(_START_SECONDS)
+            keystrokes = await _play(console, session, text, _SECONDS_PER_KEY / options.speed)
+            status = session.status
+    if status is None or not any(key.cost for key in keystrokes):
+        raise LanguageServerFailed("the language server answered no keystroke; run `midfill doctor`")
+    rivals = {name: await mean_recomputed(name, settings, text, keystrokes) for name in _RIVALS}
+    result = report(summarize(keystrokes), rivals, status.model, status.device)
+    console.print(result)
+    console.print()
+    console.print(how_to_connect(), soft_wrap=True)
+    if options.svg is not None:
+        write_picture(options.svg, keystrokes, result)
+        console.print(f"the picture is in {options.svg}")
+
+
+def _server_command(settings: Settings) -> list[str]:
+    options = ("--model", settings.model, "--device", settings.device, "--dtype", settings.dtype)
+    return [sys.executable, "-m", "midfill", "lsp", *options]
+
+
+async def _play(console: Console, session: LspSession, text: str, seconds_per_key: float) -> list[Keystroke]:
+    editor = Editor(Document.from_text(_URI, "python", 1, text))
+    keystrokes: list[Keystroke] = []
+    with _view(console) as view:
+        async for keystroke in play(session, editor, SCRIPT, seconds_per_key):
+            keystrokes.append(keystroke)
+            view.show(keystrokes)
+    return keystrokes
+
+
+@contextmanager
+def _view(console: Console) -> Iterator[View]:
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            yield LiveView(live)
+    else:
+        yield PlainView(console)

@@ -1,0 +1,128 @@
+"""How the demo is shown while it runs: drawn live in a terminal, or as plain lines where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from midfill.demo.code_view import code_view
+from midfill.demo.player import Keystroke
+from midfill.demo.script import SAMPLE
+from midfill.demo.summary import summarize
+from midfill.lsp_values import Cost
+from protocol.heat import Heat
+
+WIDTH = 100
+HEAT_STYLES: dict[Heat, str] = {"hot": "bold red", "warm": "bold yellow", "cold": "bold blue"}
+LOG_ROWS = 6
+_BAR_CELLS = 20
+_CODE_ROWS = 17
+_OTHER_ROWS = 14  # of the frame, beside the code
+
+
+class View(Protocol):
+    """Shows a run as it goes."""
+
+    def show(self, keystrokes: Sequence[Keystroke]) -> None:
+        """Show the newest keystroke; those before it are given too."""
+        ...
+
+
+class PlainView:
+    """A line per keystroke."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def show(self, keystrokes: Sequence[Keystroke]) -> None:
+        key = keystrokes[-1]
+        line = key.lines[key.cursor.line].rstrip("\n")
+        ghost = key.suggestion.text.replace("\n", "⏎") if key.suggestion else ""
+        tail = line[(key.suggestion.end if key.suggestion else key.cursor).column :]
+        text = f"{line[: key.cursor.column]}▏{ghost and f'«{ghost}»'}{tail}".strip()
+        self._console.print(f"{_plain_cost(key)}  {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveView:
+    """A frame that is redrawn with every keystroke."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def show(self, keystrokes: Sequence[Keystroke]) -> None:
+        code_rows = max(6, min(_CODE_ROWS, self._live.console.height - _OTHER_ROWS))
+        self._live.update(frame(keystrokes, code_rows), refresh=True)
+
+
+def frame(keystrokes: Sequence[Keystroke], code_rows: int = _CODE_ROWS) -> RenderableType:
+    """The code, what the last keystrokes cost, and the totals so far."""
+    code = Panel(
+        code_view(keystrokes[-1], code_rows), title=f"[bold]{SAMPLE}", title_align="left", border_style="bright_black"
+    )
+    return Constrain(Group(code, _log(keystrokes[-LOG_ROWS:]), Text(), _totals(keystrokes)), WIDTH)
+
+
+def _log(keystrokes: Sequence[Keystroke]) -> Table:
+    table = Table(box=None, expand=True, padding=(0, 1), header_style="bright_black")
+    table.add_column("key", width=16, no_wrap=True)
+    table.add_column("", width=6)
+    table.add_column("recomputed", width=_BAR_CELLS)
+    table.add_column("of prompt tokens", justify="right", width=17)
+    table.add_column("ms", justify="right", width=5)
+    table.add_column("", style="bright_black", no_wrap=True, ratio=1)
+    for index, key in enumerate(keystrokes):
+        style = None if index == len(keystrokes) - 1 else "dim"
+        table.add_row(key.press.label, *_cost_cells(key), style=style)
+    for _ in range(LOG_ROWS - len(keystrokes)):
+        table.add_row()
+    return table
+
+
+def _cost_cells(key: Keystroke) -> tuple[RenderableType, ...]:
+    cost = key.cost
+    if cost is None:
+        return ("", "", "", "", "nothing to suggest here" if not key.press.jumped else "resident already")
+    heat = Text(cost.heat, style=HEAT_STYLES[cost.heat])
+    usage = cost.usage
+    if cost.source == "typed":
+        return (heat, Text("0"), "", f"{key.milliseconds:.0f}", "typed as suggested")
+    tokens = f"{usage.recomputed_tokens:,} of {usage.prompt_tokens:,}"
+    if cost.ahead:
+        return (Text("ahead", style="magenta"), _bar(cost, "magenta"), tokens, "", "before the next key")
+    return (heat, _bar(cost, HEAT_STYLES[cost.heat]), tokens, f"{key.milliseconds:.0f}", "")
+
+
+def _bar(cost: Cost, style: str) -> Text:
+    """The share of the prompt that was recomputed, at least a sliver where there was any."""
+    usage = cost.usage
+    eighths = round(8 * _BAR_CELLS * usage.recomputed_tokens / max(1, usage.prompt_tokens))
+    full, part = divmod(max(eighths, 1 if usage.recomputed_tokens else 0), 8)
+    bar = "█" * full + " ▏▎▍▌▋▊▉"[part].strip()
+    return Text.assemble((bar, style), ("·" * (_BAR_CELLS - len(bar)), "bright_black"))
+
+
+def _totals(keystrokes: Sequence[Keystroke]) -> Text:
+    total = summarize(keystrokes)
+    return Text.assemble(
+        f" {total.requests} keystrokes   ",
+        (f"{total.hot_share:.0%} hot", HEAT_STYLES["hot"]),
+        f"   recomputed {total.recomputed_tokens:,} of {total.prompt_tokens:,} prompt tokens"
+        f"   median {total.median_ms:.0f} ms",
+    )
+
+
+def _plain_cost(key: Keystroke) -> str:
+    cost = key.cost
+    if cost is None:
+        return f"{key.press.label:<16} {'-':<5} {'':>22} {'':>7}"
+    usage = cost.usage
+    heat = "ahead" if cost.ahead else cost.heat
+    tokens = f"{usage.recomputed_tokens} of {usage.prompt_tokens} tokens" if cost.source == "core" else "0 tokens"
+    return f"{key.press.label:<16} {heat:<5} {tokens:>22} {key.milliseconds:>4.0f} ms"

@@ -1,0 +1,74 @@
+"""The command `midfill doctor`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from protocol.settings import Settings
+
+if TYPE_CHECKING:
+    from midfill.doctor.findings import Section
+
+
+def doctor_command(
+    settings: Settings,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as a JSON object.")] = False,
+) -> None:
+    """Say what is installed and running, what the settings are, and what is wrong.
+
+    Ends with status 1 if something keeps midfill from completing.
+    """
+    from midfill.doctor import findings
+
+    sections = asyncio.run(examine(settings))
+    result = findings.as_json(sections)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
+    else:
+        _print(Console(), sections, result["problems"])
+    if not result["ok"]:
+        raise typer.Exit(1)
+
+
+async def examine(settings: Settings) -> list[Section]:
+    """Everything that the doctor looks at. Takes about a second, and imports no torch."""
+    from midfill.doctor.core import cores
+    from midfill.doctor.machine import find_gpus, hardware, installed
+    from midfill.doctor.model import model
+    from midfill.doctor.settings import settings_in_force
+
+    gpus = find_gpus()
+    return [
+        installed(),
+        hardware(gpus),
+        model(settings, gpus),
+        await cores(settings),
+        settings_in_force(settings, os.environ),
+    ]
+
+
+def _print(console: Console, sections: Sequence[Section], problems: Sequence[str]) -> None:
+    for section in sections:
+        console.print(Text(section.title, style="bold"))
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="bright_black", no_wrap=True, min_width=16)
+        table.add_column(overflow="fold")
+        for name, value in section.facts:
+            table.add_row(f"  {name}", Text(value))
+        console.print(table)
+        for problem in section.problems:
+            console.print(Text(f"  ✗ {problem}", style="bold red"), soft_wrap=True)
+    console.print()
+    if problems:
+        console.print(Text(f"{len(problems)} wrong: see the lines with ✗", style="bold red"))
+    else:
+        console.print(Text("✓ nothing is wrong", style="bold green"))

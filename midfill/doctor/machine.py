@@ -1,0 +1,111 @@
+"""The machine: what is installed, what the processor can do, which GPUs there are, and how much room is left."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from midfill.doctor.findings import Section, megabytes
+
+_SHOWN = ("midfill", "torch", "transformers", "tokenizers", "safetensors", "pygls", "lsprotocol", "websockets")
+_CPU_FEATURES = {
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx512_bf16": "AVX-512 bf16",
+    "amx_bf16": "AMX bf16",
+    "asimd": "NEON",
+    "bf16": "bf16",
+}
+_GPU_QUERY_SECONDS = 10.0
+_LITTLE_DISK = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A CUDA device as its driver names it, and its memory in bytes."""
+
+    name: str
+    total_bytes: int
+    free_bytes: int
+
+
+def installed() -> Section:
+    """Versions of what midfill is made of; missing packages are problems."""
+    facts = [("Python", f"{platform.python_version()} ({sys.executable})")]
+    facts += [(name, version_of(name) or "missing") for name in _SHOWN]
+    problems = [
+        f"the package {name} is missing: run `{sys.executable} -m pip install {name}`"
+        for name in _required_packages()
+        if version_of(name) is None
+    ]
+    return Section("installed", tuple(facts), tuple(problems))
+
+
+def version_of(package: str) -> str | None:
+    """The installed version, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _required_packages() -> list[str]:
+    requirements = metadata.requires("midfill") or [] if version_of("midfill") else ["midfill"]
+    return [re.split(r"[^\w.-]", text, maxsplit=1)[0] for text in requirements if "extra ==" not in text]
+
+
+def hardware(gpus: tuple[Gpu, ...]) -> Section:
+    """Processor, GPUs, memory and disk."""
+    memory = psutil.virtual_memory()
+    disk = shutil.disk_usage(Path.home())
+    facts = [
+        ("system", f"{platform.system()} {platform.release()}, {platform.machine()}"),
+        ("processor", f"{os.cpu_count()} threads, {', '.join(cpu_features()) or 'features unknown'}"),
+        ("memory", f"{megabytes(memory.available)} free of {megabytes(memory.total)}"),
+        ("disk", f"{megabytes(disk.free)} free in {Path.home()}"),
+    ]
+    facts += [
+        (f"GPU {number}", f"{gpu.name}, {megabytes(gpu.free_bytes)} free of {megabytes(gpu.total_bytes)}")
+        for number, gpu in enumerate(gpus)
+    ]
+    if not gpus:
+        facts.append(("GPU", "none found"))
+    problems = [f"only {megabytes(disk.free)} are left on the disk of {Path.home()}: make room"]
+    return Section("machine", tuple(facts), tuple(problems if disk.free < _LITTLE_DISK else ()))
+
+
+def cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
+    """What of interest the processor can do, as Linux tells it; nothing where there is no such file."""
+    if not cpuinfo.is_file():
+        return ()
+    flags: set[str] = set()
+    for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+        name, _, values = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            flags.update(values.split())
+            break
+    return tuple(shown for flag, shown in _CPU_FEATURES.items() if flag in flags)
+
+
+def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
+    """The CUDA devices, as nvidia-smi tells them; none where it is not there or does not answer."""
+    program = shutil.which("nvidia-smi", path=environment.get("PATH"))
+    if program is None:
+        return ()
+    command = [program, "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_QUERY_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()  # a driver that does not answer is no device that could be used
+    rows = [[cell.strip() for cell in line.split(",")] for line in answer.stdout.splitlines()]
+    return tuple(Gpu(name, int(total) * 2**20, int(free) * 2**20) for name, total, free in rows)

@@ -1,0 +1,118 @@
+"""The model that the settings ask for: whether it is there and whole, and how it will run; torch is not imported."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from inference.checkpoint import Checkpoint, find_checkpoint, open_checkpoint
+from inference.hub import WANTED_FILES, is_hub_name
+from inference.weights import WeightsFile
+from midfill.doctor.findings import Section, megabytes
+from midfill.doctor.machine import Gpu, version_of
+from protocol.errors import MidfillError
+from protocol.settings import Settings
+
+_BYTES_OF_DTYPE = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where the model will run and in which numbers, and what is wrong with that."""
+
+    name: str
+    dtype: str
+    problem: str = ""
+
+
+def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
+    """The model, its device, and what it takes."""
+    device = choose_device(settings, gpus)
+    facts = [("model", settings.model)]
+    problems = [device.problem] if device.problem else []
+    try:
+        checkpoint = _local_checkpoint(settings.model)
+        if checkpoint is None:
+            facts.append(("files", "not fetched yet: they are downloaded on first use"))
+        else:
+            facts += _describe(checkpoint, settings, device)
+            problems += _too_large(checkpoint, settings, device)
+    except MidfillError as error:
+        problems.append(str(error))
+    facts.append(("device", f"{device.name} in {device.dtype}"))
+    return Section("model", tuple(facts), tuple(problems))
+
+
+def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
+    """The device that the core will choose, told from the build of torch and the GPUs that the driver names."""
+    build = (version_of("torch") or "").partition("+")[2]
+    can_cuda = bool(gpus) and build != "cpu"
+    name, problem = settings.device, ""
+    if name == "auto":
+        name = "cuda" if can_cuda else "cpu"
+    elif name.startswith("cuda") and not can_cuda:
+        why = "there is no GPU" if not gpus else f"torch is a build without CUDA ({version_of('torch')})"
+        problem = f"the device {name} cannot be used, since {why}: choose --device cpu, or install a torch with CUDA"
+    dtype: str = settings.dtype
+    if dtype == "auto":
+        dtype = "float32" if name == "cpu" else "bfloat16"
+    return Device(name, dtype, problem)
+
+
+def _local_checkpoint(name: str) -> Checkpoint | None:
+    """The checkpoint, None for one on the hub that is not here yet; BadModel for one that cannot be used."""
+    if not is_hub_name(name) or Path(name).expanduser().exists():
+        return find_checkpoint(name)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = snapshot_download(name, allow_patterns=list(WANTED_FILES), local_files_only=True)
+    except LocalEntryNotFoundError:
+        return None
+    return open_checkpoint(Path(folder), name)
+
+
+def _describe(checkpoint: Checkpoint, settings: Settings, device: Device) -> list[tuple[str, str]]:
+    weights = checkpoint.weights()
+    fim = checkpoint.tokenizer().format
+    context = min(settings.context_tokens, checkpoint.architecture.max_positions)
+    split = "trained on fragments" if fim.trained_on_fragments else "not trained on fragments"
+    return [
+        ("files", str(checkpoint.folder)),
+        ("weights", f"{megabytes(sum(file.size for file in weights))} in {', '.join(_stored_dtypes(weights))}"),
+        ("architecture", f"{checkpoint.architecture.model_type}, {checkpoint.architecture.layers} layers"),
+        ("FIM format", f"{fim.name}, {split}"),
+        ("context", f"{context} tokens, of {checkpoint.architecture.max_positions} that the model was made for"),
+        ("KV cache", f"{megabytes(_kv_bytes(checkpoint, context, device))} for a full context"),
+    ]
+
+
+def _too_large(checkpoint: Checkpoint, settings: Settings, device: Device) -> list[str]:
+    """What is wrong where the weights and one context do not fit into memory; GPUs are left to the core."""
+    if device.name != "cpu":
+        return []
+    weights = checkpoint.weights()
+    stored = 2 if _stored_dtypes(weights) != ["F32"] else 4
+    parameters = sum(file.size for file in weights) / stored
+    context = min(settings.context_tokens, checkpoint.architecture.max_positions)
+    needed = parameters * _BYTES_OF_DTYPE[device.dtype] + _kv_bytes(checkpoint, context, device)
+    free = psutil.virtual_memory().available
+    if needed <= free:
+        return []
+    return [
+        f"the model needs about {megabytes(needed)} of memory in {device.dtype}, and {megabytes(free)} are free: "
+        "close something, choose a smaller model, or set --dtype bfloat16"
+    ]
+
+
+def _kv_bytes(checkpoint: Checkpoint, context_tokens: int, device: Device) -> int:
+    return checkpoint.architecture.kv_values_per_token * context_tokens * _BYTES_OF_DTYPE[device.dtype]
+
+
+def _stored_dtypes(weights: tuple[WeightsFile, ...]) -> list[str]:
+    entries = [entry for file in weights for name, entry in json.loads(file.header).items() if name != "__metadata__"]
+    return sorted({str(entry["dtype"]) for entry in entries})

@@ -1,0 +1,98 @@
+"""`midfill complete`: places in files, and suggestions for them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from midfill.cli import app
+from midfill.complete import Place, complete
+from protocol.errors import BadInput, BadModel, CoreUnavailable, MidfillError
+from protocol.rendezvous import CoreAddress, address_file, write_address
+from protocol.settings import Settings
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "sample.py"
+    path.write_bytes(b"\xef\xbb\xbfdef area(width, height):\r\n    return \r\n\r\nprint(area(2, 3))\r\n")
+    return path
+
+
+def test_place() -> None:
+    assert Place.parse("a.py:3:14") == Place(Path("a.py"), 3, 14)
+    assert Place.parse("C:\\a b.py:3:14") == Place(Path("C:\\a b.py"), 3, 14)
+
+
+@pytest.mark.parametrize("text", ["a.py", "a.py:3", "a.py:0:1", "a.py:1:0", "a.py:x:1", "a.py:1:-1", ":1", ""])
+def test_not_a_place(text: str) -> None:
+    with pytest.raises(BadInput, match="expected FILE:LINE:COL"):
+        Place.parse(text)
+
+
+async def test_a_suggestion_in_this_process(source: Path, tiny_model: str, runtime: Path) -> None:
+    settings = Settings(model=tiny_model, max_tokens=8)
+    result = await complete(settings, Place(source, 2, 12))
+    assert result.text
+    assert result.usage is not None
+    assert 0 < result.usage.generated_tokens <= 8
+    again = await complete(settings, Place(source, 2, 12))
+    assert again.text == result.text
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "message"),
+    [(9, 1, "has no line 9: it has 5"), (2, 13, "has no column 13: it ends behind column 11"), (5, 2, "ends behind")],
+)
+async def test_a_place_beyond_the_file(source: Path, runtime: Path, line: int, column: int, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        await complete(Settings(), Place(source, line, column))
+
+
+async def test_files_that_cannot_be_read(tmp_path: Path, runtime: Path) -> None:
+    binary = tmp_path / "binary.py"
+    binary.write_bytes(b"x = \xff\xfe")
+    with pytest.raises(BadInput, match=r"not text in UTF-8 .* at byte 4"):
+        await complete(Settings(), Place(binary, 1, 1))
+    with pytest.raises(BadInput, match="No such file"):
+        await complete(Settings(), Place(tmp_path / "missing.py", 1, 1))
+    with pytest.raises(BadInput, match="directory"):
+        await complete(Settings(), Place(tmp_path, 1, 1))
+
+
+async def test_secrets_are_kept_out(tmp_path: Path, runtime: Path) -> None:
+    secret = tmp_path / ".env"
+    secret.write_text("KEY=1\n")
+    with pytest.raises(BadInput, match="kept out of prompts"):
+        await complete(Settings(), Place(secret, 1, 5))
+
+
+async def test_a_bad_model(source: Path, tmp_path: Path, runtime: Path) -> None:
+    with pytest.raises(BadModel, match=r"config\.json"):
+        await complete(Settings(model=str(tmp_path)), Place(source, 1, 1))
+
+
+async def test_a_core_that_is_gone_is_done_without(source: Path, tiny_model: str, runtime: Path) -> None:
+    write_address(address_file(runtime, tiny_model), CoreAddress("ws://127.0.0.1:9/ws", 1, tiny_model))
+    assert (await complete(Settings(model=tiny_model, max_tokens=4), Place(source, 2, 12))).text
+
+
+async def test_a_core_on_another_machine_is_not_done_without(source: Path, runtime: Path) -> None:
+    with pytest.raises(CoreUnavailable, match=r"127\.0\.0\.1:9"):
+        await complete(Settings(core="ws://127.0.0.1:9/ws", core_token="secret"), Place(source, 2, 12))
+
+
+def test_the_command(source: Path, tiny_model: str, runtime: Path) -> None:
+    options = ["complete", f"{source}:2:12", "--model", tiny_model, "--max-tokens", "4"]
+    plain = CliRunner().invoke(app, options)
+    assert plain.exit_code == 0
+    assert plain.stdout.strip()
+    found = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)
+    assert found["suggestion"] == plain.stdout.removesuffix("\n").replace("\n", "\r\n")
+    assert found["usage"]["prompt_tokens"] > 0
+
+
+def test_the_command_says_what_is_wrong(tmp_path: Path, runtime: Path) -> None:
+    result = CliRunner().invoke(app, ["complete", f"{tmp_path}/no.py:1:1"])
+    assert isinstance(result.exception, MidfillError)

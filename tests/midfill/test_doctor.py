@@ -1,0 +1,167 @@
+"""`midfill doctor`: what it finds, and that it is quick about it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from midfill.cli import app
+from midfill.doctor.core import cores
+from midfill.doctor.findings import Section, as_json, megabytes
+from midfill.doctor.machine import Gpu, cpu_features, find_gpus, installed
+from midfill.doctor.model import choose_device, model
+from midfill.doctor.settings import settings_in_force
+from protocol.rendezvous import CoreAddress, address_file, read_or_make_token, write_address
+from protocol.settings import Settings
+
+GPU = Gpu("Some GPU", 24 * 2**30, 20 * 2**30)
+
+
+def test_a_sound_installation(tiny_model: str, runtime: Path) -> None:
+    result = CliRunner().invoke(app, ["doctor", "--json", "--model", tiny_model, "--max-tokens", "32"])
+    found = json.loads(result.stdout)
+    assert found["problems"] == []
+    assert result.exit_code == 0
+    assert found["sections"]["model"]["FIM format"] == "midfill, trained on fragments"
+    assert found["sections"]["model"]["context"] == "512 tokens, of 512 that the model was made for"
+    assert found["sections"]["settings"]["max_tokens"] == "32 (--max-tokens)"
+    assert "no core is running" in found["sections"]["core"]["this machine"]
+
+
+def test_problems_end_with_status_1(tmp_path: Path, runtime: Path) -> None:
+    result = CliRunner().invoke(app, ["doctor", "--model", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "✗" in result.stdout
+    assert "config.json" in result.stdout.replace("\n", "")
+
+
+def test_torch_is_not_imported(tiny_model: str, runtime: Path) -> None:
+    program = (
+        "import asyncio, sys; from midfill.doctor.command import examine; from protocol.settings import Settings;"
+        f"asyncio.run(examine(Settings(model={tiny_model!r}))); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_installed_packages() -> None:
+    section = installed()
+    assert dict(section.facts)["pygls"]
+    assert section.problems == ()
+
+
+def test_cpu_features(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512_bf16\n\nprocessor\t: 1\nflags\t\t: fpu\n")
+    assert cpu_features(cpuinfo) == ("AVX2", "AVX-512", "AVX-512 bf16")
+    assert cpu_features(tmp_path / "missing") == ()
+
+
+def test_gpus(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'Some GPU, 24576, 20480'\n")
+    program.chmod(0o755)
+    assert find_gpus({"PATH": str(tmp_path)}) == (GPU,)
+    program.write_text("#!/bin/sh\nexit 9\n")
+    assert find_gpus({"PATH": str(tmp_path)}) == ()
+    assert find_gpus({"PATH": ""}) == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "build", "name", "dtype", "problem"),
+    [
+        (Settings(), (), "2.13.0+cpu", "cpu", "float32", ""),
+        (Settings(), (GPU,), "2.13.0", "cuda", "bfloat16", ""),
+        (Settings(), (GPU,), "2.13.0+cpu", "cpu", "float32", ""),
+        (Settings(device="cpu", dtype="bfloat16"), (GPU,), "2.13.0", "cpu", "bfloat16", ""),
+        (Settings(device="cuda:1"), (), "2.13.0", "cuda:1", "bfloat16", "there is no GPU"),
+        (Settings(device="cuda"), (GPU,), "2.13.0+cpu", "cuda", "bfloat16", "a build without CUDA"),
+    ],
+)
+def test_device(
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Settings,
+    gpus: tuple[Gpu, ...],
+    build: str,
+    name: str,
+    dtype: str,
+    problem: str,
+) -> None:
+    monkeypatch.setattr("midfill.doctor.model.version_of", lambda _: build)
+    device = choose_device(settings, gpus)
+    assert (device.name, device.dtype) == (name, dtype)
+    assert problem in device.problem
+    assert bool(problem) == bool(device.problem)
+
+
+def test_a_hub_model_that_is_not_here_is_no_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    section = model(Settings(model="some-owner/no-such-model"), ())
+    assert "not fetched yet" in dict(section.facts)["files"]
+    assert section.problems == ()
+
+
+def test_a_model_that_does_not_fit(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Memory:
+        available = 1000
+
+    monkeypatch.setattr("psutil.virtual_memory", Memory)
+    (problem,) = model(Settings(model=tiny_model), ()).problems
+    assert "choose a smaller model" in problem
+
+
+def test_where_settings_come_from() -> None:
+    environment = {"MIDFILL_MAX_TOKENS": "32", "MIDFILL_MODEL": "a"}
+    settings = Settings(max_tokens=32, model="b", core_token="secret")
+    facts = dict(settings_in_force(settings, environment).facts)
+    assert facts["max_tokens"] == "32 (MIDFILL_MAX_TOKENS)"
+    assert facts["model"] == "b (--model)"
+    assert facts["strategy"] == "efim (default)"
+    assert facts["core_token"] == "set (--core-token)"
+    assert "secret" not in str(facts)
+
+
+async def test_cores_that_have_gone(runtime: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    write_address(address_file(runtime, "m"), CoreAddress("ws://127.0.0.1:9/ws", process.pid, "m"))
+    section = await cores(Settings())
+    assert "ended without cleaning up" in dict(section.facts)["m"]
+    assert section.problems == ()
+
+
+async def test_a_core_that_does_not_answer(runtime: Path) -> None:
+    write_address(address_file(runtime, "m"), CoreAddress("ws://127.0.0.1:9/ws", os.getpid(), "m"))
+    section = await cores(Settings())
+    assert f"process {os.getpid()}" in dict(section.facts)["m"]
+    (problem,) = section.problems
+    assert f"end the process {os.getpid()}" in problem
+
+
+async def test_a_core_on_another_machine_that_does_not_answer(runtime: Path) -> None:
+    section = await cores(Settings(core="ws://127.0.0.1:9/ws"))
+    (problem,) = section.problems
+    assert "correct the settings core and core_token" in problem
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+async def test_a_token_that_others_can_read(runtime: Path) -> None:
+    read_or_make_token(runtime)
+    (runtime / "token").chmod(0o644)
+    (problem,) = (await cores(Settings())).problems
+    assert "chmod 600" in problem
+
+
+async def test_an_address_file_that_is_none(runtime: Path) -> None:
+    (runtime / "core-x.json").write_text("{}")
+    (problem,) = (await cores(Settings())).problems
+    assert "remove the file" in problem
+
+
+def test_json() -> None:
+    found = as_json([Section("a", (("b", "c"),)), Section("d", (), ("e",))])
+    assert found == {"ok": False, "problems": ["e"], "sections": {"a": {"b": "c"}, "d": {}}}
+    assert (megabytes(5_400_000), megabytes(24e9)) == ("5 MB", "24.0 GB")
