@@ -18,9 +18,9 @@ OPTIONS = TrainingOptions(
     stages=(Stage(64, 0.5), Stage(128, 0.5)),
     batch_tokens=256,
     max_steps=8,
-    checkpoint_minutes=1e-9,
     compile=False,
 )
+AFTER_EVERY_STEP = 1e-9  # minutes between checkpoints
 
 
 def train(corpus: Path, run: Path, options: TrainingOptions = OPTIONS) -> list[StepReport]:
@@ -33,6 +33,11 @@ def train(corpus: Path, run: Path, options: TrainingOptions = OPTIONS) -> list[S
     return reports
 
 
+def steps(number: int, checkpoint_minutes: float = OPTIONS.checkpoint_minutes) -> TrainingOptions:
+    """A run of so many steps."""
+    return replace(OPTIONS, max_steps=number, checkpoint_minutes=checkpoint_minutes)
+
+
 def main() -> None:
     """Train slowly enough to be killed in the middle: print each step, and wait a moment after it."""
     import time
@@ -42,19 +47,16 @@ def main() -> None:
     torch.set_num_threads(1)
     corpus, run = map(Path, sys.argv[1:])
     folder = RunFolder(run)
-    folder.claim(corpus, OPTIONS)
-    trainer = Trainer(folder, Corpus(corpus, "train"), load_vocabulary(corpus / "tokenizer.json"), OPTIONS)
+    options = steps(8, AFTER_EVERY_STEP)
+    folder.claim(corpus, options)
+    trainer = Trainer(folder, Corpus(corpus, "train"), load_vocabulary(corpus / "tokenizer.json"), options)
 
     def report(step: StepReport) -> None:
         sys.stdout.write(f"{step.progress.step}\n")
         sys.stdout.flush()
-        time.sleep(0.2)
+        time.sleep(0.1)
 
     trainer.run(report, lambda _: None)
-
-
-def longer(steps: int) -> TrainingOptions:
-    return replace(OPTIONS, max_steps=steps)
 
 
 if __name__ == "__main__":

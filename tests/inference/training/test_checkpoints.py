@@ -8,13 +8,13 @@ import pytest
 
 from inference.training.checkpoints import KEPT, RunFolder
 from inference.training.errors import CheckpointError
-from tests.inference.training.runs import OPTIONS, longer, train
+from tests.inference.training.runs import AFTER_EVERY_STEP, OPTIONS, steps, train
 
 
 @pytest.fixture(scope="module")
 def run(corpus_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     root = tmp_path_factory.mktemp("run")
-    train(corpus_folder, root, longer(4))
+    train(corpus_folder, root, steps(4, AFTER_EVERY_STEP))
     return RunFolder(root)
 
 
@@ -44,8 +44,8 @@ def test_a_run_is_not_resumed_on_another_corpus(run: RunFolder, corpus_folder: P
 
 
 def test_limits_may_change(run: RunFolder, corpus_folder: Path) -> None:
-    run.claim(corpus_folder, longer(100))
-    assert run.read_options() == longer(100)
+    run.claim(corpus_folder, steps(100))
+    assert run.read_options() == steps(100)
 
 
 def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:

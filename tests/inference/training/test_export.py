@@ -10,13 +10,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from inference.training.checkpoints import RunFolder
 from inference.training.errors import CheckpointError
 from inference.training.export import export_model
-from tests.inference.training.runs import longer, train
+from tests.inference.training.runs import steps, train
 
 
 @pytest.fixture(scope="module")
 def exported(corpus_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("exported")
-    train(corpus_folder, root / "run", longer(2))
+    train(corpus_folder, root / "run", steps(2))
     export_model(RunFolder(root / "run"), corpus_folder, root / "midfill-test", samples=2)
     return root / "midfill-test"
 
