@@ -5,7 +5,9 @@ Each command imports what it runs when it runs, so that `midfill lsp` is up with
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -46,11 +48,46 @@ def _host_and_port(address: str) -> tuple[str, int]:
     return host or "127.0.0.1", int(port)
 
 
+def core(
+    settings: Settings,
+    host: Annotated[str, typer.Option(help="Listen here; beyond loopback, mind who can reach it.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    allow_origin: Annotated[list[str] | None, typer.Option(help="A web page's origin that may connect.")] = None,
+    log_file: Annotated[Path | None, typer.Option(help="Append the log here instead of writing it to stderr.")] = None,
+) -> None:
+    """Run the inference core that language servers share; they start it themselves where none is found."""
+    from inference.loading import EngineOptions
+    from inference.server import ServeOptions, serve
+
+    if log_file is not None:
+        log = log_file.open("ab", buffering=0)
+        os.dup2(log.fileno(), sys.stderr.fileno())
+    engine = EngineOptions(
+        model=settings.model,
+        device=settings.device,
+        dtype=settings.dtype,
+        context_tokens=settings.context_tokens,
+        store_budget_bytes=settings.store_mb * 2**20,
+    )
+    serve(
+        ServeOptions(
+            engine=engine,
+            host=host,
+            port=port,
+            allowed_origins=tuple(allow_origin or ()),
+            unload_after_s=settings.unload_after_s or None,
+            exit_after_s=settings.exit_after_s or None,
+        )
+    )
+
+
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
+_CORE_SETTINGS = _MODEL_SETTINGS | {"context_tokens", "store_mb", "unload_after_s", "exit_after_s"}
 _REPLAY_SETTINGS = frozenset({"model", "device", "dtype", "prefix_tokens", "suffix_tokens", "store_mb"})
 _COMPLETE_SETTINGS = _MODEL_SETTINGS | {"core", "core_token", "prefix_tokens", "suffix_tokens", "max_tokens"}
 
 app.command()(takes_settings(lsp))
+app.command()(takes_settings(core, only=_CORE_SETTINGS))
 app.command("complete")(takes_settings(complete_command, only=_COMPLETE_SETTINGS))
 app.command("demo")(takes_settings(demo_command, only=_MODEL_SETTINGS))
 app.command("doctor")(takes_settings(doctor_command))

@@ -54,10 +54,12 @@ class Settings:
         default="", repr=False
     )
     store_mb: Annotated[int, About("Memory for resident KV caches, in MB", at_least=0)] = 2048
-    unload_after_s: Annotated[int, About("Seconds without a request after which the model is unloaded", at_least=0)] = (
-        900
-    )
-    exit_after_s: Annotated[int, About("Seconds without a connection after which the core exits", at_least=0)] = 1800
+    unload_after_s: Annotated[
+        int, About("Seconds without a request after which the model is unloaded; 0 for never", at_least=0)
+    ] = 900
+    exit_after_s: Annotated[
+        int, About("Seconds without a connection after which the core exits; 0 for never", at_least=0)
+    ] = 1800
     strategy: Annotated[Strategy, About("How prompts are laid out and reused; all but `efim` are for comparison")] = (
         "efim"
     )

@@ -100,7 +100,7 @@ def test_the_command_line_says_what_the_settings_say(tmp_path: Path) -> None:
     assert command[1:4] == ["-m", "midfill", "core"]
     assert options["--model"] == "some/model"
     assert (options["--device"], options["--dtype"]) == ("cuda:1", "float16")
-    assert (options["--store-mb"], options["--unload-after"]) == ("7", "8")
+    assert (options["--store-mb"], options["--unload-after-s"]) == ("7", "8")
     assert options["--log-file"] == str(tmp_path / "log")
 
 
