@@ -1,0 +1,378 @@
+// midfill's CPU kernel: the whole forward pass of a Llama-family model for a few new tokens, behind a plain C ABI.
+//
+// WHAT IT IS FOR. Decoding one token, verifying a few drafted ones, and the prefill of a keystroke read every weight
+// of the model and the KV of every resident token, to do little arithmetic with each: they are bound by memory, and by
+// the overhead of many small operations. Here the forward is one call. Weights are streamed once, in the order in which
+// they lie in memory, and the threads meet five times per layer. Long prefills belong to torch.
+//
+// WEIGHTS. A matrix [rows, columns] is cut into groups of GROUP rows. A group is stored column by column: 32 bits
+// of its first row, 32 bits of its second, and so on, that is one column of float32, a pair of bfloat16 or four of int8.
+// A 512-bit vector therefore holds the same columns of GROUP rows, is multiplied by one spread input, and
+// its lanes are the sums of GROUP rows: nothing is ever added across lanes. Two groups make a unit, the smallest
+// piece of work. In `gate_up` a unit is GROUP rows of the gate and the same GROUP rows of up, so that SwiGLU happens
+// where the unit is computed. Columns are padded with zeros to a multiple of BLOCK, rows to one of UNIT.
+//   int8: stored plus 128, as unsigned numbers; to each BLOCK columns of a row belongs a bfloat16 scale, [group, block,
+//   row]. Inputs are quantized to int8 with a scale to each BLOCK too, when they are needed.
+//   bfloat16: inputs are rounded to bfloat16; sums are float32. Residuals, norms and attention are float32 always.
+//
+// KV. The workspace is the engine's own buffer, shared with torch and described by strides in numbers: K of a layer and
+// KV head is [tokens, head_dim] in float32 or bfloat16, V lies `value_stride` behind it. Attention is split
+// into chunks of CHUNK keys, each a partial softmax; the thread that has a chunk writes the new tokens' KV into it.
+//
+// THREADS. A team of persistent threads, of which the caller is one. Each stage's units are shared out evenly, in
+// contiguous runs, so that each thread reads one stream. Threads wait by spinning for some microseconds, then asleep:
+// an idle process uses no CPU. A handle serves one call at a time, from whichever thread.
+//
+// LEVELS. lanes.inc and forward.inc are compiled once per instruction-set level; the CPU is asked which to call.
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+namespace {
+
+constexpr int GROUP = 16, UNIT = 2 * GROUP, BLOCK = 64, CHUNK = 64;
+constexpr int MAX_TOKENS = 32, MAX_GROUP = 32;  // new tokens in a call; heads that share a KV head
+constexpr int PREFETCH = 1024;                  // how far ahead weights are fetched, in 32-bit words
+
+enum NumberType { FLOAT32, BFLOAT16, INT8 };
+
+// ------------------------------------------------------------------------------------- what the caller hands over
+
+struct Matrix {
+    const void* weights;
+    const uint16_t* scales;  // int8 only
+    const float* bias;       // [rows] or null
+    int32_t rows, columns;   // padded
+};
+
+struct LayerWeights {
+    Matrix qkv, attention_out, gate_up, down;
+    const float *attention_norm, *mlp_norm;  // [padded hidden]
+    const float *q_norm, *k_norm;            // [head_dim] or null
+};
+
+struct Model {
+    int32_t layers, hidden, heads, kv_heads, head_dim, positions;
+    int32_t weight_type, embedding_type;
+    float norm_epsilon, attention_scale;
+    const void* embedding;  // [vocabulary, hidden], row by row, float32 or bfloat16
+    const LayerWeights* layer_weights;
+    const float* final_norm;
+    Matrix head;
+    const float *cosines, *sines;  // [positions, head_dim / 2]
+};
+
+struct Workspace {
+    void* data;
+    int64_t layer_stride, value_stride, head_stride, token_stride;  // in numbers
+    int32_t type;
+};
+
+// ------------------------------------------------------------------------------------------------------ the team
+
+struct Share {
+    int begin, end;
+};
+
+inline void pause() {
+#if defined(__x86_64__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+// Threads that run the same function at the same time and wait for each other at barriers.
+class Team {
+public:
+    // `work` is called with `argument` and the thread's number; thread 0 is whoever calls run().
+    Team(int threads, void (*work)(void*, int), void* argument) : threads_(threads), work_(work), argument_(argument) {
+        try {
+            for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { serve(thread); });
+        } catch (...) {
+            dismiss();
+            throw;
+        }
+    }
+
+    ~Team() { dismiss(); }
+
+    // The work has to end with a barrier: then all of it is done when run() returns.
+    void run() {
+        advance(runs_);
+        work_(argument_, 0);
+    }
+
+    // Nobody leaves before all have come. What was written before it is seen by all after it.
+    void barrier() {
+        const uint32_t seen = meetings_.load(std::memory_order_relaxed);
+        if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
+            arrived_.store(0, std::memory_order_relaxed);
+            advance(meetings_);
+        } else {
+            await_change(meetings_, seen);
+        }
+    }
+
+    int threads() const { return threads_; }
+
+    Share share(int count, int thread) const { return {count * thread / threads_, count * (thread + 1) / threads_}; }
+
+private:
+    static constexpr int SPINS = 4000;  // some ten to a hundred microseconds, as long as `pause` takes
+
+    void serve(int thread) {
+        for (uint32_t seen = 0;; ++seen) {
+            await_change(runs_, seen);
+            if (dismissed_.load(std::memory_order_relaxed)) return;
+            work_(argument_, thread);
+        }
+    }
+
+    void dismiss() {
+        dismissed_.store(true, std::memory_order_relaxed);
+        advance(runs_);
+        for (std::thread& worker : workers_) worker.join();
+        workers_.clear();
+    }
+
+    // A sleeper counts itself before it looks at the word for the last time, and the word changes before sleepers are
+    // counted: in the one order that both see, either it finds the change or it is found.
+    void await_change(const std::atomic<uint32_t>& word, uint32_t seen) {
+        for (int spin = 0; spin < SPINS; ++spin) {
+            if (word.load(std::memory_order_acquire) != seen) return;
+            pause();
+        }
+        std::unique_lock<std::mutex> lock(mutex_);
+        sleepers_.fetch_add(1);
+        changed_.wait(lock, [&] { return word.load() != seen; });
+        sleepers_.fetch_sub(1);
+    }
+
+    void advance(std::atomic<uint32_t>& word) {
+        word.fetch_add(1);
+        if (sleepers_.load() == 0) return;
+        { const std::lock_guard<std::mutex> lock(mutex_); }  // whoever is about to wait is waiting now
+        changed_.notify_all();
+    }
+
+    const int threads_;
+    void (*const work_)(void*, int);
+    void* const argument_;
+    alignas(64) std::atomic<uint32_t> runs_{0};
+    alignas(64) std::atomic<uint32_t> meetings_{0};
+    alignas(64) std::atomic<int> arrived_{0};
+    alignas(64) std::atomic<int> sleepers_{0};
+    std::atomic<bool> dismissed_{false};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<std::thread> workers_;
+};
+
+// -------------------------------------------------------------------------------------------------- the decoder
+
+template <typename T>
+using Buffer = std::unique_ptr<T[], void (*)(void*)>;
+
+// Zeros that take no memory before they are touched, aligned for the widest vectors. Some slack for whole vectors.
+template <typename T>
+Buffer<T> zeros(size_t count) {
+    struct Aligned {
+        static void release(void* place) {
+            if (place) std::free(static_cast<void**>(place)[-1]);
+        }
+    };
+    void* const raw = std::calloc(count * sizeof(T) + 192, 1);
+    if (!raw) throw std::bad_alloc();
+    void** const place = reinterpret_cast<void**>((reinterpret_cast<uintptr_t>(raw) + 127) & ~uintptr_t{63});
+    place[-1] = raw;
+    return {reinterpret_cast<T*>(place), &Aligned::release};
+}
+
+// What one thread computes for itself.
+struct Scratch {
+    Buffer<float> rows, queries, scores, keys, scales;
+    Buffer<uint32_t> inputs;
+    Buffer<int32_t> offsets;
+};
+
+struct Decoder {
+    Decoder(const Model& model, int threads, void (*forward)(Decoder&, int));
+
+    const Model model;
+    const std::vector<LayerWeights> layers;
+    const int chunks;  // that `positions` tokens fill
+    void (*const forward)(Decoder&, int);
+    // shared by the threads, [tokens, ...]
+    Buffer<float> residual, qkv, activated;
+    Buffer<float> largest, sums, sums_of_values;  // partial softmaxes: [tokens, heads, chunks], the last with head_dim
+    std::vector<Scratch> scratch;
+    // the call
+    std::mutex one_call_at_a_time;
+    Workspace workspace{};
+    float* logits = nullptr;
+    int tokens = 0, start = 0, first_wanted = 0;
+    Team team;  // last: its threads see a whole decoder
+};
+
+Decoder::Decoder(const Model& m, int threads, void (*forward)(Decoder&, int))
+    : model(m),
+      layers(m.layer_weights, m.layer_weights + m.layers),
+      chunks((m.positions + CHUNK - 1) / CHUNK),
+      forward(forward),
+      residual(zeros<float>((size_t)MAX_TOKENS * m.head.columns)),
+      qkv(zeros<float>((size_t)MAX_TOKENS * layers[0].qkv.rows)),
+      activated(zeros<float>((size_t)MAX_TOKENS * layers[0].down.columns)),
+      largest(zeros<float>((size_t)MAX_TOKENS * m.heads * chunks)),
+      sums(zeros<float>((size_t)MAX_TOKENS * m.heads * chunks)),
+      sums_of_values(zeros<float>((size_t)MAX_TOKENS * m.heads * chunks * m.head_dim)),
+      team(threads, [](void* self, int thread) {
+          Decoder& decoder = *static_cast<Decoder*>(self);
+          decoder.forward(decoder, thread);
+      }, this) {
+    const size_t widest = std::max({m.head.columns, layers[0].attention_out.columns, layers[0].down.columns});
+    const size_t queries = (size_t)MAX_TOKENS * (m.heads / m.kv_heads), wide = MAX_TOKENS * widest;
+    for (int thread = 0; thread < threads; ++thread)
+        scratch.push_back({zeros<float>(wide), zeros<float>(queries * m.head_dim),
+                           zeros<float>(std::max(queries * CHUNK, (size_t)chunks)), zeros<float>(CHUNK * m.head_dim),
+                           zeros<float>(wide / BLOCK), zeros<uint32_t>(wide), zeros<int32_t>(wide / BLOCK)});
+}
+
+// ----------------------------------------------------------------------------------------------------- the levels
+
+// The order of the levels is part of the C ABI.
+#define LEVEL_PORTABLE 0
+#define LEVEL_AVX2 1
+#define LEVEL_AVX2_VNNI 2
+#define LEVEL_AVX512 3
+#define LEVEL_AVX512_BF16 4
+
+#define LEVEL LEVEL_PORTABLE
+namespace portable {
+#include "lanes.inc"
+#include "forward.inc"
+}  // namespace portable
+#if defined(__x86_64__)
+#undef LEVEL
+#define LEVEL LEVEL_AVX2
+namespace avx2 {
+#include "lanes.inc"
+#include "forward.inc"
+}  // namespace avx2
+#undef LEVEL
+#define LEVEL LEVEL_AVX2_VNNI
+namespace avx2_vnni {
+#include "lanes.inc"
+#include "forward.inc"
+}  // namespace avx2_vnni
+#undef LEVEL
+#define LEVEL LEVEL_AVX512
+namespace avx512 {
+#include "lanes.inc"
+#include "forward.inc"
+}  // namespace avx512
+#undef LEVEL
+#define LEVEL LEVEL_AVX512_BF16
+namespace avx512_bf16 {
+#include "lanes.inc"
+#include "forward.inc"
+}  // namespace avx512_bf16
+
+void (*const FORWARDS[])(Decoder&, int) = {portable::forward, avx2::forward, avx2_vnni::forward, avx512::forward,
+                                           avx512_bf16::forward};
+
+bool runs_here(int level) {
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                        __builtin_cpu_supports("avx512vnni");
+    switch (level) {
+        case LEVEL_PORTABLE: return true;
+        case LEVEL_AVX2: return avx2;
+        case LEVEL_AVX2_VNNI: return avx2 && __builtin_cpu_supports("avxvnni");
+        case LEVEL_AVX512: return avx2 && avx512;
+        case LEVEL_AVX512_BF16: return avx2 && avx512 && __builtin_cpu_supports("avx512bf16");
+        default: return false;
+    }
+}
+#else
+void (*const FORWARDS[])(Decoder&, int) = {portable::forward};
+
+bool runs_here(int level) { return level == LEVEL_PORTABLE; }
+#endif
+
+void embed(const Model& m, int token_id, float* to) {
+    const size_t row = (size_t)token_id * m.hidden;
+    if (m.embedding_type == FLOAT32) {
+        memcpy(to, (const float*)m.embedding + row, m.hidden * sizeof(float));
+        return;
+    }
+    for (int i = 0; i < m.hidden; ++i) {
+        const uint32_t bits = (uint32_t)((const uint16_t*)m.embedding)[row + i] << 16;
+        memcpy(to + i, &bits, sizeof bits);
+    }
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------------ the C ABI
+
+// The caller checks shapes, token ids and positions: the binding does, with errors that people can read.
+extern "C" {
+
+#define EXPORT __attribute__((visibility("default")))
+
+// Changes whenever a structure, a function or a layout here does.
+EXPORT int midfill_kernel_version() { return 1; }
+
+EXPORT int midfill_kernel_runs(int level) { return runs_here(level); }
+
+// Null, and a decoder in `made`; or what went wrong. What `model` points to has to outlive the decoder.
+EXPORT const char* midfill_kernel_create(const Model* model, int threads, int level, Decoder** made) {
+    if (!runs_here(level)) return "this CPU does not have the instructions of that level";
+    try {
+        *made = new Decoder(*model, threads, FORWARDS[level]);
+        return nullptr;
+    } catch (const std::bad_alloc&) {
+        return "not enough memory";
+    } catch (const std::system_error&) {
+        return "the system gives no more threads";
+    }
+}
+
+EXPORT void midfill_kernel_destroy(Decoder* decoder) { delete decoder; }
+
+// Runs `tokens` new tokens at [start, start + tokens): writes their KV, and logits [tokens - first_wanted, head.rows]
+// of those from `first_wanted` on.
+EXPORT void midfill_kernel_forward(Decoder* decoder, const int32_t* token_ids, int tokens, int start,
+                                   const Workspace* workspace, int first_wanted, float* logits) {
+    const std::lock_guard<std::mutex> lock(decoder->one_call_at_a_time);
+    decoder->workspace = *workspace;
+    decoder->tokens = tokens;
+    decoder->start = start;
+    decoder->first_wanted = first_wanted;
+    decoder->logits = logits;
+    for (int t = 0; t < tokens; ++t)
+        embed(decoder->model, token_ids[t], decoder->residual.get() + (size_t)t * decoder->model.head.columns);
+    decoder->team.run();
+}
+
+}  // extern "C"

@@ -1,0 +1,147 @@
+"""A model's weights packed for the kernel, and its forwards on the engine's workspace."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from inference.architecture import Architecture
+from inference.decoder_weights import DecoderWeights, LayerWeights
+from inference.kernel.library import (
+    LEVELS,
+    CLayerWeights,
+    CMatrix,
+    CModel,
+    CWorkspace,
+    KernelUnavailable,
+    Level,
+    choose_level,
+    load_library,
+)
+from inference.kernel.limits import check_call, unsupported_reason
+from inference.kernel.packing import BLOCK, PackedMatrix, WeightType, pack_gate_up, pack_matrix, pad_vector
+from kv_store.workspace import KVWorkspace
+
+NUMBER_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2}  # NumberType of decode.cpp
+DTYPE_NUMBERS = {torch.float32: 0, torch.bfloat16: 1}
+
+
+class KernelDecoder:
+    """Forwards of up to MAX_NEW_TOKENS tokens; one call at a time runs, whichever thread it comes from.
+
+    Raises KernelUnavailable where there is no library, no such level on this CPU, or no kernel for the shape.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        weights: DecoderWeights,
+        tables: tuple[Tensor, Tensor],
+        weight_type: WeightType,
+        threads: int,
+        level: Level | None = None,
+    ) -> None:
+        """tables: cosines and sines [positions, head_dim] as `rotation_tables` makes them."""
+        reason = unsupported_reason(architecture)
+        if reason is not None:
+            raise KernelUnavailable(f"the CPU kernel was not made for {reason}")
+        if threads < 1:
+            raise ValueError(f"{threads} threads: at least one has to do the work")
+        self.architecture = architecture
+        self.level = choose_level(level)
+        self._library = load_library()
+        self._kept: list[object] = []  # what the kernel points to
+        self._positions = tables[0].shape[0]
+        self._handle = self._create(self._model(weights, tables, weight_type), threads)
+        self._head_rows = -(-architecture.vocabulary // 32) * 32
+        self._finalizer = weakref.finalize(self, self._library.midfill_kernel_destroy, self._handle)
+
+    def close(self) -> None:
+        """Stop the threads and free what they used."""
+        self._finalizer()
+
+    def forward(self, token_ids: Sequence[int], start: int, workspace: KVWorkspace, all_logits: bool = False) -> Tensor:
+        """Logits [1, vocabulary] of the last token, or [tokens, vocabulary] of all, in float32.
+
+        Writes KV at [start, start + tokens), and needs that of [0, start). ValueError where a call is out of bounds.
+        """
+        check_call(self.architecture, self._positions, token_ids, start, workspace)
+        if not self._finalizer.alive:
+            raise ValueError("the decoder has been closed")
+        count = len(token_ids)
+        first_wanted = 0 if all_logits else count - 1
+        logits = torch.empty(count - first_wanted, self._head_rows)
+        self._library.midfill_kernel_forward(
+            self._handle,
+            (ctypes.c_int32 * count)(*token_ids),
+            count,
+            start,
+            _c_workspace(workspace),
+            first_wanted,
+            logits.data_ptr(),
+        )
+        return logits[:, : self.architecture.vocabulary]
+
+    def _create(self, model: CModel, threads: int) -> int:
+        made = ctypes.c_void_p()
+        error = self._library.midfill_kernel_create(model, threads, LEVELS.index(self.level), made)
+        if error is not None or made.value is None:
+            raise KernelUnavailable(f"the CPU kernel cannot start {threads} threads: {(error or b'').decode()}")
+        return made.value
+
+    def _model(self, weights: DecoderWeights, tables: tuple[Tensor, Tensor], weight_type: WeightType) -> CModel:
+        shape = self.architecture
+        layers = (CLayerWeights * shape.layers)(*(self._layer(layer, weight_type) for layer in weights.layers))
+        embedding = weights.embedding if weights.embedding.dtype in DTYPE_NUMBERS else weights.embedding.float()
+        cosines, sines = (table[:, : shape.head_dim // 2].float().contiguous() for table in tables)
+        self._kept.append(layers)
+        return CModel(
+            layers=shape.layers,
+            hidden=shape.hidden,
+            heads=shape.heads,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            positions=self._positions,
+            weight_type=NUMBER_TYPES[weight_type],
+            embedding_type=DTYPE_NUMBERS[embedding.dtype],
+            norm_epsilon=shape.norm_epsilon,
+            attention_scale=shape.head_dim**-0.5,
+            embedding=self._address(embedding.contiguous()),
+            layer_weights=layers,
+            final_norm=self._address(pad_vector(weights.final_norm, BLOCK)),
+            head=self._matrix(pack_matrix(weights.head, None, weight_type)),
+            cosines=self._address(cosines),
+            sines=self._address(sines),
+        )
+
+    def _layer(self, layer: LayerWeights, weight_type: WeightType) -> CLayerWeights:
+        return CLayerWeights(
+            qkv=self._matrix(pack_matrix(layer.qkv, layer.qkv_bias, weight_type)),
+            attention_out=self._matrix(pack_matrix(layer.attention_out, layer.attention_out_bias, weight_type)),
+            gate_up=self._matrix(pack_gate_up(layer.gate_up, layer.gate_up_bias, weight_type)),
+            down=self._matrix(pack_matrix(layer.down, layer.down_bias, weight_type)),
+            attention_norm=self._address(pad_vector(layer.attention_norm, BLOCK)),
+            mlp_norm=self._address(pad_vector(layer.mlp_norm, BLOCK)),
+            q_norm=self._address(None if layer.q_norm is None else layer.q_norm.float().contiguous()),
+            k_norm=self._address(None if layer.k_norm is None else layer.k_norm.float().contiguous()),
+        )
+
+    def _matrix(self, matrix: PackedMatrix) -> CMatrix:
+        addresses = (self._address(matrix.weights), self._address(matrix.scales), self._address(matrix.bias))
+        return CMatrix(*addresses, matrix.rows, matrix.columns)
+
+    def _address(self, tensor: Tensor | None) -> int | None:
+        """Where a tensor's numbers are; it is kept alive as long as the decoder."""
+        if tensor is None:
+            return None
+        self._kept.append(tensor)
+        return tensor.data_ptr()
+
+
+def _c_workspace(workspace: KVWorkspace) -> CWorkspace:
+    layer, value, head, token, _ = workspace.buffer.stride()
+    return CWorkspace(workspace.buffer.data_ptr(), layer, value, head, token, DTYPE_NUMBERS[workspace.shape.dtype])

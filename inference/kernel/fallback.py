@@ -1,0 +1,95 @@
+"""The kernel's forwards in plain torch: what they compute, rounding included, and their stand-in without a library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that everybody uses
+from torch import Tensor
+
+from inference.architecture import Architecture
+from inference.decoder_weights import DecoderWeights, LayerWeights
+from inference.kernel.limits import check_call
+from inference.kernel.packing import BLOCK, LARGEST, WeightType, padded, quantize
+from inference.rope import rotate
+from kv_store.workspace import KVWorkspace
+
+
+class FallbackDecoder:
+    """The interface of KernelDecoder, for any head dimension; as slow as reading int8 weights as float32 makes it."""
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        weights: DecoderWeights,
+        tables: tuple[Tensor, Tensor],
+        weight_type: WeightType,
+    ) -> None:
+        self.architecture = architecture
+        self._weights = weights
+        self._cosines, self._sines = (table.float() for table in tables)
+        self._weight_type = weight_type
+
+    @torch.inference_mode()
+    def forward(self, token_ids: Sequence[int], start: int, workspace: KVWorkspace, all_logits: bool = False) -> Tensor:
+        """Logits [1, vocabulary] of the last token, or [tokens, vocabulary] of all, in float32; writes KV."""
+        check_call(self.architecture, len(self._cosines), token_ids, start, workspace)
+        x = F.embedding(torch.tensor(token_ids), self._weights.embedding).float()
+        for index, layer in enumerate(self._weights.layers):
+            keys, values = (cache.squeeze(0) for cache in workspace.layer(index))
+            attended = self._attend(layer, self._normed(x, layer.attention_norm), keys, values, start)
+            x = x + self._project(attended, layer.attention_out, layer.attention_out_bias)
+            y = self._normed(x, layer.mlp_norm)
+            gate, up = self._project(y, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
+            x = x + self._project(F.silu(gate) * up, layer.down, layer.down_bias)
+        wanted = x if all_logits else x[-1:]
+        return self._project(self._normed(wanted, self._weights.final_norm), self._weights.head, None)
+
+    def _attend(self, layer: LayerWeights, x: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:
+        """x: [tokens, hidden]; keys, values: [kv_heads, max_tokens, head_dim]; [tokens, heads * head_dim] comes out."""
+        shape = self.architecture
+        stop = start + len(x)
+        qkv = self._project(x, layer.qkv, layer.qkv_bias).view(len(x), -1, shape.head_dim).transpose(0, 1)
+        q, k, v = torch.split(qkv, [shape.heads, shape.kv_heads, shape.kv_heads])  # each [heads, tokens, head_dim]
+        if layer.q_norm is not None and layer.k_norm is not None:
+            q, k = self._normed(q, layer.q_norm), self._normed(k, layer.k_norm)
+        tables = self._cosines[start:stop], self._sines[start:stop]
+        keys[:, start:stop] = rotate(k, *tables)
+        values[:, start:stop] = v
+        group = shape.heads // shape.kv_heads
+        scores = rotate(q, *tables) @ keys[:, :stop].float().repeat_interleave(group, 0).transpose(1, 2)
+        visible = torch.arange(stop) <= torch.arange(start, stop)[:, None]
+        shares = torch.softmax((scores * shape.head_dim**-0.5).masked_fill(~visible, float("-inf")), dim=-1)
+        return (shares @ values[:, :stop].float().repeat_interleave(group, 0)).transpose(0, 1).flatten(1)
+
+    def _project(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """x: [tokens, columns] times a matrix [rows, columns], with the rounding of the weight type."""
+        if self._weight_type == "float32":
+            result = F.linear(x, weight.float())
+        elif self._weight_type == "bfloat16":
+            result = F.linear(x.bfloat16().float(), weight.bfloat16().float())
+        else:
+            result = F.linear(_rounded_inputs(x), _rounded_weights(weight))
+        return result if bias is None else result + bias.float()
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), weight.float(), self.architecture.norm_epsilon)
+
+
+def _rounded_inputs(x: Tensor) -> Tensor:
+    """What is left of inputs [tokens, columns] after int8, with a scale to each BLOCK columns."""
+    blocks = _in_blocks(x)
+    limits = blocks.abs().amax(dim=2, keepdim=True)
+    factors = torch.where(limits > 0, LARGEST / limits, 0.0)
+    return ((blocks * factors).round() * (limits / LARGEST)).flatten(1)[:, : x.shape[1]]
+
+
+def _rounded_weights(weight: Tensor) -> Tensor:
+    numbers, scales = quantize(_in_blocks(weight).flatten(1))
+    return (numbers.view(len(weight), -1, BLOCK) * scales.float().unsqueeze(2)).flatten(1)[:, : weight.shape[1]]
+
+
+def _in_blocks(x: Tensor) -> Tensor:
+    """[rows, columns] as [rows, blocks, BLOCK], with zeros at the end."""
+    return F.pad(x.float(), (0, padded(x.shape[1], BLOCK) - x.shape[1])).view(len(x), -1, BLOCK)

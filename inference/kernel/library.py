@@ -1,0 +1,163 @@
+"""The compiled library: where it is, what its C ABI looks like, and which instruction-set levels this CPU runs."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Literal, get_args
+
+from protocol.errors import MidfillError
+
+Level = Literal["portable", "avx2", "avx2_vnni", "avx512", "avx512_bf16"]
+LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of decode.cpp, and the better the later
+
+VERSION = 1  # of the C ABI and the layouts
+LEVEL_VARIABLE = "MIDFILL_KERNEL_LEVEL"
+
+
+class KernelUnavailable(MidfillError):
+    """The kernel cannot be used on this installation or CPU; the message says why."""
+
+    code = "kernel_unavailable"
+
+
+class CMatrix(ctypes.Structure):
+    """Matrix of decode.cpp."""
+
+    _fields_ = (
+        ("weights", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("rows", ctypes.c_int32),
+        ("columns", ctypes.c_int32),
+    )
+
+
+class CLayerWeights(ctypes.Structure):
+    """LayerWeights of decode.cpp."""
+
+    _fields_ = (
+        ("qkv", CMatrix),
+        ("attention_out", CMatrix),
+        ("gate_up", CMatrix),
+        ("down", CMatrix),
+        ("attention_norm", ctypes.c_void_p),
+        ("mlp_norm", ctypes.c_void_p),
+        ("q_norm", ctypes.c_void_p),
+        ("k_norm", ctypes.c_void_p),
+    )
+
+
+class CModel(ctypes.Structure):
+    """Model of decode.cpp."""
+
+    _fields_ = (
+        ("layers", ctypes.c_int32),
+        ("hidden", ctypes.c_int32),
+        ("heads", ctypes.c_int32),
+        ("kv_heads", ctypes.c_int32),
+        ("head_dim", ctypes.c_int32),
+        ("positions", ctypes.c_int32),
+        ("weight_type", ctypes.c_int32),
+        ("embedding_type", ctypes.c_int32),
+        ("norm_epsilon", ctypes.c_float),
+        ("attention_scale", ctypes.c_float),
+        ("embedding", ctypes.c_void_p),
+        ("layer_weights", ctypes.POINTER(CLayerWeights)),
+        ("final_norm", ctypes.c_void_p),
+        ("head", CMatrix),
+        ("cosines", ctypes.c_void_p),
+        ("sines", ctypes.c_void_p),
+    )
+
+
+class CWorkspace(ctypes.Structure):
+    """Workspace of decode.cpp."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("layer_stride", ctypes.c_int64),
+        ("value_stride", ctypes.c_int64),
+        ("head_stride", ctypes.c_int64),
+        ("token_stride", ctypes.c_int64),
+        ("type", ctypes.c_int32),
+    )
+
+
+@cache
+def load_library() -> ctypes.CDLL:
+    """The library, its functions declared; KernelUnavailable, saying why, where there is none that can be used."""
+    folder = Path(__file__).parent
+    paths = [path for suffix in EXTENSION_SUFFIXES if (path := folder / f"_decode{suffix}").is_file()]
+    if not paths:
+        raise KernelUnavailable(
+            "the CPU kernel was not built when midfill was installed: "
+            "install a C++ compiler (GCC or Clang), then midfill again"
+        )
+    try:
+        library = ctypes.CDLL(str(paths[0]))
+        version = library.midfill_kernel_version()
+    except (OSError, AttributeError) as error:
+        raise KernelUnavailable(f"{paths[0]} cannot be loaded: {error}") from error
+    if version != VERSION:
+        raise KernelUnavailable(f"{paths[0]} was built by another version of midfill: install midfill again")
+    _declare(library)
+    return library
+
+
+def _declare(library: ctypes.CDLL) -> None:
+    library.midfill_kernel_create.restype = ctypes.c_char_p
+    library.midfill_kernel_create.argtypes = (
+        ctypes.POINTER(CModel),
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.POINTER(ctypes.c_void_p),
+    )
+    library.midfill_kernel_destroy.restype = None
+    library.midfill_kernel_destroy.argtypes = (ctypes.c_void_p,)
+    library.midfill_kernel_forward.restype = None
+    library.midfill_kernel_forward.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.POINTER(CWorkspace),
+        ctypes.c_int,
+        ctypes.c_void_p,
+    )
+
+
+def available() -> bool:
+    """Whether the kernel was built and can be loaded."""
+    return unavailable_reason() is None
+
+
+def unavailable_reason() -> str | None:
+    """Why the kernel cannot be used; None where it can."""
+    try:
+        load_library()
+    except KernelUnavailable as error:
+        return str(error)
+    return None
+
+
+def levels() -> tuple[Level, ...]:
+    """The levels that this CPU runs, the best one last."""
+    library = load_library()
+    return tuple(level for index, level in enumerate(LEVELS) if library.midfill_kernel_runs(index))
+
+
+def choose_level(wanted: Level | None, environment: Mapping[str, str] = os.environ) -> Level:
+    """The level that is asked for, by argument or by the environment; otherwise the best that this CPU runs."""
+    here = levels()
+    name = wanted or environment.get(LEVEL_VARIABLE)
+    if not name:
+        return here[-1]
+    for level in here:
+        if level == name:
+            return level
+    raise KernelUnavailable(f"no level {name!r} on this CPU: it runs {', '.join(here)}")

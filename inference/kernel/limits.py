@@ -1,0 +1,47 @@
+"""What a short forward can be asked: the shapes that the kernel was made for, and the checks of every call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from inference.architecture import Architecture
+from kv_store.workspace import KVWorkspace
+
+MAX_NEW_TOKENS = 32
+"""New tokens in one call, as many as decode.cpp has room for."""
+
+MAX_GROUP = 32
+HEAD_DIM_UNIT = 32
+KV_DTYPES = (torch.float32, torch.bfloat16)
+
+
+def unsupported_reason(architecture: Architecture) -> str | None:
+    """Why the kernel cannot run a model of this shape; None where it can."""
+    if architecture.head_dim % HEAD_DIM_UNIT:
+        return f"a head dimension of {architecture.head_dim}, which is no multiple of {HEAD_DIM_UNIT}"
+    group = architecture.heads // architecture.kv_heads
+    if group > MAX_GROUP:
+        return f"{group} attention heads to a key-value head, more than {MAX_GROUP}"
+    return None
+
+
+def check_call(
+    architecture: Architecture, positions: int, token_ids: Sequence[int], start: int, workspace: KVWorkspace
+) -> None:
+    """Raise ValueError, with the value at fault, where a forward would leave the bounds of anything."""
+    count = len(token_ids)
+    if not 1 <= count <= MAX_NEW_TOKENS:
+        raise ValueError(f"{count} new tokens: a call takes 1 to {MAX_NEW_TOKENS}")
+    if min(token_ids) < 0 or max(token_ids) >= architecture.vocabulary:
+        raise ValueError(f"token ids from {min(token_ids)} to {max(token_ids)}: there are {architecture.vocabulary}")
+    room = min(workspace.max_tokens, positions)
+    if not 0 <= start <= room - count:
+        raise ValueError(f"tokens [{start}, {start + count}) of a workspace of {room}")
+    shape = workspace.shape
+    expected = (architecture.layers, architecture.kv_heads, architecture.head_dim)
+    if (shape.num_layers, shape.num_kv_heads, shape.head_dim) != expected:
+        raise ValueError(f"a workspace of shape {shape}: layers, key-value heads and head dimension are {expected}")
+    if shape.dtype not in KV_DTYPES or workspace.device.type != "cpu":
+        raise ValueError(f"a workspace of {shape.dtype} on {workspace.device}: it has to be float32 or bfloat16 on cpu")

@@ -1,0 +1,118 @@
+// Runs the kernel on random models with every buffer exactly as large as it has to be, for the address and thread
+// sanitizers: all levels and weight types, calls of several sizes, threads that come and go. Also asks that the bits
+// be the same however the tokens are cut into calls. No Python, so that nothing else is instrumented.
+
+#include <cstdio>
+#include <random>
+
+#include "../../../inference/kernel/decode.cpp"
+
+namespace {
+
+struct Shape {
+    int layers, hidden, intermediate, heads, kv_heads, head_dim, vocabulary, room;
+    bool biases, qk_norm;
+};
+
+int padded(int count, int unit) { return (count + unit - 1) / unit * unit; }
+
+// A model of noise: nobody asks what it says, only that it says it without touching what is not its own.
+class Noise {
+public:
+    Noise(const Shape& s, int weight_type) : shape_(s), type_(weight_type) {
+        for (int index = 0; index < s.layers; ++index) {
+            LayerWeights layer{};
+            layer.qkv = matrix((s.heads + 2 * s.kv_heads) * s.head_dim, s.hidden);
+            layer.attention_out = matrix(s.hidden, s.heads * s.head_dim);
+            layer.gate_up = matrix(2 * padded(s.intermediate, GROUP), s.hidden);
+            layer.down = matrix(s.hidden, s.intermediate);
+            layer.attention_norm = floats(padded(s.hidden, BLOCK));
+            layer.mlp_norm = floats(padded(s.hidden, BLOCK));
+            layer.q_norm = s.qk_norm ? floats(s.head_dim) : nullptr;
+            layer.k_norm = s.qk_norm ? floats(s.head_dim) : nullptr;
+            layers_.push_back(layer);
+        }
+        model_ = {s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.room, weight_type, FLOAT32, 1e-6f, 0.125f,
+                  floats(s.vocabulary * s.hidden), layers_.data(), floats(padded(s.hidden, BLOCK)),
+                  matrix(s.vocabulary, s.hidden), floats(s.room * s.head_dim / 2), floats(s.room * s.head_dim / 2)};
+    }
+
+    const Model& model() const { return model_; }
+
+    // Logits of `room` tokens, run in calls of `step`.
+    std::vector<float> run(int level, int threads, int step, int kv_type) const {
+        const int64_t head = (int64_t)shape_.room * shape_.head_dim, kv = head * shape_.kv_heads;
+        std::vector<char> buffer(shape_.layers * 2 * kv * (kv_type == FLOAT32 ? 4 : 2));
+        const Workspace workspace{buffer.data(), 2 * kv, kv, head, shape_.head_dim, kv_type};
+        std::vector<float> logits((size_t)shape_.room * model_.head.rows);
+        Decoder* decoder = nullptr;
+        if (midfill_kernel_create(&model_, threads, level, &decoder)) std::abort();
+        for (int start = 0; start < shape_.room; start += step) {
+            const int tokens = std::min(step, shape_.room - start);
+            std::vector<int32_t> ids(tokens);
+            for (int t = 0; t < tokens; ++t) ids[t] = (start + t) * 7 % shape_.vocabulary;
+            midfill_kernel_forward(decoder, ids.data(), tokens, start, &workspace, 0,
+                                   logits.data() + (size_t)start * model_.head.rows);
+        }
+        midfill_kernel_destroy(decoder);
+        return logits;
+    }
+
+private:
+    const float* floats(size_t count) {
+        std::uniform_real_distribution<float> any(-0.5f, 0.5f);
+        floats_.emplace_back(count);
+        for (float& x : floats_.back()) x = any(generator_);
+        return floats_.back().data();
+    }
+
+    const void* bytes(size_t count) {
+        bytes_.emplace_back(count);
+        for (uint8_t& x : bytes_.back()) x = generator_() % 255 + 1;
+        return bytes_.back().data();
+    }
+
+    const uint16_t* halves(size_t count) {
+        halves_.emplace_back(count);
+        for (uint16_t& x : halves_.back()) x = 0x3c00 + generator_() % 256;  // bfloat16 about 0.01
+        return halves_.back().data();
+    }
+
+    Matrix matrix(int rows, int columns) {
+        rows = padded(rows, UNIT), columns = padded(columns, BLOCK);
+        const size_t count = (size_t)rows * columns;
+        const void* const weights = type_ == FLOAT32 ? floats(count) : type_ == BFLOAT16 ? halves(count) : bytes(count);
+        return {weights, type_ == INT8 ? halves(count / BLOCK) : nullptr, shape_.biases ? floats(rows) : nullptr, rows,
+                columns};
+    }
+
+    const Shape shape_;
+    const int type_;
+    std::mt19937 generator_{5};
+    std::vector<std::vector<float>> floats_;
+    std::vector<std::vector<uint8_t>> bytes_;
+    std::vector<std::vector<uint16_t>> halves_;
+    std::vector<LayerWeights> layers_;
+    Model model_{};
+};
+
+}  // namespace
+
+int main() {
+    const Shape shapes[] = {{2, 96, 150, 5, 1, 32, 101, 77, true, true}, {1, 64, 64, 4, 2, 64, 33, 130, false, false}};
+    for (const Shape& shape : shapes)
+        for (int type : {FLOAT32, BFLOAT16, INT8}) {
+            const Noise noise(shape, type);
+            for (int kv_type : {FLOAT32, BFLOAT16})
+                for (int level = 0; level <= LEVEL_AVX512_BF16; ++level) {
+                    if (!midfill_kernel_runs(level)) continue;
+                    const std::vector<float> once = noise.run(level, 1, 1, kv_type);
+                    for (int threads : {2, 3})
+                        if (noise.run(level, threads, 9 * threads, kv_type) != once) {
+                            std::printf("level %d, type %d: other bits with %d threads\n", level, type, threads);
+                            return 1;
+                        }
+                }
+        }
+    std::puts("the same bits everywhere");
+}

@@ -1,0 +1,184 @@
+"""The kernel against the fallback, and its bits against themselves."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from inference.decoder import Decoder
+from inference.kernel import KernelDecoder, KernelUnavailable, WeightType
+from inference.kernel.library import LEVELS, Level, levels
+from kv_store.workspace import KVWorkspace
+from tests.inference.kernel.models import POSITIONS, RandomModel, Shape
+
+pytestmark = pytest.mark.usefixtures("compiled")
+
+WEIGHT_TYPES: tuple[WeightType, ...] = get_args(WeightType)
+KV_DTYPES = (torch.float32, torch.bfloat16)
+# A number just between two bfloat16, or two int8, may be rounded to either: sums in another order are not the same.
+TOLERANCES: dict[WeightType, float] = {"float32": 1e-5, "bfloat16": 1e-2, "int8": 5e-2}
+BF16_KV_TOLERANCE = 1e-3
+ODD = Shape(hidden=96, intermediate=150, kv_heads=1, group=5, vocabulary=101, biases=True, qk_norm=True)
+
+shapes = st.builds(
+    Shape,
+    layers=st.integers(1, 3),
+    hidden=st.sampled_from((32, 64, 96, 128, 200)),
+    intermediate=st.integers(1, 300),
+    kv_heads=st.integers(1, 3),
+    group=st.integers(1, 8),
+    head_dim=st.sampled_from((32, 64, 96, 128)),
+    vocabulary=st.integers(2, 200),
+    biases=st.booleans(),
+    qk_norm=st.booleans(),
+    tied=st.booleans(),
+)
+
+
+def distance(ours: Tensor, theirs: Tensor) -> float:
+    """How far two tensors are apart, root mean square, beside their size; what cancels out counts as 0.3."""
+    apart, size = ours.float() - theirs.float(), theirs.float().square().mean().sqrt()
+    return float(apart.square().mean().sqrt() / size.clamp(min=0.3))
+
+
+@pytest.fixture(params=LEVELS)
+def level(request: pytest.FixtureRequest) -> Level:
+    if request.param not in levels():
+        pytest.skip(f"this CPU does not run {request.param}")
+    name: Level = request.param
+    return name
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    shape=shapes,
+    seed=st.integers(0, 1000),
+    start=st.integers(0, 300),
+    count=st.integers(1, 32),
+    all_logits=st.booleans(),
+    weight_type=st.sampled_from(WEIGHT_TYPES),
+    kv_dtype=st.sampled_from(KV_DTYPES),
+    threads=st.integers(1, 4),
+    data=st.data(),
+)
+def test_a_forward_is_that_of_the_fallback(
+    shape: Shape,
+    seed: int,
+    start: int,
+    count: int,
+    all_logits: bool,
+    weight_type: WeightType,
+    kv_dtype: torch.dtype,
+    threads: int,
+    data: st.DataObject,
+) -> None:
+    model = RandomModel(shape, seed)
+    kernel = model.kernel(weight_type, threads, data.draw(st.sampled_from(levels())))
+    ours, theirs = model.workspace(kv_dtype), model.workspace(kv_dtype)
+    for workspace in (ours, theirs):
+        model.resident(workspace, start, seed)
+    token_ids = model.token_ids(count, seed)
+
+    logits = kernel.forward(token_ids, start, ours, all_logits)
+    expected = model.fallback(weight_type).forward(token_ids, start, theirs, all_logits)
+    kernel.close()
+
+    tolerance = max(TOLERANCES[weight_type], BF16_KV_TOLERANCE if kv_dtype == torch.bfloat16 else 0.0)
+    assert logits.shape == (count if all_logits else 1, shape.vocabulary)
+    assert distance(logits, expected) < tolerance
+    assert distance(ours.buffer, theirs.buffer) < tolerance
+    assert torch.equal(ours.buffer[:, :, :, :start], theirs.buffer[:, :, :, :start])
+    assert not ours.buffer[:, :, :, start + count :].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_it_takes_weights_of_any_dtype(dtype: torch.dtype) -> None:
+    model = RandomModel(ODD, dtype=dtype)
+    ours, theirs = model.workspace(), model.workspace()
+    token_ids = model.token_ids(20)
+    logits = model.kernel().forward(token_ids, 0, ours)
+    assert distance(logits, model.fallback().forward(token_ids, 0, theirs)) < TOLERANCES["float32"]
+
+
+def test_it_goes_on_where_torch_has_prefilled(level: Level) -> None:
+    model = RandomModel(ODD)
+    workspace = model.workspace()
+    decoder = Decoder(model.architecture, {}, model.weights, workspace)
+    token_ids = model.token_ids(200)
+    expected = decoder.logits(decoder.hidden(token_ids, 0))[150:]
+
+    workspace.buffer[:, :, :, 150:] = 0
+    kernel = model.kernel(level=level)
+    logits = torch.cat(
+        [kernel.forward(token_ids[start : start + 10], start, workspace, True) for start in range(150, 200, 10)]
+    )
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("weight_type", WEIGHT_TYPES)
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
+def test_bits_depend_on_neither_threads_nor_tokens_in_a_call(
+    level: Level, weight_type: WeightType, kv_dtype: torch.dtype
+) -> None:
+    model = RandomModel(ODD)
+    token_ids = model.token_ids(100)
+    expected, one_by_one = run(model.kernel(weight_type, 1, level), model.workspace(kv_dtype), token_ids, 1)
+    for threads, step in ((2, 7), (3, 32), (1, 30)):
+        logits, workspace = run(model.kernel(weight_type, threads, level), model.workspace(kv_dtype), token_ids, step)
+        assert torch.equal(logits, expected)
+        assert torch.equal(workspace.buffer, one_by_one.buffer)
+
+
+def run(kernel: KernelDecoder, workspace: KVWorkspace, token_ids: list[int], step: int) -> tuple[Tensor, KVWorkspace]:
+    """Logits of all tokens, `step` of them at a time."""
+    starts = range(0, len(token_ids), step)
+    logits = [kernel.forward(token_ids[start : start + step], start, workspace, all_logits=True) for start in starts]
+    kernel.close()
+    return torch.cat(logits), workspace
+
+
+def test_the_last_tokens_logits_are_those_among_all() -> None:
+    model = RandomModel(ODD)
+    kernel = model.kernel()
+    token_ids = model.token_ids(9)
+    every = kernel.forward(token_ids, 0, model.workspace(), all_logits=True)
+    assert torch.equal(kernel.forward(token_ids, 0, model.workspace()), every[-1:])
+
+
+def test_what_lies_beyond_the_tokens_does_not_matter() -> None:
+    model = RandomModel(ODD)
+    kernel = model.kernel()
+    clean, littered = model.workspace(), model.workspace()
+    model.resident(littered, POSITIONS)
+    token_ids = model.token_ids(9)
+    assert torch.equal(kernel.forward(token_ids, 0, clean), kernel.forward(token_ids, 0, littered))
+
+
+def test_the_workspace_may_end_anywhere(level: Level) -> None:
+    model = RandomModel(ODD)
+    small, large = model.workspace(max_tokens=77), model.workspace()
+    model.resident(large, 70)
+    small.buffer[:, :, :, :70] = large.buffer[:, :, :, :70]
+    kernel = model.kernel(level=level)
+    token_ids = model.token_ids(7)
+    assert torch.equal(kernel.forward(token_ids, 70, small), kernel.forward(token_ids, 70, large))
+
+
+def test_a_nan_is_not_lost() -> None:
+    model = RandomModel(ODD)
+    workspace = model.workspace()
+    workspace.buffer[0, 1, 0, 3, 5] = float("nan")
+    for weight_type in ("float32", "bfloat16"):
+        assert model.kernel(weight_type).forward(model.token_ids(1), 10, workspace).isnan().any()
+
+
+def test_a_shape_that_the_kernel_was_not_made_for_is_refused() -> None:
+    with pytest.raises(KernelUnavailable, match="head dimension of 24"):
+        RandomModel(Shape(head_dim=24)).kernel()
+    with pytest.raises(KernelUnavailable, match="33 attention heads"):
+        RandomModel(Shape(kv_heads=1, group=33)).kernel()
