@@ -95,8 +95,7 @@ class TextTokenizer:
         return tuple(token_ids)
 
     def _encode_block(self, block: str) -> TokenIds:
-        valid = block.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if _has_surrogates(block) else block
-        return tuple(self._tokenizer.encode(valid, add_special_tokens=False).ids)
+        return tuple(self._tokenizer.encode(_without_surrogates(block), add_special_tokens=False).ids)
 
     def _pre_tokens(self, text: str) -> list[str]:
         if self._tokenizer.pre_tokenizer is None:
@@ -162,9 +161,10 @@ def _marker_ids(fim: FIMFormat, added: dict[str, int]) -> MarkerIds:
     )
 
 
-def _has_surrogates(text: str) -> bool:
+def _without_surrogates(text: str) -> str:
+    """Pairs of surrogates as the characters they stand for, lone ones as U+FFFD."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        return True
-    return False
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

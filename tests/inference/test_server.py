@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -111,7 +110,7 @@ def test_core_goes_when_nobody_comes(tiny_checkpoint: Path, folder: Path) -> Non
 
 def test_two_models_have_two_cores(tiny_checkpoint: Path, folder: Path) -> None:
     other = folder / "other"
-    os.symlink(tiny_checkpoint, other)
+    other.symlink_to(tiny_checkpoint)
     with core(tiny_checkpoint, folder) as first, core(other, folder) as second:
         urls = {wait_for_address(first, tiny_checkpoint, folder).url, wait_for_address(second, other, folder).url}
     assert len(urls) == 2
@@ -125,5 +124,5 @@ def test_taken_port_is_named(folder: Path) -> None:
 
 
 def test_host_that_is_none_is_named() -> None:
-    with pytest.raises(BadInput, match="nowhere.invalid"):
+    with pytest.raises(BadInput, match=r"nowhere\.invalid"):
         bind("nowhere.invalid", 0)

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.fim import QWEN_CODER, FIMFormat
+from inference.prompts import STEPS_PER_CONTEXT, TokenizedPrompt, tokenize_prompt
+from inference.tokenization import MarkerIds, TextTokenizer
+from protocol.errors import BadInput
+from protocol.messages import ContextChunk, Prompt
+
+PRE, SUF, MID, SEP, BEGIN = 1001, 1002, 1003, 1004, 1005
+CONTEXT = 128
+STEP = CONTEXT // STEPS_PER_CONTEXT
+
+
+class CharacterEncoder:
+    """One token per character, its code point."""
+
+    format: FIMFormat = QWEN_CODER
+
+    def __init__(self, begin: int | None = None, separator: int | None = SEP) -> None:
+        self.markers = MarkerIds(PRE, SUF, MID, begin, separator, frozenset())
+
+    def encode(self, fragment: str) -> tuple[int, ...]:
+        return tuple(map(ord, fragment))
+
+
+def lay_out(prompt: Prompt, encoder: CharacterEncoder | None = None, max_tokens: int = 8) -> TokenizedPrompt:
+    return tokenize_prompt(prompt, encoder or CharacterEncoder(), CONTEXT, max_tokens)
+
+
+def ids(*parts: str | int) -> tuple[int, ...]:
+    return tuple(token_id for part in parts for token_id in ([part] if isinstance(part, int) else map(ord, part)))
+
+
+PROMPT = Prompt("ab", "cd", "ef")
+
+
+def test_efim() -> None:
+    laid_out = lay_out(PROMPT)
+    assert laid_out.token_ids == ids(PRE, "ab", SUF, "cd", MID, "ef")
+    counts = (laid_out.prefix_tokens, laid_out.suffix_tokens, laid_out.increment_tokens, laid_out.context_tokens)
+    assert counts == (2, 2, 2, 0)
+
+
+def test_spm() -> None:
+    assert lay_out(replace(PROMPT, order="spm")).token_ids == ids(SUF, "cd", PRE, "ab", MID, "ef")
+
+
+def test_context_stands_before_the_prefix() -> None:
+    prompt = replace(PROMPT, context=(ContextChunk("x.py", "one\n"), ContextChunk("y.py", "two")))
+    with_separator = ids(SEP, "x.py\none\n", SEP, "y.py\ntwo\n", PRE, "ab", SUF, "cd", MID, "ef")
+    assert lay_out(prompt).token_ids == with_separator
+    without = lay_out(prompt, CharacterEncoder(separator=None))
+    assert without.token_ids == ids("one\ntwo\n", PRE, "ab", SUF, "cd", MID, "ef")
+
+
+def test_begin_stands_first() -> None:
+    prompt = replace(PROMPT, context=(ContextChunk("x.py", "one\n"),))
+    assert lay_out(prompt, CharacterEncoder(begin=BEGIN)).token_ids[:2] == (BEGIN, SEP)
+
+
+def test_fragments_are_tokenized_on_their_own(real_tokenizer: TextTokenizer) -> None:
+    prompt = Prompt("def fo", "\n", "o(x)")
+    token_ids = tokenize_prompt(prompt, real_tokenizer, 1024, 8).token_ids
+    markers, encode = real_tokenizer.markers, real_tokenizer.encode
+    begin = () if markers.begin is None else (markers.begin,)
+    expected = (
+        *begin, markers.prefix, *encode("def fo"), markers.suffix, *encode("\n"), markers.middle, *encode("o(x)"),
+    )  # fmt: skip
+    assert token_ids == expected
+
+
+def test_beginning_stays_put_while_the_increment_grows() -> None:
+    prefix = "".join(chr(32 + number % 90) for number in range(300))
+    beginnings = []
+    for length in range(40):
+        laid_out = lay_out(Prompt(prefix, "s" * 10, "i" * length))
+        assert len(laid_out.token_ids) + 8 <= CONTEXT
+        beginnings.append(laid_out.token_ids[:4])
+    changes = sum(1 for before, after in itertools.pairwise(beginnings) if before != after)
+    assert changes <= -(-40 // STEP)
+
+
+def test_layout_is_the_same_ahead_of_the_request() -> None:
+    prompt = Prompt("p" * 300, "s" * 50, "")
+    assert lay_out(prompt, max_tokens=0) == lay_out(prompt, max_tokens=STEP)
+
+
+def test_context_is_dropped_first_and_whole() -> None:
+    chunks = (ContextChunk("a", "1" * 40), ContextChunk("b", "2" * 20))
+    laid_out = lay_out(Prompt("p" * 40, "s" * 20, "", context=chunks))
+    assert laid_out.token_ids[0] == SEP
+    assert ord("1") not in laid_out.token_ids
+    assert laid_out.token_ids.count(ord("2")) == 20
+    assert (laid_out.prefix_tokens, laid_out.suffix_tokens) == (40, 20)
+
+
+def test_long_suffix_gives_way_before_the_prefix() -> None:
+    laid_out = lay_out(Prompt("p" * 40, "s" * 300))
+    assert laid_out.prefix_tokens == 40
+    assert 2 * STEP <= laid_out.suffix_tokens <= 300
+    laid_out = lay_out(Prompt("p" * 300, "s" * 300))
+    assert laid_out.suffix_tokens >= STEP
+    assert laid_out.prefix_tokens >= STEP
+
+
+def test_what_is_kept_is_next_to_the_cursor() -> None:
+    token_ids = lay_out(Prompt("x" * 300 + "a", "b" + "y" * 300)).token_ids
+    suffix_at = token_ids.index(SUF)
+    assert token_ids[suffix_at - 1 : suffix_at + 2] == ids("a", SUF, "b")
+
+
+@pytest.mark.parametrize(("increment", "max_tokens"), [("i" * 120, 8), ("", 126), ("i" * 60, 70)])
+def test_what_cannot_fit_is_refused(increment: str, max_tokens: int) -> None:
+    with pytest.raises(BadInput, match=f"{len(increment)} tokens and {max_tokens} new ones do not fit"):
+        lay_out(Prompt("p", "s", increment), max_tokens=max_tokens)
+
+
+sizes = st.integers(0, 400)
+
+
+@given(prefix=sizes, suffix=sizes, increment=st.integers(0, 80), context=sizes, max_tokens=st.integers(0, 40))
+def test_everything_fits_and_markers_stay(
+    prefix: int, suffix: int, increment: int, context: int, max_tokens: int
+) -> None:
+    chunks = (ContextChunk("f", "c" * context),) if context else ()
+    prompt = Prompt("p" * prefix, "s" * suffix, "i" * increment, chunks)
+    laid_out = lay_out(prompt, max_tokens=max_tokens)
+    token_ids = laid_out.token_ids
+    assert len(token_ids) + max(max_tokens, STEP) <= CONTEXT
+    assert [token_ids.count(marker) for marker in (PRE, SUF, MID)] == [1, 1, 1]
+    assert token_ids[token_ids.index(MID) + 1 :] == (ord("i"),) * increment
+    room = CONTEXT - max(max_tokens, STEP) - 3 - increment
+    kept = laid_out.prefix_tokens + laid_out.suffix_tokens
+    assert kept >= min(prefix + suffix, room - 2 * STEP)
