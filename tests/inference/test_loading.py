@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from inference.loading import EngineOptions, load_dry_engine, load_engine
+from protocol.errors import BadInput, BadModel
+from protocol.messages import CompletionRequest, Prompt
+from tests.inference.tiny import edit_config, write_checkpoint
+
+REQUEST = CompletionRequest("a.py", Prompt("def f():\n", "\n", "    x"), 4)
+
+
+@pytest.fixture
+def options(tiny_checkpoint: Path) -> EngineOptions:
+    return EngineOptions(str(tiny_checkpoint), threads=1)
+
+
+def test_engine_says_what_it_is_and_reports_progress(options: EngineOptions) -> None:
+    reports: list[tuple[str, float | None]] = []
+    engine = load_engine(options, lambda what, share: reports.append((what, share)))
+    assert (engine.info.model, engine.info.device) == (options.model, "cpu")
+    assert engine.info.context_tokens == 512  # all that the model was made for
+    assert 1 < engine.info.chars_per_token < 10
+    assert [share for what, share in reports if what == "reading the weights"] == [0.5, 1.0]
+    assert engine.complete(REQUEST).usage.forwards >= 1
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_other_dtypes(options: EngineOptions, dtype: str) -> None:
+    engine = load_engine(replace(options, dtype=dtype))  # type: ignore[arg-type]
+    assert engine.complete(REQUEST).usage.generated_tokens >= 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"device": "toaster"}, "no device 'toaster'"),
+        ({"device": "cuda"}, "no CUDA"),
+        ({"dtype": "int3"}, "no dtype 'int3'"),
+        ({"context_tokens": 10}, "a context of 10 tokens"),
+        ({"context_tokens": 100_000}, "a context of 100000 tokens"),
+        ({"threads": 0}, "0 threads"),
+    ],
+)
+def test_impossible_options_are_named(options: EngineOptions, changes: dict[str, object], message: str) -> None:
+    import torch
+
+    if changes.get("device") == "cuda" and torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    with pytest.raises(BadInput, match=message):
+        load_engine(replace(options, **changes))  # type: ignore[arg-type]
+
+
+def test_missing_and_misshapen_tensors_are_named(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path)
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    name = "model.layers.1.mlp.up_proj.weight"
+    save_file({key: value for key, value in tensors.items() if key != name}, path)
+    with pytest.raises(BadModel, match=f"no tensor '{name}'"):
+        load_engine(EngineOptions(str(folder), threads=1))
+    save_file({**tensors, name: tensors[name][:5].clone()}, path)
+    with pytest.raises(BadModel, match=rf"{name} has the shape \(5, 48\)"):
+        load_engine(EngineOptions(str(folder), threads=1))
+
+
+def test_unknown_rope_scaling_is_named(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path)
+    edit_config(folder, rope_parameters={"rope_type": "spiral", "rope_theta": 1e4})
+    with pytest.raises(BadModel, match="'spiral'"):
+        load_engine(EngineOptions(str(folder), threads=1))
+
+
+def test_dry_engine_knows_the_models_context(options: EngineOptions) -> None:
+    assert load_dry_engine(options).info.context_tokens == 512
+
+
+IMPORTS = """
+import json, sys
+from inference import prompts, fim, tokenization, stops, scheduler, service, server, loading
+from protocol.messages import CompletionRequest, Prompt
+engine = loading.load_dry_engine(loading.EngineOptions(sys.argv[1]))
+engine.complete(CompletionRequest("a.py", Prompt("x", "y"), 4))
+print(json.dumps(sorted({"torch", "transformers", "pygls", "lsp_server", "midfill"} & set(sys.modules))))
+"""
+
+
+def test_counting_and_serving_need_no_torch_until_a_model_is_loaded(tiny_checkpoint: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTS, str(tiny_checkpoint)], check=True, capture_output=True)
+    assert json.loads(done.stdout) == []
