@@ -1,13 +1,14 @@
 """Owns turning a checkpoint into a Hugging Face model folder, replaced file by file."""
 
+import json
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
-from transformers import GenerationConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import GenerationConfig, LlamaForCausalLM
 
 from inference.training.card import CardFacts, write_card
 from inference.training.checkpoints import RunFolder, read_progress
@@ -16,7 +17,7 @@ from inference.training.errors import CheckpointError
 from inference.training.evaluation import HeldOutLosses, evaluate
 from inference.training.modeling import build_model
 from inference.training.options import TrainingOptions
-from inference.training.vocabulary import END_OF_TEXT, MARKERS, PADDING, load_vocabulary
+from inference.training.vocabulary import END_OF_TEXT, PADDING, load_vocabulary
 
 
 def export_model(run: RunFolder, corpus: Path, output: Path, *, samples: int = 384) -> HeldOutLosses:
@@ -68,20 +69,27 @@ def _write_files(model: LlamaForCausalLM, tokenizer: Path, folder: Path, options
         do_sample=False, eos_token_id=model.config.eos_token_id, pad_token_id=model.config.pad_token_id
     )
     model.save_pretrained(folder)
-    wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=Tokenizer.from_file(str(tokenizer)),
-        eos_token=END_OF_TEXT,
-        pad_token=PADDING,
-        additional_special_tokens=[name for name in MARKERS if name not in (END_OF_TEXT, PADDING)],
-        model_max_length=options.shape.positions,
-        clean_up_tokenization_spaces=False,
-    )
-    wrapped.save_pretrained(folder)
+    # Readers older than transformers 5, and engines that are not transformers, look for these two names.
+    _add_to_json(folder / "config.json", {"rope_theta": options.shape.rope_theta, "torch_dtype": "bfloat16"})
+    shutil.copyfile(tokenizer, folder / "tokenizer.json")
+    # Written by hand for the same reason: what transformers 5 writes here, older ones cannot read.
+    tokenizer_config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": END_OF_TEXT,
+        "pad_token": PADDING,
+        "model_max_length": options.shape.positions,
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config, indent=2) + "\n")
+
+
+def _add_to_json(path: Path, entries: dict[str, Any]) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **entries}, indent=2) + "\n")
 
 
 def _replace_files(source: Path, target: Path) -> None:
     """Move every file into `target`, the weights last: whoever reads meanwhile finds whole files."""
     target.mkdir(exist_ok=True)
     for path in sorted(source.iterdir(), key=lambda path: path.suffix == ".safetensors"):
+        path.chmod(0o644)  # safetensors keeps its files to their owner
         path.replace(target / path.name)
-    shutil.rmtree(source / ".cache", ignore_errors=True)
