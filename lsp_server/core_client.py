@@ -153,9 +153,10 @@ class CoreClient:
             self._settle(message)
 
     def _settle(self, message: Completed | Failed) -> None:
-        answer = self._pending.get(message.id) if message.id is not None else None
-        if isinstance(message, Failed) and answer is None:
-            logger.error("the core failed with %s: %s", message.code, message.message)
+        if message.id is None:
+            logger.error("the core could not read a message: %s", message.message)
+            return
+        answer = self._pending.get(message.id)
         if answer is None or answer.done():
             return  # cancelled meanwhile
         if isinstance(message, Completed):

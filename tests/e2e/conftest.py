@@ -1,0 +1,71 @@
+"""Real processes: language servers over stdio, and the core that they start."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from inference.checkpoint import BUNDLED, BUNDLED_FOLDER
+from protocol.rendezvous import read_address
+from tests.inference.tiny import write_checkpoint
+from tests.lsp_server.editor import Editor
+
+OpenEditor = Callable[..., AbstractAsyncContextManager[Editor]]
+
+# Loading torch on a busy machine takes its time.
+READY_SECONDS = 90.0
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The bundled model, or where a checkout has none a random one."""
+    if (BUNDLED_FOLDER / "config.json").is_file():
+        return BUNDLED
+    return str(write_checkpoint(tmp_path_factory.mktemp("tiny"), max_position_embeddings=4096))
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A runtime folder whose core, if one is started, ends with the module's tests."""
+    folder = tmp_path_factory.mktemp("run")
+    folder.chmod(0o700)
+    yield folder
+    for pid in core_pids(folder):
+        psutil.Process(pid).kill()
+
+
+def core_pids(runtime: Path) -> list[int]:
+    """The processes of the cores that are published there, and alive."""
+    addresses = [read_address(file) for file in runtime.glob("core-*.json")]
+    return [address.pid for address in addresses if address and psutil.pid_exists(address.pid)]
+
+
+@pytest.fixture
+def open_editor(runtime: Path, model: str) -> OpenEditor:
+    """Opens an editor with a language server of its own, whose log fails the test if it holds an error."""
+
+    @asynccontextmanager
+    async def opened(settings: dict[str, Any] | None = None, **capabilities: Any) -> AsyncIterator[Editor]:
+        editor = Editor()
+        environment = os.environ | {"MIDFILL_RUNTIME_DIR": str(runtime), "MIDFILL_MODEL": model}
+        await editor.start_io(sys.executable, "-m", "midfill", "lsp", env=environment)
+        process = editor._server
+        assert process is not None
+        assert process.stderr is not None
+        log = asyncio.create_task(process.stderr.read())
+        await editor.start(settings or {}, **capabilities)
+        yield editor
+        await editor.shutdown_async(None)
+        editor.exit(None)
+        await editor.stop()
+        assert " ERROR " not in (await log).decode()
+
+    return opened

@@ -1,0 +1,38 @@
+"""The core killed in the middle of a request: the editor's session goes on, and no edit is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import psutil
+
+from tests.e2e.conftest import OpenEditor, core_pids
+from tests.e2e.test_language_server import ready
+from tests.lsp_server.editor import until
+
+
+async def test_a_killed_core_is_started_again_and_no_edit_lost(open_editor: OpenEditor, runtime: Path) -> None:
+    text = "def add(a, b):\n    return a + b\n\n\n"
+    async with open_editor({"maxTokens": 1000}) as editor:
+        editor.open(text)
+        await ready(editor)
+        (first,) = core_pids(runtime)
+        pending = asyncio.create_task(editor.suggest(3, 0))
+        await asyncio.sleep(0.02)
+        assert not pending.done()
+        psutil.Process(first).kill()
+        assert await pending == []
+        for column, character in enumerate("def su"):  # the user goes on typing
+            editor.change(column + 2, (3, column), (3, column), character)
+            assert await editor.suggest(3, column + 1) == []
+        await until(lambda: editor.statuses[-1].state != "ready")
+        await ready(editor)
+        editor.change(8, (3, 6), (3, 6), "b")
+        await editor.suggest(3, 7)
+        assert (editor.usages[-1].source, editor.usages[-1].version) == ("core", 8)
+        assert (await editor.document_hash()).sha256 == hashlib.sha256(f"{text[:-1]}def sub\n".encode()).hexdigest()
+        (second,) = core_pids(runtime)
+        assert second != first
+        assert editor.messages == []

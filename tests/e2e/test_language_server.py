@@ -1,0 +1,104 @@
+"""An editor, `midfill lsp` over stdio, and the core that it starts, with a real model."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import READY_SECONDS, OpenEditor, core_pids
+from tests.lsp_server.editor import Editor, until
+
+SOURCE = Path(__file__).parents[2] / "protocol" / "wire.py"
+TEXT = SOURCE.read_text(encoding="utf-8")
+LINE = TEXT[: TEXT.index("def encode_client")].count("\n")
+
+# Typing changes how the token before the cursor is split.
+HOT_TOKENS = 3
+
+
+async def ready(editor: Editor) -> None:
+    await until(lambda: editor.statuses and editor.statuses[-1].state in ("ready", "failed"), READY_SECONDS)
+    assert editor.statuses[-1].state == "ready", editor.statuses[-1].message
+
+
+async def test_typing_is_followed_suggested_and_hot(open_editor: OpenEditor) -> None:
+    async with open_editor() as editor:
+        editor.open(TEXT)
+        await ready(editor)
+        editor.change(2, (LINE, 0), (LINE, 0), "\n")
+        editor.move_cursor(LINE, 0)
+        version, suggestions = itertools.count(3), []
+        typed = "def names(values):"
+        for column, character in enumerate(typed):
+            editor.change(next(version), (LINE, column), (LINE, column), character)
+            suggestions.append(await editor.suggested_text(LINE, column + 1))
+            if column:
+                assert editor.usages[-1].usage.recomputed_tokens <= 1 + HOT_TOKENS
+                assert editor.usages[-1].heat == "hot"
+        lines = TEXT.split("\n")
+        expected = "\n".join([*lines[:LINE], typed, *lines[LINE:]])
+        assert (await editor.document_hash()).sha256 == hashlib.sha256(expected.encode()).hexdigest()
+        assert sum(map(bool, suggestions)) > len(typed) // 2
+
+
+@pytest.mark.parametrize(("encoding", "character"), [("utf-8", 10), ("utf-16", 8), ("utf-32", 7)])
+async def test_suggests_behind_an_emoji_in_every_encoding(
+    open_editor: OpenEditor, encoding: str, character: int
+) -> None:
+    async with open_editor(encoding=encoding) as editor:
+        editor.open('s = "😋"\nprint(s)\n')
+        await ready(editor)
+        editor.change(2, (0, character), (0, character), ".")
+        for item in await editor.suggest(0, character + 1):
+            assert item.range is not None
+            assert item.range.start.character == character + 1
+        assert editor.usages[-1].position.character == character + 1
+        expected = 's = "😋".\nprint(s)\n'
+        assert (await editor.document_hash()).sha256 == hashlib.sha256(expected.encode()).hexdigest()
+
+
+async def test_windows_share_one_core(open_editor: OpenEditor, runtime: Path) -> None:
+    async with open_editor() as one, open_editor() as other:
+        one.open("import os\n")
+        other.open("import sys\n")
+        await asyncio.gather(ready(one), ready(other))
+        await asyncio.gather(one.suggest(1, 0), other.suggest(1, 0))
+        assert one.usages[-1].source == other.usages[-1].source == "core"
+        assert len(core_pids(runtime)) == 1
+
+
+async def test_the_newest_request_is_answered_and_the_others_at_once(open_editor: OpenEditor) -> None:
+    async with open_editor() as editor:
+        editor.open(TEXT)
+        await ready(editor)
+        requests = [asyncio.create_task(editor.suggest(LINE + 1, column)) for column in range(5)]
+        *superseded, newest = await asyncio.gather(*requests)
+        assert superseded == [[], [], [], []]
+        assert [usage.position.character for usage in editor.usages if not usage.ahead] == [4]
+        assert len(newest) <= 1
+
+
+async def test_a_wrong_token_is_told_in_words(open_editor: OpenEditor, runtime: Path) -> None:
+    async with open_editor() as editor:
+        editor.open("x")
+        await ready(editor)
+        (address,) = (file.read_text() for file in runtime.glob("core-*.json"))
+        url = address[address.index("ws://") : address.index("/ws") + 3]
+        async with open_editor({"core": url, "coreToken": "wrong"}) as stranger:
+            await until(lambda: stranger.messages)
+            assert "refused the token" in stranger.messages[0]
+            stranger.open("x")
+            assert await stranger.suggest(0, 1) == []
+
+
+async def test_a_folder_that_is_no_model_is_told_in_words(open_editor: OpenEditor, tmp_path: Path) -> None:
+    async with open_editor({"model": str(tmp_path)}) as editor:
+        editor.open("x")
+        await until(lambda: editor.messages, READY_SECONDS)
+        assert "is not a model folder" in editor.messages[0]
+        assert await editor.suggest(0, 1) == []
+        assert (await editor.document_hash()).length == 1
