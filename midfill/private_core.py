@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
-from protocol.errors import BadInput
-from protocol.rendezvous import read_address
-
+RUNTIME_VARIABLE = "MIDFILL_RUNTIME_DIR"
 _TERMINATE_SECONDS = 10.0
 
 
@@ -22,25 +19,25 @@ def private_core_environment() -> Iterator[dict[str, str]]:
     """Environment variables under which language servers start and share a core that nobody else finds."""
     folder = Path(tempfile.mkdtemp(prefix="midfill-"))
     try:
-        yield {"MIDFILL_RUNTIME_DIR": str(folder)}
+        yield {RUNTIME_VARIABLE: str(folder)}
     finally:
-        for path in folder.glob("core-*.json"):
-            _end_core(path)
+        _end_processes_of(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _end_core(address_file: Path) -> None:
-    try:
-        address = read_address(address_file)
-    except BadInput:
-        return  # not published yet, or half removed: nothing that could be ended by its number
-    if address is None or address.pid == os.getpid():
-        return
-    try:
-        process = psutil.Process(address.pid)
-        process.terminate()
-        process.wait(_TERMINATE_SECONDS)
-    except psutil.NoSuchProcess:
-        return
-    except psutil.TimeoutExpired:
+def _end_processes_of(folder: Path) -> None:
+    """End what runs with this runtime folder: also a core that has not got as far as publishing its address."""
+    running = [process for process in psutil.process_iter() if _runtime_folder_of(process) == str(folder)]
+    for process in running:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, stubborn = psutil.wait_procs(running, _TERMINATE_SECONDS)
+    for process in stubborn:
         process.kill()
+
+
+def _runtime_folder_of(process: psutil.Process) -> str | None:
+    try:
+        return process.environ().get(RUNTIME_VARIABLE)
+    except (psutil.Error, OSError):
+        return None  # another user's, or gone

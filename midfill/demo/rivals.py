@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from inference.loading import load_dry_engine
-from lsp_server.documents import Edit
+from lsp_server.open_documents import OpenDocuments
+from lsp_server.suggesting import Cost, Suggester
 from midfill.demo.player import Keystroke
 from midfill.replay.player import engine_options
-from midfill.replay.targets import EngineTarget
-from midfill.replay.trace import Step
+from midfill.replay.targets import EngineCore
 from protocol.settings import Settings, Strategy
 
 
 async def mean_recomputed(strategy: Strategy, settings: Settings, text: str, keystrokes: Sequence[Keystroke]) -> float:
-    """Tokens recomputed per request that the core computed, had prompts been laid out as `strategy` says.
+    """Tokens recomputed per request, had prompts been laid out as `strategy` says.
 
     Everything is real but the model: windows, tokenizer, and the longest common prefix with what is resident. The
-    first request is left out: there is nothing yet that it could reuse.
+    requests are those that the core computed, and jumps are prepared ahead of the next key, as they were in the run.
     """
     engine = load_dry_engine(engine_options(settings))
-    target = EngineTarget(engine, replace(settings, strategy=strategy), "python", text)
-    costs = []
-    for step in _computed_steps(keystrokes):
-        answer = await target.play(step, tell_move=False)
-        costs.append(answer.usage.recomputed_tokens if answer.usage else 0)
+    costs: list[Cost] = []
+    suggester = Suggester(EngineCore(engine), replace(settings, strategy=strategy), "demo", costs.append)
+    opened = OpenDocuments(suggester.settings).open("file:///demo", "python", 1, text)
+    for key in keystrokes:
+        if key.press.edit is not None:
+            opened.apply(key.press.edit)
+        if key.press.jumped:
+            suggester.look_ahead(opened, key.cursor)
+            while opened.latest.busy:
+                await asyncio.sleep(0)
+        elif key.cost is not None and key.cost.source == "core":
+            opened.offer = None  # what the model that was not run suggested
+            await suggester.suggest(opened, key.cursor)
     engine.close()
-    return sum(costs[1:]) / max(1, len(costs) - 1)
-
-
-def _computed_steps(keystrokes: Sequence[Keystroke]) -> Iterator[Step]:
-    """A step for every computed request, with all edits since the one before it."""
-    edits: list[Edit] = []
-    for keystroke in keystrokes:
-        if keystroke.press.edit is not None:
-            edits.append(keystroke.press.edit)
-        if keystroke.cost is not None and keystroke.cost.source == "core" and not keystroke.cost.ahead:
-            yield Step(None, tuple(edits), keystroke.cursor, text="", kind="")
-            edits.clear()
+    recomputed = [cost.usage.recomputed_tokens for cost in costs if not cost.ahead]
+    return sum(recomputed) / max(1, len(recomputed))

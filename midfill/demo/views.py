@@ -23,6 +23,7 @@ WIDTH = 100
 HEAT_STYLES: dict[Heat, str] = {"hot": "bold red", "warm": "bold yellow", "cold": "bold blue"}
 LOG_ROWS = 6
 _BAR_CELLS = 20
+_PLAIN_GHOST_LENGTH = 60
 _CODE_ROWS = 17
 _OTHER_ROWS = 14  # of the frame, beside the code
 
@@ -45,6 +46,8 @@ class PlainView:
         key = keystrokes[-1]
         line = key.lines[key.cursor.line].rstrip("\n")
         ghost = key.suggestion.text.replace("\n", "⏎") if key.suggestion else ""
+        if len(ghost) > _PLAIN_GHOST_LENGTH:
+            ghost = f"{ghost[:_PLAIN_GHOST_LENGTH]}…"
         tail = line[(key.suggestion.end if key.suggestion else key.cursor).column :]
         text = f"{line[: key.cursor.column]}▏{ghost and f'«{ghost}»'}{tail}".strip()
         self._console.print(f"{_plain_cost(key)}  {text}", markup=False, highlight=False, soft_wrap=True)
