@@ -1,7 +1,7 @@
 """Owns a corpus on disk: texts joined in one file per split, their boundaries, and a manifest."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -107,8 +107,3 @@ def write_corpus(folder: Path, texts: dict[Split, Sequence[str]], manifest: Mani
         np.save(folder / f"{split}.npy", np.cumsum([0, *map(len, encoded)], dtype=np.int64))
         (folder / f"{split}.bin").write_bytes(b"".join(encoded))
     (folder / _MANIFEST).write_text(json.dumps(asdict(manifest), indent=1) + "\n")
-
-
-def iterate_documents(corpus: Corpus) -> Iterator[str]:
-    """All documents of a split, in order."""
-    return (corpus.document(index) for index in range(len(corpus)))

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from inference.training.checkpoints import RunFolder
 from inference.training.corpus import Corpus
+from inference.training.errors import OptionError
 from inference.training.modeling import LossFunction, build_model, token_loss, use_causal_attention
 from inference.training.optimizers import MasterWeights, build_optimizers, set_rates
 from inference.training.options import TrainingOptions
@@ -35,9 +36,17 @@ class Trainer:
     """One run in one folder: builds everything, resumes what is there, and trains to the end."""
 
     def __init__(self, folder: RunFolder, corpus: Corpus, vocabulary: Vocabulary, options: TrainingOptions) -> None:
-        """Build everything, and load the newest checkpoint of a folder that was claimed for these options."""
+        """Build everything, and load the newest checkpoint of a folder that was claimed for these options.
+
+        Raises:
+            OptionError: the run was launched on several processes.
+        """
         self._folder, self._corpus, self._vocabulary, self._options = folder, corpus, vocabulary, options
+        # The weights are bf16 themselves, with masters of our own: accelerate's mixed precision stays off.
         self._accelerator = Accelerator(mixed_precision="no")
+        if self._accelerator.num_processes > 1:
+            # Every process would train on the same windows.
+            raise OptionError(f"launched on {self._accelerator.num_processes} processes, expected one")
         set_seed(options.seed)
         model = build_model(options.shape, vocabulary)
         use_causal_attention(model)
