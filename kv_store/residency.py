@@ -101,18 +101,13 @@ class Residency:
             self._put(page, self.read(page), level)
 
     def read(self, page: Page) -> object | None:
-        """The payload from the first tier whose copy is good. Where none is, the page is dropped: None."""
-        while page.copies:
-            level = page.level
-            try:
-                return self.tiers[level].storage.get(page.copies[level])
-            except BadFileError as error:
-                self.refuse(str(error))
-                if len(page.copies) > 1:
-                    self._remove_copy(page, level)
-                else:
-                    self.drop(page)
-        return None
+        """The payload from the first tier that has a copy. Where it cannot be trusted, the page is dropped: None."""
+        try:
+            return self.tiers[page.level].storage.get(page.copies[page.level])
+        except BadFileError as error:  # the last tier's, hence the last copy
+            self.refuse(str(error))
+            self.drop(page)
+            return None
 
     def refuse(self, reason: str) -> None:
         """Tell the user, and whoever asks for the statistics, that a saved file is not used."""

@@ -14,6 +14,7 @@ def test_load_writes_what_is_asked_for_and_nothing_else(kv, make_store) -> None:
             workspace = kv.workspace()
             assert match.load(workspace, start) == 37
             assert kv.held(workspace, asked) == [start <= place < 37 for place in range(39)]
+            assert workspace.buffer[..., 37:, :].isnan().all()
 
 
 def test_what_lies_before_start_is_lifted_from_the_workspace(kv, make_store) -> None:
@@ -40,9 +41,9 @@ def test_a_purged_page_is_not_loaded_by_a_match_that_saw_it(kv, make_store) -> N
     with store.match_prefix(IDS) as match:
         assert store.purge("a") == 24
         store.check_integrity()
-        workspace = kv.workspace(IDS[:20])
-        assert match.load(workspace, 20) == 20
+        assert match.load(kv.workspace(IDS), 40) == 40
         assert match.length == 16
+        assert match.load(kv.workspace(IDS[:20]), 20) == 20
         workspace = kv.workspace()
         assert match.load(workspace) == 16
         assert kv.held(workspace, IDS) == [place < 16 for place in range(40)]

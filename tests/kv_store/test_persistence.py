@@ -62,7 +62,7 @@ def test_saving_goes_on_with_what_was_restored(saved: None, kv, make_store, tmp_
     assert loadable(kv, store, (*IDS[:20], 7, 7)) == 22
 
 
-def test_the_most_recently_used_is_saved_where_the_budget_is_small(kv, make_store) -> None:
+def test_the_most_recently_used_is_saved_where_the_budget_is_small(kv, make_store, tmp_path: Path) -> None:
     other = tuple(range(100, 148))
     store = make_store(disk=64)
     insert(kv, store, IDS)
@@ -71,9 +71,50 @@ def test_the_most_recently_used_is_saved_where_the_budget_is_small(kv, make_stor
     store.save()
     store.check_integrity()
     store.close()
+    written = page_files(tmp_path)
+    assert written[-1].stem == f"{len(written):08x}", "nothing was written that could not stay"
     store = make_store(disk=64)
     assert loadable(kv, store, IDS) == 40
     assert loadable(kv, store, other) == 16
+
+
+def test_what_is_on_disk_already_stays_there_if_it_was_used_recently(kv, make_store) -> None:
+    prompts = {name: tuple(range(place * 100, place * 100 + 16)) for place, name in enumerate("wxyz")}
+    store = make_store(device=48, disk=48)
+    insert(kv, store, prompts["x"])
+    store.save()
+    insert(kv, store, prompts["y"])
+    insert(kv, store, prompts["z"])
+    loadable(kv, store, prompts["x"])
+    insert(kv, store, prompts["w"])  # y goes down, behind x
+    store.save()
+    store.close()
+    store = make_store(disk=48)
+    assert {name: loadable(kv, store, token_ids) for name, token_ids in prompts.items()} == {
+        "w": 16,
+        "x": 16,
+        "y": 0,
+        "z": 16,
+    }
+
+
+def test_what_is_pinned_is_saved_too(kv, make_store) -> None:
+    store = make_store(disk=200)
+    insert(kv, store, IDS)
+    store.pin("a")
+    assert store.save() == 40
+    store.close()
+    assert loadable(kv, make_store(disk=200), IDS) == 40
+
+
+def test_a_tail_on_disk_is_not_saved_without_its_beginning(kv, make_store) -> None:
+    store = make_store(device=48, disk=16)
+    insert(kv, store, IDS[:32])
+    insert(kv, store, tuple(range(100, 132)), "b")
+    assert [tier.tokens for tier in store.stats().tiers] == [48, 16]
+    store.pin("a")
+    assert store.save() == 0, "the pinned tail leaves no room for what comes before it"
+    store.check_integrity()
 
 
 def test_pages_that_came_down_are_saved_without_being_written_again(kv, make_store) -> None:

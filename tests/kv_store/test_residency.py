@@ -138,6 +138,75 @@ def test_a_page_that_fits_no_lower_tier_is_gone_with_all_below_it() -> None:
     assert tokens(store) == [48, 0]
 
 
+def test_a_page_does_not_pass_by_its_children_on_the_way_down() -> None:
+    store = make((48, MemoryStorage()), (8, MemoryStorage()), (100, MemoryStorage()))
+    insert(store, 0, 40)
+    insert(store, 1000, 16)
+    assert levels(store, 0) == [0, 0, 1]
+    insert(store, 2000, 48)
+    assert levels(store, 0) == [2], "the second page could not pass by the last, and they went together"
+
+
+def test_a_page_does_not_stand_above_its_parent() -> None:
+    store = make((20, MemoryStorage()), (100, MemoryStorage()))
+    insert(store, 0, 16)
+    store.pin("a")
+    insert(store, 1000, 20, "b")
+    assert levels(store, 1000) == [1, 1], "its last page would fit the first tier"
+    with store.match_prefix(range(1000, 1020)) as match:
+        match.load(WORKSPACE)
+        store.check_integrity()
+    assert levels(store, 1000) == [1, 1]
+
+
+def test_pressure_below_leaves_the_copy_above_alone() -> None:
+    store = make((64, MemoryStorage()), (16, LastingStorage()))
+    insert(store, 0, 16)
+    insert(store, 1000, 64)
+    insert(store, 0, 16)  # up again; its copy below stays
+    assert [sorted(page.copies) for page in path(store, 0)] == [[0, 1]]
+    insert(store, 2000, 16)
+    assert [sorted(page.copies) for page in path(store, 0)] == [[0]]
+
+
+def test_a_pin_outlasts_a_longer_sibling_of_its_last_page() -> None:
+    store = make((32, MemoryStorage()))
+    insert(store, 0, 3)
+    store.pin("a")
+    insert(store, 0, 7, "b")
+    assert tokens(store) == [7]
+    insert(store, 1000, 32, "c")
+    assert store.match_prefix(range(3)).length == 3
+
+
+def test_nothing_grows_where_pins_leave_no_room() -> None:
+    store = make((20, MemoryStorage()))
+    insert(store, 0, 20)
+    store.pin("a")
+    assert store.insert_prefix([*range(20), 7], WORKSPACE, "b") == 0
+    store.check_integrity()
+
+
+def test_a_page_is_gone_where_the_tier_above_breaks_down() -> None:
+    class Breaking(MemoryStorage):
+        broken = False
+
+        def put(self, payload: object, count: int) -> object:
+            if self.broken:
+                raise MemoryError
+            return payload
+
+    storage = Breaking()
+    store = make((32, storage), (64, MemoryStorage()))
+    insert(store, 0, 32)
+    insert(store, 1000, 32)
+    storage.broken = True
+    with store.match_prefix(range(32)) as match, pytest.raises(MemoryError):
+        match.load(WORKSPACE)
+    store.check_integrity()
+    assert levels(store, 0) == []
+
+
 def test_no_byte_is_spent_before_there_is_room() -> None:
     class Watched(MemoryStorage):
         def put(self, payload: object, count: int) -> object:
