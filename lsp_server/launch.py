@@ -64,6 +64,8 @@ async def listen(settings: Settings, host: str, port: int) -> asyncio.Server:
         server.protocol.set_writer(writer)
         try:
             await _serve(server, _FairReader(reader))
+        except (ConnectionError, asyncio.IncompleteReadError) as error:
+            logger.info("a client went away: %s", error)
         finally:
             writer.close()
 
@@ -107,3 +109,4 @@ class _FairReader:
 def _log_to_stderr(settings: Settings) -> None:
     logging.basicConfig(stream=sys.stderr, level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("lsp_server").setLevel(settings.log_level.upper())
+    _pygls_logger.setLevel("ERROR")  # it warns of every message that LSP allows a server to ignore

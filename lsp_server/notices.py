@@ -29,10 +29,7 @@ class Notices:
     def introduce(self, client: types.ClientCapabilities) -> None:
         """Learn what the client understands."""
         experimental = client.experimental
-        asked = (
-            experimental.get("midfill") if isinstance(experimental, dict) else getattr(experimental, "midfill", None)
-        )
-        self._knows_midfill = bool(asked)
+        self._knows_midfill = isinstance(experimental, dict) and bool(experimental.get("midfill"))
         self._progress.enabled = bool(client.window and client.window.work_done_progress)
 
     def error(self, message: str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from lsp_server.documents import Document, Position, line_length
 from protocol.errors import BadInput
+
+_BEYOND_BMP = re.compile("[\U00010000-\U0010ffff]")  # two code units each in UTF-16
 
 
 class PositionEncoding(Enum):
@@ -71,8 +74,25 @@ class PositionCodec:
         """The code points that `units` code units of the line span; None where they end inside one."""
         if self.encoding is PositionEncoding.UTF32 or line.isascii():
             return units
-        column = spanned = 0
-        while spanned < units and column < len(line):
-            spanned += self.units(line[column])
-            column += 1
-        return column if spanned <= units else None
+        if self.encoding is PositionEncoding.UTF8:
+            return _column_from_utf8(line, units)
+        return _column_from_utf16(line, units)
+
+
+def _column_from_utf8(line: str, units: int) -> int | None:
+    encoded = line.encode("utf-8", "surrogatepass")
+    if units < len(encoded) and encoded[units] & 0xC0 == 0x80:  # a continuation byte
+        return None
+    return len(encoded[:units].decode("utf-8", "surrogatepass"))
+
+
+def _column_from_utf16(line: str, units: int) -> int | None:
+    pairs = 0
+    for match in _BEYOND_BMP.finditer(line):
+        begins = match.start() + pairs  # in code units
+        if begins >= units:
+            break
+        if begins + 1 == units:
+            return None
+        pairs += 1
+    return units - pairs
