@@ -55,12 +55,18 @@ def initialize(ls: MidfillServer, params: types.InitializeParams) -> None:
     """Learn the client's capabilities and settings; bad settings are shown, and none of them taken."""
     ls.notices.introduce(params.capabilities)
     ls.documents.codec = PositionCodec(PositionEncoding(ls.workspace.position_encoding))
+    ls.documents.use_folders(_folders(ls))
     try:
         ls.take_initial_settings(params.initialization_options)
     except BadSettings as error:
         ls.notices.error(str(error))
     if get_capability(params.capabilities, "text_document.inline_completion") is None:
         ls.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=_TRIGGERS))(completion)
+
+
+def did_change_folders(ls: MidfillServer, _: types.DidChangeWorkspaceFoldersParams) -> None:
+    """Take the ignore rules of the folders as they are now."""
+    ls.documents.use_folders(_folders(ls))
 
 
 async def initialized(ls: MidfillServer, _: types.InitializedParams) -> None:
@@ -153,6 +159,7 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     types.INITIALIZED: initialized,
     types.SHUTDOWN: shutdown,
     types.WORKSPACE_DID_CHANGE_CONFIGURATION: did_change_configuration,
+    types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: did_change_folders,
     types.TEXT_DOCUMENT_DID_OPEN: did_open,
     types.TEXT_DOCUMENT_DID_CHANGE: did_change,
     types.TEXT_DOCUMENT_DID_CLOSE: did_close,
@@ -160,6 +167,12 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     DID_FOCUS: did_focus,
     DOCUMENT_HASH: document_hash,
 }
+
+
+def _folders(ls: MidfillServer) -> list[str]:
+    """The URIs of the client's workspace folders, or of its root where it knows no folders."""
+    root = ls.workspace.root_uri
+    return list(ls.workspace.folders) or ([root] if root else [])
 
 
 def _place(

@@ -11,11 +11,11 @@ from lsp_server.offers import Offer, follow
 from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
 from lsp_server.postprocess import Insertion
 from lsp_server.prompting import PromptPlanner
-from lsp_server.windows import WindowBudget
+from lsp_server.surroundings import Surroundings
 from protocol.errors import BadInput
 from protocol.settings import Settings
 
-_PLANNING_SETTINGS = ("prefix_tokens", "suffix_tokens", "strategy")
+_PLANNING_SETTINGS = ("prefix_tokens", "suffix_tokens", "strategy", "other_files", "other_files_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +36,43 @@ class OpenDocument:
 
     document: Document
     planner: PromptPlanner
+    surroundings: Surroundings
     latest: Latest[Insertion] = field(default_factory=Latest)
     edits: int = 0
     inserted: str = ""
     cursor: Position = field(default=Position(0, 0))
     offer: Offer | None = None
     out_of_step: bool = False  # a change could not be applied: only the whole text mends that
+    excluded: str | None = None  # why it may not enter a prompt
 
     def apply(self, edit: Edit) -> None:
         """Edit the document, and let go of what the edit makes void; BadInput, and nothing changed, if it cannot be."""
-        self.planner.edited(self.document.apply(edit))
+        change = self.document.apply(edit)
+        self.planner.edited(change)
+        self.surroundings.ring.edited(self.document, change)
         self.latest.supersede()
         self.edits += 1
         self.inserted += edit.text
         self.offer = self.offer and follow(self.offer, edit)
+
+    def look_at(self, cursor: Position) -> None:
+        """Note where the cursor is; a place that was reached without an edit is one that was looked at."""
+        self.cursor = cursor
+        if not self.inserted and self.excluded is None:
+            self.surroundings.ring.visited(self.document, cursor.line)
+
+    def becomes_excluded(self) -> bool:
+        """Look whether the document may enter a prompt, and say so once when it may not any more.
+
+        What is known of it here is forgotten then: its last suggestion, and its place in other documents' context.
+        """
+        before, self.excluded = self.excluded, self.surroundings.exclusion.reason(self.document.uri)
+        if self.excluded is None or before is not None:
+            return False
+        self.latest.supersede()
+        self.offer = None
+        self.surroundings.ring.closed(self.document.uri)
+        return True
 
 
 class OpenDocuments:
@@ -58,6 +81,7 @@ class OpenDocuments:
     def __init__(self, settings: Settings) -> None:
         self.codec = PositionCodec(PositionEncoding.UTF16)  # LSP's default; the client may have another
         self._settings = settings
+        self._surroundings = Surroundings.of_folders(())
         self._open: dict[str, OpenDocument] = {}
 
     def __getitem__(self, uri: str) -> OpenDocument:
@@ -73,19 +97,29 @@ class OpenDocuments:
         if all(getattr(before, name) == getattr(settings, name) for name in _PLANNING_SETTINGS):
             return
         for opened in self._open.values():
-            opened.planner = self._planner(opened.document)
+            opened.planner = self._surroundings.planner(opened.document, settings)
+
+    def use_folders(self, folders: Sequence[str]) -> None:
+        """Take the rules of these workspace folders; what was viewed so far is forgotten."""
+        self._surroundings = Surroundings.of_folders(folders)
+        for opened in self._open.values():
+            opened.surroundings = self._surroundings
+            opened.planner = self._surroundings.planner(opened.document, self._settings)
 
     def open(self, uri: str, language_id: str, version: int, text: str) -> OpenDocument:
         """Mirror a document, in place of what was known of it before."""
         self.close(uri)
         document = Document.from_text(uri, language_id, version, text)
-        opened = self._open[uri] = OpenDocument(document, self._planner(document))
+        planner = self._surroundings.planner(document, self._settings)
+        opened = self._open[uri] = OpenDocument(document, planner, self._surroundings)
+        self._surroundings.ring.visited(document, 0)
         return opened
 
     def close(self, uri: str) -> None:
         """Forget a document; nothing happens if it is not open."""
         if (closed := self._open.pop(uri, None)) is not None:
             closed.latest.supersede()
+            self._surroundings.ring.closed(uri)
 
     def change(self, uri: str, version: int, changes: Sequence[Change]) -> None:
         """Follow the client's changes, each of which counts from the one before it.
@@ -114,10 +148,6 @@ class OpenDocuments:
             return Edit(Position(0, 0), document.end, change.text)
         start, end = change.range
         return Edit(self.codec.decode(document, start), self.codec.decode(document, end), change.text)
-
-    def _planner(self, document: Document) -> PromptPlanner:
-        budget = WindowBudget(self._settings.prefix_tokens, self._settings.suffix_tokens)
-        return PromptPlanner(document, budget, self._settings.strategy)
 
 
 def _check_version(document: Document, version: int) -> None:

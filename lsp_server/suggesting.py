@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -21,6 +21,9 @@ from protocol.messages import Completion, CompletionRequest, StopRule, Usage
 from protocol.settings import Settings
 
 logger = logging.getLogger(__name__)
+
+# After so many seconds without an edit, what the next keystrokes would have to compute is computed.
+_IDLE_SECONDS = 2.0
 
 _NOTHING_COMPUTED = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
 
@@ -56,20 +59,30 @@ class Cost:
 class Suggester:
     """Answers for all documents. `session_prefix` tells this language server's documents from those of others."""
 
-    def __init__(self, core: Core, settings: Settings, session_prefix: str, on_cost: Callable[[Cost], None]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        settings: Settings,
+        session_prefix: str,
+        on_cost: Callable[[Cost], None],
+        idle_s: float = _IDLE_SECONDS,
+    ) -> None:
         self.settings = settings
+        self._idle_s = idle_s
         self._core = core
         self._session_prefix = session_prefix
         self._on_cost = on_cost
         self._core_state: LinkState = "stopped"
         self._last: OpenDocument | None = None
+        self._asked: dict[str, OpenDocument] = {}  # documents that prompts were made of
+        self._idle: asyncio.TimerHandle | None = None
 
     async def suggest(self, opened: OpenDocument, cursor: Position) -> Insertion | None:
         """What to show at the cursor, or None: also where the document changes before it is known.
 
         Where the core would have to load its model first, it is set to work, and nobody waits.
         """
-        opened.cursor, self._last = cursor, opened
+        self._look_at(opened, cursor)
         if not self._wanted(opened):
             return None
         if (insertion := self._typed_through(opened, cursor)) is not None:
@@ -88,7 +101,7 @@ class Suggester:
         """
         if opened.latest.busy and cursor in (None, opened.cursor):
             return
-        opened.cursor, self._last = cursor or opened.cursor, opened
+        self._look_at(opened, cursor or opened.cursor)
         if self._wanted(opened):
             opened.latest.start(self._ahead(opened, opened.cursor))
 
@@ -103,13 +116,45 @@ class Suggester:
         """Let the core drop what only this document used."""
         if self._last is not None and self._last.document.uri == uri:
             self._last = None
-        self._core.forget(self._session(uri))
+            if self._idle is not None:
+                self._idle.cancel()
+        if self._asked.pop(uri, None) is not None:
+            self._core.forget(self._session(uri))
 
     def _session(self, uri: str) -> str:
         return f"{self._session_prefix}/{uri}"
 
+    def _look_at(self, opened: OpenDocument, cursor: Position) -> None:
+        """The user is here now; what is not to be computed before they type on waits until they rest."""
+        opened.look_at(cursor)
+        self._last = opened
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._at_idle, opened, opened.edits)
+
+    def _at_idle(self, opened: OpenDocument, edits: int) -> None:
+        """Lay a long increment's anchor anew while nobody waits for it."""
+        if opened.edits != edits or opened.latest.busy or not self._wanted(opened):
+            return
+        if opened.planner.plan(opened.cursor, ahead=True).relaid:
+            opened.latest.start(self._ahead(opened, opened.cursor))
+
     def _wanted(self, opened: OpenDocument) -> bool:
-        return not opened.out_of_step and opened.document.language_id not in self.settings.disabled_languages
+        self._purge_excluded({**self._asked, opened.document.uri: opened})
+        if opened.excluded is not None or opened.out_of_step:
+            return False
+        return opened.document.language_id not in self.settings.disabled_languages
+
+    def _purge_excluded(self, documents: Mapping[str, OpenDocument]) -> None:
+        """Drop everything computed, if a document may not be used any more: prompts of others can hold its text."""
+        excluded = [opened for opened in documents.values() if opened.becomes_excluded()]
+        for opened in excluded:
+            logger.info("%s enters no prompt: %s", opened.document.uri, opened.excluded)
+        if excluded:
+            for uri, opened in self._asked.items():
+                opened.offer = None
+                self._core.forget(self._session(uri))
+            self._asked.clear()
 
     def _typed_through(self, opened: OpenDocument, cursor: Position) -> Insertion | None:
         """The rest of the last suggestion, if that is what the user types: nothing to compute."""
@@ -119,7 +164,7 @@ class Suggester:
         if not insertion.text:
             return None
         opened.latest.supersede()
-        self._on_cost(_cost(opened, "typed", _NOTHING_COMPUTED, "hot", milliseconds=0.0))
+        self._on_cost(_cost(opened, cursor, "typed", _NOTHING_COMPUTED, "hot", milliseconds=0.0))
         return insertion
 
     async def _ask(self, opened: OpenDocument, cursor: Position) -> Insertion | None:
@@ -144,6 +189,7 @@ class Suggester:
         since, edits = time.perf_counter(), opened.edits
         prompt = opened.planner.plan(cursor, ahead=max_tokens == 0).prompt
         reuse = self.settings.strategy != "none"
+        self._asked[opened.document.uri] = opened
         request = CompletionRequest(self._session(opened.document.uri), prompt, max_tokens, stop, reuse)
         try:
             completion = await self._core.complete(request)
@@ -161,12 +207,13 @@ class Suggester:
         opened.inserted = ""
         warmth = heat(usage.recomputed_tokens, usage.prompt_tokens, inserted_tokens)
         milliseconds = (time.perf_counter() - since) * 1000
-        self._on_cost(_cost(opened, "core", usage, warmth, milliseconds, ahead=max_tokens == 0))
+        self._on_cost(_cost(opened, cursor, "core", usage, warmth, milliseconds, ahead=max_tokens == 0))
         return completion
 
 
 def _cost(
     opened: OpenDocument,
+    cursor: Position,
     source: Literal["core", "typed"],
     usage: Usage,
     warmth: Heat,
@@ -175,7 +222,7 @@ def _cost(
     ahead: bool = False,
 ) -> Cost:
     document = opened.document
-    return Cost(document.uri, document.version, opened.cursor, source, ahead, milliseconds, warmth, usage)
+    return Cost(document.uri, document.version, cursor, source, ahead, milliseconds, warmth, usage)
 
 
 def _place(opened: OpenDocument, cursor: Position) -> Place:

@@ -67,6 +67,8 @@ class Settings:
     suffix_tokens: Annotated[int, About("Window after the cursor, in tokens", at_least=0)] = 1024
     max_tokens: Annotated[int, About("Longest suggestion, in tokens", at_least=1)] = 64
     multi_line: Annotated[bool, About("Suggest whole blocks where a block may begin")] = True
+    other_files: Annotated[bool, About("Put pieces of other open files before the prefix")] = True
+    other_files_tokens: Annotated[int, About("At most so many tokens of them", at_least=0)] = 512
     disabled_languages: Annotated[tuple[str, ...], About("Language ids in which nothing is suggested")] = ()
     debounce_ms: Annotated[
         int, About("Milliseconds of rest before the core is asked; editors wait too", at_least=0)

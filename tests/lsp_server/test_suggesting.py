@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
-from lsp_server.documents import Position
+from lsp_server.documents import Edit, Position
 from lsp_server.open_documents import OpenDocument, OpenDocuments
 from lsp_server.postprocess import Insertion
 from lsp_server.suggesting import Cost, Suggester
@@ -158,3 +159,65 @@ async def test_nothing_ahead_in_disabled_languages(core: StubCore, costs: list[C
     suggesting.look_ahead(opened("x", "markdown"))
     await asyncio.sleep(0.01)
     assert core.requests == []
+
+
+async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCore, costs: list[Cost]) -> None:
+    suggest = Suggester(core, Settings(), "me", costs.append, idle_s=0.01).suggest
+    document = opened("")
+    await suggest(document, Position(0, 0))
+    document.apply(Edit(Position(0, 0), Position(0, 0), "long line\n" * 120))
+    await suggest(document, Position(120, 0))
+    await asyncio.sleep(0.1)
+    short, long, ahead = core.requests
+    assert long.prompt.prefix == short.prompt.prefix == ""
+    assert ahead.max_tokens == 0
+    assert ahead.prompt.prefix + ahead.prompt.increment == long.prompt.increment
+    assert len(ahead.prompt.increment) < len(long.prompt.increment)
+
+
+async def test_at_rest_nothing_is_computed_that_is_resident(core: StubCore, costs: list[Cost]) -> None:
+    suggest = Suggester(core, Settings(), "me", costs.append, idle_s=0.01).suggest
+    await suggest(opened("x = "), Position(0, 4))
+    await asyncio.sleep(0.1)
+    assert len(core.requests) == 1
+
+
+async def test_other_files_stand_before_the_prefix_unless_that_is_off(core: StubCore, costs: list[Cost]) -> None:
+    for settings, paths in ((Settings(), ["lib.py"]), (Settings(other_files=False), [])):
+        core.requests.clear()
+        documents = OpenDocuments(settings)
+        documents.use_folders(["file:///work"])
+        documents.open("file:///work/lib.py", "python", 1, "def helper(a, b):\n    return a + b\n")
+        main = documents.open("file:///work/main.py", "python", 1, "x = ")
+        await suggester(core, costs, settings).suggest(main, Position(0, 4))
+        assert [chunk.path for chunk in core.requests[0].prompt.context] == paths
+
+
+async def test_secrets_enter_no_prompt(core: StubCore, costs: list[Cost]) -> None:
+    documents = OpenDocuments(Settings())
+    documents.use_folders(["file:///work"])
+    secret = documents.open("file:///work/.env", "dotenv", 1, "KEY=1\n")
+    main = documents.open("file:///work/main.py", "python", 1, "x = ")
+    suggest = suggester(core, costs).suggest
+    assert await suggest(secret, Position(1, 0)) is None
+    await suggest(main, Position(0, 4))
+    assert [request.prompt.context for request in core.requests] == [()]
+
+
+async def test_a_document_that_becomes_excluded_is_purged_from_every_session(
+    core: StubCore, costs: list[Cost], tmp_path: Path
+) -> None:
+    documents = OpenDocuments(Settings())
+    documents.use_folders([tmp_path.as_uri()])
+    lib = documents.open((tmp_path / "lib.py").as_uri(), "python", 1, "def helper():\n    return 1\n")
+    main = documents.open((tmp_path / "main.py").as_uri(), "python", 1, "x = ")
+    suggest = suggester(core, costs).suggest
+    await suggest(lib, Position(2, 0))
+    await suggest(main, Position(0, 4))
+    assert core.requests[-1].prompt.context
+    (tmp_path / ".midfillignore").write_text("lib.py\n")
+    documents.use_folders([tmp_path.as_uri()])  # which looks at the ignore files at once
+    await suggest(main, Position(0, 4))
+    assert set(core.forgotten) == {f"me/{lib.document.uri}", f"me/{main.document.uri}"}
+    assert core.requests[-1].prompt.context == ()
+    assert await suggest(lib, Position(2, 0)) is None
