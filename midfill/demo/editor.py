@@ -27,6 +27,8 @@ class Editor:
     def __init__(self, document: Document) -> None:
         self.document = document
         self.cursor = Position(0, 0)
+        self._inverse: Edit | None = None  # of the last edit
+        self._cursor_before = self.cursor
 
     def type_character(self, character: str) -> KeyPress:
         """Insert it; an opening bracket brings its closer, and a closer that stands there already is typed over."""
@@ -58,10 +60,14 @@ class Editor:
     def accept(self, text: str, end: Position) -> KeyPress:
         """Take a suggestion, which replaces everything from the cursor to `end`."""
         edit = Edit(self.cursor, end, text)
-        *above, last = text.split("\n")
-        column = len(last) + (0 if above else self.cursor.column)
-        self._apply(edit, Position(self.cursor.line + len(above), column), "accept")
+        self._apply(edit, _end_of_inserted(edit), "accept")
         return KeyPress("accept", edit, accepted=True)
+
+    def undo(self) -> KeyPress:
+        """Take the last edit back; BadInput if there was none."""
+        if self._inverse is None:
+            raise BadInput(f"there is nothing to undo in {self.document.uri}")
+        return self._apply(self._inverse, self._cursor_before, "undo")
 
     def move(self, cursor: Position) -> KeyPress:
         """Place the cursor elsewhere, as a click does."""
@@ -93,6 +99,13 @@ class Editor:
         return self._apply(Edit(self.cursor, self.cursor, text), Position(line, column + len(text) - back), label)
 
     def _apply(self, edit: Edit, cursor: Position, label: str) -> KeyPress:
+        self._inverse = Edit(edit.start, _end_of_inserted(edit), self.document.slice(edit.start, edit.end))
+        self._cursor_before = self.cursor
         self.document.apply(edit)
         self.cursor = cursor
         return KeyPress(label, edit)
+
+
+def _end_of_inserted(edit: Edit) -> Position:
+    *above, last = edit.text.split("\n")
+    return Position(edit.start.line + len(above), len(last) + (0 if above else edit.start.column))

@@ -48,10 +48,13 @@ def write_picture(path: Path, keystrokes: Sequence[Keystroke], result: Renderabl
 
 
 def _telling(keystrokes: Sequence[Keystroke]) -> int:
-    """The last keystroke with a suggestion, if possible with a jump among those that are listed below it."""
+    """A keystroke with a suggestion: best one that was about to be accepted for good, or else shortly after a jump."""
 
-    def worth(index: int) -> tuple[bool, bool, int]:
+    def worth(index: int) -> tuple[bool, bool, bool, int]:
+        after = [key.press for key in keystrokes[index + 1 : index + 3]]
+        accepted = bool(after) and after[0].accepted and after[-1].label != "undo"
         listed = keystrokes[max(0, index + 1 - LOG_ROWS) : index + 1]
-        return keystrokes[index].suggestion is not None, any(key.press.jumped for key in listed), index
+        jumped = any(key.press.jumped for key in listed)
+        return keystrokes[index].suggestion is not None, accepted, jumped, index
 
     return max(range(len(keystrokes)), key=worth)

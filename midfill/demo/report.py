@@ -15,7 +15,9 @@ from protocol.settings import Strategy
 
 def report(summary: Summary, rivals: Mapping[Strategy, float], model: str, device: str) -> RenderableType:
     """What the run cost, beside what the same keys would have cost with prompts laid out otherwise."""
-    table = Table(title=f"{model} on {device}", title_justify="left", title_style="bold", box=None, show_header=False)
+    table = Table(
+        title=f"model {model}, device {device}", title_justify="left", title_style="bold", box=None, show_header=False
+    )
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="bright_black")

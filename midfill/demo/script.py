@@ -1,4 +1,4 @@
-"""What the demo types: a method in the middle of a class, with a slip, and a jump to the imports and back."""
+"""What the demo types: a method in the middle of a class, with slips, and a jump to the imports and back."""
 
 from __future__ import annotations
 
@@ -21,24 +21,31 @@ class Backspace:
 
 
 @dataclass(frozen=True, slots=True)
+class TryOut:
+    """Accept the suggestion that is shown, if one is, whatever it says, and undo that."""
+
+
+@dataclass(frozen=True, slots=True)
 class Jump:
     """Click behind the last place where `behind` stands."""
 
     behind: str
 
 
-Action = Type | Backspace | Jump
+Action = Type | Backspace | TryOut | Jump
 
 SAMPLE = "warehouse.py"
 
 SCRIPT: tuple[Action, ...] = (
     Jump("return self._items[name]"),
-    Type("\n\n    def remove(self, name: str) -> Item:", accepting=False),
-    Type('\n        """Take an item out of the warehouse."""\n        if name not in self._itmes'),
+    Type("\n\n    def remove(self, name: str)", accepting=False),
+    Type(' -> None:\n        """Take an item out of the warehouse."""\n        if name not in self._itmes'),
     Backspace(3),
-    Type("ems:\n            raise UnknownItem(name)"),
+    Type("ems:\n            raise "),
+    TryOut(),
+    Type("UnknownItem(name)"),
     Jump("import json"),
     Type("\nimport logging"),
     Jump("raise UnknownItem(name)"),
-    Type('\n        logging.info("removed %s", name)\n        return self._items.pop(name)'),
+    Type('\n        logging.info("removed %s", name)\n        del self._items[name]'),
 )

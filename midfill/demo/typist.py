@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from midfill.demo.editor import Editor, KeyPress
-from midfill.demo.script import Action, Backspace, Jump
+from midfill.demo.script import Action, Backspace, Jump, TryOut
 from midfill.lsp_values import Suggestion
 
 # Nobody reaches for the accept key for less, or before having read what is shown.
@@ -29,6 +29,8 @@ class Typist:
             elif isinstance(action, Backspace):
                 for _ in range(action.count):
                     yield self._editor.backspace()
+            elif isinstance(action, TryOut):
+                yield from self._try_out()
             else:
                 yield from self._type(action.text, accepting=action.accepting)
 
@@ -44,6 +46,11 @@ class Typist:
             if character == "\n" and text.lstrip(" ") and not text.startswith("\n"):
                 yield from self._indent(len(text) - len(text.lstrip(" ")))
                 text = text.lstrip(" ")
+
+    def _try_out(self) -> Iterator[KeyPress]:
+        if self.shown is not None:
+            yield self._editor.accept(self.shown.text, self.shown.end)
+            yield self._editor.undo()
 
     def _worth_accepting(self, text: str) -> Suggestion | None:
         """The suggestion shown, if it has said for a few keys what is next, and leaves no bracket behind too many."""

@@ -79,7 +79,7 @@ def _log(keystrokes: Sequence[Keystroke]) -> Table:
     table.add_column("recomputed", width=_BAR_CELLS)
     table.add_column("of prompt tokens", justify="right", width=17)
     table.add_column("ms", justify="right", width=5)
-    table.add_column("", style="bright_black", no_wrap=True, ratio=1)
+    table.add_column("", no_wrap=True, ratio=1)
     for index, key in enumerate(keystrokes):
         style = None if index == len(keystrokes) - 1 else "dim"
         table.add_row(key.press.label, *_cost_cells(key), style=style)

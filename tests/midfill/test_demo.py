@@ -27,12 +27,12 @@ from protocol.messages import Usage
 
 SAMPLE_TEXT = resources.files("midfill").joinpath("samples", SAMPLE).read_text(encoding="utf-8")
 WRITTEN = '''
-    def remove(self, name: str) -> Item:
+    def remove(self, name: str) -> None:
         """Take an item out of the warehouse."""
         if name not in self._items:
             raise UnknownItem(name)
         logging.info("removed %s", name)
-        return self._items.pop(name)
+        del self._items[name]
 '''
 
 
@@ -89,6 +89,15 @@ def test_accepting_replaces_what_the_suggestion_covers() -> None:
     editor = editor_at("f(║)\n")
     editor.accept("a,\n  b)", Position(0, 3))
     assert marked(editor) == "f(a,\n  b)║\n"
+
+
+def test_undo_takes_an_accepted_suggestion_back() -> None:
+    editor = editor_at("f(║)\n")
+    editor.accept("a,\n  b)", Position(0, 3))
+    editor.undo()
+    assert marked(editor) == "f(║)\n"
+    with pytest.raises(BadInput, match="nothing to undo"):
+        editor_at("║").undo()
 
 
 def play(suggest: Callable[[Editor], Suggestion | None]) -> tuple[Editor, list[KeyPress]]:
@@ -210,7 +219,7 @@ def test_plain_lines() -> None:
 
 def test_report_states_what_was_run_and_what_was_counted() -> None:
     text = shown(report(summarize(RUN), {"psm": 612.4}, "some-model", "cpu"))
-    assert "some-model on cpu" in text
+    assert "model some-model, device cpu" in text
     assert "150.5 tokens" in text
     assert "612.4 tokens  had they been laid out PSM (counted, not run)" in text
 

@@ -1,0 +1,91 @@
+"""The demo as a user runs it: real processes, the bundled model, and nothing left behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+TIMEOUT_SECONDS = 110.0
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The variables of a demo's processes; that none of them is left at the end is part of every test."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("MIDFILL_")}
+    mark = str(tmp_path)
+    yield {**kept, "TMPDIR": mark, "XDG_RUNTIME_DIR": mark, "COLUMNS": "100"}
+    left = [process for process in psutil.process_iter() if variable_of(process, "TMPDIR") == mark]
+    assert left == []
+    assert list(tmp_path.glob("midfill-*")) == []
+
+
+def variable_of(process: psutil.Process, name: str) -> str | None:
+    try:
+        return process.environ().get(name)
+    except (psutil.Error, OSError):
+        return None  # of another user, or gone
+
+
+def start(environment: dict[str, str], *options: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "midfill", "demo", *options]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def test_the_demo(environment: dict[str, str], tmp_path: Path) -> None:
+    demo = start(environment, "--speed", "20", "--svg", str(tmp_path / "demo.svg"))
+    shown, errors = demo.communicate(timeout=TIMEOUT_SECONDS)
+
+    assert demo.returncode == 0, errors
+    keys = re.findall(r"^(\S.*?) +(hot|warm|cold|ahead) +(\d+)(?: of \d+)? tokens +\d+ ms  (.*)$", shown, re.MULTILINE)
+    labels = [key[0] for key in keys]
+    assert {"backspace", "( auto-closed", ") typed over", "accept", "undo", "Enter"} <= set(labels)
+    assert sum(label.startswith("jump to ") for label in labels) >= 2
+    assert any("«" in key[3] for key in keys)
+
+    typed = [int(tokens) for label, _, tokens, _ in keys if len(label) == 1]
+    assert len(typed) > 50
+    assert max(typed) <= 4
+    assert keys[-1][3].startswith("del self._items[name]▏")
+
+    for word in ("median", "hot", "PSM", "Neovim", "Helix", "VS Code"):
+        assert word in shown
+    assert (tmp_path / "demo.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_interrupted(environment: dict[str, str]) -> None:
+    demo = start(environment)
+    assert demo.stdout is not None
+    assert demo.stdout.readline()  # it is typing
+    demo.send_signal(signal.SIGINT)
+    shown, errors = demo.communicate(timeout=TIMEOUT_SECONDS)
+    assert demo.returncode == 130
+    assert shown.endswith("stopped\n")
+    assert errors == ""
+
+
+def test_interrupted_while_the_core_starts(environment: dict[str, str], tmp_path: Path) -> None:
+    demo = start(environment)
+    while not list(tmp_path.glob("midfill-*/core-*.log")):
+        time.sleep(0.02)
+    demo.send_signal(signal.SIGINT)
+    _, errors = demo.communicate(timeout=TIMEOUT_SECONDS)
+    assert demo.returncode == 130
+    assert errors == ""
+
+
+def test_a_model_that_cannot_be_used(environment: dict[str, str], tmp_path: Path) -> None:
+    demo = start(environment, "--model", str(tmp_path))
+    _, errors = demo.communicate(timeout=TIMEOUT_SECONDS)
+    assert demo.returncode == 1
+    assert errors.startswith("midfill: ")
+    assert "config.json" in errors
+    assert "Traceback" not in errors
