@@ -55,12 +55,14 @@ class PagedStore:
         try:
             if owner in self._pinned:  # the pin moves on to what is inserted now
                 self._residency.unpin(self._tree.last_path(owner))
-            length = self._grow(path, matched, ids, workspace, locked)
-            self._tree.own(owner, path, length)
+            self._grow(path, matched, ids, workspace, locked)
+        finally:  # what was copied before an error is right, and stays
+            path = [page for page in path if page.copies]
+            self._tree.own(owner, path, len(ids))
             if owner in self._pinned:
                 self._residency.pin(path)
-        finally:
             self._residency.unlock(locked)
+        length = min(path[-1].stop, len(ids)) if path else 0
         return max(0, length - matched)
 
     def pin(self, owner: str) -> None:
@@ -104,13 +106,10 @@ class PagedStore:
 
     def _grow(
         self, path: list[Page], matched: int, ids: tuple[int, ...], workspace: Workspace, locked: list[Page]
-    ) -> int:
-        """Extend the path to as much of `ids` as budgets allow, locking what is new; the tokens it covers."""
-        if matched == len(ids):
-            self._lift(path, matched, workspace)
-            return matched
+    ) -> None:
+        """Extend the path to as much of `ids` as budgets allow, locking what is new."""
         short = None
-        if path and (path[-1].stop > matched or len(path[-1]) < PAGE_TOKENS):
+        if matched < len(ids) and path and (path[-1].stop > matched or len(path[-1]) < PAGE_TOKENS):
             short = path.pop()  # it diverges or ends early: a sibling page takes its place on the path
         self._lift(path, matched, workspace)
         while (start := path[-1].stop if path else 0) < len(ids):
@@ -123,7 +122,6 @@ class PagedStore:
                 self._tree.supersede(short, page)
                 self._residency.drop(short)
             short = None
-        return path[-1].stop if path else 0
 
     def _lift(self, path: Sequence[Page], length: int, workspace: Workspace) -> None:
         """Move pages that are in lower tiers up: the workspace has their tokens, so nothing need be read."""

@@ -205,6 +205,26 @@ def test_a_page_is_gone_where_the_tier_above_breaks_down() -> None:
         match.load(WORKSPACE)
     store.check_integrity()
     assert levels(store, 0) == []
+    with pytest.raises(MemoryError):
+        store.insert_prefix(range(1000, 1032), WORKSPACE, "b")
+    store.check_integrity()
+
+
+def test_an_insertion_that_breaks_off_leaves_the_store_in_order() -> None:
+    class Breaking(DryWorkspace):
+        def export_kv(self, start: int, stop: int) -> object:
+            if start >= 32:
+                raise RuntimeError("broken")
+            return None
+
+    store = make((200, MemoryStorage()))
+    insert(store, 0, 20)
+    store.pin("a")
+    with pytest.raises(RuntimeError, match="broken"):
+        store.insert_prefix(range(100), Breaking(BYTES), "a")
+    store.check_integrity()
+    assert store.match_prefix(range(100)).length == 32
+    assert [page.pins for page in path(store, 0)] == [1, 1]
 
 
 def test_no_byte_is_spent_before_there_is_room() -> None:
