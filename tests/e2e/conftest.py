@@ -55,7 +55,11 @@ def open_editor(runtime: Path, model: str) -> OpenEditor:
     @asynccontextmanager
     async def opened(settings: dict[str, Any] | None = None, **capabilities: Any) -> AsyncIterator[Editor]:
         editor = Editor()
-        environment = os.environ | {"MIDFILL_RUNTIME_DIR": str(runtime), "MIDFILL_MODEL": model}
+        environment = os.environ | {
+            "MIDFILL_RUNTIME_DIR": str(runtime),
+            "MIDFILL_MODEL": model,
+            "MIDFILL_EXIT_AFTER_S": "30",  # where a run is broken off
+        }
         await editor.start_io(sys.executable, "-m", "midfill", "lsp", env=environment)
         process = editor._server
         assert process is not None
