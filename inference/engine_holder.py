@@ -52,11 +52,14 @@ class EngineHolder:
         """Give the model's memory back, with all that is resident."""
         if self._engine is None:
             return
-        self._engine.close()
-        self._engine = None
-        gc.collect()  # buffers of this size are not left for later
-        log.info("unloaded %s", self.status.model)
-        self._tell(CoreStatus("unloaded", self.status.model))
+        engine, self._engine = self._engine, None
+        try:
+            engine.close()
+        finally:
+            del engine
+            gc.collect()  # buffers of this size are not left for later
+            log.info("unloaded %s", self.status.model)
+            self._tell(CoreStatus("unloaded", self.status.model))
 
     def _attempt(self) -> Engine:
         started = time.perf_counter()

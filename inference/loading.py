@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from inference.architecture import Architecture
-from inference.checkpoint import BUNDLED, Checkpoint, find_checkpoint
+from inference.checkpoint import BUNDLED, Checkpoint, find_checkpoint, fingerprint
 from inference.engine import Engine, EngineInfo
 from inference.hub import Progress
 from inference.model import DryModel, Model
 from inference.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
-from kv_store.storage import MemoryStorage, Storage
+from kv_store.interface import KVStore
+from kv_store.storage import MemoryStorage
 from kv_store.store import PagedStore
 from kv_store.tier import Tier
 from protocol.errors import BadInput
 
 if TYPE_CHECKING:
     import torch
+
+    from inference.decoder import Decoder
 
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -39,7 +42,12 @@ class EngineOptions:
     device: str = "auto"
     dtype: DTypeName = "auto"
     context_tokens: int | None = None  # longest prompt plus suggestion
-    store_budget_bytes: int = 2**30
+    store_budget_bytes: int = 2**30  # of KV, on the device
+    host_budget_bytes: int = 4 * 2**30  # of KV in main memory, where that is not the device's
+    cache_folder: Path | None = (
+        None  # keeps KV, which tells of the text, across restarts
+    )
+    cache_budget_bytes: int = 4 * 2**30
     prefill_chunk: int = 256  # tokens per forward, and so how long a cancellation may wait
     threads: int | None = None  # of the CPU; None takes half the cores
 
@@ -54,12 +62,16 @@ def load_engine(options: EngineOptions, progress: Progress | None = None) -> Eng
     tokenizer = checkpoint.tokenizer()
     report("starting torch", None)
 
-    from kv_store.tensor_storage import TensorStorage
+    from inference.store_tiers import TierBudgets, open_store
 
     device, dtype = _device_and_dtype(options)
     _set_threads(options.threads)
     decoder = _load_decoder(checkpoint, context_tokens, device, dtype, report)
-    return _wire(options, tokenizer, decoder, TensorStorage(device), str(device))
+    budgets = TierBudgets(
+        options.store_budget_bytes, options.host_budget_bytes, options.cache_folder, options.cache_budget_bytes
+    )
+    store = open_store(budgets, decoder.workspace.shape, device, fingerprint(checkpoint, str(dtype)))
+    return _wire(options, tokenizer, decoder, store, str(device))
 
 
 def load_dry_engine(options: EngineOptions) -> Engine:
@@ -69,18 +81,18 @@ def load_dry_engine(options: EngineOptions) -> Engine:
     workspace = DryWorkspace(checkpoint.architecture.kv_values_per_token * DRY_BYTES_PER_VALUE)
     end_token = min(tokenizer.markers.end)
     model = DryModel(workspace, _context_tokens(options, checkpoint.architecture), end_token)
-    return _wire(options, tokenizer, model, MemoryStorage(), "none")
+    tier = Tier("device", options.store_budget_bytes, MemoryStorage())
+    return _wire(options, tokenizer, model, PagedStore([tier], workspace.bytes_per_token), "none")
 
 
-def _wire(options: EngineOptions, tokenizer: TextTokenizer, model: Model, storage: Storage, device: str) -> Engine:
-    store = PagedStore([Tier("device", options.store_budget_bytes, storage)], model.workspace.bytes_per_token)
+def _wire(options: EngineOptions, tokenizer: TextTokenizer, model: Model, store: KVStore, device: str) -> Engine:
     info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer))
     return Engine(info, model, tokenizer, store, options.prefill_chunk)
 
 
 def _load_decoder(
     checkpoint: Checkpoint, context_tokens: int, device: torch.device, dtype: torch.dtype, report: Progress
-) -> Model:
+) -> Decoder:
     from inference.decoder import Decoder
     from inference.decoder_weights import TensorReader, read_decoder_weights
     from kv_store.workspace import KVShape, KVWorkspace

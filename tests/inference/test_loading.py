@@ -58,6 +58,22 @@ def test_impossible_options_are_named(options: EngineOptions, changes: dict[str,
         load_engine(replace(options, **changes))  # type: ignore[arg-type]
 
 
+def test_what_was_resident_is_found_after_a_restart(options: EngineOptions, tmp_path: Path) -> None:
+    kept = replace(options, cache_folder=tmp_path / "kv")
+    first = load_engine(kept)
+    text = first.complete(REQUEST).text
+    first.close()
+    second = load_engine(kept)
+    again = second.complete(REQUEST)
+    assert (again.usage.recomputed_tokens, again.text) == (1, text)
+    other = load_engine(kept)  # while the second is there
+    assert other.complete(REQUEST).usage.recomputed_tokens == again.usage.prompt_tokens
+    second.close()
+    wide = load_engine(replace(kept, dtype="float16"))
+    assert wide.complete(REQUEST).usage.recomputed_tokens == again.usage.prompt_tokens
+    wide.close()
+
+
 def test_missing_and_misshapen_tensors_are_named(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path)
     path = folder / "model.safetensors"

@@ -1,0 +1,47 @@
+"""Which tiers a model's store has: the device's memory, main memory behind a GPU, and a folder where one is given."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from kv_store.errors import FolderInUseError
+from kv_store.page_folder import PageFolder
+from kv_store.store import PagedStore
+from kv_store.tensor_codec import TensorCodec
+from kv_store.tensor_storage import TensorStorage
+from kv_store.tier import Tier
+from kv_store.workspace import KVShape
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TierBudgets:
+    """How many bytes of KV each tier may keep, and the folder of the disk tier, if there is to be one."""
+
+    device_bytes: int
+    host_bytes: int
+    folder: Path | None
+    folder_bytes: int
+
+
+def open_store(budgets: TierBudgets, shape: KVShape, device: torch.device, fingerprint: str) -> PagedStore:
+    """The store of a model; what an earlier process saved in the folder is resident from the start."""
+    tiers = [Tier("device", budgets.device_bytes, TensorStorage(device))]
+    if device.type != "cpu":
+        tiers.append(Tier("host", budgets.host_bytes, TensorStorage("cpu")))
+    if budgets.folder is not None:
+        try:
+            folder = PageFolder(budgets.folder, fingerprint, TensorCodec(shape))
+        except (FolderInUseError, OSError) as error:
+            log.warning("nothing will be kept on disk: %s", error)
+        else:
+            tiers.append(Tier("disk", budgets.folder_bytes, folder))
+    store = PagedStore(tiers, shape.bytes_per_token)
+    for reason in store.stats().refused:
+        log.warning("not resident again: %s", reason)
+    return store
