@@ -7,6 +7,8 @@ From the client:
 - `textDocument/didFocus {textDocument}`: the document is looked at again; likewise, at its last cursor.
 - `midfill/documentHash {textDocument}`, a request: `{version, sha256, length}` of the mirrored text, hashed as
   UTF-8, its length in code points. For tests and replays, which check that no edit was lost.
+- `midfill/lastExchange {textDocument}`, a request: `{complete, completed}`, the frames (`protocol.wire`) of the last
+  suggestion that the core answered for the document, or null. For replays, which compute it again without reuse.
 
 To clients that ask for them with the capability `experimental: {midfill: true}`, and to no others:
 
@@ -29,6 +31,7 @@ from lsprotocol import types
 DID_MOVE_CURSOR = "midfill/didMoveCursor"
 DID_FOCUS = "textDocument/didFocus"
 DOCUMENT_HASH = "midfill/documentHash"
+LAST_EXCHANGE = "midfill/lastExchange"
 STATUS = "midfill/status"
 USAGE = "midfill/usage"
 RESYNC = "midfill/resync"
@@ -67,8 +70,19 @@ class DocumentHash:
     jsonrpc: str
 
 
+@attrs.define
+class LastExchange:
+    """The request `midfill/lastExchange`."""
+
+    id: int | str
+    params: DocumentParams
+    method: str
+    jsonrpc: str
+
+
 MESSAGE_TYPES: dict[str, type[Any]] = {
     DID_MOVE_CURSOR: DidMoveCursor,
     DID_FOCUS: DidFocus,
     DOCUMENT_HASH: DocumentHash,
+    LAST_EXCHANGE: LastExchange,
 }

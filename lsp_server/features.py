@@ -11,12 +11,20 @@ from lsprotocol import types
 from pygls.capabilities import get_capability
 from pygls.exceptions import JsonRpcInvalidParams
 
-from lsp_server.custom_messages import DID_FOCUS, DID_MOVE_CURSOR, DOCUMENT_HASH, RESTART_COMMAND, DocumentParams
+from lsp_server.custom_messages import (
+    DID_FOCUS,
+    DID_MOVE_CURSOR,
+    DOCUMENT_HASH,
+    LAST_EXCHANGE,
+    RESTART_COMMAND,
+    DocumentParams,
+)
 from lsp_server.documents import Position
 from lsp_server.items import inline_item, popup_item
 from lsp_server.open_documents import Change, OpenDocument
 from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
 from protocol.errors import BadInput, BadSettings
+from protocol.wire import Complete, Completed, encode_client, encode_core
 
 if TYPE_CHECKING:
     from lsp_server.server import MidfillServer
@@ -149,6 +157,16 @@ async def document_hash(ls: MidfillServer, params: DocumentParams) -> dict[str, 
     return {"version": document.version, "sha256": digest, "length": len(text)}
 
 
+@refusing_bad_input
+async def last_exchange(ls: MidfillServer, params: DocumentParams) -> dict[str, str] | None:
+    """Tell what the core was asked last, and what it answered."""
+    exchange = ls.documents[params.text_document.uri].last_exchange
+    if exchange is None:
+        return None
+    request, completion = exchange
+    return {"complete": encode_client(Complete(0, request)), "completed": encode_core(Completed(0, completion))}
+
+
 async def restart_core(ls: Any) -> None:  # pygls reads a command's annotations at run time, where ours is no name
     """Try again to reach the core, or to start it."""
     await ls.connect()
@@ -166,6 +184,7 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     DID_MOVE_CURSOR: did_move_cursor,
     DID_FOCUS: did_focus,
     DOCUMENT_HASH: document_hash,
+    LAST_EXCHANGE: last_exchange,
 }
 
 

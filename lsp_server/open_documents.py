@@ -13,6 +13,7 @@ from lsp_server.postprocess import Insertion
 from lsp_server.prompting import PromptPlanner
 from lsp_server.surroundings import Surroundings
 from protocol.errors import BadInput
+from protocol.messages import Completion, CompletionRequest
 from protocol.settings import Settings
 
 _PLANNING_SETTINGS = ("prefix_tokens", "suffix_tokens", "strategy", "other_files", "other_files_tokens")
@@ -43,6 +44,7 @@ class OpenDocument:
     cursor: Position = field(default=Position(0, 0))
     offer: Offer | None = None
     out_of_step: bool = False  # a change could not be applied: only the whole text mends that
+    last_exchange: tuple[CompletionRequest, Completion] | None = None  # with the core, for a suggestion
     excluded: str | None = None  # why it may not enter a prompt
 
     def apply(self, edit: Edit) -> None:

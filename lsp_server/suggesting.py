@@ -201,6 +201,8 @@ class Suggester:
             return None
         if completion.finish_reason == "cancelled" or opened.edits != edits:
             return None
+        if max_tokens > 0:
+            opened.last_exchange = request, completion
         usage = completion.usage
         opened.planner.observe(prompt, usage.prompt_tokens)
         inserted_tokens = estimate_tokens(opened.inserted, self._core.chars_per_token)

@@ -11,11 +11,13 @@ from typing import Any
 
 from lsprotocol import types
 
-from lsp_server.custom_messages import DID_MOVE_CURSOR, DOCUMENT_HASH, STATUS, USAGE
+from lsp_server.custom_messages import DID_MOVE_CURSOR, DOCUMENT_HASH, LAST_EXCHANGE, STATUS, USAGE
 from lsp_server.documents import Document, Edit, Position
 from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
 from midfill.lsp_process import LanguageServerFailed, LspProcess
 from midfill.lsp_values import Answer, Cost, ServerStatus, Suggestion
+from protocol.messages import Completion, CompletionRequest
+from protocol.wire import Complete, Completed, decode_client, decode_core
 
 
 @asynccontextmanager
@@ -125,6 +127,17 @@ class LspSession:
         params = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri))
         result = await self._process.ask(DOCUMENT_HASH, params)
         return str(result["sha256"])
+
+    async def last_exchange(self, uri: str) -> tuple[CompletionRequest, Completion] | None:
+        """What the server last asked the core to suggest for the document, and the core's answer; None if nothing."""
+        params = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri))
+        result = await self._process.ask(LAST_EXCHANGE, params)
+        if result is None:
+            return None
+        asked, answered = decode_client(result["complete"]), decode_core(result["completed"])
+        assert isinstance(asked, Complete)
+        assert isinstance(answered, Completed)
+        return asked.request, answered.completion
 
     async def wait_until_ready(self, timeout_s: float) -> None:
         """Return when the model is in memory; LanguageServerFailed, with the server's message, if it will not be.

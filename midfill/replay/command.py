@@ -32,6 +32,9 @@ def replay_command(
         bool, typer.Option("--moves", help="Tell of the cursor move before an edit that happens elsewhere (efim).")
     ] = False,
     language: Annotated[str, typer.Option(help="The document's language id.")] = "plaintext",
+    verify: Annotated[
+        int, typer.Option(min=0, help="Compute so many requests again without reuse; another text is an error.")
+    ] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the summary here; - for stdout.")] = None,
     html_file: Annotated[Path | None, typer.Option("--html", help="Write a self-contained page here.")] = None,
 ) -> None:
@@ -46,6 +49,8 @@ def replay_command(
 
     if dry and engine:
         raise BadInput("--dry and --engine exclude each other: the dry run has no model")
+    if dry and verify:
+        raise BadInput("--dry and --verify exclude each other: the dry run has no model")
     session = read_trace(trace)
     if start >= len(session.transactions):
         raise BadInput(f"--start {start}: {trace} has {len(session.transactions)} transactions")
@@ -56,6 +61,7 @@ def replay_command(
         limit=limit,
         moves=moves,
         language_id=language,
+        verify=verify,
     )
     console = Console(stderr=json_file == Path("-"))
     settings = replace(settings, max_tokens=max_new_tokens)

@@ -16,6 +16,7 @@ from midfill.private_core import private_core_environment
 from midfill.replay.results import Record, ReplayResult, StrategyResult, keystrokes_saved_share
 from midfill.replay.targets import EngineTarget, SessionTarget, Target
 from midfill.replay.trace import Step, Trace, play, text_at
+from midfill.replay.verifier import Verifier
 from protocol.errors import MidfillError
 from protocol.heat import heat
 from protocol.messages import Usage
@@ -38,17 +39,19 @@ class ReplayOptions:
     limit: int | None = None
     moves: bool = False  # tell of the cursor move before an edit that happens elsewhere
     language_id: str = "plaintext"
+    verify: int = 0  # so many requests, evenly spread, are computed again by an engine that reuses nothing
 
 
 async def replay(trace: Trace, settings: Settings, options: ReplayOptions, progress: Progress) -> ReplayResult:
     """Play the trace once per strategy; `progress` hears the strategy and the steps done."""
     steps = tuple(play(trace, options.start, options.limit))
     tokenizer = find_checkpoint(settings.model).tokenizer()
+    verifier = Verifier(load_engine(engine_options(settings)), options.verify, len(steps)) if options.verify else None
     results = []
     for strategy in options.strategies:
         chosen = replace(settings, strategy=strategy)
         async with open_target(trace, chosen, options) as target:
-            results.append(await _play(target, steps, chosen, options, tokenizer, progress))
+            results.append(await _play(target, steps, chosen, options, tokenizer, verifier, progress))
     return ReplayResult(trace.name, settings.model, options.mode, tuple(results))
 
 
@@ -88,6 +91,7 @@ async def _play(
     settings: Settings,
     options: ReplayOptions,
     tokenizer: TextTokenizer,
+    verifier: Verifier | None,
     progress: Progress,
 ) -> StrategyResult:
     records: list[Record] = []
@@ -98,6 +102,8 @@ async def _play(
     for number, step in enumerate(steps):
         try:
             answer = await target.play(step, tell_move=tell_move)
+            if verifier is not None and verifier.wants(number):
+                verifier.check(await target.last_exchange())
         except MidfillError as error:
             errors.append(f"step {options.start + number}: {error}")
             suggestions.append("")

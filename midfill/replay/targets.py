@@ -37,6 +37,10 @@ class Target(Protocol):
         """Tell of the move, if asked to, and of the edits, and wait for a suggestion; MidfillError if that fails."""
         ...
 
+    async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
+        """What the core was last asked to suggest, and its answer; None before that."""
+        ...
+
     def store_bytes(self) -> dict[str, int]:
         """What the store holds by tier, where the target can tell."""
         ...
@@ -49,17 +53,13 @@ class EngineCore:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.last_request: CompletionRequest | None = None
-        self.last_completion: Completion | None = None
 
     @property
     def chars_per_token(self) -> float:
         return self.engine.info.chars_per_token
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        self.last_request = request
-        self.last_completion = self.engine.complete(request)
-        return self.last_completion
+        return self.engine.complete(request)
 
     def forget(self, session: str) -> None:
         self.engine.forget(session)
@@ -90,6 +90,9 @@ class EngineTarget:
         usage = self._costs[-1].usage if self._costs else None
         return Answer(usage, insertion.text if insertion else "", ahead_tokens, milliseconds)
 
+    async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
+        return self._document.last_exchange
+
     def store_bytes(self) -> dict[str, int]:
         return {tier.name: tier.used_bytes for tier in self.core.engine.stats().tiers}
 
@@ -115,6 +118,9 @@ class SessionTarget:
         ahead_tokens = sum(cost.usage.recomputed_tokens for cost in session.ahead)
         suggestion = answer.suggestions[0].text if answer.suggestions else ""
         return Answer(answer.cost.usage if answer.cost else None, suggestion, ahead_tokens, answer.milliseconds)
+
+    async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
+        return await self._session.last_exchange(URI)
 
     def store_bytes(self) -> dict[str, int]:
         return {}

@@ -1,0 +1,36 @@
+"""Checks that reuse changed no suggestion: computes a sample of a replay's requests again, cold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inference.engine import Engine
+from protocol.errors import MidfillError
+from protocol.messages import Completion, CompletionRequest
+
+
+class SuggestionDiffers(MidfillError):
+    """A suggestion from resident KV is not the one that a cold engine gives."""
+
+    code = "suggestion_differs"
+
+
+class Verifier:
+    """Wants `count` of `total` requests, evenly spread, and compares their texts with those of a cold engine."""
+
+    def __init__(self, engine: Engine, count: int, total: int) -> None:
+        self._engine = engine
+        self._wanted = {index * total // min(count, total) for index in range(min(count, total))}
+
+    def wants(self, number: int) -> bool:
+        """Whether the request of this step is in the sample."""
+        return number in self._wanted
+
+    def check(self, exchange: tuple[CompletionRequest, Completion] | None) -> None:
+        """Raise SuggestionDiffers, with both texts, if the answer was another one than a cold engine's."""
+        if exchange is None:
+            return
+        request, warm = exchange
+        cold = self._engine.complete(replace(request, reuse=False))
+        if (warm.text, warm.finish_reason) != (cold.text, cold.finish_reason):
+            raise SuggestionDiffers(f"with reuse {warm.text!r} ({warm.finish_reason}), cold {cold.text!r}")
