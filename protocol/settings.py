@@ -93,12 +93,16 @@ def with_options(base: Settings, options: Mapping[str, object]) -> Settings:
 
 
 def with_json(base: Settings, given: object) -> Settings:
-    """`base` with an editor's JSON object laid over it; keys in camelCase or snake_case, alone or under `midfill`."""
-    if given is None:
+    """`base` with an editor's JSON object laid over it; keys in camelCase or snake_case.
+
+    An object with the key `midfill` holds them there, beside other programs' settings. Lua writes an empty object
+    as an empty list.
+    """
+    if given is None or given == []:
         return base
     if not isinstance(given, Mapping):
         raise BadSettings(f"the settings must be an object with keys, not {given!r}")
-    if set(given) == {"midfill"}:
+    if "midfill" in given:
         return with_json(base, given["midfill"])
     return _overlay(base, {_snake_case(str(key)): value for key, value in given.items()}, _strict_converter, json_name)
 

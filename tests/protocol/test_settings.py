@@ -40,6 +40,7 @@ def test_environment_is_read_by_type() -> None:
         {"maxTokens": 7, "disabledLanguages": ["go"]},
         {"max_tokens": 7, "disabled_languages": ["go"]},
         {"midfill": {"maxTokens": 7, "disabledLanguages": ["go"]}},
+        {"midfill": {"maxTokens": 7, "disabledLanguages": ["go"]}, "python": {"analysis": {}}},
     ],
 )
 def test_editors_may_write_keys_as_they_are_used_to(given: dict[str, Any]) -> None:
@@ -48,8 +49,8 @@ def test_editors_may_write_keys_as_they_are_used_to(given: dict[str, Any]) -> No
 
 
 def test_no_settings_change_nothing() -> None:
-    assert with_json(DEFAULTS, None) is DEFAULTS
-    assert with_json(DEFAULTS, {}) == DEFAULTS
+    for nothing in (None, {}, [], {"midfill": None}):
+        assert with_json(DEFAULTS, nothing) == DEFAULTS
 
 
 @pytest.mark.parametrize(
