@@ -106,10 +106,11 @@ class Engine:
         self._store.close()
 
     def _match(self, token_ids: Sequence[int], request: CompletionRequest) -> int:
-        if request.reuse:
-            return self._resident.prepare(token_ids, request.session)
-        self._resident.prepare_cold()
-        return 0
+        """How many leading tokens need not be computed: never the last, where what follows it is asked for."""
+        if not request.reuse:
+            self._resident.prepare_cold()
+            return 0
+        return self._resident.prepare(token_ids[:-1] if request.max_tokens else token_ids, request.session)
 
     def _prefill(
         self, missing: Sequence[int], request: CompletionRequest, work: _Work, cancelled: Cancelled

@@ -26,7 +26,7 @@ async def read_fields(request: Request) -> Fields:
             raise BadInput(f"the body is larger than {MAX_BODY_BYTES} bytes")
     try:
         fields = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"the body is not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise BadInput(f"the body has to be a JSON object, not {type(fields).__name__}")

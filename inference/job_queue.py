@@ -59,6 +59,10 @@ class JobQueue:
         job = next((job for job in self._waiting.values() if job.id == job_id), None)
         return None if job is None else self._waiting.pop(job.key)
 
+    def withdraw(self, key: SessionKey) -> Job | None:
+        """Take a session's job out of line; None where it has none."""
+        return self._waiting.pop(key, None)
+
     def take(self) -> Job | None:
         """The next one to run: the first that somebody waits for, else the first ahead work."""
         jobs = self._waiting.values()

@@ -44,9 +44,7 @@ class EngineOptions:
     context_tokens: int | None = None  # longest prompt plus suggestion
     store_budget_bytes: int = 2**30  # of KV, on the device
     host_budget_bytes: int = 4 * 2**30  # of KV in main memory, where that is not the device's
-    cache_folder: Path | None = (
-        None  # keeps KV, which tells of the text, across restarts
-    )
+    cache_folder: Path | None = None  # keeps KV, which tells of the text, across restarts
     cache_budget_bytes: int = 4 * 2**30
     prefill_chunk: int = 256  # tokens per forward, and so how long a cancellation may wait
     threads: int | None = None  # of the CPU; None takes half the cores

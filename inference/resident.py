@@ -25,13 +25,12 @@ class ResidentPrompt:
         self._session = ""
         self._saveable = 0  # leading tokens that belong to a prompt, rather than to a suggestion or a cold run
 
-    def prepare(self, token_ids: Sequence[int], session: str) -> int:
-        """Bring the longest resident prefix of `token_ids`, but never all of them, into the workspace; its length.
+    def prepare(self, wanted: Sequence[int], session: str) -> int:
+        """Bring the longest resident prefix of the `wanted` tokens into the workspace; its length.
 
-        The last token is left to be computed, since what follows it is asked for. What is in the workspace is
-        cropped where that is the longest; otherwise it is saved, and the store's match takes its place.
+        What is in the workspace is cropped where that is the longest; otherwise it is saved, and the store's match
+        takes its place.
         """
-        wanted = token_ids[:-1]
         length = common_prefix_length(self.token_ids, wanted)
         with self.store.match_prefix(wanted) as match:
             longer = match.length > length

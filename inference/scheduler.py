@@ -78,11 +78,17 @@ class Scheduler:
         if waiting is not None:
             self._tell(waiting, Cancelled("the client cancelled it"))
 
-    def forget(self, session: str) -> None:
-        """Drop what is resident for this session alone, before the next request runs."""
+    def forget(self, session: str, client: str = "") -> None:
+        """Cancel the client's request of this session, and drop what is resident for the session alone."""
+        key = (client, session)
         with self._changed:
+            waiting = self._queue.withdraw(key)
+            if self._running is not None and self._running.key == key:
+                self._running.cancelled = True
             self._to_forget.append(session)
             self._changed.notify()
+        if waiting is not None:
+            self._tell(waiting, Cancelled("its session is to be forgotten"))
 
     def close(self, timeout_s: float | None = None) -> None:
         """Cancel everything, unload the model and end the thread; a model that still loads is not waited for longer."""

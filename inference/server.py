@@ -76,11 +76,11 @@ def serve(options: ServeOptions) -> None:
         listener = stack.enter_context(bind(options.host, options.port))
         token = read_or_make_token(folder)
         address = CoreAddress(_url(listener, options.host), os.getpid(), options.engine.model)
-        stack.enter_context(_signals_that_end_gently())
+        signalled = stack.enter_context(_signals_that_end_gently())
         stack.callback(published.unlink, missing_ok=True)
         write_address(published, address)
         log.info("serving %s at %s", address.model, address.url)
-        _run(options, listener, token)
+        _run(options, listener, token, signalled)
         log.info("stopped serving %s", address.model)
 
 
@@ -102,13 +102,17 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _run(options: ServeOptions, listener: socket.socket, token: str) -> None:
+def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: threading.Event) -> None:
     presence, metrics = Presence(), Metrics()
     holder = EngineHolder(options.engine.model, partial(load_engine, options.engine), presence.announce)
     scheduler = Scheduler(holder, options.unload_after_s, metrics.observe)
     app = make_app(scheduler, presence, metrics, token, options.allowed_origins)
+
+    def is_over() -> bool:
+        return signalled.is_set() or _nobody_for(presence, options.exit_after_s)
+
     try:
-        asyncio.run(_serve_app(app, listener, partial(_nobody_for, presence, options.exit_after_s)))
+        asyncio.run(_serve_app(app, listener, is_over))
     finally:
         scheduler.close(SHUTDOWN_GRACE_S)
 
@@ -127,30 +131,32 @@ async def _serve_app(app: Starlette, listener: socket.socket, is_over: Callable[
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not serving.done():
         await asyncio.wait({serving}, timeout=WATCH_EVERY_S)
-        if is_over():
-            log.info("nobody has been connected for long enough")
-            server.should_exit = True
+        server.should_exit = server.should_exit or is_over()
     await serving
 
 
 def _nobody_for(presence: Presence, seconds: float | None) -> bool:
-    return seconds is not None and presence.alone_for_s() >= seconds
+    if seconds is None or presence.alone_for_s() < seconds:
+        return False
+    log.info("nobody has been connected for %g s", seconds)
+    return True
 
 
 @contextmanager
-def _signals_that_end_gently() -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the server, not the process.
+def _signals_that_end_gently() -> Iterator[threading.Event]:
+    """Let SIGINT and SIGTERM end the server, not the process; the event is set where they come.
 
-    uvicorn stops at them, and raises them once more when it is done; with their usual handlers that would kill the
-    process before it has cleaned up.
+    uvicorn stops at those that come while it runs, and raises them once more when it is done: with their usual
+    handlers that would kill the process before it has cleaned up.
     """
+    signalled = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield signalled
         return
     signals = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda *_: None) for number in signals}
+    before = {number: signal.signal(number, lambda *_: signalled.set()) for number in signals}
     try:
-        yield
+        yield signalled
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -15,6 +15,7 @@ from protocol.errors import BadInput, Cancelled
 from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
 from protocol.wire import (
     Cancel,
+    ClientMessage,
     Complete,
     Completed,
     CoreMessage,
@@ -44,8 +45,8 @@ class Connection:
         await self._websocket.accept()
         sender = asyncio.create_task(self._send_all())
         try:
-            async for text in self._websocket.iter_text():
-                self._handle(text)
+            while (frame := await self._websocket.receive())["type"] != "websocket.disconnect":
+                self._handle(frame.get("text"))
         finally:
             for job_id in self._jobs.values():
                 self._scheduler.cancel(job_id)
@@ -55,9 +56,9 @@ class Connection:
         """Send a change of status; from any thread."""
         self._post(StatusChanged(status, PROTOCOL_VERSION))
 
-    def _handle(self, text: str) -> None:
+    def _handle(self, text: str | None) -> None:
         try:
-            message = decode_client(text)
+            message = _decode_frame(text)
         except BadInput as error:
             self._outgoing.put_nowait(Failed(None, error.code, str(error)))
             return
@@ -68,7 +69,7 @@ class Connection:
             if job_id is not None:  # else the answer is on its way already
                 self._scheduler.cancel(job_id)
         elif isinstance(message, Forget):
-            self._scheduler.forget(message.session)
+            self._scheduler.forget(message.session, self._name)
 
     def _submit(self, message: Complete) -> None:
         if message.id in self._jobs:
@@ -102,6 +103,12 @@ class Connection:
                 await self._websocket.send_text(encode_core(await self._outgoing.get()))
         except WebSocketDisconnect:
             log.info("client %s went away while being answered", self._name)
+
+
+def _decode_frame(text: str | None) -> ClientMessage:
+    if text is None:
+        raise BadInput("a binary frame: messages are JSON text")
+    return decode_client(text)
 
 
 class WebSocketApi:

@@ -108,5 +108,5 @@ def _decode(converter: cattrs.Converter, text: str, union: object) -> object:
         return converter.loads(text, union)  # type: ignore[attr-defined]
     except cattrs.BaseValidationError as error:
         raise BadInput(f"not a midfill message: {'; '.join(cattrs.transform_error(error))}: {text[:200]!r}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"not a midfill message ({error!r}): {text[:200]!r}") from error

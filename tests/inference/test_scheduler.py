@@ -209,6 +209,20 @@ def test_sessions_are_forgotten_in_the_model_thread(scheduler: Scheduler, engine
     assert engine.forgotten == ["a.py"]
 
 
+def test_forgotten_session_is_not_made_resident_again(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    running = ask(scheduler, "1", "a.py")
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    waiting = ask(scheduler, "2", "b.py")
+    scheduler.forget("b.py")
+    assert isinstance(waiting.answer, Cancelled)
+    scheduler.forget("a.py")
+    engine.steps.release(2)
+    assert isinstance(running.wait(), Cancelled)
+    ask(scheduler, "3", "c.py").wait()
+    assert engine.started == ["1", "3"]
+    assert sorted(engine.forgotten) == ["a.py", "b.py"]
+
+
 def test_closing_answers_everybody(engine: SteppedEngine) -> None:
     scheduler = start(lambda progress: engine)
     running = ask(scheduler, "1", "a.py")

@@ -95,11 +95,15 @@ def test_websocket_answers_and_reports_its_status(client: TestClient) -> None:
         ('{"type": "Complete", "id": 1, "request": {"session": 5}}', "prompt"),
         ('{"type": "Nonsense"}', "Nonsense"),
         ("[]", "not a midfill message"),
+        ("[" * 100_000, "not a midfill message"),
+        (b"\x00", "binary frame"),
     ],
 )
-def test_malformed_message_is_answered_and_the_connection_kept(client: TestClient, text: str, message: str) -> None:
+def test_malformed_message_is_answered_and_the_connection_kept(
+    client: TestClient, text: str | bytes, message: str
+) -> None:
     with client.websocket_connect("/ws", headers=BEARER) as websocket:
-        websocket.send_text(text)
+        websocket.send({"type": "websocket.receive", "text" if isinstance(text, str) else "bytes": text})
         answer = receive(websocket)
         assert isinstance(answer, Failed)
         assert (answer.id, answer.code) == (None, "bad_input")
@@ -125,7 +129,7 @@ def test_superseded_and_cancelled_requests_are_answered_once(client: TestClient)
         send(websocket, Complete(10, request("z", session="b.py")))
         send(websocket, Cancel(10))
         send(websocket, Cancel(99))
-        send(websocket, Forget("a.py"))
+        send(websocket, Forget("c.py"))
         answers = {}
         for _ in range(11):
             answer = receive(websocket)
@@ -227,6 +231,7 @@ def test_completions_have_the_shape_of_openai(client: TestClient) -> None:
     [
         ("/infill", b"nonsense", "not JSON"),
         ("/infill", b"[]", "JSON object"),
+        ("/infill", b"[" * 100_000, "not JSON"),
         ("/infill", b'{"input_prefix": 5}', "input_prefix has to be a string, not 5"),
         ("/infill", b'{"n_predict": "many"}', "n_predict"),
         ("/infill", b'{"input_extra": ["x"]}', "input_extra"),
