@@ -66,7 +66,8 @@ class LspProcess(LanguageClient):
     async def finish(self, method: str, future: Future[Any]) -> Any:
         """The answer; Cancelled if the request was, LanguageServerFailed if it was refused or the server ended."""
         try:
-            return await asyncio.wrap_future(future)
+            # Shielded: pygls breaks on an answer whose future was cancelled meanwhile.
+            return await asyncio.shield(asyncio.wrap_future(future))
         except JsonRpcRequestCancelled as error:
             raise Cancelled(method) from error
         except JsonRpcException as error:

@@ -12,6 +12,7 @@ import psutil
 
 RUNTIME_VARIABLE = "MIDFILL_RUNTIME_DIR"
 _TERMINATE_SECONDS = 10.0
+_LEFT_ALONE_SECONDS = 60  # after which the core ends by itself, should this process be killed
 
 
 @contextmanager
@@ -19,7 +20,7 @@ def private_core_environment() -> Iterator[dict[str, str]]:
     """Environment variables under which language servers start and share a core that nobody else finds."""
     folder = Path(tempfile.mkdtemp(prefix="midfill-"))
     try:
-        yield {RUNTIME_VARIABLE: str(folder)}
+        yield {RUNTIME_VARIABLE: str(folder), "MIDFILL_EXIT_AFTER_S": str(_LEFT_ALONE_SECONDS)}
     finally:
         _end_processes_of(folder)
         shutil.rmtree(folder, ignore_errors=True)

@@ -29,24 +29,24 @@ args = ["lsp"]
 name = "python"
 language-servers = ["midfill"]  # beside those that you have there"""
 
-_VS_CODE = """\
-{command} lsp"""
+_VS_CODE = "{command} lsp"
 
 
 def how_to_connect() -> Text:
     """The lines to put into each editor's configuration."""
     command = midfill_command()
-    return Text("\n").join(
-        [
-            _section("Neovim 0.12 or newer", "in init.lua", _NEOVIM.format(command=command), "lua"),
-            _section("Helix", "in languages.toml", _HELIX.format(command=command), "toml"),
-            _section(
-                "VS Code",
-                "has no extension of ours yet; any that builds on vscode-languageclient 11 can start",
-                _VS_CODE.format(command=command),
-                "bash",
-            ),
-        ]
+    sections = (
+        ("Neovim 0.12 or newer", "in init.lua", _NEOVIM, "lua"),
+        ("Helix", "in languages.toml", _HELIX, "toml"),
+        (
+            "VS Code",
+            "has no extension of midfill's own yet; a client on vscode-languageclient 11 can run",
+            _VS_CODE,
+            "sh",
+        ),
+    )
+    return Text("\n\n").join(
+        _section(name, where, code.format(command=command), language) for name, where, code, language in sections
     )
 
 
@@ -60,4 +60,4 @@ def midfill_command() -> str:
 def _section(name: str, where: str, code: str, language: str) -> Text:
     lines = Syntax("", language, theme="ansi_dark").highlight(code).split("\n")
     heading = Text.assemble((name, "bold"), (f" {where}", "bright_black"), "\n")
-    return heading + Text("\n").join(Text("  ") + line for line in lines) + "\n"
+    return heading + Text("\n").join(Text("  ") + line for line in lines)

@@ -1,5 +1,6 @@
 """The editor without a screen, against a scripted language server in a process of its own."""
 
+import asyncio
 import hashlib
 import sys
 from collections.abc import AsyncIterator
@@ -63,6 +64,16 @@ async def test_a_cancelled_request_raises_cancelled() -> None:
         pending.cancel()
         with pytest.raises(Cancelled):
             await pending.wait()
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+    async with session_with("later\n") as session:
+        pending = session.begin_suggest(URI, Position(0, 5))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(pending.wait(), timeout=0.01)
+        await asyncio.sleep(0.5)
+        assert (await session.suggest(URI, Position(0, 1))).suggestions
+    assert caplog.text == ""
 
 
 async def test_an_answer_to_an_older_text_has_no_suggestions() -> None:
