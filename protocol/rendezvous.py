@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import secrets
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,7 +31,13 @@ class CoreAddress:
 def runtime_folder() -> Path:
     """The folder of this user's cores, made if need be with mode 0700; `MIDFILL_RUNTIME_DIR` overrides it."""
     override = os.environ.get("MIDFILL_RUNTIME_DIR")
-    folder = Path(override) if override else Path(platformdirs.user_runtime_dir("midfill", appauthor=False))
+    if override:
+        folder = Path(override)
+    elif sys.platform == "linux" and not os.environ.get("XDG_RUNTIME_DIR"):
+        # Without a login session there is no folder for sockets and such; a shared /tmp is no place for a token.
+        folder = Path(platformdirs.user_state_dir("midfill", appauthor=False)) / "run"
+    else:
+        folder = Path(platformdirs.user_runtime_dir("midfill", appauthor=False))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
