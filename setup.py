@@ -11,7 +11,7 @@ KERNEL = Extension(
     extra_compile_args=[
         *("-std=c++17", "-O3", "-g0", "-pthread", "-fvisibility=hidden"),
         "-ffp-contract=off",  # fused where the source says so and nowhere else: the same bits from every instantiation
-        *("-Wno-psabi", "-Wno-maybe-uninitialized"),  # vectors never cross the ABI; GCC's own headers (bug 105593)
+        *("-Wno-psabi", "-Wno-uninitialized"),  # vectors never cross the ABI; GCC's own headers (bug 105593)
     ],
     extra_link_args=["-pthread"],
     optional=True,

@@ -82,7 +82,7 @@ struct Model {
 
 struct Workspace {
     void* data;
-    int64_t layer_stride, value_stride, head_stride, token_stride;  // in numbers
+    int64_t layer_stride, value_stride, head_stride;  // in numbers; a head's tokens lie one behind another
     int32_t type;
 };
 

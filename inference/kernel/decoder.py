@@ -143,5 +143,5 @@ class KernelDecoder:
 
 
 def _c_workspace(workspace: KVWorkspace) -> CWorkspace:
-    layer, value, head, token, _ = workspace.buffer.stride()
-    return CWorkspace(workspace.buffer.data_ptr(), layer, value, head, token, DTYPE_NUMBERS[workspace.shape.dtype])
+    layer, value, head, _, _ = workspace.buffer.stride()
+    return CWorkspace(workspace.buffer.data_ptr(), layer, value, head, DTYPE_NUMBERS[workspace.shape.dtype])

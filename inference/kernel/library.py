@@ -83,7 +83,6 @@ class CWorkspace(ctypes.Structure):
         ("layer_stride", ctypes.c_int64),
         ("value_stride", ctypes.c_int64),
         ("head_stride", ctypes.c_int64),
-        ("token_stride", ctypes.c_int64),
         ("type", ctypes.c_int32),
     )
 

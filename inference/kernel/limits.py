@@ -13,14 +13,14 @@ MAX_NEW_TOKENS = 32
 """New tokens in one call, as many as decode.cpp has room for."""
 
 MAX_GROUP = 32
-HEAD_DIM_UNIT = 32
+HEAD_DIMS = (32, 64, 96, 128)
 KV_DTYPES = (torch.float32, torch.bfloat16)
 
 
 def unsupported_reason(architecture: Architecture) -> str | None:
     """Why the kernel cannot run a model of this shape; None where it can."""
-    if architecture.head_dim % HEAD_DIM_UNIT:
-        return f"a head dimension of {architecture.head_dim}, which is no multiple of {HEAD_DIM_UNIT}"
+    if architecture.head_dim not in HEAD_DIMS:
+        return f"a head dimension of {architecture.head_dim}, which is none of {', '.join(map(str, HEAD_DIMS))}"
     group = architecture.heads // architecture.kv_heads
     if group > MAX_GROUP:
         return f"{group} attention heads to a key-value head, more than {MAX_GROUP}"

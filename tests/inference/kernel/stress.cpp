@@ -43,7 +43,7 @@ public:
     std::vector<float> run(int level, int threads, int step, int kv_type) const {
         const int64_t head = (int64_t)shape_.room * shape_.head_dim, kv = head * shape_.kv_heads;
         std::vector<char> buffer(shape_.layers * 2 * kv * (kv_type == FLOAT32 ? 4 : 2));
-        const Workspace workspace{buffer.data(), 2 * kv, kv, head, shape_.head_dim, kv_type};
+        const Workspace workspace{buffer.data(), 2 * kv, kv, head, kv_type};
         std::vector<float> logits((size_t)shape_.room * model_.head.rows);
         Decoder* decoder = nullptr;
         if (midfill_kernel_create(&model_, threads, level, &decoder)) std::abort();
