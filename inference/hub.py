@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from inference.weights import find_weights
 from protocol.errors import BadModel
 
 Progress = Callable[[str, float | None], None]  # what is being done, and how much of it (0..1) where that is known
@@ -35,8 +36,11 @@ def _cached_snapshot(name: str) -> Path | None:
         folder = Path(snapshot_download(name, allow_patterns=list(WANTED_FILES), local_files_only=True))
     except LocalEntryNotFoundError:
         return None
-    complete = (folder / "config.json").is_file() and (folder / "tokenizer.json").is_file()
-    return folder if complete and any(folder.glob("*.safetensors")) else None
+    try:
+        find_weights(folder)
+    except BadModel:  # an interrupted download: fetching completes it
+        return None
+    return folder if all((folder / name).is_file() for name in ("config.json", "tokenizer.json")) else None
 
 
 def _download(name: str, progress: Progress | None) -> Path:
@@ -57,14 +61,20 @@ def _download(name: str, progress: Progress | None) -> Path:
 
 
 def _bar_class(name: str, progress: Progress | None) -> Any:
-    """A progress bar that also tells `progress`; the hub library makes one per group of files."""
+    """A progress bar that also tells `progress` of the bytes; the hub library makes several for one model."""
     from huggingface_hub.utils.tqdm import tqdm
 
     class ReportingBar(tqdm):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            self._counts_bytes = kwargs.get("unit") == "B"
+            self._done = kwargs.get("initial", 0)
+            super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
+
         def update(self, n: float | None = 1) -> bool | None:
             drawn: bool | None = super().update(n)
-            if progress is not None and self.total:
-                progress(f"fetching {name}", min(1.0, self.n / self.total))
+            self._done += n or 0  # a bar that is not drawn does not count
+            if progress is not None and self._counts_bytes and self.total:
+                progress(f"fetching {name}", min(1.0, self._done / self.total))
             return drawn
 
     return ReportingBar

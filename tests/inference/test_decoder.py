@@ -11,7 +11,7 @@ from inference.checkpoint import open_checkpoint
 from inference.decoder import Decoder
 from inference.decoder_weights import TensorReader, read_decoder_weights
 from kv_store.workspace import KVShape, KVWorkspace
-from tests.inference.tiny import write_checkpoint
+from tests.inference.tiny import edit_config, write_checkpoint
 
 CPU = torch.device("cpu")
 EPSILON = 1e-4
@@ -83,6 +83,20 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     for start, stop in ((0, 64), (64, 65), (65, 66), (66, 140), (140, 150)):
         logits = chunked.logits(chunked.hidden(token_ids[start:stop], start))
         torch.testing.assert_close(logits, expected[start:stop], atol=EPSILON, rtol=EPSILON)
+
+
+@pytest.mark.parametrize("name", ["llama_theta", "llama_linear", "llama_llama3", "llama_yarn"])
+def test_rope_settings_as_older_checkpoints_have_them(name: str, tmp_path: Path) -> None:
+    kind, config = CONFIGS[name]
+    folder = write_checkpoint(tmp_path, kind, **config)
+    token_ids = random_tokens(30)
+    new = load_decoder(folder)
+    expected = new.logits(new.hidden(token_ids, 0))
+    rope = dict(config["rope_parameters"])
+    theta = rope.pop("rope_theta")
+    edit_config(folder, rope_parameters=None, rope_theta=theta, rope_scaling=None if len(rope) == 1 else rope)
+    old = load_decoder(folder)
+    assert torch.equal(old.logits(old.hidden(token_ids, 0)), expected)
 
 
 def test_choice_is_the_most_probable_token(tiny_checkpoint: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from inference.checkpoint import find_checkpoint
-from inference.hub import fetch_snapshot, is_hub_name
+from inference.hub import _bar_class, fetch_snapshot, is_hub_name
 from protocol.errors import BadModel
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -47,8 +47,21 @@ def test_cached_model_needs_no_network(cache: Path, tiny_checkpoint: Path) -> No
     reference.write_text(COMMIT)
     assert fetch_snapshot("someone/tiny") == snapshot
     assert find_checkpoint("someone/tiny").name == "someone/tiny"
+    (snapshot / "model.safetensors").unlink()  # as an interrupted download leaves it
+    with pytest.raises(BadModel, match="has no weights"):
+        find_checkpoint("someone/tiny").weights()
 
 
 def test_model_that_is_neither_cached_nor_reachable(cache: Path) -> None:
     with pytest.raises(BadModel, match="someone/tiny is not in the local cache and could not be fetched"):
         fetch_snapshot("someone/tiny")
+
+
+def test_progress_is_told_in_bytes_whether_or_not_the_bar_is_drawn() -> None:
+    told: list[tuple[str, float | None]] = []
+    bars = _bar_class("someone/tiny", lambda what, share: told.append((what, share)))
+    for bar in (bars(total=100, unit="B", disable=True), bars(total=4, unit="it", disable=True)):
+        bar.update(1)
+        bar.update(1)
+        bar.close()
+    assert told == [("fetching someone/tiny", 0.01), ("fetching someone/tiny", 0.02)]
