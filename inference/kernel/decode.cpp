@@ -214,13 +214,21 @@ struct Scratch {
     Buffer<int32_t> offsets;
 };
 
+struct Decoder;
+
+// What a level has to offer.
+struct Level {
+    void (*forward)(Decoder&, int thread);
+    void (*choose)(const float* logits, int count, int32_t* best, float* logprob);
+};
+
 struct Decoder {
-    Decoder(const Model& model, int threads, void (*forward)(Decoder&, int));
+    Decoder(const Model& model, int threads, const Level& level);
 
     const Model model;
     const std::vector<LayerWeights> layers;
     const int chunks;  // that `positions` tokens fill
-    void (*const forward)(Decoder&, int);
+    const Level level;
     // shared by the threads, [tokens, ...]
     Buffer<float> residual, qkv, activated;
     Buffer<float> largest, sums, sums_of_values;  // partial softmaxes: [tokens, heads, chunks], the last with head_dim
@@ -229,15 +237,15 @@ struct Decoder {
     std::mutex one_call_at_a_time;
     Workspace workspace{};
     float* logits = nullptr;
-    int tokens = 0, start = 0, first_wanted = 0;
+    int tokens = 0, start = 0, wanted = 0;
     Team team;  // last: its threads see a whole decoder
 };
 
-Decoder::Decoder(const Model& m, int threads, void (*forward)(Decoder&, int))
+Decoder::Decoder(const Model& m, int threads, const Level& level)
     : model(m),
       layers(m.layer_weights, m.layer_weights + m.layers),
       chunks((m.positions + CHUNK - 1) / CHUNK),
-      forward(forward),
+      level(level),
       residual(zeros<float>((size_t)MAX_TOKENS * m.head.columns)),
       qkv(zeros<float>((size_t)MAX_TOKENS * layers[0].qkv.rows)),
       activated(zeros<float>((size_t)MAX_TOKENS * layers[0].down.columns)),
@@ -246,7 +254,7 @@ Decoder::Decoder(const Model& m, int threads, void (*forward)(Decoder&, int))
       sums_of_values(zeros<float>((size_t)MAX_TOKENS * m.heads * chunks * m.head_dim)),
       team(threads, [](void* self, int thread) {
           Decoder& decoder = *static_cast<Decoder*>(self);
-          decoder.forward(decoder, thread);
+          decoder.level.forward(decoder, thread);
       }, this) {
     const size_t widest = std::max({m.head.columns, layers[0].attention_out.columns, layers[0].down.columns});
     const size_t queries = (size_t)MAX_TOKENS * (m.heads / m.kv_heads), wide = MAX_TOKENS * widest;
@@ -296,8 +304,8 @@ namespace avx512_bf16 {
 #include "forward.inc"
 }  // namespace avx512_bf16
 
-void (*const FORWARDS[])(Decoder&, int) = {portable::forward, avx2::forward, avx2_vnni::forward, avx512::forward,
-                                           avx512_bf16::forward};
+constexpr Level LEVELS[] = {portable::LEVEL_HERE, avx2::LEVEL_HERE, avx2_vnni::LEVEL_HERE, avx512::LEVEL_HERE,
+                            avx512_bf16::LEVEL_HERE};
 
 bool runs_here(int level) {
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -314,7 +322,7 @@ bool runs_here(int level) {
     }
 }
 #else
-void (*const FORWARDS[])(Decoder&, int) = {portable::forward};
+constexpr Level LEVELS[] = {portable::LEVEL_HERE};
 
 bool runs_here(int level) { return level == LEVEL_PORTABLE; }
 #endif
@@ -341,7 +349,7 @@ extern "C" {
 #define EXPORT __attribute__((visibility("default")))
 
 // Changes whenever a structure, a function or a layout here does.
-EXPORT int midfill_kernel_version() { return 1; }
+EXPORT int midfill_kernel_version() { return 2; }
 
 EXPORT int midfill_kernel_runs(int level) { return runs_here(level); }
 
@@ -349,7 +357,7 @@ EXPORT int midfill_kernel_runs(int level) { return runs_here(level); }
 EXPORT const char* midfill_kernel_create(const Model* model, int threads, int level, Decoder** made) {
     if (!runs_here(level)) return "this CPU does not have the instructions of that level";
     try {
-        *made = new Decoder(*model, threads, FORWARDS[level]);
+        *made = new Decoder(*model, threads, LEVELS[level]);
         return nullptr;
     } catch (const std::bad_alloc&) {
         return "not enough memory";
@@ -360,19 +368,22 @@ EXPORT const char* midfill_kernel_create(const Model* model, int threads, int le
 
 EXPORT void midfill_kernel_destroy(Decoder* decoder) { delete decoder; }
 
-// Runs `tokens` new tokens at [start, start + tokens): writes their KV, and logits [tokens - first_wanted, head.rows]
-// of those from `first_wanted` on.
+// Runs `tokens` new tokens at [start, start + tokens): writes their KV, and logits [wanted, head.rows] of the last.
 EXPORT void midfill_kernel_forward(Decoder* decoder, const int32_t* token_ids, int tokens, int start,
-                                   const Workspace* workspace, int first_wanted, float* logits) {
+                                   const Workspace* workspace, int wanted, float* logits) {
     const std::lock_guard<std::mutex> lock(decoder->one_call_at_a_time);
     decoder->workspace = *workspace;
     decoder->tokens = tokens;
     decoder->start = start;
-    decoder->first_wanted = first_wanted;
+    decoder->wanted = wanted;
     decoder->logits = logits;
     for (int t = 0; t < tokens; ++t)
         embed(decoder->model, token_ids[t], decoder->residual.get() + (size_t)t * decoder->model.head.columns);
     decoder->team.run();
+}
+
+EXPORT void midfill_kernel_choose(const Decoder* decoder, const float* logits, int count, int32_t* best, float* logprob) {
+    decoder->level.choose(logits, count, best, logprob);
 }
 
 }  // extern "C"

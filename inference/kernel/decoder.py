@@ -23,10 +23,21 @@ from inference.kernel.library import (
     load_library,
 )
 from inference.kernel.limits import check_call, unsupported_reason
-from inference.kernel.packing import BLOCK, PackedMatrix, WeightType, pack_gate_up, pack_matrix, pad_vector
+from inference.kernel.packing import (
+    BLOCK,
+    UNIT,
+    PackedMatrix,
+    WeightType,
+    pack_gate_up,
+    pack_matrix,
+    pad_vector,
+    padded,
+)
+from inference.model import Choice
 from kv_store.workspace import KVWorkspace
 
 NUMBER_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2}  # NumberType of decode.cpp
+FLOAT_BYTES = 4
 DTYPE_NUMBERS = {torch.float32: 0, torch.bfloat16: 1}
 
 
@@ -57,34 +68,48 @@ class KernelDecoder:
         self._kept: list[object] = []  # what the kernel points to
         self._positions = tables[0].shape[0]
         self._handle = self._create(self._model(weights, tables, weight_type), threads)
-        self._head_rows = -(-architecture.vocabulary // 32) * 32
+        self._row_bytes = padded(architecture.vocabulary, UNIT) * FLOAT_BYTES
         self._finalizer = weakref.finalize(self, self._library.midfill_kernel_destroy, self._handle)
 
     def close(self) -> None:
         """Stop the threads and free what they used."""
         self._finalizer()
 
-    def forward(self, token_ids: Sequence[int], start: int, workspace: KVWorkspace, all_logits: bool = False) -> Tensor:
-        """Logits [1, vocabulary] of the last token, or [tokens, vocabulary] of all, in float32.
+    def forward(self, token_ids: Sequence[int], start: int, workspace: KVWorkspace, wanted: int = 1) -> Tensor:
+        """Logits [wanted, vocabulary] in float32 of the last `wanted` tokens.
 
         Writes KV at [start, start + tokens), and needs that of [0, start). ValueError where a call is out of bounds.
         """
-        check_call(self.architecture, self._positions, token_ids, start, workspace)
+        return self._run(token_ids, start, workspace, wanted)[:, : self.architecture.vocabulary]
+
+    def choices(
+        self, token_ids: Sequence[int], start: int, workspace: KVWorkspace, wanted: int = 1
+    ) -> tuple[Choice, ...]:
+        """The same forward, and the greedy choice of what follows each of the last `wanted` tokens."""
+        logits = self._run(token_ids, start, workspace, wanted)
+        return tuple(self._choose(logits.data_ptr() + row * self._row_bytes) for row in range(wanted))
+
+    def _run(self, token_ids: Sequence[int], start: int, workspace: KVWorkspace, wanted: int) -> Tensor:
+        check_call(self.architecture, self._positions, token_ids, start, workspace, wanted)
         if not self._finalizer.alive:
             raise ValueError("the decoder has been closed")
         count = len(token_ids)
-        first_wanted = 0 if all_logits else count - 1
-        logits = torch.empty(count - first_wanted, self._head_rows)
+        logits = torch.empty(wanted, self._row_bytes // FLOAT_BYTES)
         self._library.midfill_kernel_forward(
             self._handle,
             (ctypes.c_int32 * count)(*token_ids),
             count,
             start,
             _c_workspace(workspace),
-            first_wanted,
+            wanted,
             logits.data_ptr(),
         )
-        return logits[:, : self.architecture.vocabulary]
+        return logits
+
+    def _choose(self, logits: int) -> Choice:
+        best, logprob = ctypes.c_int32(), ctypes.c_float()
+        self._library.midfill_kernel_choose(self._handle, logits, self.architecture.vocabulary, best, logprob)
+        return Choice(best.value, logprob.value)
 
     def _create(self, model: CModel, threads: int) -> int:
         made = ctypes.c_void_p()

@@ -12,6 +12,7 @@ from inference.architecture import Architecture
 from inference.decoder_weights import DecoderWeights, LayerWeights
 from inference.kernel.limits import check_call
 from inference.kernel.packing import BLOCK, LARGEST, WeightType, padded, quantize
+from inference.model import Choice
 from inference.rope import rotate
 from kv_store.workspace import KVWorkspace
 
@@ -32,9 +33,9 @@ class FallbackDecoder:
         self._weight_type = weight_type
 
     @torch.inference_mode()
-    def forward(self, token_ids: Sequence[int], start: int, workspace: KVWorkspace, all_logits: bool = False) -> Tensor:
-        """Logits [1, vocabulary] of the last token, or [tokens, vocabulary] of all, in float32; writes KV."""
-        check_call(self.architecture, len(self._cosines), token_ids, start, workspace)
+    def forward(self, token_ids: Sequence[int], start: int, workspace: KVWorkspace, wanted: int = 1) -> Tensor:
+        """Logits [wanted, vocabulary] in float32 of the last `wanted` tokens; writes KV."""
+        check_call(self.architecture, len(self._cosines), token_ids, start, workspace, wanted)
         x = F.embedding(torch.tensor(token_ids), self._weights.embedding).float()
         for index, layer in enumerate(self._weights.layers):
             keys, values = (cache.squeeze(0) for cache in workspace.layer(index))
@@ -43,8 +44,16 @@ class FallbackDecoder:
             y = self._normed(x, layer.mlp_norm)
             gate, up = self._project(y, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
             x = x + self._project(F.silu(gate) * up, layer.down, layer.down_bias)
-        wanted = x if all_logits else x[-1:]
-        return self._project(self._normed(wanted, self._weights.final_norm), self._weights.head, None)
+        last = x[len(x) - wanted :]
+        return self._project(self._normed(last, self._weights.final_norm), self._weights.head, None)
+
+    def choices(
+        self, token_ids: Sequence[int], start: int, workspace: KVWorkspace, wanted: int = 1
+    ) -> tuple[Choice, ...]:
+        """The same forward, and the greedy choice of what follows each of the last `wanted` tokens."""
+        logprobs = torch.log_softmax(self.forward(token_ids, start, workspace, wanted), dim=-1)
+        best = logprobs.argmax(dim=-1).tolist()
+        return tuple(Choice(token_id, float(row[token_id])) for token_id, row in zip(best, logprobs, strict=True))
 
     def _attend(self, layer: LayerWeights, x: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:
         """x: [tokens, hidden]; keys, values: [kv_heads, max_tokens, head_dim]; [tokens, heads * head_dim] comes out."""

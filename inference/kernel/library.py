@@ -15,7 +15,7 @@ from protocol.errors import MidfillError
 Level = Literal["portable", "avx2", "avx2_vnni", "avx512", "avx512_bf16"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of decode.cpp, and the better the later
 
-VERSION = 1  # of the C ABI and the layouts
+VERSION = 2  # of the C ABI and the layouts
 LEVEL_VARIABLE = "MIDFILL_KERNEL_LEVEL"
 
 
@@ -127,6 +127,14 @@ def _declare(library: ctypes.CDLL) -> None:
         ctypes.POINTER(CWorkspace),
         ctypes.c_int,
         ctypes.c_void_p,
+    )
+    library.midfill_kernel_choose.restype = None
+    library.midfill_kernel_choose.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.POINTER(ctypes.c_int32),
+        ctypes.POINTER(ctypes.c_float),
     )
 
 

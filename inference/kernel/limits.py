@@ -28,7 +28,12 @@ def unsupported_reason(architecture: Architecture) -> str | None:
 
 
 def check_call(
-    architecture: Architecture, positions: int, token_ids: Sequence[int], start: int, workspace: KVWorkspace
+    architecture: Architecture,
+    positions: int,
+    token_ids: Sequence[int],
+    start: int,
+    workspace: KVWorkspace,
+    wanted: int,
 ) -> None:
     """Raise ValueError, with the value at fault, where a forward would leave the bounds of anything."""
     count = len(token_ids)
@@ -36,6 +41,8 @@ def check_call(
         raise ValueError(f"{count} new tokens: a call takes 1 to {MAX_NEW_TOKENS}")
     if min(token_ids) < 0 or max(token_ids) >= architecture.vocabulary:
         raise ValueError(f"token ids from {min(token_ids)} to {max(token_ids)}: there are {architecture.vocabulary}")
+    if not 0 <= wanted <= count:
+        raise ValueError(f"logits of {wanted} tokens out of {count}")
     room = min(workspace.max_tokens, positions)
     if not 0 <= start <= room - count:
         raise ValueError(f"tokens [{start}, {start + count}) of a workspace of {room}")

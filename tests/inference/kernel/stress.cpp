@@ -51,9 +51,13 @@ public:
             const int tokens = std::min(step, shape_.room - start);
             std::vector<int32_t> ids(tokens);
             for (int t = 0; t < tokens; ++t) ids[t] = (start + t) * 7 % shape_.vocabulary;
-            midfill_kernel_forward(decoder, ids.data(), tokens, start, &workspace, 0,
+            midfill_kernel_forward(decoder, ids.data(), tokens, start, &workspace, tokens,
                                    logits.data() + (size_t)start * model_.head.rows);
         }
+        int32_t best = -1;
+        float logprob = 0;
+        midfill_kernel_choose(decoder, logits.data(), shape_.vocabulary, &best, &logprob);
+        if (best < 0 || best >= shape_.vocabulary || !(logprob <= 0)) std::abort();
         midfill_kernel_destroy(decoder);
         return logits;
     }

@@ -60,7 +60,6 @@ def level(request: pytest.FixtureRequest) -> Level:
     seed=st.integers(0, 1000),
     start=st.integers(0, 300),
     count=st.integers(1, 32),
-    all_logits=st.booleans(),
     weight_type=st.sampled_from(WEIGHT_TYPES),
     kv_dtype=st.sampled_from(KV_DTYPES),
     threads=st.integers(1, 4),
@@ -71,7 +70,6 @@ def test_a_forward_is_that_of_the_fallback(
     seed: int,
     start: int,
     count: int,
-    all_logits: bool,
     weight_type: WeightType,
     kv_dtype: torch.dtype,
     threads: int,
@@ -83,14 +81,15 @@ def test_a_forward_is_that_of_the_fallback(
     for workspace in (ours, theirs):
         model.resident(workspace, start, seed)
     token_ids = model.token_ids(count, seed)
+    wanted = data.draw(st.integers(0, count))
 
-    logits = kernel.forward(token_ids, start, ours, all_logits)
-    expected = model.fallback(weight_type).forward(token_ids, start, theirs, all_logits)
+    logits = kernel.forward(token_ids, start, ours, wanted)
+    expected = model.fallback(weight_type).forward(token_ids, start, theirs, wanted)
     kernel.close()
 
     tolerance = max(TOLERANCES[weight_type], BF16_KV_TOLERANCE if kv_dtype == torch.bfloat16 else 0.0)
-    assert logits.shape == (count if all_logits else 1, shape.vocabulary)
-    assert distance(logits, expected) < tolerance
+    assert logits.shape == (wanted, shape.vocabulary)
+    assert wanted == 0 or distance(logits, expected) < tolerance
     assert distance(ours.buffer, theirs.buffer) < tolerance
     assert torch.equal(ours.buffer[:, :, :, :start], theirs.buffer[:, :, :, :start])
     assert not ours.buffer[:, :, :, start + count :].any()
@@ -115,7 +114,7 @@ def test_it_goes_on_where_torch_has_prefilled(level: Level) -> None:
     workspace.buffer[:, :, :, 150:] = 0
     kernel = model.kernel(level=level)
     logits = torch.cat(
-        [kernel.forward(token_ids[start : start + 10], start, workspace, True) for start in range(150, 200, 10)]
+        [kernel.forward(token_ids[start : start + 10], start, workspace, 10) for start in range(150, 200, 10)]
     )
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
@@ -137,7 +136,8 @@ def test_bits_depend_on_neither_threads_nor_tokens_in_a_call(
 def run(kernel: KernelDecoder, workspace: KVWorkspace, token_ids: list[int], step: int) -> tuple[Tensor, KVWorkspace]:
     """Logits of all tokens, `step` of them at a time."""
     starts = range(0, len(token_ids), step)
-    logits = [kernel.forward(token_ids[start : start + step], start, workspace, all_logits=True) for start in starts]
+    pieces = [(token_ids[start : start + step], start) for start in starts]
+    logits = [kernel.forward(piece, start, workspace, wanted=len(piece)) for piece, start in pieces]
     kernel.close()
     return torch.cat(logits), workspace
 
@@ -146,8 +146,25 @@ def test_the_last_tokens_logits_are_those_among_all() -> None:
     model = RandomModel(ODD)
     kernel = model.kernel()
     token_ids = model.token_ids(9)
-    every = kernel.forward(token_ids, 0, model.workspace(), all_logits=True)
+    every = kernel.forward(token_ids, 0, model.workspace(), wanted=9)
     assert torch.equal(kernel.forward(token_ids, 0, model.workspace()), every[-1:])
+
+
+@pytest.mark.parametrize("vocabulary", [1, 5, 33, 1000])
+def test_the_choices_are_the_most_probable_tokens(level: Level, vocabulary: int) -> None:
+    model = RandomModel(Shape(vocabulary=vocabulary))
+    token_ids = model.token_ids(9)
+    ours = model.kernel(level=level).choices(token_ids, 0, model.workspace(), wanted=4)
+    theirs = model.fallback().choices(token_ids, 0, model.workspace(), wanted=4)
+    assert [choice.token_id for choice in ours] == [choice.token_id for choice in theirs]
+    assert [choice.logprob for choice in ours] == pytest.approx([choice.logprob for choice in theirs], abs=1e-5)
+
+
+def test_of_equals_the_first_is_chosen(level: Level) -> None:
+    model = RandomModel(Shape())
+    model.weights.head.zero_()
+    (choice,) = model.kernel(level=level).choices([1, 2], 0, model.workspace())
+    assert choice.token_id == 0
 
 
 def test_what_lies_beyond_the_tokens_does_not_matter() -> None:

@@ -29,6 +29,13 @@ def test_a_call_out_of_bounds_is_an_error(
         decoder.forward(token_ids, start, model.workspace(max_tokens=100))
 
 
+@pytest.mark.parametrize("wanted", [-1, 3])
+def test_logits_of_tokens_that_are_not_there_are_an_error(wanted: int) -> None:
+    model = RandomModel(Shape())
+    with pytest.raises(ValueError, match=f"logits of {wanted} tokens out of 2"):
+        model.fallback().forward([1, 2], 0, model.workspace(), wanted)
+
+
 def test_positions_end_where_the_tables_do() -> None:
     model = RandomModel(Shape())
     workspace = model.workspace(max_tokens=POSITIONS + 100)
