@@ -35,6 +35,10 @@ class Decoder:
     def context_tokens(self) -> int:
         return self.workspace.max_tokens
 
+    @property
+    def alignment(self) -> int:
+        return 1
+
     def prefill(self, token_ids: Sequence[int], start: int) -> None:
         self.hidden(token_ids, start)
 
@@ -52,7 +56,7 @@ class Decoder:
         stop = start + len(token_ids)
         assert 0 <= start < stop <= self.context_tokens, f"tokens [{start}, {stop}) of {self.context_tokens}"
         x = F.embedding(torch.tensor(token_ids, device=self._device), self._weights.embedding)
-        mask = self._causal_mask(start, stop) if len(token_ids) > 1 else None
+        mask = self._causal_mask(start, stop) if len(token_ids) > 1 else None  # [tokens, visible]
         for layer, (keys, values) in zip(self._weights.layers, self._layer_kv, strict=True):
             x = x + self._attention(layer, self._normed(x, layer.attention_norm), keys, values, start, mask)
             x = x + self._mlp(layer, self._normed(x, layer.mlp_norm))
@@ -78,7 +82,8 @@ class Decoder:
         values[:, 0, start:stop] = qkv[-shape.kv_heads :]
         group = shape.heads // shape.kv_heads
         q = rotate(q, cosines, sines).view(shape.kv_heads, group, -1, shape.head_dim)
-        attended = _attend(q, keys[:, :, :stop], values[:, :, :stop], mask)  # [kv_heads, group, tokens, head_dim]
+        visible = self._visible(stop)
+        attended = _attend(q, keys[:, :, :visible], values[:, :, :visible], mask)  # [kv_heads, group, tokens, head_dim]
         heads_last = attended.flatten(0, 1).transpose(0, 1).reshape(x.shape[0], -1)
         return F.linear(heads_last, layer.attention_out, layer.attention_out_bias)
 
@@ -90,10 +95,14 @@ class Decoder:
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), weight, self.architecture.norm_epsilon)
 
+    def _visible(self, stop: int) -> int:
+        """How many of the workspace's tokens attention is given, when [0, stop) are written."""
+        return stop
+
     def _causal_mask(self, start: int, stop: int) -> Tensor:
-        """True where a token may look, [tokens, stop]: up to and including itself."""
-        positions = torch.arange(stop, device=self._device)
-        return positions <= positions[start:, None]
+        """True where a token may look, [tokens, visible]: up to and including itself."""
+        positions = torch.arange(self._visible(stop), device=self._device)
+        return positions <= positions[start:stop, None]
 
     @staticmethod
     def _grouped(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

@@ -64,7 +64,7 @@ class Engine:
         self.info = info
         self.tokenizer = tokenizer
         self._model = model
-        self._resident = ResidentPrompt(model.workspace, store)
+        self._resident = ResidentPrompt(model.workspace, store, model.alignment)
         self._store = store
         self._prefill_chunk = prefill_chunk
 

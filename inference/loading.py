@@ -48,6 +48,7 @@ class EngineOptions:
     cache_budget_bytes: int = 4 * 2**30
     prefill_chunk: int = 256  # tokens per forward, and so how long a cancellation may wait
     threads: int | None = None  # of the CPU; None takes half the cores
+    exact: bool = False  # cached and cold logits the same to the bit, at the price of larger forwards
 
 
 def load_engine(options: EngineOptions, progress: Progress | None = None) -> Engine:
@@ -64,7 +65,7 @@ def load_engine(options: EngineOptions, progress: Progress | None = None) -> Eng
 
     device, dtype = _device_and_dtype(options)
     _set_threads(options.threads)
-    decoder = _load_decoder(checkpoint, context_tokens, device, dtype, report)
+    decoder = _load_decoder(checkpoint, context_tokens, device, dtype, options.exact, report)
     budgets = TierBudgets(
         options.store_budget_bytes, options.host_budget_bytes, options.cache_folder, options.cache_budget_bytes
     )
@@ -89,17 +90,25 @@ def _wire(options: EngineOptions, tokenizer: TextTokenizer, model: Model, store:
 
 
 def _load_decoder(
-    checkpoint: Checkpoint, context_tokens: int, device: torch.device, dtype: torch.dtype, report: Progress
+    checkpoint: Checkpoint,
+    context_tokens: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    exact: bool,
+    report: Progress,
 ) -> Decoder:
     from inference.decoder import Decoder
     from inference.decoder_weights import TensorReader, read_decoder_weights
+    from inference.exact import EXACT_TOKENS, ExactDecoder
     from kv_store.workspace import KVShape, KVWorkspace
 
+    if exact:
+        context_tokens -= context_tokens % EXACT_TOKENS
     shape = checkpoint.architecture
     reader = TensorReader(checkpoint.weights(), dtype, device)
     weights = read_decoder_weights(shape, reader, lambda share: report("reading the weights", share))
     workspace = KVWorkspace(KVShape(shape.layers, shape.kv_heads, shape.head_dim, dtype), context_tokens, device)
-    return Decoder(shape, checkpoint.config, weights, workspace)
+    return (ExactDecoder if exact else Decoder)(shape, checkpoint.config, weights, workspace)
 
 
 def _device_and_dtype(options: EngineOptions) -> tuple[torch.device, torch.dtype]:

@@ -33,6 +33,11 @@ class Model(Protocol):
         """How many tokens the workspace holds."""
         ...
 
+    @property
+    def alignment(self) -> int:
+        """What is reused is cut to a multiple of so many tokens."""
+        ...
+
     def prefill(self, token_ids: Sequence[int], start: int) -> None:
         """Write the KV of `token_ids` at [start, start + len(token_ids))."""
         ...
@@ -44,6 +49,8 @@ class Model(Protocol):
 
 class DryModel:
     """Implements `Model` for counting: forwards cost nothing, and the text always ends at once."""
+
+    alignment = 1
 
     def __init__(self, workspace: Workspace, context_tokens: int, end_token: int) -> None:
         self.workspace = workspace

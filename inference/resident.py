@@ -18,7 +18,8 @@ class ResidentPrompt:
     `token_ids` never claims a token whose KV is not there: extend it only after the forward that wrote it.
     """
 
-    def __init__(self, workspace: Workspace, store: KVStore) -> None:
+    def __init__(self, workspace: Workspace, store: KVStore, alignment: int = 1) -> None:
+        self._alignment = alignment  # what is reused is cut to a multiple of it
         self.workspace = workspace
         self.store = store
         self.token_ids: list[int] = []
@@ -26,7 +27,7 @@ class ResidentPrompt:
         self._saveable = 0  # leading tokens that belong to a prompt, rather than to a suggestion or a cold run
 
     def prepare(self, wanted: Sequence[int], session: str) -> int:
-        """Bring the longest resident prefix of the `wanted` tokens into the workspace; its length.
+        """Bring the longest resident prefix of the `wanted` tokens into the workspace; its length, cut to the alignment.
 
         What is in the workspace is cropped where that is the longest; otherwise it is saved, and the store's match
         takes its place.
@@ -37,6 +38,7 @@ class ResidentPrompt:
             self.crop(length, will_change=longer or session != self._session)
             if longer:
                 length = match.load(self.workspace, start=length)
+        length -= length % self._alignment
         self.token_ids[:] = wanted[:length]
         self._saveable = length
         self._own(session)
