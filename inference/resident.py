@@ -27,7 +27,7 @@ class ResidentPrompt:
         self._saveable = 0  # leading tokens that belong to a prompt, rather than to a suggestion or a cold run
 
     def prepare(self, wanted: Sequence[int], session: str) -> int:
-        """Bring the longest resident prefix of the `wanted` tokens into the workspace; its length, cut to the alignment.
+        """Bring the longest resident prefix of `wanted` into the workspace; its length, cut to the alignment.
 
         What is in the workspace is cropped where that is the longest; otherwise it is saved, and the store's match
         takes its place.
