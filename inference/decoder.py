@@ -100,9 +100,10 @@ class Decoder:
         return stop
 
     def _causal_mask(self, start: int, stop: int) -> Tensor:
-        """True where a token may look, [tokens, visible]: up to and including itself."""
-        positions = torch.arange(self._visible(stop), device=self._device)
-        return positions <= positions[start:stop, None]
+        """[tokens, stop]: 0 up to the token itself, minus infinity after it, to be added to attention scores."""
+        positions = torch.arange(stop, device=self._device)
+        mask = torch.zeros(stop - start, stop, dtype=self._weights.embedding.dtype, device=self._device)
+        return mask.masked_fill_(positions > positions[start:, None], float("-inf"))
 
     @staticmethod
     def _grouped(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

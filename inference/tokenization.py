@@ -73,14 +73,6 @@ class TextTokenizer:
         """A stream that takes text tokens, as they are generated, back to text."""
         return TextStream(self._text_bytes)
 
-    def decode(self, token_ids: TokenIds) -> str:
-        """The text of some text tokens, as far as it is whole characters."""
-        stream = self.text_stream()
-        for token_id in token_ids:
-            if not stream.push(token_id):
-                break
-        return stream.text
-
     def _remembered(self, cache: LRUCache[str, TokenIds], text: str, encode: Callable[[str], TokenIds]) -> TokenIds:
         token_ids = cache.get(text)
         if token_ids is None:
