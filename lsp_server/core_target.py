@@ -30,6 +30,8 @@ _CORE_SETTINGS = (
     "dtype",
     "context_tokens",
     "store_mb",
+    "disk_mb",
+    "exact",
     "unload_after_s",
     "exit_after_s",
 )

@@ -18,6 +18,7 @@ from midfill.doctor.command import doctor_command
 from midfill.options import takes_settings
 from midfill.replay.command import replay_command
 from protocol.errors import BadInput, MidfillError
+from protocol.rendezvous import cache_folder
 from protocol.settings import Settings
 
 app = typer.Typer(
@@ -68,6 +69,9 @@ def core(
         dtype=settings.dtype,
         context_tokens=settings.context_tokens,
         store_budget_bytes=settings.store_mb * 2**20,
+        cache_folder=cache_folder() if settings.disk_mb else None,
+        cache_budget_bytes=settings.disk_mb * 2**20,
+        exact=settings.exact,
     )
     serve(
         ServeOptions(
@@ -82,8 +86,8 @@ def core(
 
 
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
-_CORE_SETTINGS = _MODEL_SETTINGS | {"context_tokens", "store_mb", "unload_after_s", "exit_after_s"}
-_REPLAY_SETTINGS = frozenset({"model", "device", "dtype", "prefix_tokens", "suffix_tokens", "store_mb"})
+_CORE_SETTINGS = _MODEL_SETTINGS | {"context_tokens", "store_mb", "disk_mb", "exact", "unload_after_s", "exit_after_s"}
+_REPLAY_SETTINGS = frozenset({"model", "device", "dtype", "prefix_tokens", "suffix_tokens", "store_mb", "exact"})
 _COMPLETE_SETTINGS = _MODEL_SETTINGS | {"core", "core_token", "prefix_tokens", "suffix_tokens", "max_tokens"}
 
 app.command()(takes_settings(lsp))

@@ -20,7 +20,11 @@ def private_core_environment() -> Iterator[dict[str, str]]:
     """Environment variables under which language servers start and share a core that nobody else finds."""
     folder = Path(tempfile.mkdtemp(prefix="midfill-"))
     try:
-        yield {RUNTIME_VARIABLE: str(folder), "MIDFILL_EXIT_AFTER_S": str(_LEFT_ALONE_SECONDS)}
+        yield {
+            RUNTIME_VARIABLE: str(folder),
+            "MIDFILL_DISK_MB": "0",
+            "MIDFILL_EXIT_AFTER_S": str(_LEFT_ALONE_SECONDS),
+        }
     finally:
         _end_processes_of(folder)
         shutil.rmtree(folder, ignore_errors=True)

@@ -42,6 +42,12 @@ def runtime_folder() -> Path:
     return folder
 
 
+def cache_folder() -> Path:
+    """Where cores keep KV on disk, not made yet; `MIDFILL_CACHE_DIR` overrides it."""
+    override = os.environ.get("MIDFILL_CACHE_DIR")
+    return Path(override) if override else Path(platformdirs.user_cache_dir("midfill", appauthor=False)) / "kv"
+
+
 def address_file(folder: Path, model: str) -> Path:
     """The file that holds the address of the core that serves `model`."""
     key = hashlib.sha256(model.encode()).hexdigest()[:16]

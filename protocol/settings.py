@@ -18,9 +18,9 @@ import cattrs
 from protocol.errors import BadSettings
 
 ENVIRONMENT_PREFIX = "MIDFILL_"
-# Variables of the same prefix that are no settings: where cores meet (`protocol.rendezvous`), what the kernels use
-# of the CPU (`inference.kernel`), and where the tests find large files.
-_OTHER_VARIABLES = frozenset({"MIDFILL_RUNTIME_DIR", "MIDFILL_KERNEL_LEVEL", "MIDFILL_SHARED"})
+# Variables of the same prefix that are no settings: where cores meet and keep KV (`protocol.rendezvous`), what the
+# kernels use of the CPU (`inference.kernel`), and where the tests find large files.
+_OTHER_VARIABLES = frozenset({"MIDFILL_RUNTIME_DIR", "MIDFILL_CACHE_DIR", "MIDFILL_KERNEL_LEVEL", "MIDFILL_SHARED"})
 
 BUNDLED_MODEL = "bundled"
 
@@ -54,6 +54,12 @@ class Settings:
         default="", repr=False
     )
     store_mb: Annotated[int, About("Memory for resident KV caches, in MB", at_least=0)] = 2048
+    disk_mb: Annotated[
+        int, About("Disk for KV caches that outlast the core, in MB; 0 keeps nothing on disk", at_least=0)
+    ] = 1024
+    exact: Annotated[bool, About("Make cached and cold logits the same to the bit, at some cost (see the docs)")] = (
+        False
+    )
     unload_after_s: Annotated[
         int, About("Seconds without a request after which the model is unloaded; 0 for never", at_least=0)
     ] = 900

@@ -63,6 +63,8 @@ async def open_target(trace: Trace, settings: Settings, options: ReplayOptions) 
         with private_core_environment() as environment:
             command = [sys.executable, "-m", "midfill", "lsp"]
             given = {"model": settings.model, "strategy": settings.strategy, "maxTokens": settings.max_tokens}
+            given |= {"exact": settings.exact, "storeMb": settings.store_mb, "device": settings.device}
+            given |= {"dtype": settings.dtype}
             given |= {"prefixTokens": settings.prefix_tokens, "suffixTokens": settings.suffix_tokens}
             async with open_session(command, settings=given, environment=environment) as session:
                 target = SessionTarget(session, options.language_id, text)
@@ -82,6 +84,7 @@ def engine_options(settings: Settings) -> EngineOptions:
         device=settings.device,
         dtype=settings.dtype,
         store_budget_bytes=settings.store_mb * 2**20,
+        exact=settings.exact,
     )
 
 
