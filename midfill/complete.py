@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from protocol.errors import BadInput, CoreUnavailable, MidfillError
+from protocol.errors import BadInput, CoreUnavailable, MidfillError, Unauthorized
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Usage
 from protocol.rendezvous import address_file, read_address, read_or_make_token, runtime_folder
 from protocol.settings import Settings
@@ -155,6 +155,8 @@ async def _running_core(settings: Settings) -> CoreClient | None:
         return None
     try:
         return await CoreClient.open(Endpoint(address.url, read_or_make_token(folder)), _ignore)
+    except Unauthorized:
+        raise
     except CoreUnavailable:
         return None  # it has ended without cleaning up; a language server would start another
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any
@@ -139,20 +139,24 @@ class LspSession:
         assert isinstance(answered, Completed)
         return asked.request, answered.completion
 
-    async def wait_until_ready(self, timeout_s: float) -> None:
-        """Return when the model is in memory; LanguageServerFailed, with the server's message, if it will not be.
+    async def wait_until_ready(self, silence_s: float, hear: Callable[[ServerStatus], None] | None = None) -> None:
+        """Return when the model is in memory; servers load it when a document is first opened.
 
-        Servers load the model when a document is first opened.
+        LanguageServerFailed, with the server's message, if it will not be, or if the server says nothing new for
+        `silence_s` seconds. `hear` is told of what it says meanwhile.
         """
-        try:
-            async with asyncio.timeout(timeout_s):
-                while self.status is None or self.status.state != "ready":
-                    if self.status is not None and self.status.state == "failed":
-                        raise LanguageServerFailed(self.status.message)
-                    await self._wait_for_news()
-        except TimeoutError as error:
-            said = f"it says: {self.status.state}: {self.status.message}" if self.status else "it says nothing"
-            raise LanguageServerFailed(f"no model was ready within {timeout_s:.0f} s; {said}") from error
+        while (status := self.status) is None or status.state != "ready":
+            if status is not None and status.state == "failed":
+                raise LanguageServerFailed(status.message)
+            if status is not None and hear is not None:
+                hear(status)
+            try:
+                await asyncio.wait_for(self._wait_for_news(), silence_s)
+            except TimeoutError as error:
+                said = f"{status.state} {status.message}".strip() if status else "nothing"
+                raise LanguageServerFailed(
+                    f"no model is ready; the language server's last word, {silence_s:.0f} s ago, was: {said}"
+                ) from error
 
     async def wait_for_ahead(self, timeout_s: float) -> Cost | None:
         """The cost of the next work ahead of need, as a move brings it; None if there is none within that time."""

@@ -61,8 +61,9 @@ class ServerStatus:
     message: str
     model: str
     device: str
+    progress: float | None  # 0..1, where it is known how far the loading is
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> ServerStatus:
         """From the parameters of `midfill/status`."""
-        return cls(*(str(fields[name] or "") for name in ("state", "message", "model", "device")))
+        return cls(fields["state"], fields["message"], fields["model"], fields["device"], fields["progress"])

@@ -24,12 +24,13 @@ from midfill.demo.summary import summarize
 from midfill.demo.views import LiveView, PlainView, View
 from midfill.lsp_process import LanguageServerFailed
 from midfill.lsp_session import LspSession, open_session
+from midfill.lsp_values import ServerStatus
 from midfill.private_core import private_core_environment
 from protocol.settings import Settings, Strategy
 
 _URI = f"file:///demo/{SAMPLE}"
 _SECONDS_PER_KEY = 0.08
-_START_SECONDS = 300.0
+_SILENCE_SECONDS = 180.0
 _RIVALS: tuple[Strategy, ...] = ("psm", "spm")
 
 
@@ -49,8 +50,8 @@ async def run_demo(console: Console, settings: Settings, options: DemoOptions) -
     with core as environment:
         async with open_session(_server_command(settings), environment=environment) as session:
             session.open(_URI, "python", text)
-            with console.status("starting the language server and the core, loading the model"):
-                await session.wait_until_ready(_START_SECONDS)
+            with console.status("starting the language server and the core") as spinner:
+                await session.wait_until_ready(_SILENCE_SECONDS, lambda status: spinner.update(_progress(status)))
             keystrokes = await _play(console, session, text, _SECONDS_PER_KEY / options.speed)
             status = session.status
     if status is None or not any(key.cost for key in keystrokes):
@@ -63,6 +64,11 @@ async def run_demo(console: Console, settings: Settings, options: DemoOptions) -
     if options.svg is not None:
         write_picture(options.svg, keystrokes, result)
         console.print(f"the picture is in {options.svg}")
+
+
+def _progress(status: ServerStatus) -> str:
+    share = f", {status.progress:.0%}" if status.progress is not None else ""
+    return f"{status.message or status.state}{share}"
 
 
 def _server_command(settings: Settings) -> list[str]:

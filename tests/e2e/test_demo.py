@@ -64,7 +64,7 @@ def test_the_demo(environment: dict[str, str], tmp_path: Path) -> None:
 def test_interrupted(environment: dict[str, str]) -> None:
     demo = start(environment)
     assert demo.stdout is not None
-    assert demo.stdout.readline()  # it is typing
+    assert demo.stdout.readline(), demo.communicate()  # it is typing
     demo.send_signal(signal.SIGINT)
     shown, errors = demo.communicate(timeout=TIMEOUT_SECONDS)
     assert demo.returncode == 130

@@ -13,6 +13,7 @@ from lsp_server.documents import Edit, Position
 from lsp_server.positions import PositionEncoding
 from midfill.lsp_process import LanguageServerFailed, LspProcess
 from midfill.lsp_session import LspSession, open_session
+from midfill.lsp_values import ServerStatus
 from protocol.errors import BadInput, Cancelled
 
 URI = "file:///sample.py"
@@ -108,7 +109,9 @@ async def test_positions_beyond_the_document_are_refused_before_they_are_sent() 
 
 async def test_waiting_for_the_model() -> None:
     async with session_with("a\n") as session:
-        await session.wait_until_ready(timeout_s=10)
+        heard: list[ServerStatus] = []
+        await session.wait_until_ready(silence_s=10, hear=heard.append)
+        assert all(status.state == "loading" and status.progress == 0.5 for status in heard)
         assert session.status is not None
         assert (session.status.state, session.status.model) == ("ready", "m")
 
@@ -116,13 +119,13 @@ async def test_waiting_for_the_model() -> None:
 async def test_a_model_that_fails_is_an_error() -> None:
     async with session_with("broken\n") as session:
         with pytest.raises(LanguageServerFailed, match="weights are broken"):
-            await session.wait_until_ready(timeout_s=10)
+            await session.wait_until_ready(silence_s=10)
 
 
 async def test_a_model_that_never_comes_is_an_error() -> None:
     async with open_session(SERVER) as session:
         with pytest.raises(LanguageServerFailed, match="loading"):
-            await session.wait_until_ready(timeout_s=1.0)
+            await session.wait_until_ready(silence_s=1.0)
 
 
 async def test_no_such_program() -> None:
