@@ -43,10 +43,10 @@ def core_command(settings: Settings, log_file: Path) -> list[str]:
         *("--context-tokens", str(settings.context_tokens)),
         *("--store-mb", str(settings.store_mb)),
         *("--disk-mb", str(settings.disk_mb)),
-        "--exact" if settings.exact else "--no-exact",
         *("--unload-after-s", str(settings.unload_after_s)),
         *("--exit-after-s", str(settings.exit_after_s)),
         *("--log-file", str(log_file)),
+        "--exact" if settings.exact else "--no-exact",
     ]
 
 

@@ -36,3 +36,25 @@ async def test_a_killed_core_is_started_again_and_no_edit_lost(open_editor: Open
         (second,) = core_pids(runtime)
         assert second != first
         assert editor.messages == []
+
+
+async def test_what_was_resident_is_warm_from_disk_after_a_restart(open_editor: OpenEditor, runtime: Path) -> None:
+    text = Path(__file__).read_text(encoding="utf-8")
+    async with open_editor() as editor:
+        editor.open(text)
+        await ready(editor)
+        await until(lambda: any(usage.ahead for usage in editor.usages))
+        await editor.suggest(12, 0)
+        prompt_tokens = editor.usages[-1].usage.prompt_tokens
+    (pid,) = core_pids(runtime)
+    core = psutil.Process(pid)
+    core.terminate()  # it saves what is resident
+    core.wait(30)
+    async with open_editor() as editor:
+        editor.open(text)
+        await ready(editor)
+        await until(lambda: any(usage.ahead for usage in editor.usages))
+        await editor.suggest(12, 0)
+        recomputed = sum(usage.usage.recomputed_tokens for usage in editor.usages)
+        assert editor.usages[-1].usage.prompt_tokens == prompt_tokens > 500
+        assert recomputed < prompt_tokens / 10
