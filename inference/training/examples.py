@@ -162,16 +162,19 @@ def _block_end(text: str, starts: list[int], line: int, last: int) -> int:
 
 
 def _pick_anchor(starts: list[int], line: int, cursor: int, rng: Random) -> int:
-    """A line start at or above the cursor's line; once in a while any place before the cursor."""
+    """A line start at or above the cursor's line; once in a while any place before the cursor.
+
+    Most are some lines above, as a language server lays anchors; lines typed since stand between too.
+    """
     kind = rng.random()
     if kind < 0.08:
         return rng.randint(max(0, cursor - MAX_LINE_INCREMENT), cursor)
-    if kind < 0.33:
+    if kind < 0.28:
         above = 0
     elif kind < 0.92:
-        above = rng.randint(1, rng.randint(1, 10))
+        above = rng.randint(1, 12)
     else:
-        above = rng.randint(10, 40)
+        above = rng.randint(12, 40)
     anchor = starts[max(0, line - above)]
     # A language server lays a new anchor when the increment has grown long.
     if cursor - anchor > MAX_INCREMENT:
