@@ -1,0 +1,98 @@
+"""What an edit costs between the editor and the model: document, anchor, prompt and tokenizing, by document size.
+
+    python bench/prompting.py [--lines 500 --lines 50000] [--edits 20000] [--json FILE]
+
+Each document is the project's own Python source, repeated. A person types, jumps every 30 edits and presses
+Enter every 10; the sizes are interleaved. Prints milliseconds per edit, and the ratio to the smallest document.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+import sys
+import time
+from datetime import date
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from inference.checkpoint import find_checkpoint
+from inference.prompts import tokenize_prompt
+from inference.tokenization import TextTokenizer, read_tokenizer
+from lsp_server.documents import Document, Edit, Position
+from lsp_server.prompting import PromptPlanner
+from lsp_server.windows import WindowBudget
+from midfill.replay.results import percentile
+
+EDITS_PER_TURN = 100
+
+
+class Typist:
+    """Edits one document, and times each edit."""
+
+    def __init__(self, lines: list[str], count: int, tokenizer: TextTokenizer) -> None:
+        text = "".join((lines * (count // len(lines) + 1))[:count])
+        self.document = Document.from_text("file:///bench.py", "python", 1, text)
+        self.planner = PromptPlanner(self.document, WindowBudget())
+        self.milliseconds: list[float] = []
+        self._tokenizer = tokenizer
+        self._random = random.Random(0)
+        self._cursor = Position(count // 2, 0)
+
+    def type(self, edits: int) -> None:
+        """So many timed edits, each followed by a prompt."""
+        for number in range(edits):
+            if number % 30 == 0:
+                self._cursor = Position(self._random.randrange(len(self.document.lines)), 0)
+            line, column = self._cursor
+            newline = number % 10 == 9
+            started = time.perf_counter()
+            self.planner.edited(self.document.apply(Edit(self._cursor, self._cursor, "\n" if newline else "x")))
+            self._cursor = Position(line + 1, 0) if newline else Position(line, column + 1)
+            tokenize_prompt(self.planner.plan(self._cursor).prompt, self._tokenizer, 4096, 64)
+            self.milliseconds.append((time.perf_counter() - started) * 1000)
+
+
+def main(
+    lines: Annotated[list[int] | None, typer.Option(help="Document sizes.")] = None,
+    edits: Annotated[int, typer.Option(help="Edits per document.")] = 20_000,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+) -> None:
+    """Time edits in documents of several sizes."""
+    sizes = lines or [500, 50_000]
+    source = [line for path in sorted(Path("lsp_server").glob("*.py")) for line in path.read_text().splitlines(True)]
+    tokenizer = read_tokenizer(find_checkpoint("bundled").folder / "tokenizer.json")
+    typists = {size: Typist(source, size, tokenizer) for size in sizes}
+    for _ in range(edits // EDITS_PER_TURN):
+        for typist in typists.values():
+            typist.type(EDITS_PER_TURN)
+    figures = {
+        size: {f"p{rank}": percentile(typist.milliseconds, rank / 100) for rank in (50, 95, 99)}
+        for size, typist in typists.items()
+    }
+    console = Console()
+    table = Table("lines", "p50 ms", "p95 ms", "p99 ms", f"p99 to that of {sizes[0]} lines")
+    for size, figure in figures.items():
+        ratio = figure["p99"] / figures[sizes[0]]["p99"]
+        table.add_row(str(size), *(f"{figure[rank]:.3f}" for rank in ("p50", "p95", "p99")), f"{ratio:.2f}")
+    console.print(table)
+    if json_file is not None:
+        json_file.write_text(
+            json.dumps(
+                {
+                    "machine": platform.processor() or platform.machine(),
+                    "date": str(date.today()),
+                    "edits": edits,
+                    "milliseconds": figures,
+                }
+            )
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(typer.run(main))
