@@ -19,6 +19,7 @@ class KeyPress:
     edit: Edit | None
     jumped: bool = False
     accepted: bool = False
+    undone: bool = False
 
 
 class Editor:
@@ -67,7 +68,9 @@ class Editor:
         """Take the last edit back; BadInput if there was none."""
         if self._inverse is None:
             raise BadInput(f"there is nothing to undo in {self.document.uri}")
-        return self._apply(self._inverse, self._cursor_before, "undo")
+        inverse = self._inverse
+        self._apply(inverse, self._cursor_before, "undo")
+        return KeyPress("undo", inverse, undone=True)
 
     def move(self, cursor: Position) -> KeyPress:
         """Place the cursor elsewhere, as a click does."""

@@ -52,7 +52,7 @@ def _telling(keystrokes: Sequence[Keystroke]) -> int:
 
     def worth(index: int) -> tuple[bool, bool, bool, int]:
         after = [key.press for key in keystrokes[index + 1 : index + 3]]
-        accepted = bool(after) and after[0].accepted and after[-1].label != "undo"
+        accepted = bool(after) and after[0].accepted and not after[-1].undone
         listed = keystrokes[max(0, index + 1 - LOG_ROWS) : index + 1]
         jumped = any(key.press.jumped for key in listed)
         return keystrokes[index].suggestion is not None, accepted, jumped, index

@@ -21,15 +21,17 @@ def report(summary: Summary, rivals: Mapping[Strategy, float], model: str, devic
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="bright_black")
+    typed = summary.requests - summary.computed
     reused = 1 - summary.recomputed_tokens / max(1, summary.prompt_tokens)
     hot = Text(f"{summary.hot_share:.1%}", style=HEAT_STYLES["hot"])
-    table.add_row("keystrokes answered", str(summary.requests), f"{_count(summary.accepted, 'suggestion')} accepted")
+    table.add_row("keystrokes answered", str(summary.requests), f"{typed} of them typed as suggested: no computation")
+    table.add_row("suggestions accepted", str(summary.accepted), f"{summary.undone} undone")
     table.add_row("hot", hot, "they recomputed only what was typed")
     table.add_row("time to suggestion, median", f"{summary.median_ms:.0f} ms", f"p95 {summary.p95_ms:.0f} ms")
     table.add_row("prompt tokens found resident", f"{reused:.2%}", f"of {summary.prompt_tokens:,}")
     table.add_row("ahead, when the cursor jumped", f"{summary.ahead_tokens:,} tokens", "before the next key")
     table.add_row(
-        "recomputed per keystroke",
+        "recomputed per request to the core",
         f"{summary.mean_recomputed:.1f} tokens",
         "as it ran, prompts laid out EFIM",
         style="bold",
@@ -37,7 +39,3 @@ def report(summary: Summary, rivals: Mapping[Strategy, float], model: str, devic
     for strategy, mean in rivals.items():
         table.add_row("", f"{mean:.1f} tokens", f"had they been laid out {strategy.upper()} (counted, not run)")
     return table
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

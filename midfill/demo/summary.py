@@ -17,6 +17,7 @@ class Summary:
     requests: int
     hot: int
     accepted: int
+    undone: int
     computed: int  # requests that the core computed; the others went on with the last suggestion
     prompt_tokens: int  # of all computed requests together
     recomputed_tokens: int
@@ -43,6 +44,7 @@ def summarize(keystrokes: Sequence[Keystroke]) -> Summary:
         requests=len(answered),
         hot=sum(cost.heat == "hot" for cost in costs),
         accepted=sum(key.press.accepted for key in keystrokes),
+        undone=sum(key.press.undone for key in keystrokes),
         computed=len(computed),
         prompt_tokens=sum(usage.prompt_tokens for usage in computed),
         recomputed_tokens=sum(usage.recomputed_tokens for usage in computed),
