@@ -100,10 +100,10 @@ class Decoder:
         return stop
 
     def _causal_mask(self, start: int, stop: int) -> Tensor:
-        """[tokens, stop]: 0 up to the token itself, minus infinity after it, to be added to attention scores."""
-        positions = torch.arange(stop, device=self._device)
-        mask = torch.zeros(stop - start, stop, dtype=self._weights.embedding.dtype, device=self._device)
-        return mask.masked_fill_(positions > positions[start:, None], float("-inf"))
+        """[tokens, visible]: 0 up to the token itself, minus infinity after it, to be added to attention scores."""
+        positions = torch.arange(self._visible(stop), device=self._device)
+        scores = torch.zeros(stop - start, len(positions), dtype=self._weights.embedding.dtype, device=self._device)
+        return scores.masked_fill_(positions > positions[start:stop, None], float("-inf"))
 
     @staticmethod
     def _grouped(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
