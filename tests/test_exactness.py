@@ -170,7 +170,8 @@ class Editing(RuleBasedStateMachine):
 
     def ask(self, max_tokens: int = MAX_TOKENS) -> None:
         request = self.request(self.plan(self.cursors[self.current]), max_tokens)
-        token_ids = tokenize_prompt(request.prompt, self.warm.tokenizer, self.warm.info.context_tokens, max_tokens).token_ids
+        context_tokens = self.warm.info.context_tokens
+        token_ids = tokenize_prompt(request.prompt, self.warm.tokenizer, context_tokens, max_tokens).token_ids
         warm = self.warm.complete(request)
         cold = self.cold.complete(replace(request, reuse=False))
         assert warm.text == cold.text
