@@ -1,0 +1,201 @@
+--- Runs the language server: its configuration, what it tells us, and starting it again when it dies.
+local compat = require('midfill.compat')
+local config = require('midfill.config')
+local state = require('midfill.state')
+local stats = require('midfill.stats')
+
+local M = {}
+
+M.NAME = 'midfill'
+
+-- A server that dies so often within a minute is not started again by itself.
+local MOST_DEATHS = 3
+local MINUTE_NS = 60 * 1e9
+
+-- Changes are held back for less than a move of the cursor is (midfill.moves), so that it arrives after them.
+local CHANGES_MS = 30
+
+local deaths = {} ---@type integer[] when the server died, in ns
+local leaving = {} ---@type table<integer, boolean> clients that were told to stop; true where a new one is to follow
+
+local handlers = {}
+
+handlers['midfill/status'] = function(_, status, context)
+  state.set_status(context.client_id, status)
+end
+
+handlers['midfill/usage'] = function(_, usage, _)
+  if not usage.ahead then
+    stats.observe(usage)
+    state.set_usage(vim.uri_to_bufnr(usage.textDocument.uri), usage)
+  end
+end
+
+handlers['midfill/resync'] = function(_, lost, context)
+  local buf = vim.uri_to_bufnr(lost.textDocument.uri)
+  vim.lsp.log.warn('midfill', 'opening again', lost.textDocument.uri, lost.reason)
+  vim.lsp.buf_detach_client(buf, context.client_id)
+  vim.lsp.buf_attach_client(buf, context.client_id)
+end
+
+---@param client_id integer
+---@param code integer
+---@param signal integer
+local function ended(client_id, code, signal)
+  state.set_status(client_id, nil)
+  local again = leaving[client_id]
+  leaving[client_id] = nil
+  if again == false or vim.v.exiting ~= vim.NIL then
+    return
+  end
+  if again == nil then
+    local now = vim.uv.hrtime()
+    deaths = vim.tbl_filter(function(at)
+      return now - at < MINUTE_NS
+    end, deaths)
+    table.insert(deaths, now)
+    if #deaths > MOST_DEATHS then
+      local how = signal ~= 0 and ('signal %d'):format(signal) or ('status %d'):format(code)
+      vim.notify(
+        ('midfill: the language server keeps ending, now with %s. See :Midfill log, then :Midfill restart.'):format(how),
+        vim.log.levels.ERROR
+      )
+      return
+    end
+  end
+  M.start()
+end
+
+---@param wrap_rpc fun(rpc: table): table|nil
+---@return table
+local function configuration(wrap_rpc)
+  local options = config.options
+  local capabilities = vim.lsp.protocol.make_client_capabilities()
+  capabilities.textDocument.inlineCompletion = { dynamicRegistration = false }
+  capabilities.experimental = { midfill = true }
+  local cmd = options.cmd ---@type any
+  if wrap_rpc then
+    cmd = function(dispatchers)
+      return wrap_rpc(vim.lsp.rpc.start(options.cmd, dispatchers))
+    end
+  end
+  return {
+    name = M.NAME,
+    cmd = cmd,
+    filetypes = options.filetypes,
+    root_markers = options.root_markers,
+    init_options = next(options.settings) and options.settings or vim.empty_dict(),
+    capabilities = capabilities,
+    handlers = handlers,
+    flags = { debounce_text_changes = CHANGES_MS },
+    on_exit = function(code, signal, client_id)
+      vim.schedule(function()
+        ended(client_id, code, signal)
+      end)
+    end,
+  }
+end
+
+--- Start servers from autocommands, as vim.lsp.enable() does from 0.11 on.
+---@param settings table
+local function enable_by_filetype(settings)
+  local function start(buf)
+    if vim.bo[buf].buftype == '' and vim.api.nvim_buf_is_loaded(buf) then
+      settings.root_dir = vim.fs.root(buf, config.options.root_markers)
+      vim.lsp.start(settings, { bufnr = buf })
+    end
+  end
+  vim.api.nvim_create_autocmd('FileType', {
+    group = vim.api.nvim_create_augroup('midfill.start', {}),
+    pattern = settings.filetypes or '*',
+    callback = function(event)
+      start(event.buf)
+    end,
+  })
+  for _, buf in ipairs(vim.api.nvim_list_bufs()) do
+    local filetype = vim.bo[buf].filetype
+    if filetype ~= '' and vim.list_contains(settings.filetypes or { filetype }, filetype) then
+      start(buf)
+    end
+  end
+end
+
+--- Whether the command of the language server can be run; says why not where it cannot.
+---@return boolean
+---@return string|nil
+function M.executable()
+  local command = config.options.cmd[1]
+  if command and vim.fn.executable(command) == 1 then
+    return true
+  end
+  return false,
+    ('%q cannot be run. Install it (pip install midfill), or say where it is: '):format(command or '')
+      .. "require('midfill').setup({ cmd = { '/path/to/midfill', 'lsp' } })"
+end
+
+local wrap ---@type fun(rpc: table)|nil
+
+--- Configure the server; `wrap_rpc` may come between it and Neovim.
+---@param wrap_rpc fun(rpc: table): table|nil
+function M.setup(wrap_rpc)
+  wrap = wrap_rpc
+  vim.api.nvim_create_autocmd('VimLeavePre', {
+    group = vim.api.nvim_create_augroup('midfill.leave', {}),
+    callback = function()
+      for _, client in ipairs(M.all()) do
+        leaving[client.id] = false
+      end
+    end,
+  })
+  M.start()
+end
+
+--- Start servers for every buffer that has none and wants one.
+function M.start()
+  local runs, reason = M.executable()
+  if not runs then
+    vim.notify('midfill: ' .. reason, vim.log.levels.ERROR)
+    return
+  end
+  local settings = configuration(wrap)
+  if vim.lsp.enable then
+    vim.lsp.config(M.NAME, settings)
+    vim.lsp.enable(M.NAME)
+  else
+    enable_by_filetype(settings)
+  end
+end
+
+--- End the servers and start them anew, with the options as they are now.
+function M.restart()
+  deaths = {}
+  local clients = M.all()
+  for _, client in ipairs(clients) do
+    leaving[client.id] = true
+    compat.call(client, 'stop')
+  end
+  if #clients == 0 then
+    M.start()
+  end
+end
+
+--- Change settings of the running servers; what setup() said holds for the others.
+---@param settings table
+function M.configure(settings)
+  for _, client in ipairs(M.all()) do
+    compat.call(client, 'notify', 'workspace/didChangeConfiguration', { settings = { midfill = settings } })
+  end
+end
+
+---@return vim.lsp.Client[]
+function M.all()
+  return vim.lsp.get_clients({ name = M.NAME })
+end
+
+---@param buf integer
+---@return vim.lsp.Client|nil
+function M.of(buf)
+  return vim.lsp.get_clients({ name = M.NAME, bufnr = buf })[1]
+end
+
+return M

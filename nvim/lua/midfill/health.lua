@@ -1,0 +1,65 @@
+--- :checkhealth midfill
+local client = require('midfill.client')
+local config = require('midfill.config')
+local state = require('midfill.state')
+
+local health = vim.health
+
+local M = {}
+
+local function check_neovim()
+  if vim.fn.has('nvim-0.10') == 0 then
+    health.error('Neovim 0.10 or newer is needed')
+  elseif vim.lsp.inline_completion then
+    health.ok('Neovim has vim.lsp.inline_completion')
+  else
+    health.ok('Neovim has no vim.lsp.inline_completion (new in 0.12): midfill draws its own ghost text')
+  end
+end
+
+---@return boolean
+local function check_command()
+  local runs, reason = client.executable()
+  if not runs then
+    health.error(reason)
+    return false
+  end
+  local command = config.options.cmd
+  local done = vim.system({ command[1], '--help' }, { text = true }):wait(20000)
+  if done.code ~= 0 then
+    local said = vim.trim(done.stderr or '')
+    health.error(('%s --help ended with status %d: %s'):format(command[1], done.code, said))
+    return false
+  end
+  health.ok(('the language server is `%s` (%s)'):format(table.concat(command, ' '), vim.fn.exepath(command[1])))
+  return true
+end
+
+local function check_servers()
+  local clients = client.all()
+  if #clients == 0 then
+    health.info('no language server runs: it starts with the first file that has a file type')
+  end
+  for _, each in ipairs(clients) do
+    local status = state.status(each.id)
+    local buffers = vim.tbl_count(each.attached_buffers)
+    local text = ('language server %d, in %d buffers: %s'):format(each.id, buffers, status and status.state or 'starting')
+    if not status then
+      health.info(text)
+    elseif status.state == 'failed' then
+      health.error(text .. ': ' .. status.message)
+    else
+      health.ok(('%s %s %s'):format(text, status.model, status.device))
+    end
+  end
+end
+
+function M.check()
+  health.start('midfill')
+  check_neovim()
+  if check_command() then
+    check_servers()
+  end
+end
+
+return M

@@ -1,0 +1,53 @@
+--- Tells the server, and counts, what became of suggestions: shown, accepted whole or in part.
+local compat = require('midfill.compat')
+local stats = require('midfill.stats')
+
+local M = {}
+
+---@param suggestion midfill.Suggestion
+---@param method string
+---@param params table
+local function notify(suggestion, method, params)
+  local client = vim.lsp.get_client_by_id(suggestion.client_id)
+  if client then
+    compat.call(client, 'notify', method, params)
+  end
+end
+
+--- A suggestion has come on the screen; one that goes on where the last one did is none.
+---@param suggestion midfill.Suggestion|nil
+---@param last midfill.Suggestion|nil
+function M.shown(suggestion, last)
+  if not suggestion or (last and vim.endswith(last.text, suggestion.text)) then
+    return
+  end
+  stats.count('shown')
+  notify(suggestion, 'textDocument/didShowCompletion', { item = suggestion.item })
+end
+
+--- A piece of it has been accepted; `rest` is what was left before.
+---@param suggestion midfill.Suggestion
+---@param rest midfill.Rest
+---@param piece string
+---@param how 'accept'|'accept_word'|'accept_line'
+function M.accepted(suggestion, rest, piece, how)
+  stats.count(how)
+  if piece ~= rest.text then
+    local text = suggestion.text:sub(1, #suggestion.text - #rest.text) .. piece
+    local _, utf16_units = vim.str_utfindex(text)
+    notify(suggestion, 'textDocument/didPartiallyAcceptCompletion', {
+      item = suggestion.item,
+      acceptedLength = utf16_units,
+    })
+  elseif suggestion.item.command then
+    local client = vim.lsp.get_client_by_id(suggestion.client_id)
+    if client then
+      compat.call(client, 'request', 'workspace/executeCommand', {
+        command = suggestion.item.command.command,
+        arguments = suggestion.item.command.arguments,
+      }, function() end)
+    end
+  end
+end
+
+return M

@@ -1,0 +1,47 @@
+--- What the language servers said last: their cores' state, and what each buffer's last prompt cost.
+local M = {}
+
+---@class midfill.Status
+---@field state 'starting'|'unloaded'|'loading'|'ready'|'failed'|'stopped'
+---@field message string
+---@field model string
+---@field device string
+---@field progress number|nil
+
+---@type table<integer, midfill.Status> by client
+local statuses = {}
+---@type table<integer, table> by buffer: the parameters of midfill/usage
+local usages = {}
+
+local function announce()
+  vim.cmd.redrawstatus({ bang = true })
+  vim.api.nvim_exec_autocmds('User', { pattern = 'MidfillStatus', modeline = false })
+end
+
+---@param client_id integer
+---@param status midfill.Status|nil nil when the client is gone
+function M.set_status(client_id, status)
+  statuses[client_id] = status
+  announce()
+end
+
+---@param buf integer
+---@param usage table|nil
+function M.set_usage(buf, usage)
+  usages[buf] = usage
+  announce()
+end
+
+---@param client_id integer|nil
+---@return midfill.Status|nil
+function M.status(client_id)
+  return client_id and statuses[client_id]
+end
+
+---@param buf integer
+---@return table|nil
+function M.usage(buf)
+  return usages[buf]
+end
+
+return M

@@ -1,0 +1,131 @@
+--- One suggestion: where it was made, what of it is still to be typed at the cursor, and putting it into the buffer.
+local compat = require('midfill.compat')
+
+local M = {}
+
+---@class midfill.Suggestion
+---@field item table what the server sent, to tell it what became of it
+---@field client_id integer
+---@field text string lines end in \n
+---@field row integer from 0
+---@field col integer in bytes, from 0
+---@field before string the line up to there
+---@field behind string the line from there on
+---@field replaced integer so many bytes of `behind` are replaced when the whole is accepted
+---@field line_count integer of the buffer
+
+---@class midfill.Rest
+---@field text string
+---@field row integer
+---@field col integer
+---@field replaced integer
+
+--- The cursor of the current window, from 0.
+---@return integer row
+---@return integer col
+function M.cursor()
+  local row, col = unpack(vim.api.nvim_win_get_cursor(0))
+  return row - 1, col
+end
+
+---@param buf integer
+---@param row integer
+---@return string
+local function line_at(buf, row)
+  return vim.api.nvim_buf_get_lines(buf, row, row + 1, false)[1] or ''
+end
+
+--- The suggestion of an answer to a request at the cursor, whose buffer has not changed since.
+---@param client vim.lsp.Client
+---@param buf integer
+---@param item table
+---@return midfill.Suggestion
+function M.from_item(client, buf, item)
+  local row, col = M.cursor()
+  local line = line_at(buf, row)
+  local last = item.range and compat.byte_column(line, item.range['end'].character, client.offset_encoding) or col
+  return {
+    item = item,
+    client_id = client.id,
+    text = (item.insertText:gsub('\r\n', '\n')),
+    row = row,
+    col = col,
+    before = line:sub(1, col),
+    behind = line:sub(col + 1),
+    replaced = math.max(last - col, 0),
+    line_count = vim.api.nvim_buf_line_count(buf),
+  }
+end
+
+--- What is still to be typed at the cursor, or nil where anything else has been typed, or nothing is left.
+---@param suggestion midfill.Suggestion|nil
+---@param buf integer
+---@return midfill.Rest|nil
+function M.rest(suggestion, buf)
+  if not suggestion or vim.api.nvim_get_current_buf() ~= buf then
+    return nil
+  end
+  local row, col = M.cursor()
+  if row ~= suggestion.row or vim.api.nvim_buf_line_count(buf) ~= suggestion.line_count then
+    return nil
+  end
+  local line = line_at(buf, row)
+  local typed = line:sub(suggestion.col + 1, col)
+  if
+    col < suggestion.col
+    or line ~= suggestion.before .. typed .. suggestion.behind
+    or not vim.startswith(suggestion.text, typed)
+    or #typed == #suggestion.text
+  then
+    return nil
+  end
+  return { text = suggestion.text:sub(#typed + 1), row = row, col = col, replaced = suggestion.replaced }
+end
+
+--- The first word, with the white space before it; signs of punctuation that stand together are a word.
+---@param text string
+---@return string
+function M.first_word(text)
+  return text:match('^%s*[%w_\128-\255]+') or text:match('^%s*[^%w%s_\128-\255]+') or text
+end
+
+--- The first line without its end; where the text begins with a line end, that and the line behind it.
+---@param text string
+---@return string
+function M.first_line(text)
+  return text:match('^\n*[^\n]*')
+end
+
+--- Put a piece of the rest at the cursor, as an undo step of its own; the whole of it replaces what it is to replace.
+---@param buf integer
+---@param rest midfill.Rest
+---@param piece string
+function M.insert(buf, rest, piece)
+  local replaced = piece == rest.text and rest.replaced or 0
+  local lines = vim.split(piece, '\n', { plain = true })
+  vim.bo[buf].undolevels = vim.bo[buf].undolevels
+  vim.api.nvim_buf_set_text(buf, rest.row, rest.col, rest.row, rest.col + replaced, lines)
+  local col = #lines == 1 and rest.col + #piece or #lines[#lines]
+  vim.api.nvim_win_set_cursor(0, { rest.row + #lines, col })
+end
+
+--- The suggestion of what follows the piece, at the cursor behind it.
+---@param suggestion midfill.Suggestion
+---@param buf integer
+---@param rest midfill.Rest
+---@param piece string
+---@return midfill.Suggestion
+function M.behind(suggestion, buf, rest, piece)
+  local row, col = M.cursor()
+  local line = line_at(buf, row)
+  return vim.tbl_extend('force', suggestion, {
+    text = rest.text:sub(#piece + 1),
+    row = row,
+    col = col,
+    before = line:sub(1, col),
+    behind = line:sub(col + 1),
+    line_count = vim.api.nvim_buf_line_count(buf),
+  })
+end
+
+return M
