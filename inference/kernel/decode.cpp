@@ -19,9 +19,12 @@
 // KV head is [tokens, head_dim] in float32 or bfloat16, V lies `value_stride` behind it. Attention is split
 // into chunks of CHUNK keys, each a partial softmax; the thread that has a chunk writes the new tokens' KV into it.
 //
-// THREADS. A team of persistent threads, of which the caller is one. Each stage's units are shared out evenly, in
-// contiguous runs, so that each thread reads one stream. Threads wait by spinning for some microseconds, then asleep:
-// an idle process uses no CPU. A handle serves one call at a time, from whichever thread.
+// THREADS. A forward is a sequence of stages, five to a layer; the caller opens one after another, and a team of
+// persistent threads helps. A stage's units are shared out evenly, in contiguous runs, so that each thread reads one
+// stream; who has finished takes from the others' shares. The caller waits for helpers that are at work, never for one
+// that has not come: on a busy machine, where waking a thread can take milliseconds, it does all by itself. Helpers wait
+// for the next stage by spinning for some microseconds, then asleep: an idle process uses no CPU. A handle serves one
+// call at a time, from whichever thread.
 //
 // LEVELS. lanes.inc and forward.inc are compiled once per instruction-set level; the CPU is asked which to call.
 
@@ -100,13 +103,14 @@ inline void pause() {
 #endif
 }
 
-// Threads that run the same function at the same time and wait for each other at barriers.
+// The caller and its helpers, who work on one stage at a time.
 class Team {
 public:
-    // `work` is called with `argument` and the thread's number; thread 0 is whoever calls run().
-    Team(int threads, void (*work)(void*, int), void* argument) : threads_(threads), work_(work), argument_(argument) {
+    // `work` is called with `argument`, the thread's number (the caller's is 0) and the stage.
+    Team(int threads, void (*work)(void*, int, int), void* argument)
+        : threads_(threads), work_(work), argument_(argument), slots_(new Slot[threads]) {
         try {
-            for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { serve(thread); });
+            for (int thread = 1; thread < threads; ++thread) helpers_.emplace_back([this, thread] { help(thread); });
         } catch (...) {
             dismiss();
             throw;
@@ -115,76 +119,100 @@ public:
 
     ~Team() { dismiss(); }
 
-    // The work has to end with a barrier: then all of it is done when run() returns.
-    void run() {
-        advance(runs_);
-        work_(argument_, 0);
-    }
-
-    // Nobody leaves before all have come. What was written before it is seen by all after it.
-    void barrier() {
-        const uint32_t seen = meetings_.load(std::memory_order_relaxed);
-        if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-            arrived_.store(0, std::memory_order_relaxed);
-            advance(meetings_);
-        } else {
-            await_change(meetings_, seen);
+    // All units of a stage. What was written in a stage is seen in the next.
+    void run(int stage, int units) {
+        stage_ = stage;
+        for (int thread = 0; thread < threads_; ++thread) {
+            slots_[thread].next.store(units * thread / threads_, std::memory_order_relaxed);
+            slots_[thread].end = units * (thread + 1) / threads_;
         }
+        gate_.store((++opened_ << STAGE_SHIFT) | OPEN);
+        if (sleepers_.load() > 0) wake();
+        work_(argument_, 0, stage);
+        gate_.fetch_and(~OPEN, std::memory_order_acq_rel);
+        for (int spin = 0; gate_.load(std::memory_order_acquire) & HELPERS; ++spin)
+            spin < SPINS ? pause() : std::this_thread::yield();  // a helper at work has lost its core, maybe to us
     }
 
-    int threads() const { return threads_; }
-
-    Share share(int count, int thread) const { return {count * thread / threads_, count * (thread + 1) / threads_}; }
+    // A run of units that nobody has, the thread's own first; false where there are none left.
+    bool take(int thread, Share& run) {
+        for (int i = 0; i < threads_; ++i) {
+            Slot& slot = slots_[(thread + i) % threads_];
+            int begin = slot.next.load(std::memory_order_relaxed);
+            while (begin < slot.end) {
+                const int end = begin + (slot.end - begin + 1) / 2;
+                if (!slot.next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+                run = {begin, end};
+                return true;
+            }
+        }
+        return false;
+    }
 
 private:
-    static constexpr int SPINS = 4000;  // some ten to a hundred microseconds, as long as `pause` takes
+    struct alignas(64) Slot {
+        std::atomic<int> next{0};
+        int end = 0;
+    };
 
-    void serve(int thread) {
-        for (uint32_t seen = 0;; ++seen) {
-            await_change(runs_, seen);
-            if (dismissed_.load(std::memory_order_relaxed)) return;
-            work_(argument_, thread);
+    static constexpr int SPINS = 4000;  // some ten to a hundred microseconds, as long as `pause` takes
+    static constexpr uint32_t HELPERS = 0xfff, OPEN = 0x1000, STAGE_SHIFT = 13;
+
+    void help(int thread) {
+        for (uint32_t helped = 0;;) {
+            uint32_t gate = await_opening(helped);
+            if (dismissed_.load()) return;
+            // Nobody enters a stage that has been closed, so nobody reads what the next one writes.
+            if (!gate_.compare_exchange_strong(gate, gate + 1, std::memory_order_acquire)) continue;
+            work_(argument_, thread, stage_);
+            gate_.fetch_sub(1, std::memory_order_release);
+            helped = gate >> STAGE_SHIFT;
         }
     }
 
-    void dismiss() {
-        dismissed_.store(true, std::memory_order_relaxed);
-        advance(runs_);
-        for (std::thread& worker : workers_) worker.join();
-        workers_.clear();
-    }
-
-    // A sleeper counts itself before it looks at the word for the last time, and the word changes before sleepers are
-    // counted: in the one order that both see, either it finds the change or it is found.
-    void await_change(const std::atomic<uint32_t>& word, uint32_t seen) {
+    // A sleeper counts itself before it looks for the last time, and a stage opens before sleepers are counted: in the
+    // one order that both see, either it finds the stage open or it is found.
+    uint32_t await_opening(uint32_t helped) {
+        uint32_t gate = 0;
+        const auto ready = [&] {
+            gate = gate_.load();
+            return ((gate & OPEN) && gate >> STAGE_SHIFT != helped) || dismissed_.load();
+        };
         for (int spin = 0; spin < SPINS; ++spin) {
-            if (word.load(std::memory_order_acquire) != seen) return;
+            if (ready()) return gate;
             pause();
         }
         std::unique_lock<std::mutex> lock(mutex_);
         sleepers_.fetch_add(1);
-        changed_.wait(lock, [&] { return word.load() != seen; });
+        opened_or_dismissed_.wait(lock, ready);
         sleepers_.fetch_sub(1);
+        return gate;
     }
 
-    void advance(std::atomic<uint32_t>& word) {
-        word.fetch_add(1);
-        if (sleepers_.load() == 0) return;
-        { const std::lock_guard<std::mutex> lock(mutex_); }  // whoever is about to wait is waiting now
-        changed_.notify_all();
+    void wake() {
+        { const std::lock_guard<std::mutex> lock(mutex_); }  // whoever is about to sleep sleeps now
+        opened_or_dismissed_.notify_all();
+    }
+
+    void dismiss() {
+        dismissed_.store(true);
+        wake();
+        for (std::thread& helper : helpers_) helper.join();
+        helpers_.clear();
     }
 
     const int threads_;
-    void (*const work_)(void*, int);
+    void (*const work_)(void*, int, int);
     void* const argument_;
-    alignas(64) std::atomic<uint32_t> runs_{0};
-    alignas(64) std::atomic<uint32_t> meetings_{0};
-    alignas(64) std::atomic<int> arrived_{0};
+    int stage_ = 0;
+    uint32_t opened_ = 0;
+    const std::unique_ptr<Slot[]> slots_;
+    alignas(64) std::atomic<uint32_t> gate_{0};  // how many stages were opened, whether one is, helpers at work
     alignas(64) std::atomic<int> sleepers_{0};
     std::atomic<bool> dismissed_{false};
     std::mutex mutex_;
-    std::condition_variable changed_;
-    std::vector<std::thread> workers_;
+    std::condition_variable opened_or_dismissed_;
+    std::vector<std::thread> helpers_;
 };
 
 // -------------------------------------------------------------------------------------------------- the decoder
@@ -207,6 +235,10 @@ Buffer<T> zeros(size_t count) {
     return {reinterpret_cast<T*>(place), &Aligned::release};
 }
 
+enum Stage { QKV, ATTENTION, ATTENTION_OUT, GATE_UP, DOWN, STAGES };  // of a layer; the head comes after all layers
+
+int chunks_of(int tokens) { return (tokens + CHUNK - 1) / CHUNK; }
+
 // What one thread computes for itself.
 struct Scratch {
     Buffer<float> rows, queries, scores, keys, scales;
@@ -218,12 +250,14 @@ struct Decoder;
 
 // What a level has to offer.
 struct Level {
-    void (*forward)(Decoder&, int thread);
+    void (*work)(Decoder&, int thread, int stage);
     void (*choose)(const float* logits, int count, int32_t* best, float* logprob);
 };
 
 struct Decoder {
     Decoder(const Model& model, int threads, const Level& level);
+
+    void run();
 
     const Model model;
     const std::vector<LayerWeights> layers;
@@ -244,7 +278,7 @@ struct Decoder {
 Decoder::Decoder(const Model& m, int threads, const Level& level)
     : model(m),
       layers(m.layer_weights, m.layer_weights + m.layers),
-      chunks((m.positions + CHUNK - 1) / CHUNK),
+      chunks(chunks_of(m.positions)),
       level(level),
       residual(zeros<float>((size_t)MAX_TOKENS * m.head.columns)),
       qkv(zeros<float>((size_t)MAX_TOKENS * layers[0].qkv.rows)),
@@ -252,9 +286,9 @@ Decoder::Decoder(const Model& m, int threads, const Level& level)
       largest(zeros<float>((size_t)MAX_TOKENS * m.heads * chunks)),
       sums(zeros<float>((size_t)MAX_TOKENS * m.heads * chunks)),
       sums_of_values(zeros<float>((size_t)MAX_TOKENS * m.heads * chunks * m.head_dim)),
-      team(threads, [](void* self, int thread) {
+      team(threads, [](void* self, int thread, int stage) {
           Decoder& decoder = *static_cast<Decoder*>(self);
-          decoder.level.forward(decoder, thread);
+          decoder.level.work(decoder, thread, stage);
       }, this) {
     const size_t widest = std::max({m.head.columns, layers[0].attention_out.columns, layers[0].down.columns});
     const size_t queries = (size_t)MAX_TOKENS * (m.heads / m.kv_heads), wide = MAX_TOKENS * widest;
@@ -262,6 +296,17 @@ Decoder::Decoder(const Model& m, int threads, const Level& level)
         scratch.push_back({zeros<float>(wide), zeros<float>(queries * m.head_dim),
                            zeros<float>(std::max(queries * CHUNK, (size_t)chunks)), zeros<float>(CHUNK * m.head_dim),
                            zeros<float>(wide / BLOCK), zeros<uint32_t>(wide), zeros<int32_t>(wide / BLOCK)});
+}
+
+void Decoder::run() {
+    for (int layer = 0; layer < model.layers; ++layer) {
+        const LayerWeights& weights = layers[layer];
+        const int units[STAGES] = {weights.qkv.rows / UNIT, model.kv_heads * chunks_of(start + tokens),
+                                   weights.attention_out.rows / UNIT, weights.gate_up.rows / UNIT,
+                                   weights.down.rows / UNIT};
+        for (int stage = 0; stage < STAGES; ++stage) team.run(layer * STAGES + stage, units[stage]);
+    }
+    if (wanted > 0) team.run(model.layers * STAGES, model.head.rows / UNIT);
 }
 
 // ----------------------------------------------------------------------------------------------------- the levels
@@ -379,7 +424,7 @@ EXPORT void midfill_kernel_forward(Decoder* decoder, const int32_t* token_ids, i
     decoder->logits = logits;
     for (int t = 0; t < tokens; ++t)
         embed(decoder->model, token_ids[t], decoder->residual.get() + (size_t)t * decoder->model.head.columns);
-    decoder->team.run();
+    decoder->run();
 }
 
 EXPORT void midfill_kernel_choose(const Decoder* decoder, const float* logits, int count, int32_t* best, float* logprob) {

@@ -101,4 +101,5 @@ def _rounded_weights(weight: Tensor) -> Tensor:
 
 def _in_blocks(x: Tensor) -> Tensor:
     """[rows, columns] as [rows, blocks, BLOCK], with zeros at the end."""
-    return F.pad(x.float(), (0, padded(x.shape[1], BLOCK) - x.shape[1])).view(len(x), -1, BLOCK)
+    columns = padded(x.shape[1], BLOCK)
+    return F.pad(x.float(), (0, columns - x.shape[1])).view(len(x), columns // BLOCK, BLOCK)
