@@ -31,6 +31,7 @@ def replay_command(
     moves: Annotated[
         bool, typer.Option("--moves", help="Tell of the cursor move before an edit that happens elsewhere (efim).")
     ] = False,
+    moves_for_all: Annotated[bool, typer.Option("--moves-for-all", help="Tell every strategy of them.")] = False,
     language: Annotated[str, typer.Option(help="The document's language id.")] = "plaintext",
     verify: Annotated[
         int, typer.Option(min=0, help="Compute so many requests again without reuse; another text is an error.")
@@ -60,6 +61,7 @@ def replay_command(
         start=start,
         limit=limit,
         moves=moves,
+        moves_for_all=moves_for_all,
         language_id=language,
         verify=verify,
     )

@@ -37,7 +37,8 @@ class ReplayOptions:
     strategies: tuple[Strategy, ...]
     start: int = 0
     limit: int | None = None
-    moves: bool = False  # tell of the cursor move before an edit that happens elsewhere
+    moves: bool = False  # tell `efim` of the cursor move before an edit that happens elsewhere
+    moves_for_all: bool = False  # and the other strategies too
     language_id: str = "plaintext"
     verify: int = 0  # so many requests, evenly spread, are computed again by an engine that reuses nothing
 
@@ -100,8 +101,8 @@ async def _play(
     records: list[Record] = []
     errors: list[str] = []
     suggestions: list[str] = []
-    # The move is what EFIM's anchors are laid ahead on; the rivals have nothing to do with it.
-    tell_move = options.moves and settings.strategy == "efim"
+    # The engines that lay prompts out as PSM or SPM are told of no moves, so their strategies are not, by default.
+    tell_move = options.moves_for_all or (options.moves and settings.strategy == "efim")
     for number, step in enumerate(steps):
         try:
             answer = await target.play(step, tell_move=tell_move)
