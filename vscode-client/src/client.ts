@@ -1,0 +1,199 @@
+// One run of the language server: the client that talks to it, and midfill's own messages.
+
+import { homedir } from "node:os";
+import { createInterface } from "node:readline";
+
+import * as vscode from "vscode";
+import {
+  CloseAction,
+  DidChangeConfigurationNotification,
+  DidCloseTextDocumentNotification,
+  DidOpenTextDocumentNotification,
+  ErrorAction,
+  LanguageClient,
+  RevealOutputChannelOn,
+  State,
+  type ClientCapabilities,
+  type ErrorHandler,
+  type StaticFeature,
+} from "vscode-languageclient/node";
+
+import { DID_FOCUS, DID_MOVE_CURSOR, RESYNC, STATUS, USAGE } from "./messages.ts";
+import type { CoreStatus, Resync, Usage } from "./messages.ts";
+import { changedSettings, type ServerSettings } from "./settings.ts";
+import { within } from "./timeouts.ts";
+
+/** Documents that people write. */
+const SELECTOR = [{ scheme: "file" }, { scheme: "untitled" }, { scheme: "vscode-notebook-cell" }];
+
+/** A server that has not answered after this long is not one. */
+const START_TIMEOUT_MS = 60_000;
+
+/** A server that dies is started again, unless it did so this many times in this time. */
+const MOST_RESTARTS = 5;
+const RESTART_WINDOW_MS = 3 * 60_000;
+
+export interface Listener {
+  /** The server runs, or has ended and is being started again. */
+  running: (isRunning: boolean) => void;
+  /** The server has ended too often; it stays ended. */
+  gaveUp: (reason: string) => void;
+  core: (status: CoreStatus) => void;
+  usage: (usage: Usage) => void;
+}
+
+export class Client {
+  private readonly client: LanguageClient;
+  private readonly output: ServerOutput;
+  private initial: ServerSettings = {};
+  private cameUp = false;
+  private stopped = false;
+
+  /** `settings` are read whenever the server starts. */
+  constructor(
+    command: string,
+    private readonly settings: () => ServerSettings,
+    channel: vscode.LogOutputChannel,
+    listener: Listener,
+  ) {
+    this.output = new ServerOutput(channel);
+    // Not the workspace: a server started there might find the user's files where it looks for its own.
+    const server = { command, args: ["lsp"], options: { cwd: homedir() } };
+    this.client = new LanguageClient("midfill", "midfill", server, {
+      documentSelector: SELECTOR,
+      outputChannel: channel,
+      revealOutputChannelOn: RevealOutputChannelOn.Never,
+      initializationOptions: () => (this.initial = settings()),
+      initializationFailedHandler: () => false,
+      errorHandler: restartingHandler(
+        () => this.cameUp,
+        () => {
+          listener.gaveUp(`The language server has ended too often. ${this.output.lastLine}`);
+        },
+      ),
+      stdioOptions: { stdout: () => undefined /* speaks LSP */, stderr: this.output.follow },
+    });
+    this.client.registerFeature(announcing({ midfill: true }));
+    this.client.onDidChangeState(({ newState }) => {
+      if (!this.stopped) {
+        listener.running(newState === State.Running);
+      }
+    });
+    this.client.onNotification(STATUS, listener.core);
+    this.client.onNotification(USAGE, listener.usage);
+    this.client.onNotification(RESYNC, ({ textDocument, reason }: Resync) => {
+      channel.warn(`sending ${textDocument.uri} again: ${reason}`);
+      void this.sendAgain(textDocument.uri);
+    });
+  }
+
+  /** Rejects with what the server said last, if it does not come up. */
+  async start(): Promise<void> {
+    try {
+      await within(START_TIMEOUT_MS, this.client.start());
+      this.cameUp = true;
+    } catch (error) {
+      await this.stop();
+      throw this.output.lastLine === "" ? error : new Error(this.output.lastLine, { cause: error });
+    }
+  }
+
+  /** End the server, however it is; nothing is heard of it any more. */
+  async stop(): Promise<void> {
+    this.stopped = true;
+    const { serverProcess } = this.client;
+    try {
+      await this.client.stop();
+    } catch {
+      serverProcess?.kill(); // it never came up, or does not answer
+    }
+  }
+
+  async changeSettings(defaults: ServerSettings): Promise<void> {
+    const settings = changedSettings(this.initial, this.settings(), defaults);
+    await this.notify(DidChangeConfigurationNotification.method, { settings });
+  }
+
+  async moveCursor(document: vscode.TextDocument, position: vscode.Position): Promise<void> {
+    if (this.follows(document)) {
+      const { code2ProtocolConverter: converter } = this.client;
+      await this.notify(DID_MOVE_CURSOR, converter.asTextDocumentPositionParams(document, position));
+    }
+  }
+
+  async focus(document: vscode.TextDocument): Promise<void> {
+    if (this.follows(document)) {
+      const textDocument = this.client.code2ProtocolConverter.asTextDocumentIdentifier(document);
+      await this.notify(DID_FOCUS, { textDocument });
+    }
+  }
+
+  private async sendAgain(uri: string): Promise<void> {
+    const { code2ProtocolConverter: converter } = this.client;
+    const document = vscode.workspace.textDocuments.find((open) => converter.asUri(open.uri) === uri);
+    if (document !== undefined) {
+      await this.notify(DidCloseTextDocumentNotification.method, converter.asCloseTextDocumentParams(document));
+      await this.notify(DidOpenTextDocumentNotification.method, converter.asOpenTextDocumentParams(document));
+    }
+  }
+
+  private follows(document: vscode.TextDocument): boolean {
+    return vscode.languages.match(SELECTOR, document) > 0;
+  }
+
+  private async notify(method: string, params: object): Promise<void> {
+    if (this.client.state === State.Running) {
+      await this.client.sendNotification(method, params);
+    }
+  }
+}
+
+/** What the server writes to stderr goes to the log. */
+class ServerOutput {
+  lastLine = "";
+
+  constructor(private readonly channel: vscode.LogOutputChannel) {}
+
+  readonly follow = (stderr: NodeJS.ReadableStream): void => {
+    createInterface(stderr).on("line", (line) => {
+      this.lastLine = line.trim() || this.lastLine;
+      if (/ (ERROR|CRITICAL) /.test(line)) {
+        this.channel.error(line);
+      } else if (line.includes(" WARNING ")) {
+        this.channel.warn(line);
+      } else {
+        this.channel.info(line);
+      }
+    });
+  };
+}
+
+function restartingHandler(cameUp: () => boolean, gaveUp: () => void): ErrorHandler {
+  const ends: number[] = [];
+  return {
+    error: () => ({ action: ErrorAction.Continue }),
+    closed: () => {
+      if (!cameUp()) {
+        return { action: CloseAction.DoNotRestart, handled: true };
+      }
+      const now = Date.now();
+      ends.push(now);
+      if (ends.filter((end) => now - end < RESTART_WINDOW_MS).length < MOST_RESTARTS) {
+        return { action: CloseAction.Restart, handled: true };
+      }
+      gaveUp();
+      return { action: CloseAction.DoNotRestart, handled: true };
+    },
+  };
+}
+
+function announcing(experimental: object): StaticFeature {
+  return {
+    fillClientCapabilities: (capabilities: ClientCapabilities) => {
+      capabilities.experimental = { ...(capabilities.experimental as object | undefined), ...experimental };
+    },
+    initialize: () => undefined,
+    getState: () => ({ kind: "static" }),
+    clear: () => undefined,
+  };
+}

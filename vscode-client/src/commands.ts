@@ -1,0 +1,71 @@
+// The extension's commands: each name, and what it does.
+
+import * as vscode from "vscode";
+
+import * as config from "./config.ts";
+import type { Installer } from "./installer.ts";
+import { showMenu } from "./menu.ts";
+import { chooseModel } from "./models.ts";
+import type { Reports } from "./reports.ts";
+import type { CoreTokens } from "./secrets.ts";
+import type { Server } from "./server.ts";
+
+export interface Collaborators {
+  server: Server;
+  installer: Installer;
+  reports: Reports;
+  tokens: CoreTokens;
+  channel: vscode.LogOutputChannel;
+}
+
+export const MENU = "midfill.menu";
+
+export function registerCommands(parts: Collaborators): vscode.Disposable {
+  const { server, installer, reports, channel } = parts;
+  const handlers: Record<string, () => unknown> = {
+    [MENU]: () => showMenu(server),
+    "midfill.toggle": () => config.setEnabled(!config.isEnabled()),
+    "midfill.toggleLanguage": toggleLanguage,
+    "midfill.trigger": () => vscode.commands.executeCommand("editor.action.inlineSuggest.trigger"),
+    "midfill.restart": () => server.restart(),
+    "midfill.install": () => installer.install(),
+    "midfill.chooseServer": () => installer.choosePath(),
+    "midfill.chooseModel": chooseModel,
+    "midfill.setCoreToken": () => setCoreToken(parts),
+    "midfill.doctor": () => reports.show("doctor"),
+    "midfill.stats": () => reports.show("stats"),
+    "midfill.showLog": () => {
+      channel.show();
+    },
+    "midfill.openSettings": () => vscode.commands.executeCommand("workbench.action.openSettings", "midfill."),
+  };
+  const registered = Object.entries(handlers).map(([name, handler]) => vscode.commands.registerCommand(name, handler));
+  return vscode.Disposable.from(...registered);
+}
+
+async function toggleLanguage(): Promise<void> {
+  const language = vscode.window.activeTextEditor?.document.languageId;
+  if (language !== undefined) {
+    await config.toggleLanguage(language);
+  }
+}
+
+async function setCoreToken({ server, tokens }: Collaborators): Promise<void> {
+  const address = config.coreAddress();
+  if (address === "") {
+    void vscode.window.showInformationMessage(
+      "The core of this machine needs no token. For one on another machine, set midfill.core to its address first.",
+    );
+    return;
+  }
+  const token = await vscode.window.showInputBox({
+    title: `Token of ${address}`,
+    prompt: "Kept in the secret storage, for this address only. Empty to forget it.",
+    password: true,
+    ignoreFocusOut: true,
+  });
+  if (token !== undefined) {
+    await tokens.set(address, token.trim());
+    await server.changeSettings();
+  }
+}

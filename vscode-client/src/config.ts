@@ -1,0 +1,85 @@
+// midfill's section of VS Code's settings: reads it, and changes it on the user's behalf.
+
+import * as vscode from "vscode";
+
+import { SERVER_SETTINGS, toggled, type ServerSettings, type SettingValue } from "./settings.ts";
+
+const SECTION = "midfill";
+
+export function isEnabled(): boolean {
+  return section().get("enabled", true);
+}
+
+export function serverPath(): string {
+  return section().get("serverPath", "").trim();
+}
+
+/** What pip is told to install. */
+export function packageToInstall(): string {
+  return section().get("package", "midfill").trim();
+}
+
+export function coreAddress(): string {
+  return section().get("core", "").trim();
+}
+
+export function disabledLanguages(): readonly string[] {
+  return section().get<string[]>("disabledLanguages", []);
+}
+
+/** What the user has set, without the token. */
+export function explicitSettings(): ServerSettings {
+  const config = section();
+  const explicit = SERVER_SETTINGS.filter((name) => isSet(config.inspect(name)));
+  return Object.fromEntries(explicit.map((name) => [name, config.get<SettingValue>(name)]));
+}
+
+export function defaultSettings(): ServerSettings {
+  const config = section();
+  return Object.fromEntries(SERVER_SETTINGS.map((name) => [name, config.inspect<SettingValue>(name)?.defaultValue]));
+}
+
+/** Whether the editor itself shows inline suggestions in the document. */
+export function showsInlineSuggestions(document: vscode.TextDocument): boolean {
+  return vscode.workspace.getConfiguration("editor", document).get("inlineSuggest.enabled", true);
+}
+
+/** Switch midfill on or off, for this workspace where there is one. */
+export async function setEnabled(enabled: boolean): Promise<void> {
+  const target = vscode.workspace.workspaceFolders
+    ? vscode.ConfigurationTarget.Workspace
+    : vscode.ConfigurationTarget.Global;
+  await section().update("enabled", enabled, target);
+}
+
+/** Switch a language on or off, in the settings that already say something of languages, else in the user's. */
+export async function toggleLanguage(language: string): Promise<void> {
+  await update("disabledLanguages", toggled(disabledLanguages(), language));
+}
+
+export async function setModel(model: string): Promise<void> {
+  await update("model", model);
+}
+
+export async function setServerPath(path: string): Promise<void> {
+  await section().update("serverPath", path, vscode.ConfigurationTarget.Global);
+}
+
+export function affectsMidfill(event: vscode.ConfigurationChangeEvent, name?: string): boolean {
+  return event.affectsConfiguration(name === undefined ? SECTION : `${SECTION}.${name}`);
+}
+
+function section(): vscode.WorkspaceConfiguration {
+  return vscode.workspace.getConfiguration(SECTION);
+}
+
+/** Change a setting where it is in force: a user's value that the workspace overrides would change nothing. */
+async function update(name: string, value: SettingValue): Promise<void> {
+  const overridden = section().inspect(name)?.workspaceValue !== undefined;
+  const target = overridden ? vscode.ConfigurationTarget.Workspace : vscode.ConfigurationTarget.Global;
+  await section().update(name, value, target);
+}
+
+function isSet(inspected: ReturnType<vscode.WorkspaceConfiguration["inspect"]>): boolean {
+  return [inspected?.globalValue, inspected?.workspaceValue].some((value) => value !== undefined);
+}

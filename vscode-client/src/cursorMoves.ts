@@ -1,0 +1,44 @@
+// Tells the server where the user is, so that the place is computed before they type.
+
+import * as vscode from "vscode";
+
+import { MoveTracker } from "./moves.ts";
+import type { Server } from "./server.ts";
+
+/** Arrow keys that are held down are one move. */
+const REST_MS = 40;
+
+export function followCursor(server: Server): vscode.Disposable {
+  const tracker = new MoveTracker();
+  let pending: NodeJS.Timeout | undefined;
+
+  const selected = (editor: vscode.TextEditor): void => {
+    const { document, selection } = editor;
+    const { line, character } = selection.active;
+    clearTimeout(pending);
+    if (tracker.movedTo({ uri: document.uri.toString(), version: document.version, line, character })) {
+      pending = setTimeout(() => {
+        void server.client?.moveCursor(document, selection.active);
+      }, REST_MS);
+    }
+  };
+  const focused = (editor: vscode.TextEditor | undefined): void => {
+    if (editor !== undefined) {
+      void server.client?.focus(editor.document);
+    }
+  };
+  return vscode.Disposable.from(
+    vscode.window.onDidChangeTextEditorSelection(({ textEditor }) => {
+      selected(textEditor);
+    }),
+    vscode.window.onDidChangeActiveTextEditor(focused),
+    vscode.window.onDidChangeWindowState(({ focused: inFront }) => {
+      focused(inFront ? vscode.window.activeTextEditor : undefined);
+    }),
+    {
+      dispose: () => {
+        clearTimeout(pending);
+      },
+    },
+  );
+}

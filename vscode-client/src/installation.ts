@@ -1,0 +1,76 @@
+// Installs midfill into an environment of its own: `python -m venv`, then pip.
+
+import { rm } from "node:fs/promises";
+
+import { commandIn, onWindows } from "./discovery.ts";
+import { run } from "./processes.ts";
+
+/** The oldest Python that midfill runs on. */
+const OLDEST: readonly [number, number] = [3, 11];
+
+/** Something went wrong that the user can act on. */
+export class InstallationError extends Error {}
+
+export interface Installation {
+  python: string;
+  environment: string;
+  /** What pip is told to install. */
+  requirement: string;
+  onStep: (step: string) => void;
+  onLine: (line: string) => void;
+  signal: AbortSignal;
+}
+
+/** The installed command; whatever goes wrong, nothing is left behind. */
+export async function install(installation: Installation): Promise<string> {
+  const { environment, onStep, requirement } = installation;
+  try {
+    onStep("Creating a Python environment");
+    await rm(environment, { recursive: true, force: true });
+    await mustRun(installation, installation.python, ["-m", "venv", environment]);
+    onStep(`Installing ${requirement}`);
+    const pip = ["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off"];
+    await mustRun(installation, commandIn(environment, "python"), [...pip, requirement]);
+    return commandIn(environment);
+  } catch (error) {
+    await rm(environment, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+/** The first interpreter that is recent enough; InstallationError if there is none. */
+export async function findPython(candidates: readonly string[]): Promise<string> {
+  const common = onWindows ? ["python", "py"] : ["python3", "python", "python3.13", "python3.12", "python3.11"];
+  for (const candidate of [...candidates, ...common]) {
+    if (await isRecentEnough(candidate)) {
+      return candidate;
+    }
+  }
+  throw new InstallationError(
+    `midfill needs Python ${OLDEST.join(".")} or newer, and none was found. Install one, then try again.`,
+  );
+}
+
+async function isRecentEnough(python: string): Promise<boolean> {
+  const check = `import sys, venv, ensurepip; sys.exit(sys.version_info < (${OLDEST.join(", ")}))`;
+  try {
+    return (await run(python, ["-I", "-c", check])) === 0;
+  } catch {
+    return false; // no such command
+  }
+}
+
+async function mustRun({ onLine, onStep, signal }: Installation, command: string, args: string[]): Promise<void> {
+  let last = "";
+  const watch = (line: string): void => {
+    onLine(line);
+    last = line.trim() || last;
+    if (/^(Collecting|Downloading|Building|Installing) /.test(last)) {
+      onStep(last.length > 80 ? `${last.slice(0, 79)}…` : last);
+    }
+  };
+  const status = await run(command, args, { onLine: watch, signal });
+  if (status !== 0) {
+    throw new InstallationError(last || `${command} ended with status ${status}`);
+  }
+}

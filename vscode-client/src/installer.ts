@@ -1,0 +1,108 @@
+// Offers to install midfill, and shows how it goes.
+
+import * as vscode from "vscode";
+
+import * as config from "./config.ts";
+import { findPython, install, InstallationError } from "./installation.ts";
+import { chosenInterpreters } from "./python.ts";
+import type { Server } from "./server.ts";
+
+const INSTALL = "Install";
+const CHOOSE = "Choose its path…";
+const NEVER = "Don't ask again";
+const NEVER_KEY = "neverOfferInstallation";
+
+export class Installer {
+  private running = false;
+
+  constructor(
+    private readonly server: Server,
+    private readonly channel: vscode.LogOutputChannel,
+    private readonly environment: string,
+    private readonly memory: vscode.Memento,
+  ) {}
+
+  /** Ask once in a window, unless the user wants to hear no more of it. */
+  async offer(): Promise<void> {
+    if (this.memory.get<boolean>(NEVER_KEY) === true) {
+      return;
+    }
+    const where = config.serverPath() === "" ? "" : ` at ${config.serverPath()}`;
+    const question =
+      `midfill: there is no midfill command${where}. ` +
+      "Install it into an environment of its own? It needs PyTorch, which can take some gigabytes.";
+    const answer = await vscode.window.showInformationMessage(question, INSTALL, CHOOSE, NEVER);
+    if (answer === INSTALL) {
+      await this.install();
+    } else if (answer === CHOOSE) {
+      await this.choosePath();
+    } else if (answer === NEVER) {
+      await this.memory.update(NEVER_KEY, true);
+    }
+  }
+
+  async choosePath(): Promise<void> {
+    const [file] = (await vscode.window.showOpenDialog({ title: "The midfill command", openLabel: "Use" })) ?? [];
+    if (file !== undefined) {
+      await config.setServerPath(file.fsPath);
+    }
+  }
+
+  async install(): Promise<void> {
+    if (this.running) {
+      return;
+    }
+    this.running = true;
+    try {
+      await vscode.window.withProgress(
+        { location: vscode.ProgressLocation.Notification, title: "midfill", cancellable: true },
+        (progress, token) => this.installShowing(progress, token),
+      );
+      if (config.serverPath() !== "") {
+        await config.setServerPath(""); // it named something that is not there
+      }
+    } catch (error) {
+      this.report(error);
+    } finally {
+      this.running = false;
+    }
+    await this.server.restart();
+  }
+
+  private async installShowing(
+    progress: vscode.Progress<{ message: string }>,
+    token: vscode.CancellationToken,
+  ): Promise<void> {
+    const breaking = new AbortController();
+    token.onCancellationRequested(() => {
+      breaking.abort(new vscode.CancellationError());
+    });
+    await install({
+      python: await findPython(await chosenInterpreters()),
+      environment: this.environment,
+      requirement: config.packageToInstall(),
+      onStep: (step) => {
+        progress.report({ message: step });
+        this.server.enter({ name: "installing", step });
+      },
+      onLine: (line) => {
+        this.channel.info(line);
+      },
+      signal: breaking.signal,
+    });
+  }
+
+  private report(error: unknown): void {
+    if (error instanceof vscode.CancellationError) {
+      return;
+    }
+    const reason = error instanceof InstallationError ? error.message : String(error);
+    this.channel.error(reason);
+    const said = vscode.window.showErrorMessage(`midfill could not be installed: ${reason}`, "Show log");
+    void said.then((answer) => {
+      if (answer !== undefined) {
+        this.channel.show();
+      }
+    });
+  }
+}

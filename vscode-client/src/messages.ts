@@ -1,0 +1,35 @@
+// The messages that midfill adds to LSP, as `lsp_server/custom_messages.py` describes them.
+
+export const STATUS = "midfill/status";
+export const USAGE = "midfill/usage";
+export const RESYNC = "midfill/resync";
+export const DID_MOVE_CURSOR = "midfill/didMoveCursor";
+export const DID_FOCUS = "textDocument/didFocus";
+
+export type CoreState = "starting" | "unloaded" | "loading" | "ready" | "failed" | "stopped";
+
+export interface CoreStatus {
+  state: CoreState;
+  message: string;
+  model: string;
+  device: string;
+  /** From 0 to 1 while the model loads, where that is known. */
+  progress: number | null;
+}
+
+export interface Usage {
+  textDocument: { uri: string };
+  version: number;
+  position: { line: number; character: number };
+  /** Whether it was work that no request waited for. */
+  ahead: boolean;
+  source: "core" | "typed";
+  ms: number;
+  heat: "hot" | "warm" | "cold";
+  usage: { prompt_tokens: number; recomputed_tokens: number };
+}
+
+export interface Resync {
+  textDocument: { uri: string };
+  reason: string;
+}

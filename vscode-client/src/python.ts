@@ -1,0 +1,42 @@
+// The Python environments that VS Code knows of in this workspace.
+
+import * as path from "node:path";
+
+import * as vscode from "vscode";
+
+/** What of the Python extension's API is used here. */
+interface PythonApi {
+  environments?: { getActiveEnvironmentPath(resource?: vscode.Uri): { path: string } | undefined };
+}
+
+const PYTHON_EXTENSION = "ms-python.python";
+const CUSTOMARY_FOLDERS = [".venv", "venv"];
+
+/** Interpreters that the user has chosen; none in a workspace that is not trusted, since they might be its files. */
+export async function chosenInterpreters(): Promise<string[]> {
+  if (!vscode.workspace.isTrusted) {
+    return [];
+  }
+  const chosen = await chosenInPythonExtension();
+  return chosen !== undefined && path.isAbsolute(chosen) ? [chosen] : [];
+}
+
+/** Root folders of the workspace's environments, the chosen one first; none where it is not trusted. */
+export async function workspaceEnvironments(): Promise<string[]> {
+  if (!vscode.workspace.isTrusted) {
+    return [];
+  }
+  const chosen = (await chosenInterpreters()).map((interpreter) => path.dirname(path.dirname(interpreter)));
+  const folders = (vscode.workspace.workspaceFolders ?? []).filter((folder) => folder.uri.scheme === "file");
+  const customary = folders.flatMap(({ uri }) => CUSTOMARY_FOLDERS.map((name) => path.join(uri.fsPath, name)));
+  return [...chosen, ...customary];
+}
+
+async function chosenInPythonExtension(): Promise<string | undefined> {
+  const extension = vscode.extensions.getExtension<PythonApi>(PYTHON_EXTENSION);
+  if (extension === undefined) {
+    return undefined;
+  }
+  const { environments } = extension.isActive ? extension.exports : await extension.activate();
+  return environments?.getActiveEnvironmentPath(vscode.workspace.workspaceFolders?.[0]?.uri)?.path;
+}

@@ -1,0 +1,140 @@
+// The language server's life in this window: found, started, stopped and told of changes, one step after another.
+
+import { homedir } from "node:os";
+import * as path from "node:path";
+
+import * as vscode from "vscode";
+
+import { Client } from "./client.ts";
+import * as config from "./config.ts";
+import { findCommand } from "./discovery.ts";
+import type { CoreStatus, Usage } from "./messages.ts";
+import { workspaceEnvironments } from "./python.ts";
+import type { CoreTokens } from "./secrets.ts";
+import type { ServerSettings } from "./settings.ts";
+import type { Phase } from "./status.ts";
+
+export class Server {
+  private readonly changed = new vscode.EventEmitter<void>();
+  /** Fires when anything below has changed. */
+  readonly onDidChange = this.changed.event;
+  phase: Phase = { name: "looking" };
+  core: CoreStatus | undefined;
+  usage: Usage | undefined;
+  /** The `midfill` command in use. */
+  command: string | undefined;
+  client: Client | undefined;
+
+  private steps: Promise<void> = Promise.resolve();
+
+  constructor(
+    private readonly channel: vscode.LogOutputChannel,
+    private readonly tokens: CoreTokens,
+    private readonly ownEnvironment: string,
+  ) {}
+
+  /** Be as the settings ask for: stopped where midfill is off, else found anew and running. */
+  restart(): Promise<void> {
+    return this.next(async () => {
+      await this.end();
+      if (config.isEnabled()) {
+        await this.begin();
+      } else {
+        this.enter({ name: "off" });
+      }
+    });
+  }
+
+  stop(): Promise<void> {
+    return this.next(() => this.end());
+  }
+
+  /** Tell the running server of changed settings. */
+  changeSettings(): Promise<void> {
+    return this.next(async () => {
+      await this.tokens.load(config.coreAddress());
+      await this.client?.changeSettings(config.defaultSettings());
+    });
+  }
+
+  /** Say what goes on while there is no server to say it. */
+  enter(phase: Phase): void {
+    this.phase = phase;
+    this.changed.fire();
+  }
+
+  /** What the user has set, with the token of the core. */
+  readonly settings = (): ServerSettings => {
+    const coreToken = this.tokens.get(config.coreAddress());
+    return { ...config.explicitSettings(), ...(coreToken === undefined ? {} : { coreToken }) };
+  };
+
+  private async begin(): Promise<void> {
+    this.enter({ name: "looking" });
+    this.command = await this.find();
+    if (this.command === undefined) {
+      this.channel.warn(config.serverPath() === "" ? "no midfill command found" : `${config.serverPath()}: not found`);
+      this.enter({ name: "missing" });
+      return;
+    }
+    this.channel.info(`starting ${this.command} lsp`);
+    this.enter({ name: "starting" });
+    await this.tokens.load(config.coreAddress());
+    const client = new Client(this.command, this.settings, this.channel, this.listener());
+    try {
+      await client.start();
+      this.client = client;
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      this.channel.error(reason);
+      this.enter({ name: "failed", reason: `\`${this.command} lsp\` did not start: ${reason}` });
+    }
+  }
+
+  private async end(): Promise<void> {
+    const { client } = this;
+    this.client = this.core = this.usage = undefined;
+    await client?.stop();
+  }
+
+  private async find(): Promise<string | undefined> {
+    const places = {
+      serverPath: config.serverPath(),
+      environments: await workspaceEnvironments(),
+      searchPath: process.env.PATH ?? "",
+      ownEnvironment: this.ownEnvironment,
+    };
+    const command = await findCommand(places, homedir());
+    return command === undefined ? undefined : path.normalize(command);
+  }
+
+  private listener(): ConstructorParameters<typeof Client>[3] {
+    return {
+      running: (isRunning) => {
+        this.core = isRunning ? this.core : undefined;
+        this.enter({ name: isRunning ? "running" : "starting" });
+      },
+      gaveUp: (reason) => {
+        this.enter({ name: "failed", reason });
+      },
+      core: (status) => {
+        this.core = status;
+        this.changed.fire();
+      },
+      usage: (usage) => {
+        if (!usage.ahead) {
+          this.usage = usage;
+          this.changed.fire();
+        }
+      },
+    };
+  }
+
+  /** Steps never overlap: a start that is asked for while one is stopping waits its turn. */
+  private next(step: () => Promise<void>): Promise<void> {
+    this.steps = this.steps.then(step).catch((error: unknown) => {
+      this.channel.error(String(error));
+    });
+    return this.steps;
+  }
+}
