@@ -1,0 +1,76 @@
+"""The first keystroke after a restart: warm from disk against cold, in the engine.
+
+    python bench/restart.py [--model bundled] [--rounds 5] [--json FILE]
+
+Each round starts an engine that finds what an earlier one saved, and one that finds nothing, and asks both for the same
+one-token suggestion in this repository's longest module. Prints medians and spreads of the time to it, and their ratio.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from inference.loading import EngineOptions, load_engine
+from protocol.messages import Completion, CompletionRequest, Prompt
+
+PREFIX_SHARE = 0.6
+
+
+def request() -> CompletionRequest:
+    """A keystroke in the longest module of the language server."""
+    text = max((path.read_text(encoding="utf-8") for path in Path("lsp_server").glob("*.py")), key=len)
+    cut = text.index("\n", int(PREFIX_SHARE * len(text))) + 1
+    return CompletionRequest("bench", Prompt(text[:cut], text[cut:], "    x"), max_tokens=1)
+
+
+def first_keystroke(model: str, folder: Path | None) -> tuple[Completion, float]:
+    """A new engine's first answer and its time in ms; what it computed is saved in `folder`, if there is one."""
+    engine = load_engine(EngineOptions(model, cache_folder=folder))
+    try:
+        started = time.perf_counter()
+        completion = engine.complete(request())
+        return completion, (time.perf_counter() - started) * 1000
+    finally:
+        engine.close()
+
+
+def main(
+    model: Annotated[str, typer.Option(help="As for `midfill lsp`.")] = "bundled",
+    rounds: Annotated[int, typer.Option(help="Pairs of starts.")] = 5,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+) -> None:
+    """Compare first keystrokes."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        saved, _ = first_keystroke(model, folder)
+        pairs = [(first_keystroke(model, folder), first_keystroke(model, None)) for _ in range(rounds)]
+    warm, cold = ([milliseconds for _, milliseconds in side] for side in zip(*pairs, strict=True))
+    (last_warm, _), (last_cold, _) = pairs[-1]
+    assert last_warm.text == last_cold.text == saved.text
+    figures = {
+        "prompt_tokens": last_cold.usage.prompt_tokens,
+        "recomputed_tokens": {"warm": last_warm.usage.recomputed_tokens, "cold": last_cold.usage.recomputed_tokens},
+        "milliseconds": {"warm": sorted(warm), "cold": sorted(cold)},
+        "ratio_of_medians": median(cold) / median(warm),
+    }
+    console = Console()
+    for side, times in (("from disk", warm), ("cold", cold)):
+        console.print(f"{side:9}  median {median(times):.0f} ms, {min(times):.0f} to {max(times):.0f}")
+    console.print(
+        f"{figures['ratio_of_medians']:.1f} times faster; {last_warm.usage.recomputed_tokens} of "
+        f"{last_cold.usage.prompt_tokens} prompt tokens recomputed"
+    )
+    if json_file is not None:
+        json_file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    typer.run(main)
