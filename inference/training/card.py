@@ -1,11 +1,12 @@
 """Owns the model card: what a model was made of, how, how well it does and what it cannot do."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
+from inference.training.checkpoints import Recipe
 from inference.training.corpus import Manifest, PackageRecord
 from inference.training.evaluation import HeldOutLosses
 from inference.training.machine import Machine
@@ -21,6 +22,7 @@ class CardFacts:
     parameters: int
     vocabulary: int
     options: TrainingOptions
+    recipes: tuple[Recipe, ...]
     manifest: Manifest
     progress: Progress
     machine: Machine
@@ -47,6 +49,8 @@ def run_command(options: TrainingOptions) -> str:
         "fim-rate": examples.fim_rate,
         "spm-rate": examples.spm_rate,
         "fragment-rate": examples.fragment_rate,
+        "context-fragment-rate": examples.context_fragment_rate,
+        "piece-rate": examples.piece_rate,
         "max-minutes": options.max_minutes,
         "max-steps": options.max_steps,
         "seed": options.seed,
@@ -110,7 +114,18 @@ python -m inference.training export RUN CORPUS {facts.name}
 ```
 
 `corpus` reads the packages of the environments that `--environment` names, by default those of the interpreter
-that runs it; the packages it found are listed below."""
+that runs it; the packages it found are listed below.{_changes(facts.recipes)}"""
+
+
+def _changes(recipes: Sequence[Recipe]) -> str:
+    """A sentence for every change of the recipe during the run."""
+    sentences = [
+        f"\nUp to step {after.step:,} the run had "
+        + ", ".join(f"{name} = {value}" for name, (value, _) in before.changes_to(after.options).items())
+        + "."
+        for before, after in pairwise(recipes)
+    ]
+    return "".join(sentences)
 
 
 def _losses(facts: CardFacts) -> str:

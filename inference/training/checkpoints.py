@@ -19,6 +19,20 @@ _COPIED = ("manifest.json", "tokenizer.json")
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """The options that decide what is learned, and the step from which on they held."""
+
+    step: int
+    options: dict[str, Any]
+
+    def changes_to(self, other: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """What differs in the options `other`: by name, the value here and there."""
+        names = dict.fromkeys((*self.options, *other))
+        pairs = {name: (self.options.get(name), other.get(name)) for name in names}
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+@dataclass(frozen=True)
 class RunFolder:
     """The files of one run.
 
@@ -31,10 +45,6 @@ class RunFolder:
     @property
     def log(self) -> Path:
         return self.root / "log.jsonl"
-
-    @property
-    def options(self) -> Path:
-        return self.root / "options.json"
 
     @property
     def tokenizer(self) -> Path:
@@ -66,30 +76,43 @@ class RunFolder:
         accelerator.load_state(str(checkpoint))
         return read_progress(checkpoint)
 
-    def claim(self, corpus: Path, options: TrainingOptions) -> None:
+    def claim(self, corpus: Path, options: TrainingOptions, *, change_recipe: bool = False) -> None:
         """Make the folder this run's own: note the options, and copy what the corpus is known by.
 
         Raises:
-            CheckpointError: the folder holds a run of other fixed options, or on another corpus.
+            CheckpointError: the folder holds a run of another recipe, which `change_recipe` does not
+                allow to change, or on another corpus.
         """
         self.root.mkdir(parents=True, exist_ok=True)
-        wanted: dict[str, Any] = json.loads(json.dumps(options.fixed()))
-        if self.latest() is not None:
-            found = json.loads(self.options.read_text())
-            for name in wanted:
-                if found.get(name) != wanted[name]:
-                    raise CheckpointError(f"{self.root} was run with {name} = {found.get(name)}, not {wanted[name]}")
-            for name in _COPIED:
-                if (corpus / name).read_bytes() != (self.root / name).read_bytes():
-                    raise CheckpointError(f"{self.root} was run with another {name} than that of {corpus}")
+        latest = self.latest()
+        recipes = self.read_recipes() if latest is not None else []
+        if latest is not None:
+            self._check_corpus(corpus)
+        wanted = options.recipe()
+        changes = recipes[-1].changes_to(wanted) if recipes else {}
+        if changes and not change_recipe:
+            name, (found, other) = next(iter(changes.items()))
+            raise CheckpointError(f"{self.root} was run with {name} = {found}, not {other}; --change-recipe allows it")
+        if changes or not recipes:
+            recipes.append(Recipe(read_progress(latest).step if latest else 0, wanted))
         for name in _COPIED:
             shutil.copyfile(corpus / name, self.root / name)
-        self.options.write_text(json.dumps(asdict(options), indent=1) + "\n")
-        (self.root / "machine.json").write_text(json.dumps(asdict(this_machine())) + "\n")
+        _write_json(self.root / "options.json", asdict(options))
+        _write_json(self.root / "recipes.json", [asdict(recipe) for recipe in recipes])
+        _write_json(self.root / "machine.json", asdict(this_machine()))
+
+    def _check_corpus(self, corpus: Path) -> None:
+        for name in _COPIED:
+            if (corpus / name).read_bytes() != (self.root / name).read_bytes():
+                raise CheckpointError(f"{self.root} was run with another {name} than that of {corpus}")
+
+    def read_recipes(self) -> list[Recipe]:
+        """The recipes of the run, the first from step 0 on."""
+        return [Recipe(**raw) for raw in json.loads((self.root / "recipes.json").read_text())]
 
     def read_options(self) -> TrainingOptions:
         """The options that the run was last started with."""
-        return restore_options(json.loads(self.options.read_text()))
+        return restore_options(json.loads((self.root / "options.json").read_text()))
 
     def read_machine(self) -> Machine:
         """The machine that the run was last started on."""
@@ -104,6 +127,10 @@ def read_progress(checkpoint: Path) -> Progress:
     """Read how far a checkpoint had come."""
     raw = json.loads((checkpoint / "progress.json").read_text())
     return Progress(raw["step"], raw["tokens"], raw["seconds"], tuple(raw["windows"]))
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n")
 
 
 def _sync(folder: Path) -> None:

@@ -95,14 +95,25 @@ def run_training(
     fim_rate: Annotated[float, typer.Option(help="Share of fill-in-the-middle examples.")] = _FIM.fim_rate,
     spm_rate: Annotated[float, typer.Option(help="Share of SPM among them.")] = _FIM.spm_rate,
     fragment_rate: Annotated[float, typer.Option(help="Share of examples split in fragments.")] = _FIM.fragment_rate,
+    context_fragment_rate: Annotated[
+        float, typer.Option(help="Share of fill-in-the-middle examples with split prefix and suffix.")
+    ] = _FIM.context_fragment_rate,
+    piece_rate: Annotated[float, typer.Option(help="How readily texts are cut smaller.")] = _FIM.piece_rate,
     checkpoint_minutes: Annotated[float, typer.Option(help="Time between checkpoints.")] = _RUN.checkpoint_minutes,
     use_compiler: Annotated[bool, typer.Option("--compile/--no-compile", help="Compile the model.")] = True,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
+    change_recipe: Annotated[bool, typer.Option("--change-recipe", help="Resume with other options.")] = False,
 ) -> None:
     """Train, or go on with a run that was stopped: the same command resumes it."""
     with _told_errors():
         options = TrainingOptions(
-            examples=ExampleOptions(fim_rate=fim_rate, spm_rate=spm_rate, fragment_rate=fragment_rate),
+            examples=ExampleOptions(
+                fim_rate=fim_rate,
+                spm_rate=spm_rate,
+                fragment_rate=fragment_rate,
+                context_fragment_rate=context_fragment_rate,
+                piece_rate=piece_rate,
+            ),
             stages=parse_stages(stages),
             batch_tokens=batch_tokens,
             lr=lr,
@@ -116,7 +127,7 @@ def run_training(
             compile=use_compiler,
             seed=seed,
         )
-        _train(corpus, run, options)
+        _train(corpus, run, options, change_recipe=change_recipe)
 
 
 @app.command("export")
@@ -135,7 +146,7 @@ def export_checkpoint(
         Console().print(asdict(losses))
 
 
-def _train(corpus: Path, run: Path, options: TrainingOptions) -> None:
+def _train(corpus: Path, run: Path, options: TrainingOptions, *, change_recipe: bool) -> None:
     # Imported late: torch and transformers take seconds, and the other commands do without.
     from inference.training.checkpoints import RunFolder
     from inference.training.progress import ProgressDisplay
@@ -145,7 +156,7 @@ def _train(corpus: Path, run: Path, options: TrainingOptions) -> None:
     folder = RunFolder(run)
     vocabulary = load_vocabulary(corpus / "tokenizer.json")
     documents = Corpus(corpus, "train")
-    folder.claim(corpus, options)
+    folder.claim(corpus, options, change_recipe=change_recipe)
     trainer = Trainer(folder, documents, vocabulary, options)
     with ProgressDisplay(Console()) as display:
 

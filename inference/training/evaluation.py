@@ -13,7 +13,9 @@ from inference.training.modeling import token_losses
 from inference.training.options import ExampleOptions
 from inference.training.vocabulary import Vocabulary
 
-_CUTS = ExampleOptions(fim_rate=1, spm_rate=0, fragment_rate=1, max_fragments=2, open_end_rate=0)
+_CUTS = ExampleOptions(
+    fim_rate=1, spm_rate=0, fragment_rate=1, context_fragment_rate=0, max_fragments=2, open_end_rate=0
+)
 _BATCH = 8
 
 
@@ -48,7 +50,7 @@ def evaluate(
     num_bytes = sum(len(vocabulary.decode(sequence[1:]).encode()) for sequence in ids)
     examples = [cut_example(_random_lines(corpus, rng, window * 4), _CUTS, rng) for _ in range(samples)]
     fragments, stops = _middle_loss(model, examples, vocabulary)
-    joined = [replace(example, fragments=("".join(example.fragments),)) for example in examples]
+    joined = [replace(example, middle=("".join(example.middle),)) for example in examples]
     whole, _ = _middle_loss(model, joined, vocabulary)
     tokens = sum(len(sequence) - 1 for sequence in ids)
     bits = nats / num_bytes / torch.log(torch.tensor(2.0)).item()
@@ -62,7 +64,7 @@ def _middle_loss(model: torch.nn.Module, examples: Sequence[FimExample], vocabul
     for sequence, (losses, likeliest) in zip(ids, _losses(model, ids), strict=True):
         nats += float(losses[sequence.index(vocabulary.markers.middle) :].sum())
         stops += int(likeliest[-1]) == vocabulary.markers.end_of_text
-    num_bytes = sum(len("".join(example.fragments).encode()) for example in examples)
+    num_bytes = sum(len("".join(example.middle).encode()) for example in examples)
     return nats / num_bytes, stops / len(ids)
 
 

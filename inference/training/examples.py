@@ -22,20 +22,20 @@ _REACHES: dict[Reach, float] = {"line": 0.45, "lines": 0.13, "block": 0.17, "cha
 
 @dataclass(frozen=True)
 class FimExample:
-    """A text as prefix, middle and suffix; the middle's fragments are tokenized each on its own.
+    """A text as the fragments of its prefix, middle and suffix; each fragment is tokenized on its own.
 
-    `fragments` holds what was typed since the anchor and then what is to be completed. They may be
-    one fragment, or split further.
+    The middle is what was typed since the anchor and then what is to be completed. They may be one
+    fragment, or split further.
     """
 
-    prefix: str
-    fragments: tuple[str, ...]
-    suffix: str
+    prefix: tuple[str, ...]
+    middle: tuple[str, ...]
+    suffix: tuple[str, ...]
     order: Order = "psm"
 
     @property
     def text(self) -> str:
-        return self.prefix + "".join(self.fragments) + self.suffix
+        return "".join((*self.prefix, *self.middle, *self.suffix))
 
 
 def cut_example(text: str, options: ExampleOptions, rng: Random) -> FimExample:
@@ -58,7 +58,11 @@ def cut_example(text: str, options: ExampleOptions, rng: Random) -> FimExample:
             cuts += [rng.randint(0, len(middle)) for _ in range(extra)]
     suffix = "" if rng.random() < options.open_end_rate else text[end:]
     order: Order = "spm" if rng.random() < options.spm_rate else "psm"
-    return FimExample(text[:anchor], split_at(middle, cuts), suffix, order)
+    if rng.random() < options.context_fragment_rate:
+        sides = random_fragments(text[:anchor], rng), random_fragments(suffix, rng)
+    else:
+        sides = split_at(text[:anchor], []), split_at(suffix, [])
+    return FimExample(sides[0], split_at(middle, cuts), sides[1], order)
 
 
 def split_at(text: str, cuts: list[int]) -> tuple[str, ...]:
@@ -68,7 +72,7 @@ def split_at(text: str, cuts: list[int]) -> tuple[str, ...]:
 
 
 def random_fragments(text: str, rng: Random) -> tuple[str, ...]:
-    """Split a left-to-right text into fragments of 8 to 512 characters, short ones as likely as long ones."""
+    """Split a text into fragments of 8 to 512 characters, short ones as likely as long ones."""
     cuts, position = list[int](), 0
     while (position := position + round(2 ** rng.uniform(3, 9))) < len(text):
         cuts.append(position)
@@ -82,12 +86,14 @@ def encode_example(example: FimExample, vocabulary: Vocabulary) -> list[int]:
     (Bavarian et al., arXiv 2207.14255, section 3).
     """
     markers = vocabulary.markers
-    prefix, suffix = vocabulary.encode(example.prefix), vocabulary.encode(example.suffix)
+    prefix, middle, suffix = (
+        [token for fragment in fragments for token in vocabulary.encode(fragment)]
+        for fragments in (example.prefix, example.middle, example.suffix)
+    )
     if example.order == "psm":
         head = [markers.prefix, *prefix, markers.suffix, *suffix, markers.middle]
     else:
         head = [markers.suffix, *suffix, markers.prefix, *prefix, markers.middle]
-    middle = [token for fragment in example.fragments for token in vocabulary.encode(fragment)]
     return [*head, *middle, markers.end_of_text]
 
 

@@ -38,6 +38,7 @@ def export_model(run: RunFolder, corpus: Path, output: Path, *, samples: int = 3
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         vocabulary=vocabulary.size,
         options=options,
+        recipes=tuple(run.read_recipes()),
         manifest=read_manifest(run.root),
         progress=read_progress(checkpoint),
         machine=run.read_machine(),

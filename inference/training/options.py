@@ -1,5 +1,6 @@
 """Owns the options of a training run: their defaults, their limits, and which must not change on resume."""
 
+import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -27,19 +28,26 @@ class ExampleOptions:
     Attributes:
         fim_rate: share of examples that are fill-in-the-middle; the others are left to right.
         spm_rate: share of the fill-in-the-middle examples that are laid out in SPM.
-        fragment_rate: share of examples whose text is split into fragments before it is tokenized.
+        fragment_rate: share of examples whose middle, or whose text where they have none, is split into
+            fragments before it is tokenized.
+        context_fragment_rate: share of the fill-in-the-middle examples whose prefix and suffix are split too.
+            Prompts are not, but every split is practice in going on from the middle of a word.
         max_fragments: the most fragments that a middle is split into.
+        piece_rate: the chance that a window's text is cut into smaller pieces, and then cut again. Smaller
+            pieces are more middles in a window.
         open_end_rate: share of the fill-in-the-middle examples without any suffix, as at the end of a file.
     """
 
     fim_rate: float = 0.85
     spm_rate: float = 0.1
     fragment_rate: float = 0.8
+    context_fragment_rate: float = 0.4
     max_fragments: int = 4
+    piece_rate: float = 0.9
     open_end_rate: float = 0.06
 
     def __post_init__(self) -> None:
-        for name in ("fim_rate", "spm_rate", "fragment_rate", "open_end_rate"):
+        for name in ("fim_rate", "spm_rate", "fragment_rate", "context_fragment_rate", "piece_rate", "open_end_rate"):
             _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "between 0 and 1")
         _require(self.max_fragments >= 2, "max_fragments", self.max_fragments, "at least 2")
 
@@ -93,10 +101,16 @@ class TrainingOptions:
         _require(self.warmup >= 0 and self.decay >= 0, "warmup and decay", (self.warmup, self.decay), "0 or more")
         _require(self.warmup + self.decay <= 1, "warmup + decay", self.warmup + self.decay, "at most 1")
 
-    def fixed(self) -> dict[str, Any]:
-        """The options that a resumed run must share with the run that it goes on with, by name."""
+    def recipe(self) -> dict[str, Any]:
+        """The options that decide what is learned, by dotted name, as JSON holds them."""
         free = ("max_minutes", "max_steps", "checkpoint_minutes", "compile")
-        return {name: value for name, value in asdict(self).items() if name not in free}
+        recipe: dict[str, Any] = {}
+        for name, value in json.loads(json.dumps(asdict(self))).items():
+            if isinstance(value, dict):
+                recipe |= {f"{name}.{inner}": of_inner for inner, of_inner in value.items()}
+            elif name not in free:
+                recipe[name] = value
+        return recipe
 
 
 def restore_options(raw: dict[str, Any]) -> TrainingOptions:

@@ -79,7 +79,7 @@ class Windows(Dataset[Tensor]):
             document, end = int(documents[place]), int(ends[place])
             begin = end - int(self._corpus.boundaries[document + 1] - self._corpus.boundaries[document])
             text = self._corpus.lines_between(document, start - begin, min(stop, end) - begin)
-            yield from _pieces(text, rng)
+            yield from _pieces(text, self._options.piece_rate, rng)
             start, place = end, place + 1
 
     def _encode(self, text: str, room: int, rng: Random) -> list[int]:
@@ -105,9 +105,9 @@ class Windows(Dataset[Tensor]):
         return [*tokens, self._vocabulary.markers.end_of_text]
 
 
-def _pieces(text: str, rng: Random) -> Iterator[str]:
-    """Cut a slot's lines into what a small file or a small window would show; half of the texts stay whole."""
-    while len(text) > 2 * MIN_PIECE_CHARS and rng.random() < 0.5:
+def _pieces(text: str, rate: float, rng: Random) -> Iterator[str]:
+    """Cut a slot's lines into what a small file or a small window would show."""
+    while len(text) > 2 * MIN_PIECE_CHARS and rng.random() < rate:
         cut = text.find("\n", rng.randint(MIN_PIECE_CHARS, len(text) - MIN_PIECE_CHARS)) + 1
         if not 0 < cut < len(text):
             break

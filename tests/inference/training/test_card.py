@@ -6,6 +6,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from inference.training.card import CardFacts, run_command, write_card
+from inference.training.checkpoints import Recipe
 from inference.training.cli import app
 from inference.training.corpus import Manifest, PackageRecord
 from inference.training.evaluation import HeldOutLosses
@@ -19,6 +20,7 @@ FACTS = CardFacts(
     parameters=10_500_000,
     vocabulary=8192,
     options=OPTIONS,
+    recipes=(Recipe(0, OPTIONS.recipe()),),
     manifest=Manifest(
         (
             PackageRecord("kept", "1.0", "MIT", "train", 3, 40_000),
@@ -63,6 +65,13 @@ def test_a_card_of_an_unfinished_run_says_so(tmp_path: Path) -> None:
     text = card(replace(FACTS, progress=progress), tmp_path)
     assert "interim edition, exported after 25% of the run" in text
     assert "Positions beyond 512 were never trained" in text
+
+
+def test_changes_of_the_recipe_are_told(tmp_path: Path) -> None:
+    before = Recipe(0, OPTIONS.recipe() | {"lr": 0.1})
+    text = card(replace(FACTS, recipes=(before, Recipe(50, OPTIONS.recipe()))), tmp_path)
+    assert "Up to step 50 the run had lr = 0.1." in text
+    assert "Up to step" not in card(FACTS, tmp_path)
 
 
 def test_the_command_on_the_card_is_one_that_the_command_line_takes() -> None:

@@ -36,6 +36,15 @@ def test_a_run_is_not_resumed_with_another_recipe(run: RunFolder, corpus_folder:
         run.claim(corpus_folder, replace(OPTIONS, seed=7))
 
 
+def test_a_recipe_that_is_changed_on_purpose_is_remembered(run: RunFolder, corpus_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(run.root, tmp_path, dirs_exist_ok=True)
+    copy, examples = RunFolder(tmp_path), replace(OPTIONS.examples, fim_rate=0.5)
+    copy.claim(corpus_folder, replace(OPTIONS, examples=examples), change_recipe=True)
+    first, second = copy.read_recipes()
+    assert (first.step, second.step) == (0, 4)
+    assert first.changes_to(second.options) == {"examples.fim_rate": (0.85, 0.5)}
+
+
 def test_a_run_is_not_resumed_on_another_corpus(run: RunFolder, corpus_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(corpus_folder, tmp_path, dirs_exist_ok=True)
     (tmp_path / "manifest.json").write_text("{}")

@@ -25,20 +25,21 @@ def test_the_parts_of_an_example_make_up_the_text(text: str, rng: Random) -> Non
 @given(TEXTS, SEEDS)
 def test_without_a_suffix_the_parts_make_up_its_head(text: str, rng: Random) -> None:
     example = cut_example(text, ExampleOptions(open_end_rate=1), rng)
-    assert example.suffix == ""
+    assert example.suffix == ()
     assert text.startswith(example.text)
 
 
 @given(TEXTS, SEEDS)
 def test_no_fragment_is_empty_and_there_are_no_more_than_allowed(text: str, rng: Random) -> None:
-    example = cut_example(text, ExampleOptions(fragment_rate=1, max_fragments=3), rng)
-    assert all(example.fragments)
-    assert len(example.fragments) <= 3
+    example = cut_example(text, ExampleOptions(fragment_rate=1, context_fragment_rate=1, max_fragments=3), rng)
+    assert all((*example.prefix, *example.middle, *example.suffix))
+    assert len(example.middle) <= 3
 
 
 @given(SEEDS)
-def test_without_fragments_the_middle_is_one_piece(rng: Random) -> None:
-    assert len(cut_example(SOURCE, ExampleOptions(fragment_rate=0), rng).fragments) <= 1
+def test_without_fragments_every_part_is_one_piece(rng: Random) -> None:
+    example = cut_example(SOURCE, ExampleOptions(fragment_rate=0, context_fragment_rate=0), rng)
+    assert all(len(part) <= 1 for part in (example.prefix, example.middle, example.suffix))
 
 
 @given(TEXTS, SEEDS)
@@ -54,12 +55,12 @@ def test_splitting_drops_empty_parts() -> None:
 def test_cuts_fall_inside_words_and_anchors_at_line_starts() -> None:
     rng = Random(0)
     examples = [cut_example(SOURCE, ExampleOptions(fragment_rate=1), rng) for _ in range(400)]
-    pairs = [example.fragments for example in examples if len(example.fragments) > 1]
+    pairs = [example.middle for example in examples if len(example.middle) > 1]
     inside_words = sum(first[-1].isalpha() and second[0].isalpha() for first, second, *_ in pairs)
-    at_line_starts = sum(example.prefix.endswith("\n") or not example.prefix for example in examples)
+    at_line_starts = sum("".join(example.prefix)[-1:] in ("\n", "") for example in examples)
     assert inside_words > len(pairs) / 4
     assert at_line_starts > 0.85 * len(examples)
-    assert sum(example.suffix.startswith("\n") for example in examples) > len(examples) / 2
+    assert sum("".join(example.suffix).startswith("\n") for example in examples) > len(examples) / 2
 
 
 @given(SEEDS)
@@ -68,25 +69,25 @@ def test_an_example_is_laid_out_in_order_and_ends(vocabulary: Vocabulary, rng: R
     ids, markers = encode_example(example, vocabulary), vocabulary.markers
     suffix_at, middle_at = ids.index(markers.suffix), ids.index(markers.middle)
     assert ids[0] == markers.prefix
-    assert vocabulary.decode(ids[1:suffix_at]) == example.prefix
-    assert vocabulary.decode(ids[suffix_at + 1 : middle_at]) == example.suffix
-    assert vocabulary.decode(ids[middle_at + 1 : -1]) == "".join(example.fragments)
+    assert vocabulary.decode(ids[1:suffix_at]) == "".join(example.prefix)
+    assert vocabulary.decode(ids[suffix_at + 1 : middle_at]) == "".join(example.suffix)
+    assert vocabulary.decode(ids[middle_at + 1 : -1]) == "".join(example.middle)
     assert ids[-1] == markers.end_of_text
 
 
 def test_spm_puts_the_suffix_first(vocabulary: Vocabulary) -> None:
-    shown = vocabulary.decode(encode_example(FimExample("p\n", ("m",), "s", "spm"), vocabulary))
+    shown = vocabulary.decode(encode_example(FimExample(("p\n",), ("m",), ("s",), "spm"), vocabulary))
     assert shown == "<|fim_suffix|>s<|fim_prefix|>p\n<|fim_middle|>m<|endoftext|>"
 
 
 def test_each_fragment_is_tokenized_on_its_own(vocabulary: Vocabulary) -> None:
     word = next(word for word in (" limit", " raise", " return") if len(vocabulary.encode(word)) == 1)
-    ids = encode_example(FimExample("", (word[:2], word[2:]), ""), vocabulary)
+    ids = encode_example(FimExample((), (word[:2], word[2:]), ()), vocabulary)
     assert ids[3:-1] == vocabulary.encode(word[:2]) + vocabulary.encode(word[2:])
 
 
 def test_marker_strings_in_the_source_stay_text(vocabulary: Vocabulary) -> None:
-    ids = encode_example(FimExample("<|fim_suffix|>\n", ("<|endoftext|>",), "<|fim_middle|>"), vocabulary)
+    ids = encode_example(FimExample(("<|fim_suffix|>\n",), ("<|endoftext|>",), ("<|fim_middle|>",)), vocabulary)
     markers = vocabulary.markers
     assert [ids.count(marker) for marker in (markers.prefix, markers.suffix, markers.middle)] == [1, 1, 1]
     assert ids.count(markers.end_of_text) == 1

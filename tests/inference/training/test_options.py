@@ -38,7 +38,9 @@ def test_an_option_out_of_range_is_named(options: dict[str, Any], named: str) ->
         TrainingOptions(**limits, **options)
 
 
-@pytest.mark.parametrize("name", ["fim_rate", "spm_rate", "fragment_rate", "open_end_rate"])
+@pytest.mark.parametrize(
+    "name", ["fim_rate", "spm_rate", "fragment_rate", "context_fragment_rate", "piece_rate", "open_end_rate"]
+)
 def test_rates_are_shares(name: str) -> None:
     with pytest.raises(OptionError, match=f"{name} is 1.5"):
         ExampleOptions(**{name: 1.5})
@@ -49,7 +51,8 @@ def test_options_survive_json() -> None:
     assert restore_options(json.loads(json.dumps(asdict(options)))) == options
 
 
-def test_limits_may_change_on_resume_and_the_recipe_may_not() -> None:
-    fixed = TrainingOptions(max_steps=1).fixed()
-    assert fixed == TrainingOptions(max_minutes=5, compile=False, checkpoint_minutes=1).fixed()
-    assert fixed != TrainingOptions(max_steps=1, seed=1).fixed()
+def test_limits_are_no_part_of_the_recipe() -> None:
+    recipe = TrainingOptions(max_steps=1).recipe()
+    assert recipe == TrainingOptions(max_minutes=5, compile=False, checkpoint_minutes=1).recipe()
+    assert recipe != TrainingOptions(max_steps=1, seed=1).recipe()
+    assert recipe["examples.fim_rate"] == ExampleOptions().fim_rate
