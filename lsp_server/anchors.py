@@ -6,6 +6,7 @@ the document around the cursor, so a stale anchor cannot be served, and undo fin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -114,35 +115,42 @@ def find(anchor: Anchor, document: Document, cursor: Position, max_chars: int) -
 
 def _find_suffix(anchor: Anchor, document: Document, cursor: Position) -> Position | None:
     """The nearest place at or behind the cursor where the document reads as the frozen suffix does."""
-    lines, count = document.lines, len(anchor.suffix_lines)
-    for line in range(cursor.line, min(cursor.line + _GAP_LINES, len(lines) - count)):
+    lines = document.lines
+    for line in range(cursor.line, min(cursor.line + _GAP_LINES, len(lines))):
         column = len(lines[line]) - anchor.suffix_skip - len(anchor.suffix_head)
-        if (
-            column >= (cursor.column if line == cursor.line else 0)
-            and lines[line].startswith(anchor.suffix_head, column)
-            and (line + 1 + count == len(lines) if anchor.at_end else True)
-            and tuple(lines[line + 1 : line + 1 + count]) == anchor.suffix_lines
-        ):
+        first = cursor.column if line == cursor.line else 0
+        if column >= first and _suffix_stands_at(anchor, lines, line, column):
             return Position(line, column)
     return None
 
 
+def _suffix_stands_at(anchor: Anchor, lines: Sequence[str], line: int, column: int) -> bool:
+    stop = line + 1 + len(anchor.suffix_lines)
+    if anchor.at_end and stop != len(lines):
+        return False
+    return lines[line].startswith(anchor.suffix_head, column) and tuple(lines[line + 1 : stop]) == anchor.suffix_lines
+
+
 def _find_prefix(anchor: Anchor, document: Document, cursor: Position, max_chars: int) -> Position | None:
     """The nearest place at or before the cursor up to where the document reads as the frozen prefix does."""
-    lines, count = document.lines, len(anchor.prefix_lines)
-    chars = cursor.column - anchor.column
-    for line in range(cursor.line, count - 1, -1):
+    lines = document.lines
+    chars = cursor.column - anchor.column  # of the increment, were the anchor's line the cursor's
+    for line in range(cursor.line, -1, -1):
         if line < cursor.line:
             chars += len(lines[line])
         if chars > max_chars:
             return None
-        if (
-            (line > cursor.line or anchor.column <= cursor.column if line == cursor.line else True)
-            and (line == count if anchor.at_start else True)
-            and (not count or lines[line - 1] == anchor.prefix_lines[-1])
-            and lines[line].endswith(anchor.prefix_tail, 0, anchor.column)
-            and len(lines[line]) >= anchor.column
-            and tuple(lines[line - count : line]) == anchor.prefix_lines
-        ):
+        if chars >= 0 and _prefix_stands_at(anchor, lines, line):
             return Position(line, anchor.column)
     return None
+
+
+def _prefix_stands_at(anchor: Anchor, lines: Sequence[str], line: int) -> bool:
+    first = line - len(anchor.prefix_lines)
+    if first < 0 or (anchor.at_start and first > 0):
+        return False
+    if anchor.prefix_lines and lines[line - 1] != anchor.prefix_lines[-1]:
+        return False  # what most lines fail at, without a copy of the window
+    if len(lines[line]) < anchor.column or not lines[line].endswith(anchor.prefix_tail, 0, anchor.column):
+        return False
+    return tuple(lines[first:line]) == anchor.prefix_lines

@@ -15,9 +15,8 @@ from inference.loading import EngineOptions, load_engine
 from inference.prompts import tokenize_prompt
 from lsp_server.documents import Document, Edit, Position, line_length
 from lsp_server.prompting import Plan, PromptPlanner
-from lsp_server.stop_rules import stop_rule
 from lsp_server.windows import WindowBudget
-from protocol.messages import Completion, CompletionRequest
+from protocol.messages import Completion, CompletionRequest, StopRule
 from tests.inference.tiny import write_checkpoint
 
 CHUNK = 16
@@ -164,9 +163,7 @@ class Editing(RuleBasedStateMachine):
         return plan
 
     def request(self, plan: Plan, max_tokens: int = MAX_TOKENS) -> CompletionRequest:
-        line, column = self.document.lines[self.cursors[self.current].line], self.cursors[self.current].column
-        stop = stop_rule(line[:column], line[column:].rstrip("\r\n"), multi_line=True)
-        return CompletionRequest(self.document.uri, plan.prompt, max_tokens, stop)
+        return CompletionRequest(self.document.uri, plan.prompt, max_tokens, StopRule(indent=0))
 
     def ask(self, max_tokens: int = MAX_TOKENS) -> None:
         request = self.request(self.plan(self.cursors[self.current]), max_tokens)
