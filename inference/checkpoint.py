@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.architecture import Architecture, read_architecture
+from inference.fim import AUTO
 from inference.hub import Progress, fetch_snapshot, is_hub_name
 from inference.tokenization import TextTokenizer, read_tokenizer
 from inference.weights import WeightsFile, find_weights, update_identity
@@ -28,9 +29,9 @@ class Checkpoint:
     config: Mapping[str, Any]
     architecture: Architecture
 
-    def tokenizer(self) -> TextTokenizer:
+    def tokenizer(self, fim_format: str = AUTO) -> TextTokenizer:
         """Its tokenizer; BadModel if it cannot be used for fill-in-the-middle."""
-        return read_tokenizer(self.folder / "tokenizer.json")
+        return read_tokenizer(self.folder / "tokenizer.json", fim_format)
 
     def weights(self) -> tuple[WeightsFile, ...]:
         """Its weights files, checked; BadModel if one is missing or damaged."""

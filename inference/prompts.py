@@ -57,19 +57,20 @@ def tokenize_prompt(prompt: Prompt, encoder: Encoder, context_tokens: int, max_t
     """
     fragments = _Fragments(
         context=tuple(_context_chunk(chunk.path, chunk.text, encoder) for chunk in prompt.context),
-        prefix=encoder.encode(prompt.prefix),
+        prefix=encoder.encode(encoder.format.lead + prompt.prefix if prompt.prefix else ""),
         suffix=encoder.encode(prompt.suffix),
         increment=encoder.encode(prompt.increment),
     )
     step = context_tokens // STEPS_PER_CONTEXT
-    markers = 3 + (encoder.markers.begin is not None)
+    markers = 2 + (encoder.markers.begin is not None) + (encoder.markers.middle is not None)
     room = context_tokens - max(max_tokens, step) - markers
     if len(fragments.increment) > room:
         raise BadInput(
             f"an increment of {len(fragments.increment)} tokens and {max_tokens} new ones do not fit "
             f"into a context of {context_tokens}"
         )
-    return _join(_fit(fragments, room, step), encoder.markers, prompt.order == "spm")
+    suffix_first = encoder.format.suffix_first or prompt.order == "spm"
+    return _join(_fit(fragments, room, step), encoder.markers, suffix_first)
 
 
 def _context_chunk(path: str, text: str, encoder: Encoder) -> TokenIds:
@@ -105,8 +106,9 @@ def _join(fragments: _Fragments, markers: MarkerIds, suffix_first: bool) -> Toke
     prefix = (markers.prefix, *fragments.prefix)
     suffix = (markers.suffix, *fragments.suffix)
     sides = (*suffix, *prefix) if suffix_first else (*prefix, *suffix)
+    middle = () if markers.middle is None else (markers.middle,)
     return TokenizedPrompt(
-        token_ids=(*begin, *context, *sides, markers.middle, *fragments.increment),
+        token_ids=(*begin, *context, *sides, *middle, *fragments.increment),
         context_tokens=len(context),
         prefix_tokens=len(fragments.prefix),
         suffix_tokens=len(fragments.suffix),

@@ -1,8 +1,9 @@
-"""The bytes that the tokens of a byte-level BPE stand for, and text put together from them."""
+"""The bytes that tokens stand for, by the kind of BPE that they belong to, and text put together from them."""
 
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable
 
 
@@ -18,6 +19,10 @@ def _byte_level_alphabet() -> dict[str, int]:
 BYTE_OF_CHARACTER = _byte_level_alphabet()
 
 
+SPACE_MARK = "▁"
+_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
+
+
 def bytes_of_token(token: str) -> bytes | None:
     """The bytes of a byte-level BPE token; None where it has characters that stand for no byte."""
     if not all(character in BYTE_OF_CHARACTER for character in token):
@@ -25,18 +30,29 @@ def bytes_of_token(token: str) -> bytes | None:
     return bytes(BYTE_OF_CHARACTER[character] for character in token)
 
 
+def bytes_of_piece(token: str) -> bytes:
+    """The bytes of a token of a BPE with byte fallback, as SentencePiece makes them: `▁def`, `<0x0A>`."""
+    fallback = _FALLBACK.fullmatch(token)
+    return bytes.fromhex(fallback.group(1)) if fallback else token.replace(SPACE_MARK, " ").encode()
+
+
 class TextStream:
     """Text from tokens as they come: a character appears once its last byte has come, and never as U+FFFD."""
 
-    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, token_bytes: Callable[[int], bytes], skip: int = 0) -> None:
+        """The first `skip` bytes that come are left out; they end between two characters."""
         self._token_bytes = token_bytes
+        self._skip = skip
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self.text = ""
 
     def push(self, token_id: int) -> bool:
         """Add one token to `text`; False where its bytes cannot go on from those before, and text ends for good."""
+        token_bytes = self._token_bytes(token_id)
+        kept = token_bytes[self._skip :]
+        self._skip -= len(token_bytes) - len(kept)
         try:
-            self.text += self._decoder.decode(self._token_bytes(token_id))
+            self.text += self._decoder.decode(kept)
         except UnicodeDecodeError as error:
             self.text += error.object[: error.start].decode("utf-8")
             return False

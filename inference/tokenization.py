@@ -11,9 +11,9 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from inference.blocks import choose_rule, split_blocks
-from inference.fim import FIMFormat, recognise_format
+from inference.fim import AUTO, FIMFormat, choose_format
 from inference.lru import LRUCache
-from inference.token_bytes import TextStream, bytes_of_token
+from inference.token_bytes import SPACE_MARK, TextStream, bytes_of_piece, bytes_of_token
 from protocol.errors import BadModel
 
 TokenIds = tuple[int, ...]
@@ -30,7 +30,7 @@ class MarkerIds:
 
     prefix: int
     suffix: int
-    middle: int
+    middle: int | None
     begin: int | None
     file_separator: int | None
     end: frozenset[int]
@@ -39,14 +39,15 @@ class MarkerIds:
 class TextTokenizer:
     """Tokenizes fragments of text, in which no string is ever a marker."""
 
-    def __init__(self, definition: dict[str, Any], where: str) -> None:
+    def __init__(self, definition: dict[str, Any], where: str, fim_format: str = AUTO) -> None:
         """`definition` is a parsed tokenizer.json; BadModel, naming `where`, if it cannot be used."""
         added = {str(token["content"]): int(token["id"]) for token in definition.get("added_tokens", [])}
-        self.format = recognise_format(added, where)
+        self.format = choose_format(fim_format, added, where)
         self.markers = _marker_ids(self.format, added)
+        self.is_byte_level = _is_byte_level(definition, where)
         self._tokenizer = _text_tokenizer(definition, where)
         self.vocabulary_size = max(self._tokenizer.get_vocab_size(), *(id_ + 1 for id_ in added.values()))
-        self._not_text = frozenset(id_ for token, id_ in added.items() if not token.isspace())
+        self._not_text = frozenset(id_ for token, id_ in added.items() if not token.replace(SPACE_MARK, " ").isspace())
         self._bytes_of_id: dict[int, bytes | None] = {}
         self._cut_rule = choose_rule(self._pre_tokens)
         self._blocks: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED_BLOCKS, MAX_CACHED_BYTES)
@@ -69,9 +70,9 @@ class TextTokenizer:
         """Whether the token stands for text, rather than being a marker or an unused row of the vocabulary."""
         return self._token_bytes(token_id) is not None
 
-    def text_stream(self) -> TextStream:
-        """A stream that takes text tokens, as they are generated, back to text."""
-        return TextStream(self._text_bytes)
+    def text_stream(self, skip: int = 0) -> TextStream:
+        """A stream that takes text tokens, as they are generated, back to text, without the first `skip` bytes."""
+        return TextStream(self._text_bytes, skip)
 
     def _remembered(self, cache: LRUCache[str, TokenIds], text: str, encode: Callable[[str], TokenIds]) -> TokenIds:
         token_ids = cache.get(text)
@@ -90,6 +91,8 @@ class TextTokenizer:
         return tuple(self._tokenizer.encode(_without_surrogates(block), add_special_tokens=False).ids)
 
     def _pre_tokens(self, text: str) -> list[str]:
+        if self._tokenizer.normalizer is not None:
+            text = self._tokenizer.normalizer.normalize_str(text)
         if self._tokenizer.pre_tokenizer is None:
             return [text]
         return [piece for piece, _ in self._tokenizer.pre_tokenizer.pre_tokenize_str(text)]
@@ -97,7 +100,8 @@ class TextTokenizer:
     def _token_bytes(self, token_id: int) -> bytes | None:
         if token_id not in self._bytes_of_id:
             token = None if token_id in self._not_text else self._tokenizer.id_to_token(token_id)
-            self._bytes_of_id[token_id] = None if token is None else bytes_of_token(token)
+            bytes_of = bytes_of_token if self.is_byte_level else bytes_of_piece
+            self._bytes_of_id[token_id] = None if token is None else bytes_of(token)
         return self._bytes_of_id[token_id]
 
     def _text_bytes(self, token_id: int) -> bytes:
@@ -113,25 +117,43 @@ class TextTokenizer:
                 raise BadModel(f"{where}: the text {marker!r} is tokenized as the marker {added[marker]}")
 
 
-def read_tokenizer(path: Path) -> TextTokenizer:
-    """The tokenizer of a tokenizer.json; BadModel if it is not one that midfill can use."""
+def read_tokenizer(path: Path, fim_format: str = AUTO) -> TextTokenizer:
+    """The tokenizer of a tokenizer.json; BadModel if it is not one that midfill can use.
+
+    `fim_format` is the name of a format, or "auto" to recognise it.
+    """
     try:
         definition = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BadModel(f"{path} cannot be read as a tokenizer: {error}") from error
     if not isinstance(definition, dict) or "model" not in definition:
         raise BadModel(f"{path} is not a tokenizer of the tokenizers library: it has no 'model'")
-    return TextTokenizer(definition, str(path))
+    return TextTokenizer(definition, str(path), fim_format)
+
+
+def _is_byte_level(definition: dict[str, Any], where: str) -> bool:
+    """True for byte-level BPE, False for BPE with byte fallback (SentencePiece's); BadModel for any other kind."""
+    model, decoder = definition["model"], definition.get("decoder") or {}
+    if model.get("type") == "BPE" and decoder.get("type") == "ByteLevel":
+        return True
+    steps = [step.get("type") for step in decoder.get("decoders", [decoder])]
+    if model.get("type") == "BPE" and model.get("byte_fallback") and "ByteFallback" in steps:
+        return False
+    raise BadModel(
+        f"{where} is neither a byte-level BPE tokenizer nor a BPE with byte fallback, the kinds that midfill can use"
+    )
 
 
 def _text_tokenizer(definition: dict[str, Any], where: str) -> Tokenizer:
-    """The tokenizer without its added tokens, so that a marker's string in source code stays text."""
-    decoder = definition.get("decoder") or {}
-    if definition["model"].get("type") != "BPE" or decoder.get("type") != "ByteLevel":
-        raise BadModel(f"{where} is not a byte-level BPE tokenizer, the only kind that midfill can use so far")
+    """The tokenizer without its added tokens, so that a marker's string in source code stays text.
+
+    Without SentencePiece's leading space too: a fragment may begin in the middle of a word.
+    """
     text_only = {
         **definition,
         "added_tokens": [token for token in definition.get("added_tokens", []) if token["content"].isspace()],
+        "normalizer": _without_lead(definition.get("normalizer")),
+        "pre_tokenizer": _without_lead(definition.get("pre_tokenizer")),
         "post_processor": None,
         "truncation": None,
         "padding": None,
@@ -142,11 +164,23 @@ def _text_tokenizer(definition: dict[str, Any], where: str) -> Tokenizer:
         raise BadModel(f"{where} is refused by the tokenizers library: {error}") from error
 
 
+def _without_lead(step: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A normalizer or pre-tokenizer without what puts a space before the text."""
+    if step is None or step.get("type") == "Prepend":
+        return None
+    if step.get("type") == "Metaspace":
+        return {key: value for key, value in step.items() if key != "add_prefix_space"} | {"prepend_scheme": "never"}
+    for steps in ("normalizers", "pretokenizers"):
+        if steps in step:
+            return {**step, steps: [kept for inner in step[steps] if (kept := _without_lead(inner)) is not None]}
+    return step
+
+
 def _marker_ids(fim: FIMFormat, added: dict[str, int]) -> MarkerIds:
     return MarkerIds(
         prefix=added[fim.prefix],
         suffix=added[fim.suffix],
-        middle=added[fim.middle],
+        middle=added[fim.middle] if fim.middle else None,
         begin=added[fim.begin] if fim.begin else None,
         file_separator=added[fim.file_separator] if fim.file_separator else None,
         end=frozenset(added[token] for token in fim.end),

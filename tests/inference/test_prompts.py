@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.fim import QWEN_CODER, FIMFormat
+from inference.fim import CODESTRAL, QWEN_CODER, SEED_CODER, FIMFormat
 from inference.prompts import STEPS_PER_CONTEXT, TokenizedPrompt, tokenize_prompt
 from inference.tokenization import MarkerIds, TextTokenizer
 from protocol.errors import BadInput
@@ -21,10 +21,15 @@ STEP = CONTEXT // STEPS_PER_CONTEXT
 class CharacterEncoder:
     """One token per character, its code point."""
 
-    format: FIMFormat = QWEN_CODER
-
-    def __init__(self, begin: int | None = None, separator: int | None = SEP) -> None:
-        self.markers = MarkerIds(PRE, SUF, MID, begin, separator, frozenset())
+    def __init__(
+        self,
+        begin: int | None = None,
+        separator: int | None = SEP,
+        middle: int | None = MID,
+        format: FIMFormat = QWEN_CODER,  # noqa: A002 - the name of the attribute
+    ) -> None:
+        self.format = format
+        self.markers = MarkerIds(PRE, SUF, middle, begin, separator, frozenset())
 
     def encode(self, fragment: str) -> tuple[int, ...]:
         return tuple(map(ord, fragment))
@@ -50,6 +55,16 @@ def test_efim() -> None:
 
 def test_spm() -> None:
     assert lay_out(replace(PROMPT, order="spm")).token_ids == ids(SUF, "cd", PRE, "ab", MID, "ef")
+
+
+def test_family_trained_with_the_suffix_first() -> None:
+    assert lay_out(PROMPT, CharacterEncoder(format=SEED_CODER)).token_ids == ids(SUF, "cd", PRE, "ab", MID, "ef")
+
+
+def test_family_without_a_middle_marker_and_with_a_leading_space() -> None:
+    encoder = CharacterEncoder(middle=None, format=CODESTRAL)
+    assert lay_out(PROMPT, encoder).token_ids == ids(SUF, "cd", PRE, " abef")
+    assert lay_out(Prompt("", "cd", "ef"), encoder).token_ids == ids(SUF, "cd", PRE, "ef")
 
 
 def test_context_stands_before_the_prefix() -> None:

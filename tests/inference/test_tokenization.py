@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.blocks import MAX_BLOCK_CHARS
+from inference.fim import CODEGEMMA, CODELLAMA
 from inference.tokenization import TextTokenizer, read_tokenizer
 from protocol.errors import BadModel
+from tests.inference.byte_fallback import write_fallback_tokenizer
 from tests.inference.tiny import ROOT, write_tokenizer
 
 PIECES = [
@@ -57,6 +59,34 @@ def check_marker_strings(tokenizer: TextTokenizer) -> None:
     token_ids = tokenizer.encode(text)
     assert all(tokenizer.is_text(token_id) for token_id in token_ids)
     assert decode(tokenizer, token_ids) == text
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma"])
+def fallback_tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
+    path = tmp_path_factory.mktemp(request.param) / "tokenizer.json"
+    formats = {"llama": CODELLAMA, "gemma": CODEGEMMA}
+    write_fallback_tokenizer(path, request.param, formats[request.param].required_tokens)
+    return read_tokenizer(path)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=30))
+def test_byte_fallback_goes_back_to_the_same_text(fallback_tokenizer: TextTokenizer, pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert decode(fallback_tokenizer, fallback_tokenizer.encode(text)) == text
+    assert fallback_tokenizer.encode(text) == whole(fallback_tokenizer, text)
+
+
+def test_byte_fallback_has_no_leading_space(fallback_tokenizer: TextTokenizer) -> None:
+    assert decode(fallback_tokenizer, fallback_tokenizer.encode("def")) == "def"
+    assert fallback_tokenizer.encode("def") != fallback_tokenizer.encode(" def")
+
+
+def test_marker_strings_in_source_are_text_with_byte_fallback(fallback_tokenizer: TextTokenizer) -> None:
+    markers = fallback_tokenizer.format.required_tokens
+    text = " ".join(marker.replace("▁", "") for marker in markers)
+    token_ids = fallback_tokenizer.encode(text)
+    assert all(map(fallback_tokenizer.is_text, token_ids))
+    assert decode(fallback_tokenizer, token_ids) == text
 
 
 def test_keystroke_tokenizes_only_its_own_line(tiny_tokenizer: TextTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +158,7 @@ def test_other_kinds_of_tokenizer_are_refused(tmp_path: Path) -> None:
     write_tokenizer(path)
     definition = json.loads(path.read_text())
     path.write_text(json.dumps({**definition, "decoder": {"type": "Metaspace"}}))
-    with pytest.raises(BadModel, match="not a byte-level BPE"):
+    with pytest.raises(BadModel, match="neither a byte-level BPE tokenizer nor a BPE with byte fallback"):
         read_tokenizer(path)
     path.write_text(json.dumps({**definition, "model": {"type": "BPE", "vocab": 5}}))
     with pytest.raises(BadModel, match="refused by the tokenizers library"):
