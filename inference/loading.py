@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from inference.decoder import Decoder
+    from inference.short_forwards import ShortForwards
 
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -49,6 +50,7 @@ class EngineOptions:
     prefill_chunk: int = 256  # tokens per forward, and so how long a cancellation may wait
     threads: int | None = None  # of the CPU; None takes half the cores
     exact: bool = False  # cached and cold logits the same to the bit, at the price of larger forwards
+    kernel: Literal["auto", "off", "int8"] = "auto"  # for short forwards on the CPU; int8 rounds its weights
 
 
 def load_engine(options: EngineOptions, progress: Progress | None = None) -> Engine:
@@ -65,11 +67,12 @@ def load_engine(options: EngineOptions, progress: Progress | None = None) -> Eng
 
     device, dtype = _device_and_dtype(options)
     _set_threads(options.threads)
-    decoder = _load_decoder(checkpoint, context_tokens, device, dtype, options.exact, report)
+    decoder = _load_decoder(checkpoint, context_tokens, device, dtype, options, report)
     budgets = TierBudgets(
         options.store_budget_bytes, options.host_budget_bytes, options.cache_folder, options.cache_budget_bytes
     )
-    store = open_store(budgets, decoder.workspace.shape, device, fingerprint(checkpoint, str(dtype)))
+    numbers = str(dtype) if options.kernel != "int8" else f"{dtype}, int8 weights"
+    store = open_store(budgets, decoder.workspace.shape, device, fingerprint(checkpoint, numbers))
     return _wire(options, tokenizer, decoder, store, str(device))
 
 
@@ -94,21 +97,27 @@ def _load_decoder(
     context_tokens: int,
     device: torch.device,
     dtype: torch.dtype,
-    exact: bool,
+    options: EngineOptions,
     report: Progress,
-) -> Decoder:
+) -> Decoder | ShortForwards:
     from inference.decoder import Decoder
     from inference.decoder_weights import TensorReader, read_decoder_weights
     from inference.exact import EXACT_TOKENS, ExactDecoder
+    from inference.short_forwards import with_kernel
     from kv_store.workspace import KVShape, KVWorkspace
 
-    if exact:
+    if options.exact and options.kernel == "int8":
+        raise BadInput("int8 weights and exact mode exclude each other: exact mode does without the CPU kernel")
+    if options.exact:
         context_tokens -= context_tokens % EXACT_TOKENS
     shape = checkpoint.architecture
     reader = TensorReader(checkpoint.weights(), dtype, device)
     weights = read_decoder_weights(shape, reader, lambda share: report("reading the weights", share))
     workspace = KVWorkspace(KVShape(shape.layers, shape.kv_heads, shape.head_dim, dtype), context_tokens, device)
-    return (ExactDecoder if exact else Decoder)(shape, checkpoint.config, weights, workspace)
+    if options.exact:
+        return ExactDecoder(shape, checkpoint.config, weights, workspace)
+    decoder = Decoder(shape, checkpoint.config, weights, workspace)
+    return with_kernel(decoder, checkpoint.config, weights, options.kernel)
 
 
 def _device_and_dtype(options: EngineOptions) -> tuple[torch.device, torch.dtype]:

@@ -47,6 +47,7 @@ def test_other_dtypes(options: EngineOptions, dtype: str) -> None:
         ({"context_tokens": 10}, "a context of 10 tokens"),
         ({"context_tokens": 100_000}, "a context of 100000 tokens"),
         ({"threads": 0}, "0 threads"),
+        ({"kernel": "int8", "exact": True}, "int8 weights and exact mode exclude each other"),
     ],
 )
 def test_impossible_options_are_named(options: EngineOptions, changes: dict[str, object], message: str) -> None:
