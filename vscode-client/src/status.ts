@@ -85,7 +85,7 @@ function describeCore(core: CoreStatus | undefined, usage: Usage | undefined): D
       return { icon: "loading~spin", label: `midfill: loading${percent}`, lines: [`Loading ${core.model}.`] };
     }
     case "unloaded":
-      return { icon: "debug-pause", label: "midfill", lines: ["The model is unloaded until you type."] };
+      return { icon: "debug-pause", label: "midfill: idle", lines: ["The model is unloaded until you type."] };
     case "ready":
       return {
         icon: "sparkle",

@@ -1,0 +1,67 @@
+// package.json says of the server's settings what the server's own documentation says.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import * as path from "node:path";
+import { test } from "node:test";
+
+import { SERVER_SETTINGS } from "../src/settings.ts";
+
+interface Property {
+  type: string;
+  default: unknown;
+  enum?: string[];
+}
+
+interface Manifest {
+  contributes: {
+    commands: { command: string }[];
+    configuration: { properties: Record<string, Property> }[];
+  };
+}
+
+const FOLDER = path.dirname(import.meta.dirname);
+const manifest = JSON.parse(readFileSync(path.join(FOLDER, "package.json"), "utf8")) as Manifest;
+const properties = Object.assign({}, ...manifest.contributes.configuration.map((part) => part.properties)) as Record<
+  string,
+  Property
+>;
+const documentation = readFileSync(path.join(FOLDER, "../docs/settings.md"), "utf8");
+
+const TYPES: Record<string, string> = {
+  text: "string",
+  "whole number": "integer",
+  "true or false": "boolean",
+  "list of texts": "array",
+};
+
+/** The settings of the server's table, but the token, which is no setting here. */
+const documented = [...documentation.matchAll(/^\| `(\w+)` \| `--[\w-]+` \| (.+?) \| `(.+?)` \|/gm)]
+  .map(([, name = "", type = "", value = ""]) => ({ name, type, value: JSON.parse(value) as unknown }))
+  .filter(({ name }) => name !== "coreToken");
+
+test("every setting sent to the server is one of the server's", () => {
+  assert.ok(documented.length > 10);
+  const names = new Set(documented.map(({ name }) => name));
+  assert.deepEqual(SERVER_SETTINGS.filter((name) => !names.has(name)), []);
+});
+
+for (const name of SERVER_SETTINGS) {
+  test(`midfill.${name} has the server's type and default`, () => {
+    const property = properties[`midfill.${name}`];
+    const setting = documented.find((row) => row.name === name);
+    assert.ok(property !== undefined && setting !== undefined);
+    assert.deepEqual(property.default, setting.value);
+    const choices = [...setting.type.matchAll(/`(\w+)`/g)].map(([, choice]) => choice);
+    assert.equal(property.type, choices.length > 0 ? "string" : TYPES[setting.type]);
+    assert.deepEqual(property.enum ?? [], choices);
+  });
+}
+
+test("every command of the manifest has a handler, and the other way round", () => {
+  const source = readFileSync(path.join(FOLDER, "src/commands.ts"), "utf8");
+  const table = source.slice(source.indexOf("const handlers"), source.indexOf("const registered"));
+  const handled = [...table.matchAll(/^ {4}"(midfill\.\w+)":/gm)].map(([, name]) => name);
+  const contributed = manifest.contributes.commands.map(({ command }) => command);
+  assert.deepEqual([...handled, "midfill.menu"].sort(), contributed.sort());
+});
