@@ -15,6 +15,7 @@ import typer
 from midfill.complete import complete_command
 from midfill.demo.command import demo_command
 from midfill.doctor.command import doctor_command
+from midfill.evaluation.command import eval_command
 from midfill.options import takes_settings
 from midfill.replay.command import replay_command
 from protocol.errors import BadInput, MidfillError
@@ -88,6 +89,7 @@ def core(
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
 _CORE_SETTINGS = _MODEL_SETTINGS | {"context_tokens", "store_mb", "disk_mb", "exact", "unload_after_s", "exit_after_s"}
 _REPLAY_SETTINGS = frozenset({"model", "device", "dtype", "prefix_tokens", "suffix_tokens", "store_mb", "exact"})
+_EVAL_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "exact"}
 _COMPLETE_SETTINGS = _MODEL_SETTINGS | {"core", "core_token", "prefix_tokens", "suffix_tokens", "max_tokens"}
 
 app.command()(takes_settings(lsp))
@@ -95,6 +97,7 @@ app.command()(takes_settings(core, only=_CORE_SETTINGS))
 app.command("complete")(takes_settings(complete_command, only=_COMPLETE_SETTINGS))
 app.command("demo")(takes_settings(demo_command, only=_MODEL_SETTINGS))
 app.command("doctor")(takes_settings(doctor_command))
+app.command("eval")(takes_settings(eval_command, only=_EVAL_SETTINGS))
 app.command("replay")(takes_settings(replay_command, only=_REPLAY_SETTINGS))
 
 

@@ -1,0 +1,167 @@
+"""The command `midfill eval`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from protocol.errors import BadInput
+from protocol.settings import Settings
+
+if TYPE_CHECKING:
+    from inference.engine import Engine
+    from midfill.evaluation.runner import Evaluator, Row, TaskSet
+    from midfill.evaluation.sandbox import Sandbox
+    from midfill.evaluation.tasks import Cut, Format, Split
+
+Name = TypeVar("Name", bound=str)
+
+HELD_OUT_TASKS = 500  # where no limit is given
+
+
+def eval_command(
+    settings: Settings,
+    human_eval: Annotated[
+        Path | None, typer.Option("--human-eval", help="HumanEval-Infilling: a file (.jsonl.gz), or their folder.")
+    ] = None,
+    held_out: Annotated[
+        list[Path] | None,
+        typer.Option("--held-out", help="A folder of Python files that were not trained on."),
+    ] = None,
+    splits: Annotated[str, typer.Option("--split", help="single-line, random-span, or both.")] = (
+        "single-line,random-span"
+    ),
+    formats: Annotated[str, typer.Option("--format", help="psm, spm, efim, or several.")] = "psm,spm,efim",
+    cuts: Annotated[
+        str, typer.Option("--cut", help="Where the cursor stands: given, token, character, or several.")
+    ] = "character",
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many tasks per split, drawn by the seed.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Chooses tasks and cuts.")] = 0,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest completion, in tokens.")] = 256,
+    allow_code_execution: Annotated[
+        bool, typer.Option("--allow-code-execution", help="Run the benchmark's tests on the model's code (pass@1).")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write a JSON object per row here; - for stdout.")
+    ] = None,
+) -> None:
+    """Measure how well a model fills in code, by prompt format and by where the cursor stands.
+
+    pass@1 runs code that the model has written. It is left out unless --allow-code-execution is given.
+    """
+    from midfill.evaluation.report import report, row_object
+    from midfill.evaluation.tasks import CUTS, FORMATS, SPLITS
+
+    chosen_splits = _chosen("--split", splits, SPLITS)
+    chosen_formats, chosen_cuts = _chosen("--format", formats, FORMATS), _chosen("--cut", cuts, CUTS)
+    task_sets = _task_sets(human_eval, held_out or [], chosen_splits, limit, seed)
+    notes = Console(stderr=True)
+    sandbox = _sandbox(allow_code_execution, task_sets, notes)
+    with notes.status("loading the model"):
+        engine = _load(settings)
+    evaluator = _evaluator(engine, settings, max_new_tokens, seed, sandbox)
+    rows = _evaluate(evaluator, task_sets, chosen_cuts, chosen_formats, notes)
+    engine.close()
+    console = Console(stderr=json_file == Path("-"))
+    console.print(report(rows, f"{settings.model} on {engine.info.device}"))
+    if json_file is not None:
+        common = {"model": settings.model, "seed": seed, "max_new_tokens": max_new_tokens}
+        lines = "".join(json.dumps(row_object(row, common)) + "\n" for row in rows)
+        if json_file == Path("-"):
+            typer.echo(lines, nl=False)
+        else:
+            json_file.write_text(lines, encoding="utf-8")
+
+
+def _chosen(option: str, names: str, known: tuple[Name, ...]) -> tuple[Name, ...]:
+    given = [name.strip() for name in names.split(",")]
+    for name in given:
+        if name not in known:
+            raise BadInput(f"{option} {names}: {name!r} is none of {', '.join(known)}")
+    return tuple(name for name in known if name in given)
+
+
+def _task_sets(
+    human_eval: Path | None, held_out: list[Path], splits: Sequence[Split], limit: int | None, seed: int
+) -> list[TaskSet]:
+    from midfill.evaluation.held_out import cut_files
+    from midfill.evaluation.human_eval import read_benchmark
+    from midfill.evaluation.runner import TaskSet
+
+    if human_eval is None and not held_out:
+        raise BadInput("nothing to evaluate on: give --human-eval or --held-out")
+    sets = []
+    if human_eval is not None:
+        tasks = read_benchmark(human_eval)
+        found = [TaskSet("human-eval-infilling", split, tuple(tasks[split])) for split in splits if split in tasks]
+        if not found:
+            raise BadInput(f"{human_eval} has no tasks of --split {','.join(splits)}")
+        sets += [tasks.sample(limit, seed) for tasks in found]
+    if held_out:
+        count = HELD_OUT_TASKS if limit is None else limit
+        sets += [TaskSet("held-out", split, tuple(cut_files(held_out, split, count, seed))) for split in splits]
+    return sets
+
+
+def _sandbox(allowed: bool, task_sets: Sequence[TaskSet], notes: Console) -> Sandbox | None:
+    """The sandbox where it is allowed and of use; says what is run, or what is left out."""
+    if not any(task.test for tasks in task_sets for task in tasks.tasks):
+        return None
+    if not allowed:
+        notes.print("pass@1 is left out: it runs code that the model has written; --allow-code-execution allows it")
+        return None
+    from midfill.evaluation.sandbox import Sandbox
+
+    sandbox = Sandbox()
+    notes.print(f"Code that the model has written is run on this machine. {sandbox.description}.", highlight=False)
+    return sandbox
+
+
+def _load(settings: Settings) -> Engine:
+    from inference.loading import EngineOptions, load_engine
+
+    return load_engine(
+        EngineOptions(
+            model=settings.model,
+            device=settings.device,
+            dtype=settings.dtype,
+            store_budget_bytes=0,
+            exact=settings.exact,
+        )
+    )
+
+
+def _evaluator(
+    engine: Engine, settings: Settings, max_new_tokens: int, seed: int, sandbox: Sandbox | None
+) -> Evaluator:
+    from lsp_server.windows import WindowBudget
+    from midfill.evaluation.runner import Evaluator, completes_with, token_ends_of
+
+    budget = WindowBudget(
+        prefix_tokens=settings.prefix_tokens,
+        suffix_tokens=settings.suffix_tokens,
+        chars_per_token=engine.info.chars_per_token,
+    )
+    return Evaluator(completes_with(engine, max_new_tokens), token_ends_of(engine.tokenizer), budget, seed, sandbox)
+
+
+def _evaluate(
+    evaluator: Evaluator, task_sets: Sequence[TaskSet], cuts: Sequence[Cut], formats: Sequence[Format], notes: Console
+) -> list[Row]:
+    """Every row in turn, a bar for each on stderr where that is a terminal."""
+    columns = (TextColumn("{task.description:42}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    plan = [(tasks, cut, form) for tasks in task_sets for cut in cuts for form in formats]
+    rows = []
+    with Progress(*columns, console=notes, disable=not notes.is_terminal) as progress:
+        for tasks, cut, form in plan:
+            bar = progress.add_task(f"{tasks.benchmark} {tasks.split} {cut} {form}", total=len(tasks.tasks))
+            rows.append(evaluator.row(tasks, cut, form, lambda bar=bar: progress.advance(bar)))  # type: ignore[misc]
+    return rows

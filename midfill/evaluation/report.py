@@ -1,0 +1,67 @@
+"""An evaluation's result as a table for people and as an object per row for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from midfill.evaluation.runner import Row
+from midfill.evaluation.scoring import Estimate
+
+_COLUMNS = ("cut", "format", "exact match", "pass@1", "edit similarity", "first word")
+
+
+def report(rows: Sequence[Row], title: str) -> RenderableType:
+    """A table for each set of tasks; under each figure its 95 % interval."""
+    tables = []
+    for (benchmark, split, n), several in groupby(rows, key=lambda row: (row.benchmark, row.split, row.n)):
+        table = Table(title=f"{benchmark}, {split}, n = {n}", title_justify="left")
+        for column in _COLUMNS:
+            table.add_column(column, justify="left" if column in _COLUMNS[:2] else "right")
+        for row in several:
+            figures = (row.exact_match, row.pass_at_1, row.edit_similarity, row.first_word)
+            table.add_row(row.cut, row.form, *map(_cell, figures))
+        tables.append(table)
+    return Group(title, *tables, "Under each figure its 95 % interval.")
+
+
+def _cell(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "-"
+    low, high = estimate.interval
+    return f"{estimate.value:.1%}\n{low * 100:.1f} to {high * 100:.1f}"
+
+
+def row_object(row: Row, common: dict[str, Any]) -> dict[str, Any]:
+    """The row for JSON: shares from 0 to 1, null where nothing was measured; `common` goes at its end."""
+    return {
+        "benchmark": row.benchmark,
+        "split": row.split,
+        "format": row.form,
+        "cut": row.cut,
+        "healing": False,  # completions are the engine's own, which knows of no healing
+        "n": row.n,
+        "exact_match": _value(row.exact_match),
+        "pass_at_1": _value(row.pass_at_1),
+        "edit_similarity": _value(row.edit_similarity),
+        "exact_match_interval": _interval(row.exact_match),
+        "pass_at_1_interval": _interval(row.pass_at_1),
+        "edit_similarity_interval": _interval(row.edit_similarity),
+        "first_word": _value(row.first_word),
+        "first_word_interval": _interval(row.first_word),
+        "first_word_n": row.first_word.n if row.first_word else 0,
+        "timed_out": row.timed_out,
+        **common,
+    }
+
+
+def _value(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else round(estimate.value, 4)
+
+
+def _interval(estimate: Estimate | None) -> list[float] | None:
+    return None if estimate is None else [round(bound, 4) for bound in estimate.interval]

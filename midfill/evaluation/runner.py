@@ -1,0 +1,121 @@
+"""Running an evaluation: every case of every row through the model, its tests through the sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from lsp_server.windows import WindowBudget
+from midfill.evaluation.sandbox import Sandbox
+from midfill.evaluation.scoring import Estimate, Score, mean, score, share
+from midfill.evaluation.tasks import Case, Cut, Format, Split, Task, TokenEnds, lay_prompt, place_cursor
+from protocol.messages import CompletionRequest, Prompt, StopRule
+
+if TYPE_CHECKING:
+    from inference.engine import Engine
+    from inference.tokenization import TextTokenizer
+
+UNTIL_THE_END = StopRule(indent=0)  # no line is indented by less: only the model's own end ends it
+_STOPS: dict[Split, StopRule] = {"single-line": StopRule(), "random-span": UNTIL_THE_END}
+
+Complete = Callable[[Prompt, StopRule], str]
+Progress = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSet:
+    """The tasks of one split of one benchmark."""
+
+    benchmark: str
+    split: Split
+    tasks: tuple[Task, ...]
+
+    def sample(self, limit: int | None, seed: int) -> TaskSet:
+        """At most `limit` of them, drawn by the seed, in their order."""
+        if limit is None or limit >= len(self.tasks):
+            return self
+        chosen = sorted(Random(f"{seed}/{self.split}").sample(range(len(self.tasks)), limit))
+        return TaskSet(self.benchmark, self.split, tuple(self.tasks[index] for index in chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the result: how well one format did on one set of tasks with one kind of cut."""
+
+    benchmark: str
+    split: Split
+    form: Format
+    cut: Cut
+    n: int
+    exact_match: Estimate | None
+    edit_similarity: Estimate | None
+    first_word: Estimate | None
+    pass_at_1: Estimate | None
+    timed_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluator:
+    """What a row needs: the model, the windows, and the sandbox where code may be run."""
+
+    complete: Complete
+    token_ends: TokenEnds
+    budget: WindowBudget
+    seed: int
+    sandbox: Sandbox | None
+
+    def row(self, tasks: TaskSet, cut: Cut, form: Format, progress: Progress) -> Row:
+        """Evaluate one row; `progress` is told of every case."""
+        scores = []
+        for task in tasks.tasks:
+            scores.append(self._score(place_cursor(task, cut, self.token_ends, self.seed), form))
+            progress()
+        return _row(tasks, cut, form, scores)
+
+    def _score(self, case: Case, form: Format) -> Score:
+        completion = self.complete(lay_prompt(case, form, self.budget), _STOPS[case.task.split])
+        if self.sandbox is None or case.task.test is None:
+            return score(case, completion)
+        return score(case, completion, self.sandbox.run(case.program(completion)))
+
+
+def _row(tasks: TaskSet, cut: Cut, form: Format, scores: Sequence[Score]) -> Row:
+    outcomes = [score.outcome for score in scores if score.outcome is not None]
+    return Row(
+        benchmark=tasks.benchmark,
+        split=tasks.split,
+        form=form,
+        cut=cut,
+        n=len(scores),
+        exact_match=share([score.exact for score in scores]),
+        edit_similarity=mean([score.similarity for score in scores]),
+        first_word=share([score.first_word for score in scores if score.first_word is not None]),
+        pass_at_1=share([outcome == "passed" for outcome in outcomes]),
+        timed_out=outcomes.count("timed out"),
+    )
+
+
+def completes_with(engine: Engine, max_new_tokens: int) -> Complete:
+    """The engine's greedy completions, computed cold: a figure must owe nothing to what was resident."""
+
+    def complete(prompt: Prompt, stop: StopRule) -> str:
+        return engine.complete(CompletionRequest("evaluation", prompt, max_new_tokens, stop, reuse=False)).text
+
+    return complete
+
+
+def token_ends_of(tokenizer: TextTokenizer) -> TokenEnds:
+    """Where the tokens of a text end, for this tokenizer; ends within a character are left out."""
+    return lambda text: list(_ends(tokenizer, text))
+
+
+def _ends(tokenizer: TextTokenizer, text: str) -> Iterator[int]:
+    done = 0
+    stream = tokenizer.text_stream()
+    for token_id in tokenizer.encode(text):
+        stream.push(token_id)
+        # The text so far is handed over, so that it is not grown by a copy at every token.
+        done, stream.text = done + len(stream.text), ""
+        yield done

@@ -1,0 +1,126 @@
+"""What is evaluated: a text with a middle to fill in, where the cursor stands in it, and the prompt of each format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from lsp_server.anchors import LINES_BACK
+from lsp_server.windows import WindowBudget
+from protocol.messages import Prompt
+
+Split = Literal["single-line", "random-span"]
+Format = Literal["psm", "spm", "efim"]
+Cut = Literal["given", "token", "character"]
+
+SPLITS: tuple[Split, ...] = ("single-line", "random-span")
+FORMATS: tuple[Format, ...] = ("psm", "spm", "efim")
+CUTS: tuple[Cut, ...] = ("given", "token", "character")
+
+TokenEnds = Callable[[str], list[int]]  # where the tokens of a text end, in characters
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A text as before, middle and after. `test` runs after the completed text and raises where it is wrong.
+
+    The middle of a single line ends before its newline, which `after` begins with, as in an editor.
+    """
+
+    name: str
+    split: Split
+    before: str
+    middle: str
+    after: str
+    test: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A task whose middle has been typed up to the cursor; `expected` is the rest of it."""
+
+    task: Task
+    typed: str
+
+    @property
+    def expected(self) -> str:
+        return self.task.middle[len(self.typed) :]
+
+    @property
+    def left_of_cursor(self) -> str:
+        return self.task.before + self.typed
+
+    def program(self, completion: str) -> str:
+        """The completed text with its test; the task has to have one."""
+        assert self.task.test is not None
+        return f"{self.left_of_cursor}{completion}{self.task.after}\n{self.task.test}\n"
+
+
+def place_cursor(task: Task, cut: Cut, token_ends: TokenEnds, seed: int) -> Case:
+    """Where the user has stopped typing; the same place for the same seed, whatever else is evaluated.
+
+    `given` is the beginning of the middle. In a single line, `token` and `character` are any token boundary and any
+    character of its code. A random span begins at a random character already, so that `character` leaves it as it
+    is, and `token` moves on to the next token boundary. At least one character is left to complete.
+    """
+    middle = task.middle
+    if cut == "given" or (cut == "character" and task.split == "random-span"):
+        return Case(task, "")
+    code = len(middle) - len(middle.lstrip()) if task.split == "single-line" else 0
+    places = list(range(code, len(middle)))
+    if cut == "token":
+        boundaries = _boundaries(task, token_ends)
+        places = [place for place in places if place in boundaries]
+    if not places:
+        return Case(task, "")
+    at = places[0] if task.split == "random-span" else Random(f"{seed}/{cut}/{task.name}").choice(places)
+    return Case(task, middle[:at])
+
+
+def _boundaries(task: Task, token_ends: TokenEnds) -> set[int]:
+    """Token boundaries in the middle, counted from its beginning, of the whole lines that it stands in."""
+    head = task.before[task.before.rfind("\n") + 1 :]
+    newline = task.after.find("\n")
+    tail = task.after if newline < 0 else task.after[: newline + 1]
+    return {end - len(head) for end in (0, *token_ends(head + task.middle + tail))}
+
+
+def lay_prompt(case: Case, form: Format, budget: WindowBudget) -> Prompt:
+    """The prompt of a case: PSM and SPM put all that stands left of the cursor into the prefix.
+
+    EFIM lays its anchor where the language server does, at a line start some lines above the cursor; what lies
+    between is the increment. All formats show the model the same text.
+    """
+    left = _last_lines(case.left_of_cursor, budget.prefix_chars)
+    after = _first_lines(case.task.after, budget.suffix_chars)
+    if form == "efim":
+        anchor = _anchor(left, budget.increment_chars // 2)
+        return Prompt(left[:anchor], after, left[anchor:])
+    return Prompt(left, after, order=form)
+
+
+def _anchor(left: str, max_chars: int) -> int:
+    """The line start at most LINES_BACK lines and `max_chars` above the end of `left`, at least its own line's."""
+    start = left.rfind("\n") + 1
+    for _ in range(LINES_BACK):
+        above = left.rfind("\n", 0, max(0, start - 1)) + 1
+        if len(left) - above > max_chars:
+            break
+        start = above
+    return start
+
+
+def _last_lines(text: str, chars: int) -> str:
+    if len(text) <= chars:
+        return text
+    newline = text.find("\n", len(text) - chars - 1)
+    return text[newline + 1 :] if newline >= 0 else text[-chars:]
+
+
+def _first_lines(text: str, chars: int) -> str:
+    if len(text) <= chars:
+        return text
+    newline = text.rfind("\n", 0, chars)
+    return text[: newline + 1] if newline >= 0 else text[:chars]

@@ -1,0 +1,75 @@
+"""`midfill eval` from the command line, with a tiny model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from midfill.cli import app
+from protocol.errors import BadInput
+
+DATA = Path(__file__).with_name("data")
+KEYS = ["benchmark", "split", "format", "cut", "healing", "n", "exact_match", "pass_at_1", "edit_similarity"]
+
+
+def rows(*arguments: str) -> tuple[list[dict[str, object]], str]:
+    """The rows that the command writes to stdout, and what it says on stderr."""
+    result = CliRunner().invoke(app, ["eval", "--json", "-", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0
+    return [json.loads(line) for line in result.stdout.splitlines()], result.stderr
+
+
+def test_a_row_per_split_cut_and_format(tiny_model: str, runtime: Path) -> None:
+    found, said = rows(
+        *("--human-eval", str(DATA), "--model", tiny_model, "--limit", "2", "--max-new-tokens", "4"),
+        *("--cut", "given,character", "--format", "psm,efim", "--allow-code-execution"),
+    )
+    assert len(found) == 8
+    for row in found:
+        assert list(row)[: len(KEYS)] == KEYS
+        assert row["n"] == 2
+        assert row["pass_at_1"] is not None
+        assert row["healing"] is False
+    assert "Code that the model has written is run" in said
+
+
+def test_no_code_is_run_unless_it_is_allowed(tiny_model: str, runtime: Path) -> None:
+    found, said = rows(
+        *("--human-eval", str(DATA), "--model", tiny_model, "--limit", "1", "--max-new-tokens", "2"),
+        *("--split", "single-line", "--format", "spm"),
+    )
+    assert [row["pass_at_1"] for row in found] == [None]
+    assert [row["exact_match"] for row in found] == [0.0]
+    assert "--allow-code-execution" in said
+
+
+def test_held_out_files_need_no_permission(tiny_model: str, runtime: Path) -> None:
+    folder = Path(__file__).parents[3] / "protocol"
+    found, said = rows(
+        *("--held-out", str(folder), "--model", tiny_model, "--limit", "2", "--max-new-tokens", "2"),
+        *("--format", "efim", "--prefix-tokens", "64", "--suffix-tokens", "32"),
+    )
+    assert [(row["benchmark"], row["split"], row["n"]) for row in found] == [
+        ("held-out", "single-line", 2),
+        ("held-out", "random-span", 2),
+    ]
+    assert [row["pass_at_1"] for row in found] == [None, None]
+    assert "code" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--human-eval or --held-out"),
+        (["--human-eval", str(DATA), "--format", "pms"], "'pms' is none of psm, spm, efim"),
+        (["--human-eval", str(DATA), "--cut", "word"], "'word' is none of given, token, character"),
+        (["--human-eval", str(DATA / "HumanEval-RandomSpanInfilling.jsonl"), "--split", "single-line"], "no tasks of"),
+        (["--human-eval", "missing.jsonl"], "cannot be read"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_named(arguments: list[str], message: str, runtime: Path) -> None:
+    with pytest.raises(BadInput, match=message):
+        CliRunner().invoke(app, ["eval", *arguments], catch_exceptions=False)

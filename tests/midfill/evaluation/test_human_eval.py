@@ -1,0 +1,79 @@
+"""The benchmark's files, and that its own solutions pass and are found exact."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from midfill.evaluation.human_eval import read_benchmark
+from midfill.evaluation.sandbox import Sandbox
+from midfill.evaluation.scoring import score
+from midfill.evaluation.tasks import CUTS, SPLITS, place_cursor
+from protocol.errors import BadInput
+
+DATA = Path(__file__).with_name("data")
+
+
+def test_the_canonical_solutions_pass_and_are_exact() -> None:
+    sandbox = Sandbox()
+    benchmark = read_benchmark(DATA)
+    assert [len(benchmark[split]) for split in SPLITS] == [6, 6]
+    for number, task in enumerate([*benchmark["single-line"], *benchmark["random-span"]]):
+        case = place_cursor(task, CUTS[number % 3], lambda text: list(range(0, len(text), 3)), seed=number)
+        outcome = sandbox.run(case.program(case.expected))
+        assert outcome == "passed", task.name
+        assert score(case, case.expected, outcome).exact, task.name
+
+
+def test_a_wrong_solution_fails() -> None:
+    sandbox = Sandbox()
+    for task in read_benchmark(DATA)["single-line"][:3]:
+        case = place_cursor(task, "given", lambda text: [], seed=0)
+        assert sandbox.run(case.program("    return None")) == "failed"
+
+
+def test_the_newline_of_a_single_line_stays_behind_the_cursor() -> None:
+    for task in read_benchmark(DATA)["single-line"]:
+        assert "\n" not in task.middle
+        assert task.after.startswith("\n")
+
+
+def test_a_file_is_read_packed_or_not(tmp_path: Path) -> None:
+    plain = DATA / "HumanEval-RandomSpanInfilling.jsonl"
+    packed = tmp_path / "some.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert read_benchmark(packed) == read_benchmark(plain)
+    assert list(read_benchmark(plain)) == ["random-span"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b"{}", "not a task"),
+        ("a.jsonl", b"[]", "not a task"),
+        ("a.jsonl", b"\xff", "cannot be read"),
+        ("a.jsonl.gz", b"no gzip", "cannot be read"),
+        ("a.jsonl", b"", "has no tasks"),
+    ],
+)
+def test_what_is_no_benchmark_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(BadInput, match=message):
+        read_benchmark(tmp_path / name)
+
+
+def test_a_folder_without_its_files_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"HumanEval-SingleLineInfilling\.jsonl"):
+        read_benchmark(tmp_path)
+
+
+def test_another_kind_of_task_is_named(tmp_path: Path) -> None:
+    record = json.loads((DATA / "HumanEval-RandomSpanInfilling.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    record["task_id"] = "MultiLineInfilling/HumanEval/0/L0"
+    file = tmp_path / "multi.jsonl"
+    file.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(BadInput, match="MultiLineInfilling"):
+        read_benchmark(file)

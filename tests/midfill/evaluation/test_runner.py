@@ -1,0 +1,93 @@
+"""A row from tasks: what is asked of the model, and what is made of its answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from inference.checkpoint import find_checkpoint
+from lsp_server.windows import WindowBudget
+from midfill.evaluation.human_eval import read_benchmark
+from midfill.evaluation.runner import Complete, Evaluator, TaskSet, token_ends_of
+from midfill.evaluation.sandbox import Sandbox
+from midfill.evaluation.tasks import FORMATS, SPLITS, Split
+from protocol.messages import Prompt, StopRule
+
+BENCHMARK = read_benchmark(Path(__file__).with_name("data"))
+
+
+def task_set(split: Split) -> TaskSet:
+    return TaskSet("human-eval-infilling", split, tuple(BENCHMARK[split]))
+
+
+def knows(split: Split) -> Complete:
+    """A model that knows the benchmark by heart."""
+    texts = {task.before + task.middle + task.after: task for task in BENCHMARK[split]}
+
+    def complete(prompt: Prompt, stop: StopRule) -> str:
+        left = prompt.prefix + prompt.increment
+        for text in texts:
+            if text.startswith(left) and text.endswith(prompt.suffix):
+                return text[len(left) : len(text) - len(prompt.suffix)]
+        raise AssertionError(left)
+
+    return complete
+
+
+def evaluator(complete: Complete, sandbox: Sandbox | None) -> Evaluator:
+    return Evaluator(complete, lambda text: list(range(0, len(text), 3)), WindowBudget(), 0, sandbox)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_perfect_model_is_perfect(split: Split) -> None:
+    done: list[None] = []
+    row = evaluator(knows(split), Sandbox()).row(task_set(split), "token", "efim", lambda: done.append(None))
+    figures = (row.exact_match, row.pass_at_1, row.edit_similarity)
+    assert [figure.value for figure in figures if figure] == [1.0, 1.0, 1.0]
+    assert row.n == len(done) == 6
+    assert row.timed_out == 0
+
+
+def test_a_useless_model_is_useless() -> None:
+    row = evaluator(lambda prompt, stop: "?", Sandbox()).row(task_set("random-span"), "character", "psm", lambda: None)
+    figures = (row.exact_match, row.pass_at_1, row.first_word)
+    assert [figure.value for figure in figures if figure] == [0.0, 0.0, 0.0]
+
+
+def test_without_a_sandbox_nothing_is_run() -> None:
+    row = evaluator(knows("single-line"), None).row(task_set("single-line"), "given", "psm", lambda: None)
+    assert row.pass_at_1 is None
+    assert row.exact_match is not None
+    assert row.exact_match.value == 1
+
+
+def test_a_line_stops_at_its_newline_and_a_span_at_the_models_end() -> None:
+    stops: dict[Split, set[StopRule]] = {split: set() for split in SPLITS}
+    for split in SPLITS:
+        for form in FORMATS:
+
+            def complete(prompt: Prompt, stop: StopRule, split: Split = split) -> str:
+                stops[split].add(stop)
+                return ""
+
+            evaluator(complete, None).row(task_set(split), "character", form, lambda: None)
+    assert stops == {"single-line": {StopRule()}, "random-span": {StopRule(indent=0)}}
+
+
+def test_a_sample_is_drawn_by_the_seed_and_keeps_its_order() -> None:
+    tasks = task_set("single-line")
+    drawn = tasks.sample(3, seed=1)
+    assert drawn == tasks.sample(3, seed=1)
+    assert len(drawn.tasks) == 3
+    assert [task for task in tasks.tasks if task in drawn.tasks] == list(drawn.tasks)
+    assert {tasks.sample(3, seed).tasks for seed in range(10)} != {drawn.tasks}
+    assert tasks.sample(None, 0) == tasks.sample(99, 0) == tasks
+
+
+def test_token_ends_are_where_decoded_tokens_end(tiny_model: str) -> None:
+    tokenizer = find_checkpoint(tiny_model).tokenizer()
+    ends = token_ends_of(tokenizer)("value = größe\n  return")
+    assert ends[-1] == len("value = größe\n  return")
+    assert ends == sorted(ends)
+    assert len(ends) == tokenizer.count_tokens("value = größe\n  return")
