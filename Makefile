@@ -2,7 +2,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 CONSTRAINTS := $(if $(shell command -v nvidia-smi),constraints.txt,constraints-cpu.txt)
 
-.PHONY: setup demo test lint format clean
+TEST_NVIM := build/test-nvim
+
+.PHONY: setup demo test test-nvim lint format clean
 
 setup: .venv/installed
 
@@ -19,6 +21,12 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest
+
+# Each supported Neovim, unpacked from Debian's packages (no root needed), with the real server, core and model.
+test-nvim: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement tests/e2e/neovim/requirements.txt
+	$(BIN)/python tests/e2e/neovim/install.py $(TEST_NVIM)
+	TEST_NVIM_FOLDER=$(TEST_NVIM) $(BIN)/python -m pytest tests/e2e/neovim
 
 lint: setup
 	$(BIN)/ruff check
