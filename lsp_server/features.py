@@ -23,6 +23,7 @@ from lsp_server.documents import Position
 from lsp_server.items import inline_item, popup_item
 from lsp_server.open_documents import Change, OpenDocument
 from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
+from lsp_server.queries import Query, Selected
 from protocol.errors import BadInput, BadSettings
 from protocol.wire import Complete, Completed, encode_client, encode_core
 
@@ -134,18 +135,21 @@ def did_focus(ls: MidfillServer, params: DocumentParams) -> None:
 async def inline_completion(ls: MidfillServer, params: types.InlineCompletionParams) -> types.InlineCompletionList:
     """Suggest; nothing to suggest is an empty list, since some clients keep showing the last one on null."""
     opened, cursor = _place(ls, params.text_document, params.position)
-    insertion = await ls.suggester.suggest(opened, cursor)
-    item = inline_item(ls.documents.codec, opened.document, cursor, insertion) if insertion else None
-    return types.InlineCompletionList([item] if item else [])
+    invoked = params.context.trigger_kind is types.InlineCompletionTriggerKind.Invoked
+    query = Query(cursor, invoked, _selected(ls, opened, cursor, params.context.selected_completion_info))
+    insertions = await ls.suggester.suggest(opened, query)
+    return types.InlineCompletionList(
+        [inline_item(ls.documents.codec, opened.document, cursor, insertion) for insertion in insertions]
+    )
 
 
 @refusing_bad_input
 async def completion(ls: MidfillServer, params: types.CompletionParams) -> types.CompletionList:
     """Suggest in the popup, for clients without inline completion."""
     opened, cursor = _place(ls, params.text_document, params.position)
-    insertion = await ls.suggester.suggest(opened, cursor)
-    item = popup_item(ls.documents.codec, opened.document, cursor, insertion) if insertion else None
-    return types.CompletionList(is_incomplete=True, items=[item] if item else [])
+    insertions = await ls.suggester.suggest(opened, Query(cursor))
+    items = [popup_item(ls.documents.codec, opened.document, cursor, insertion) for insertion in insertions]
+    return types.CompletionList(is_incomplete=True, items=items)
 
 
 @refusing_bad_input
@@ -200,6 +204,20 @@ def _place(
     opened = ls.documents[identifier.uri]
     client_position = ClientPosition(position.line, position.character)
     return opened, ls.documents.codec.decode(opened.document, client_position)
+
+
+def _selected(
+    ls: MidfillServer, opened: OpenDocument, cursor: Position, info: types.SelectedCompletionInfo | None
+) -> Selected | None:
+    """The selected entry of the popup; BadInput where it does not lie around the cursor, on its line."""
+    if info is None:
+        return None
+    codec, document = ls.documents.codec, opened.document
+    start = codec.decode(document, ClientPosition(info.range.start.line, info.range.start.character))
+    end = codec.decode(document, ClientPosition(info.range.end.line, info.range.end.character))
+    if not start.line == cursor.line == end.line or not start <= cursor <= end:
+        raise BadInput(f"the selected entry, from {tuple(start)} to {tuple(end)}, is not around {tuple(cursor)}")
+    return Selected(start.column, end.column, info.text)
 
 
 def _change(event: types.TextDocumentContentChangeEvent) -> Change:

@@ -7,8 +7,8 @@ import re
 from lsprotocol import types
 
 from lsp_server.documents import Document, Position
+from lsp_server.manners.place import Insertion
 from lsp_server.positions import PositionCodec
-from lsp_server.postprocess import Insertion
 
 _WORD_BEFORE = re.compile(r"\w*\Z")
 
@@ -17,7 +17,8 @@ def inline_item(
     codec: PositionCodec, document: Document, cursor: Position, insertion: Insertion
 ) -> types.InlineCompletionItem:
     """The item of `textDocument/inlineCompletion`."""
-    span = _range(codec, document, cursor, Position(cursor.line, cursor.column + insertion.replaced))
+    start = Position(cursor.line, cursor.column - insertion.taken)
+    span = _range(codec, document, start, Position(cursor.line, cursor.column + insertion.replaced))
     return types.InlineCompletionItem(insert_text=insertion.text, range=span)
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
+from lsp_server.asking import Cost
 from lsp_server.core_link import LinkStatus
 from lsp_server.custom_messages import RESYNC, STATUS, USAGE
 from lsp_server.load_progress import LoadProgress
 from lsp_server.positions import ClientPosition
-from lsp_server.suggesting import Cost
 
 if TYPE_CHECKING:
     from pygls.lsp.server import LanguageServer

@@ -6,45 +6,65 @@ from dataclasses import dataclass, replace
 
 from lsp_server.brackets import is_auto_closed
 from lsp_server.documents import Document, Edit, Position, split_lines
+from lsp_server.manners.order import fitted
+from lsp_server.manners.place import Insertion, place_at
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The core's text for the place `start`; from there to `end` stands what was typed since."""
+    """A suggestion for the place `start`; from there to `end` stands what was typed since.
+
+    `text` is what is worth saying of the core's answer, with \\n for line ends, and `shown` what was shown of it
+    (or would have been: an offer that is `held` back is shown once the user types what it says).
+    """
 
     start: Position
     end: Position
-    text: str  # with \n for line ends
+    text: str
+    shown: Insertion
+    held: bool = False
 
 
-def offer_at(cursor: Position, text: str) -> Offer:
+def offer_at(cursor: Position, text: str, shown: Insertion, *, held: bool = False) -> Offer:
     """A fresh offer, of which nothing has been typed."""
-    return Offer(cursor, cursor, text)
+    return Offer(cursor, cursor, text, shown, held)
 
 
 def follow(offer: Offer, edit: Edit) -> Offer | None:
     """The offer after an edit of what was typed; None if the edit changed anything else."""
     if edit.start < offer.start or edit.end > offer.end:
         return None
+    return replace(offer, end=moved(offer.end, edit))
+
+
+def moved(position: Position, edit: Edit) -> Position:
+    """Where the text at `position`, which is not before the edit's end, stands after the edit."""
     inserted = split_lines(edit.text)
     last_line = edit.start.line + len(inserted) - 1
     last_column = len(inserted[-1]) + (edit.start.column if len(inserted) == 1 else 0)
-    line = last_line + offer.end.line - edit.end.line
-    column = offer.end.column
-    if offer.end.line == edit.end.line:
+    column = position.column
+    if position.line == edit.end.line:
         column += last_column - edit.end.column
-    return replace(offer, end=Position(line, column))
+    return Position(last_line + position.line - edit.end.line, column)
 
 
-def rest_of(offer: Offer, document: Document, cursor: Position) -> str:
-    """What of the offer is still to be typed at the cursor; empty if something else was typed.
+def rest_of(offer: Offer, document: Document, cursor: Position) -> Insertion | None:
+    """What of the offer is still to be shown at the cursor; None if something else was typed, or all of it.
 
-    Behind the cursor may stand what the editor closed on its own.
+    Behind the cursor may stand what the editor closed on its own: that changes what fits. Otherwise what is shown
+    is the rest of what was shown before, to the letter.
     """
     if not offer.start <= cursor <= offer.end:
-        return ""
-    typed = document.slice(offer.start, cursor).replace("\r\n", "\n")
+        return None
+    typed = document.slice(offer.start, cursor)
     gap = document.slice(cursor, offer.end)
-    if not offer.text.startswith(typed) or (gap and not is_auto_closed(typed, gap)):
-        return ""
-    return offer.text[len(typed) :]
+    if not typed and offer.held:
+        return None
+    said = typed.replace("\r\n", "\n")
+    if not gap and offer.shown.text.startswith(typed):
+        insertion = replace(offer.shown, text=offer.shown.text[len(typed) :])
+    elif offer.text.startswith(said) and (not gap or is_auto_closed(typed, gap)):
+        insertion = fitted(offer.text[len(said) :], place_at(document, cursor))
+    else:
+        return None
+    return insertion if insertion.text.strip() else None

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from lsp_server.documents import Document, Edit, Position
 from lsp_server.latest import Latest
+from lsp_server.manners.place import Insertion
 from lsp_server.offers import Offer, follow
 from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
-from lsp_server.postprocess import Insertion
 from lsp_server.prompting import PromptPlanner
 from lsp_server.surroundings import Surroundings
 from protocol.errors import BadInput
@@ -38,11 +38,11 @@ class OpenDocument:
     document: Document
     planner: PromptPlanner
     surroundings: Surroundings
-    latest: Latest[Insertion] = field(default_factory=Latest)
+    latest: Latest[tuple[Insertion, ...]] = field(default_factory=Latest)
     edits: int = 0
     inserted: str = ""
     cursor: Position = field(default=Position(0, 0))
-    offer: Offer | None = None
+    offers: tuple[Offer, ...] = ()  # the last suggestion, and its alternatives
     out_of_step: bool = False  # a change could not be applied: only the whole text mends that
     last_exchange: tuple[CompletionRequest, Completion] | None = None  # with the core, for a suggestion
     excluded: str | None = None  # why it may not enter a prompt
@@ -55,7 +55,7 @@ class OpenDocument:
         self.latest.supersede()
         self.edits += 1
         self.inserted += edit.text
-        self.offer = self.offer and follow(self.offer, edit)
+        self.offers = tuple(filter(None, (follow(offer, edit) for offer in self.offers)))
 
     def look_at(self, cursor: Position) -> None:
         """Note where the cursor is; a place that was reached without an edit is one that was looked at."""
@@ -72,7 +72,7 @@ class OpenDocument:
         if self.excluded is None or before is not None:
             return False
         self.latest.supersede()
-        self.offer = None
+        self.offers = ()
         self.surroundings.ring.closed(self.document.uri)
         return True
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from pygls.lsp.server import LanguageServer
 
 from lsp_server import features
+from lsp_server.asking import Cost
 from lsp_server.core_link import CoreLink, LinkStatus
 from lsp_server.core_target import same_core, target_of
 from lsp_server.editor_protocol import EditorProtocol, make_converter
 from lsp_server.notices import Notices
 from lsp_server.open_documents import OpenDocuments
-from lsp_server.suggesting import Cost, Suggester
+from lsp_server.suggesting import Suggester
 from protocol.settings import Settings, with_json
 
 if TYPE_CHECKING:

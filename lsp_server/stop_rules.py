@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from lsp_server.languages import opens_block
+from lsp_server.manners.indentation import indentation
 from protocol.messages import StopRule
 
-_BLOCK_OPENERS = (":", "{", "(", "[", "=>", "->")
-_TAB_COLUMNS = 4
 
-
-def stop_rule(before: str, after: str, *, multi_line: bool) -> StopRule:
+def stop_rule(before: str, after: str, language_id: str, *, multi_line: bool) -> StopRule:
     """The rule for a cursor between `before` and `after`, both on its line, the line end left out.
 
     A blank line takes a block of its own indentation or deeper, the end of a line that opens a block takes
@@ -19,19 +18,6 @@ def stop_rule(before: str, after: str, *, multi_line: bool) -> StopRule:
         return StopRule()
     if not before.strip():
         return StopRule(indent=indentation(before))
-    if before.rstrip().endswith(_BLOCK_OPENERS):
+    if opens_block(before, language_id):
         return StopRule(indent=indentation(before) + 1)
     return StopRule()
-
-
-def indentation(line: str) -> int:
-    """The columns of white space that the line begins with; a tab reaches the next multiple of 4."""
-    columns = 0
-    for character in line:
-        if character == "\t":
-            columns += _TAB_COLUMNS - columns % _TAB_COLUMNS
-        elif character.isspace():
-            columns += 1
-        else:
-            break
-    return columns

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,25 +76,29 @@ def complete_command(
 
 async def complete(settings: Settings, place: Place) -> Result:
     """The suggestion for the place; BadInput for a file or place that is not there, and what the core fails with."""
+    from lsp_server.languages import language_id_of
     from lsp_server.open_documents import OpenDocuments
+    from lsp_server.queries import Query
     from lsp_server.suggesting import Suggester
 
     text = _read(place.path)
     uri = place.path.resolve().as_uri()
     _check_allowed(uri)
-    opened = OpenDocuments(settings).open(uri, place.path.suffix.removeprefix("."), 1, text)
+    opened = OpenDocuments(settings).open(uri, language_id_of(place.path.suffix), 1, text)
     cursor = _cursor(opened.document, place)
     async with _find_core(settings) as core:
         answers = _Witness(core)
         started = time.perf_counter()
-        insertion = await Suggester(answers, settings, "complete", lambda _: None).suggest(opened, cursor)
+        suggester = Suggester(answers, replace(settings, alternatives=0), "complete", lambda _: None)
+        insertions = await suggester.suggest(opened, Query(cursor, invoked=True))
         milliseconds = (time.perf_counter() - started) * 1000
         answers.forget(f"complete/{uri}")
     if answers.error is not None:
         raise answers.error
     usage = answers.completion.usage if answers.completion is not None else None
-    if insertion is None:
+    if not insertions:
         return Result("", 0, milliseconds, usage)
+    insertion = insertions[0]
     return Result(insertion.text, insertion.replaced, milliseconds, usage)
 
 

@@ -51,7 +51,8 @@ class CompletionRequest:
     """Ask for a suggestion, or with `max_tokens=0` only to make the prompt resident ahead of need.
 
     `session` names the document: the newest request of a session supersedes the older ones.
-    `reuse=False` computes everything cold (the strategy `none`, and checks of exactness).
+    `reuse=False` computes everything cold (the strategy `none`, and checks of exactness). Of `alternatives` at most
+    so many come back besides the suggestion itself.
     """
 
     session: str
@@ -59,6 +60,7 @@ class CompletionRequest:
     max_tokens: int
     stop: StopRule = StopRule()
     reuse: bool = True
+    alternatives: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,8 @@ class Completion:
     text: str
     finish_reason: FinishReason
     usage: Usage
-    mean_logprob: float | None = None  # of the generated tokens; None when there are none
+    mean_logprob: float | None = None  # of the tokens generated for `text`; None when there are none
+    alternatives: tuple[str, ...] = ()  # each begins with another token, the more probable first
 
 
 @dataclass(frozen=True, slots=True)

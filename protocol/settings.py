@@ -73,12 +73,26 @@ class Settings:
     suffix_tokens: Annotated[int, About("Window after the cursor, in tokens", at_least=0)] = 1024
     max_tokens: Annotated[int, About("Longest suggestion, in tokens", at_least=1)] = 64
     multi_line: Annotated[bool, About("Suggest whole blocks where a block may begin")] = True
+    alternatives: Annotated[
+        int, About("Other suggestions to choose from, where suggestions are asked for by hand", at_least=0)
+    ] = 2
+    hold_back_percent: Annotated[
+        int,
+        About(
+            "Show no suggestion on its own whose tokens are on average less probable, in percent; 0 shows all",
+            at_least=0,
+        ),
+    ] = 20
     other_files: Annotated[bool, About("Put pieces of other open files before the prefix")] = True
     other_files_tokens: Annotated[int, About("At most so many tokens of them", at_least=0)] = 512
     disabled_languages: Annotated[tuple[str, ...], About("Language ids in which nothing is suggested")] = ()
     debounce_ms: Annotated[
-        int, About("Milliseconds of rest before the core is asked; editors wait too", at_least=0)
-    ] = 0
+        int,
+        About(
+            "Longest rest in milliseconds to wait for before the core is asked, where it is slower than the typing",
+            at_least=0,
+        ),
+    ] = 100
     log_level: Annotated[LogLevel, About("What the language server writes to its log")] = "warning"
 
 

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from inference.loading import load_dry_engine
+from lsp_server.asking import Cost
 from lsp_server.open_documents import OpenDocuments
-from lsp_server.suggesting import Cost, Suggester
+from lsp_server.queries import Query
+from lsp_server.suggesting import Suggester
 from midfill.demo.player import Keystroke
 from midfill.replay.player import engine_options
 from midfill.replay.targets import EngineCore
@@ -33,8 +35,7 @@ async def mean_recomputed(strategy: Strategy, settings: Settings, text: str, key
             while opened.latest.busy:
                 await asyncio.sleep(0)
         elif key.cost is not None and key.cost.source == "core":
-            opened.offer = None  # what the model that was not run suggested
-            await suggester.suggest(opened, key.cursor)
+            await suggester.suggest(opened, Query(key.cursor))
     engine.close()
     recomputed = [cost.usage.recomputed_tokens for cost in costs if not cost.ahead]
     return sum(recomputed) / max(1, len(recomputed))

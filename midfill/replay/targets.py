@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from inference.engine import Engine
+from lsp_server.asking import Cost
 from lsp_server.open_documents import OpenDocuments
-from lsp_server.suggesting import Cost, Suggester
+from lsp_server.queries import Query
+from lsp_server.suggesting import Suggester
 from midfill.lsp_session import LspSession
 from midfill.replay.trace import Step
 from protocol.errors import MidfillError
@@ -85,10 +87,10 @@ class EngineTarget:
         ahead_tokens = sum(cost.usage.recomputed_tokens for cost in self._costs)
         self._costs.clear()
         started = asyncio.get_running_loop().time()
-        insertion = await self._suggester.suggest(self._document, step.cursor)
+        insertions = await self._suggester.suggest(self._document, Query(step.cursor))
         milliseconds = (asyncio.get_running_loop().time() - started) * 1000
         usage = self._costs[-1].usage if self._costs else None
-        return Answer(usage, insertion.text if insertion else "", ahead_tokens, milliseconds)
+        return Answer(usage, insertions[0].text if insertions else "", ahead_tokens, milliseconds)
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         return self._document.last_exchange

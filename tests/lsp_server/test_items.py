@@ -6,8 +6,8 @@ from lsprotocol import types
 
 from lsp_server.documents import Document, Position
 from lsp_server.items import inline_item, popup_item
+from lsp_server.manners.place import Insertion
 from lsp_server.positions import PositionCodec, PositionEncoding
-from lsp_server.postprocess import Insertion
 
 CODEC = PositionCodec(PositionEncoding.UTF16)
 

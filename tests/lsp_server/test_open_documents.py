@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from lsp_server.documents import Position
+from lsp_server.manners.place import Insertion
 from lsp_server.offers import offer_at
 from lsp_server.open_documents import Change, OpenDocuments
 from lsp_server.positions import ClientPosition
@@ -69,12 +70,12 @@ def test_the_same_version_twice_is_no_error(documents: OpenDocuments) -> None:
 
 async def test_an_edit_ends_what_is_running_and_voids_the_offer(documents: OpenDocuments) -> None:
     opened = documents[URI]
-    opened.offer = offer_at(Position(1, 0), "c")
+    opened.offers = (offer_at(Position(1, 0), "c", Insertion("c")),)
     running = asyncio.create_task(opened.latest.run(asyncio.sleep(60)))
     await asyncio.sleep(0)
     documents.change(URI, 2, [insert(0, 0, "x")])
     assert await running is None
-    assert opened.offer is None
+    assert opened.offers == ()
 
 
 def test_opening_again_starts_over(documents: OpenDocuments) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lsp_server.stop_rules import indentation, stop_rule
+from lsp_server.stop_rules import stop_rule
 from protocol.messages import StopRule
 
 LINE = StopRule()
@@ -32,10 +32,24 @@ LINE = StopRule()
 )
 def test_stop_rule(line: str, expected: StopRule) -> None:
     before, after = line.split("║")
-    assert stop_rule(before, after, multi_line=True) == expected
-    assert stop_rule(before, after, multi_line=False) == LINE
+    assert stop_rule(before, after, "", multi_line=True) == expected
+    assert stop_rule(before, after, "", multi_line=False) == LINE
 
 
-@pytest.mark.parametrize(("line", "columns"), [("", 0), ("  x", 2), ("\tx", 4), (" \tx", 4), ("\t x", 5), ("   ", 3)])
-def test_indentation(line: str, columns: int) -> None:
-    assert indentation(line) == columns
+@pytest.mark.parametrize(
+    ("language", "line", "expected"),
+    [
+        ("python", "def f(x):║", StopRule(indent=1)),
+        ("python", "x = {a:║", LINE),
+        ("python", "x: dict = {║", StopRule(indent=1)),
+        ("typescript", "let x:║", LINE),
+        ("typescript", "f(() =>║", StopRule(indent=1)),
+        ("rust", "fn f() ->║", LINE),
+        ("rust", "fn f() {║", StopRule(indent=1)),
+        ("go", "case x:║", LINE),
+        ("c", "if (x) {║", StopRule(indent=1)),
+    ],
+)
+def test_what_opens_a_block_depends_on_the_language(language: str, line: str, expected: StopRule) -> None:
+    before, after = line.split("║")
+    assert stop_rule(before, after, language, multi_line=True) == expected

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lsp_server.asking import Cost
 from lsp_server.documents import Edit, Position
+from lsp_server.manners.place import Insertion
 from lsp_server.open_documents import OpenDocument, OpenDocuments
-from lsp_server.postprocess import Insertion
-from lsp_server.suggesting import Cost, Suggester
+from lsp_server.queries import Query, Selected
+from lsp_server.suggesting import Suggester
 from protocol.errors import BadInput, CoreUnavailable, MidfillError
 from protocol.messages import Completion, CompletionRequest, StopRule
 from protocol.settings import Settings
@@ -59,14 +62,14 @@ def opened(text: str, language: str = "python") -> OpenDocument:
 async def test_the_request_says_where_and_how(core: StubCore, costs: list[Cost]) -> None:
     settings = Settings(max_tokens=9, strategy="none")
     document = opened("def f():\n    ")
-    assert await suggester(core, costs, settings).suggest(document, Position(1, 4)) == Insertion("1")
+    assert await suggester(core, costs, settings).suggest(document, Query(Position(1, 4))) == (Insertion("1"),)
     (request,) = core.requests
     assert (request.session, request.max_tokens, request.reuse) == ("me/file:///a", 9, False)
     assert request.stop == StopRule(indent=4)
 
 
 async def test_single_line_where_blocks_are_off(core: StubCore, costs: list[Cost]) -> None:
-    await suggester(core, costs, Settings(multi_line=False)).suggest(opened(""), Position(0, 0))
+    await suggester(core, costs, Settings(multi_line=False)).suggest(opened(""), Query(Position(0, 0)))
     assert core.requests[0].stop == StopRule()
 
 
@@ -77,8 +80,8 @@ async def test_the_cost_counts_what_was_inserted_since_the_last_answer(core: Stu
     core.answer = five_tokens
     document, suggest = opened("x"), suggester(core, costs).suggest
     document.inserted = "12345678"
-    await suggest(document, Position(0, 1))
-    await suggest(document, Position(0, 0))
+    await suggest(document, Query(Position(0, 1)))
+    await suggest(document, Query(Position(0, 0)))
     assert [cost.heat for cost in costs] == ["hot", "warm"]
 
 
@@ -88,7 +91,7 @@ async def test_errors_of_the_core_mean_no_suggestion(core: StubCore, costs: list
         raise error
 
     core.answer = fail
-    assert await suggester(core, costs).suggest(opened("x"), Position(0, 1)) is None
+    assert await suggester(core, costs).suggest(opened("x"), Query(Position(0, 1))) == ()
     assert costs == []
 
 
@@ -97,7 +100,7 @@ async def test_what_was_cut_short_is_not_shown(core: StubCore, costs: list[Cost]
         return Completion("half", "cancelled", completion("").usage)
 
     core.answer = cancelled
-    assert await suggester(core, costs).suggest(opened("x"), Position(0, 1)) is None
+    assert await suggester(core, costs).suggest(opened("x"), Query(Position(0, 1))) == ()
 
 
 async def test_white_space_is_no_suggestion(core: StubCore, costs: list[Cost]) -> None:
@@ -105,15 +108,15 @@ async def test_white_space_is_no_suggestion(core: StubCore, costs: list[Cost]) -
         return completion("  \n")
 
     core.answer = blank
-    assert await suggester(core, costs).suggest(opened("x"), Position(0, 1)) is None
+    assert await suggester(core, costs).suggest(opened("x"), Query(Position(0, 1))) == ()
 
 
 async def test_debounce_asks_only_after_a_rest(core: StubCore, costs: list[Cost]) -> None:
     document, suggest = opened("xy"), suggester(core, costs, Settings(debounce_ms=20)).suggest
-    first = asyncio.create_task(suggest(document, Position(0, 1)))
+    first = asyncio.create_task(suggest(document, Query(Position(0, 1))))
     await asyncio.sleep(0)
-    assert await suggest(document, Position(0, 2)) == Insertion("1")
-    assert await first is None
+    assert await suggest(document, Query(Position(0, 2))) == (Insertion("1"),)
+    assert await first == ()
     assert len(core.requests) == 1
 
 
@@ -122,8 +125,8 @@ async def test_crlf_documents_get_crlf(core: StubCore, costs: list[Cost]) -> Non
         return completion("\n    pass")
 
     core.answer = two_lines
-    insertion = await suggester(core, costs).suggest(opened("x\r\nif x:"), Position(1, 5))
-    assert insertion == Insertion("\r\n    pass")
+    insertion = await suggester(core, costs).suggest(opened("x\r\nif x:"), Query(Position(1, 5)))
+    assert insertion == (Insertion("\r\n    pass"),)
 
 
 async def test_a_core_that_comes_up_prepares_for_the_last_document(core: StubCore, costs: list[Cost]) -> None:
@@ -164,9 +167,9 @@ async def test_nothing_ahead_in_disabled_languages(core: StubCore, costs: list[C
 async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCore, costs: list[Cost]) -> None:
     suggest = Suggester(core, Settings(), "me", costs.append, idle_s=0.01).suggest
     document = opened("")
-    await suggest(document, Position(0, 0))
+    await suggest(document, Query(Position(0, 0)))
     document.apply(Edit(Position(0, 0), Position(0, 0), "long line\n" * 120))
-    await suggest(document, Position(120, 0))
+    await suggest(document, Query(Position(120, 0)))
     await asyncio.sleep(0.1)
     short, long, ahead = core.requests
     assert long.prompt.prefix == short.prompt.prefix == ""
@@ -177,7 +180,7 @@ async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCor
 
 async def test_at_rest_nothing_is_computed_that_is_resident(core: StubCore, costs: list[Cost]) -> None:
     suggest = Suggester(core, Settings(), "me", costs.append, idle_s=0.01).suggest
-    await suggest(opened("x = "), Position(0, 4))
+    await suggest(opened("x = "), Query(Position(0, 4)))
     await asyncio.sleep(0.1)
     assert len(core.requests) == 1
 
@@ -189,7 +192,7 @@ async def test_other_files_stand_before_the_prefix_unless_that_is_off(core: Stub
         documents.use_folders(["file:///work"])
         documents.open("file:///work/lib.py", "python", 1, "def helper(a, b):\n    return a + b\n")
         main = documents.open("file:///work/main.py", "python", 1, "x = ")
-        await suggester(core, costs, settings).suggest(main, Position(0, 4))
+        await suggester(core, costs, settings).suggest(main, Query(Position(0, 4)))
         assert [chunk.path for chunk in core.requests[0].prompt.context] == paths
 
 
@@ -199,8 +202,8 @@ async def test_secrets_enter_no_prompt(core: StubCore, costs: list[Cost]) -> Non
     secret = documents.open("file:///work/.env", "dotenv", 1, "KEY=1\n")
     main = documents.open("file:///work/main.py", "python", 1, "x = ")
     suggest = suggester(core, costs).suggest
-    assert await suggest(secret, Position(1, 0)) is None
-    await suggest(main, Position(0, 4))
+    assert await suggest(secret, Query(Position(1, 0))) == ()
+    await suggest(main, Query(Position(0, 4)))
     assert [request.prompt.context for request in core.requests] == [()]
 
 
@@ -212,12 +215,112 @@ async def test_a_document_that_becomes_excluded_is_purged_from_every_session(
     lib = documents.open((tmp_path / "lib.py").as_uri(), "python", 1, "def helper():\n    return 1\n")
     main = documents.open((tmp_path / "main.py").as_uri(), "python", 1, "x = ")
     suggest = suggester(core, costs).suggest
-    await suggest(lib, Position(2, 0))
-    await suggest(main, Position(0, 4))
+    await suggest(lib, Query(Position(2, 0)))
+    await suggest(main, Query(Position(0, 4)))
     assert core.requests[-1].prompt.context
     (tmp_path / ".midfillignore").write_text("lib.py\n")
     documents.use_folders([tmp_path.as_uri()])  # which looks at the ignore files at once
-    await suggest(main, Position(0, 4))
+    await suggest(main, Query(Position(0, 4)))
     assert set(core.forgotten) == {f"me/{lib.document.uri}", f"me/{main.document.uri}"}
     assert core.requests[-1].prompt.context == ()
-    assert await suggest(lib, Position(2, 0)) is None
+    assert await suggest(lib, Query(Position(2, 0))) == ()
+
+
+def answering(core: StubCore, text: str, *alternatives: str, mean_logprob: float | None = None) -> None:
+    async def answer() -> Completion:
+        return replace(completion(text), alternatives=alternatives, mean_logprob=mean_logprob)
+
+    core.answer = answer
+
+
+async def test_what_is_unlikely_is_held_back_until_it_is_typed(core: StubCore, costs: list[Cost]) -> None:
+    answering(core, "value", mean_logprob=-3.0)
+    document, suggest = opened("x = "), suggester(core, costs).suggest
+    assert await suggest(document, Query(Position(0, 4))) == ()
+    document.apply(Edit(Position(0, 4), Position(0, 4), "v"))
+    assert await suggest(document, Query(Position(0, 5))) == (Insertion("alue"),)
+    assert len(core.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "query", "logprob"),
+    [
+        (Settings(), Query(Position(0, 4), invoked=True), -3.0),
+        (Settings(hold_back_percent=0), Query(Position(0, 4)), -3.0),
+        (Settings(), Query(Position(0, 4)), -0.5),
+    ],
+)
+async def test_what_is_never_held_back(
+    core: StubCore, costs: list[Cost], settings: Settings, query: Query, logprob: float
+) -> None:
+    answering(core, "value", mean_logprob=logprob)
+    assert await suggester(core, costs, settings).suggest(opened("x = "), query) == (Insertion("value"),)
+
+
+async def test_by_hand_there_is_a_choice_and_each_can_be_typed(core: StubCore, costs: list[Cost]) -> None:
+    answering(core, "one", "two", "one ", "   ", "three")
+    document, suggest = opened("x = "), suggester(core, costs).suggest
+    by_hand = Query(Position(0, 4), invoked=True)
+    assert await suggest(document, by_hand) == (Insertion("one"), Insertion("two"), Insertion("three"))
+    assert core.requests[0].alternatives == 2
+    assert await suggest(document, by_hand) == (Insertion("one"), Insertion("two"), Insertion("three"))
+    document.apply(Edit(Position(0, 4), Position(0, 4), "t"))
+    assert await suggest(document, Query(Position(0, 5))) == (Insertion("wo"),)
+    assert await suggest(document, Query(Position(0, 5), invoked=True)) == (Insertion("wo"), Insertion("hree"))
+    assert len(core.requests) == 1
+
+
+async def test_on_their_own_there_is_only_one(core: StubCore, costs: list[Cost]) -> None:
+    await suggester(core, costs).suggest(opened("x = "), Query(Position(0, 4)))
+    assert core.requests[0].alternatives == 0
+
+
+async def test_goes_on_from_the_selected_entry_of_the_popup(core: StubCore, costs: list[Cost]) -> None:
+    answering(core, "(1)")
+    document, suggest = opened("x.ap"), suggester(core, costs).suggest
+    append = Selected(2, 4, "append")
+    assert await suggest(document, Query(Position(0, 4), selected=append)) == (Insertion("append(1)", taken=2),)
+    assert core.requests[0].prompt.increment == "x.append"
+    document.apply(Edit(Position(0, 4), Position(0, 4), "p"))
+    typed = Query(Position(0, 5), selected=Selected(2, 5, "append"))
+    assert await suggest(document, typed) == (Insertion("append(1)", taken=3),)
+    assert len(core.requests) == 1
+    other = Query(Position(0, 5), selected=Selected(2, 5, "apply"))
+    assert await suggest(document, other) == (Insertion("apply(1)", taken=3),)
+    assert len(core.requests) == 2
+
+
+async def test_a_request_joins_what_is_computed_ahead_of_it(core: StubCore, costs: list[Cost]) -> None:
+    release = asyncio.Event()
+
+    async def wait() -> Completion:
+        await release.wait()
+        return completion("1")
+
+    core.answer = wait
+    document, suggesting = opened("x = "), suggester(core, costs)
+    suggesting.suggest_ahead(document, Position(0, 4))
+    asked = asyncio.create_task(suggesting.suggest(document, Query(Position(0, 4))))
+    await asyncio.sleep(0)
+    release.set()
+    assert await asked == (Insertion("1"),)
+    assert len(core.requests) == 1
+    assert [cost.ahead for cost in costs] == [False]
+
+
+async def test_what_was_computed_ahead_is_at_hand(core: StubCore, costs: list[Cost]) -> None:
+    document, suggesting = opened("x = "), suggester(core, costs)
+    suggesting.suggest_ahead(document, Position(0, 4))
+    await asyncio.sleep(0.01)
+    assert await suggesting.suggest(document, Query(Position(0, 4))) == (Insertion("1"),)
+    assert [(cost.ahead, cost.source) for cost in costs] == [(True, "core"), (False, "typed")]
+
+
+async def test_no_flicker_while_it_is_typed(core: StubCore, costs: list[Cost]) -> None:
+    answering(core, "f(a, 'b') + g[0]")
+    document, suggest = opened("h()"), suggester(core, costs).suggest
+    (first,) = await suggest(document, Query(Position(0, 2)))
+    for column, character in enumerate(first.text[:-1], start=2):
+        document.apply(Edit(Position(0, column), Position(0, column), character))
+        assert await suggest(document, Query(Position(0, column + 1))) == (Insertion(first.text[column - 1 :]),)
+    assert len(core.requests) == 1

@@ -1,0 +1,80 @@
+"""What is known of a language by its id: what opens a block in it, and what of its text is no code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from re import Pattern
+
+_BRACKETS = r"[()\[\]{}]"
+_STRING = r'"(?:\\.|[^"\\\n])*"?'
+_CHARACTERS = r"'(?:\\.|[^'\\\n])*'?"
+_TEMPLATE = r"`(?:\\.|[^`\\])*`?"
+_TRIPLE = r'"""(?:\\.|[^\\])*?(?:"""|\Z)' + r"|'''(?:\\.|[^\\])*?(?:'''|\Z)"
+_RUST_CHARACTER = r"'(?:\\[^\n]{1,8}?|[^'\\\n])'"  # a lone quote is a lifetime
+_C_COMMENTS = r"//[^\n]*|/\*.*?(?:\*/|\Z)"
+
+_PYTHON_OPENER = re.compile(r"\s*(?:async|class|def|if|elif|else|for|while|with|try|except|finally|match|case)\b.*:\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """`tokens` matches comments and strings, each whole, and single brackets; nothing else of a text matters."""
+
+    tokens: Pattern[str]
+    openers: tuple[str, ...]  # what a line ends with that opens a block
+    opening_line: Pattern[str] | None = None  # or what such a line looks like
+
+
+def language(language_id: str) -> Language:
+    """The language with this id of LSP's; any other is taken for text with brackets and strings."""
+    return _LANGUAGES.get(language_id, _UNKNOWN)
+
+
+def language_id_of(suffix: str) -> str:
+    """The language of files with this suffix, for want of an editor that says it; where that tells nothing, itself."""
+    return _ID_BY_SUFFIX.get(suffix, suffix.removeprefix("."))
+
+
+def opens_block(line: str, language_id: str) -> bool:
+    """Whether `line`, up to the cursor, ends with what opens a block."""
+    known, line = language(language_id), line.rstrip()
+    if line.endswith(known.openers):
+        return True
+    return known.opening_line is not None and known.opening_line.match(line) is not None
+
+
+def _tokens(*parts: str) -> Pattern[str]:
+    return re.compile("|".join((*parts, _BRACKETS)), re.DOTALL)
+
+
+_UNKNOWN = Language(_tokens(_STRING), (":", "{", "(", "[", "=>", "->"))
+_PYTHON = Language(_tokens(r"#[^\n]*", _TRIPLE, _STRING, _CHARACTERS), ("{", "(", "["), _PYTHON_OPENER)
+_C_LIKE = Language(_tokens(_C_COMMENTS, _STRING, _CHARACTERS), ("{", "(", "["))
+_GO = Language(_tokens(_C_COMMENTS, _TEMPLATE, _STRING, _CHARACTERS), ("{", "(", "["))
+_SCRIPT = Language(_GO.tokens, ("{", "(", "[", "=>"))
+_RUST = Language(_tokens(_C_COMMENTS, _STRING, _RUST_CHARACTER), ("{", "(", "[", "=>"))
+
+_ID_BY_SUFFIX = {
+    **dict.fromkeys((".py", ".pyi"), "python"),
+    **dict.fromkeys((".js", ".mjs", ".cjs"), "javascript"),
+    **dict.fromkeys((".ts", ".mts", ".cts"), "typescript"),
+    **dict.fromkeys((".c", ".h"), "c"),
+    **dict.fromkeys((".cpp", ".cc", ".hpp", ".cxx"), "cpp"),
+    ".jsx": "javascriptreact",
+    ".tsx": "typescriptreact",
+    ".rs": "rust",
+    ".go": "go",
+    ".java": "java",
+    ".cs": "csharp",
+}
+
+_LANGUAGES = {
+    "python": _PYTHON,
+    "rust": _RUST,
+    "go": _GO,
+    **dict.fromkeys(("javascript", "javascriptreact", "typescript", "typescriptreact"), _SCRIPT),
+    **dict.fromkeys(
+        ("c", "cpp", "cuda-cpp", "objective-c", "csharp", "java", "kotlin", "scala", "swift", "dart", "php"), _C_LIKE
+    ),
+}

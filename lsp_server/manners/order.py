@@ -1,0 +1,53 @@
+"""The order of the filters: those of an answer's content, once, and those of its fit, wherever its rest is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lsp_server.manners.block import end_with_block
+from lsp_server.manners.closers import keep_balance
+from lsp_server.manners.next_lines import cut_at_next_lines
+from lsp_server.manners.own_indentation import use_own_indentation
+from lsp_server.manners.place import Insertion, Place
+from lsp_server.manners.previous_lines import drop_previous_lines
+from lsp_server.manners.repetition import cut_repetition
+from lsp_server.manners.rest_of_line import drop_rest_of_line
+from lsp_server.manners.white_space import drop_trailing_space, use_line_ends
+
+Filter = Callable[[Insertion, Place], Insertion]
+
+CONTENT: tuple[Filter, ...] = (
+    end_with_block,
+    cut_repetition,
+    use_own_indentation,
+    drop_rest_of_line,
+    cut_at_next_lines,
+    drop_previous_lines,
+)
+
+FIT: tuple[Filter, ...] = (
+    drop_trailing_space,
+    keep_balance,
+    drop_trailing_space,
+    use_line_ends,
+)
+
+
+def worth_saying(text: str, place: Place) -> str:
+    """What is offered of the core's `text`, whose lines end in \\n; empty if nothing is.
+
+    An offer is followed while the user types it: what is decided here does not change on the way.
+    """
+    return _apply(CONTENT, text, place).text
+
+
+def fitted(text: str, place: Place) -> Insertion:
+    """What to show of an offer, or of the rest of one, at this place; an empty text is nothing."""
+    return _apply(FIT, text, place)
+
+
+def _apply(filters: Sequence[Filter], text: str, place: Place) -> Insertion:
+    insertion = Insertion(text)
+    for apply in filters:
+        insertion = apply(insertion, place)
+    return insertion

@@ -1,0 +1,67 @@
+"""The values that the filters work on: where the cursor is, and what is to be put there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lsp_server.documents import Document, Position, line_length
+from lsp_server.manners.indentation import indent_unit
+
+_WINDOW_LINES = 100  # above the cursor's line, and as many below
+_WORD_CHARACTER = re.compile(r"\w")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the filters know of the cursor's surroundings: whole lines without their ends, the nearest ones."""
+
+    before: str = ""  # of the cursor's line
+    after: str = ""  # of the cursor's line
+    above: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
+    language_id: str = ""
+    line_end: str = "\n"  # of the document
+    indent_unit: str = "    "  # of the document
+    multi_line: bool = True  # whether blocks are wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """What to put at the cursor: a text whose lines end in \\n until the last filter. An empty text is nothing.
+
+    It takes the place of the `replaced` code points behind the cursor, and of the `taken` ones before it.
+    """
+
+    text: str
+    replaced: int = 0
+    taken: int = 0  # by the entry that is selected in the popup; the filters leave it alone
+
+
+def place_at(document: Document, cursor: Position, *, multi_line: bool = True) -> Place:
+    """The place of a cursor that lies in the document."""
+    lines = document.lines
+    line = lines[cursor.line]
+    end = line_length(line)
+    above = _without_ends(lines[max(0, cursor.line - _WINDOW_LINES) : cursor.line])
+    below = _without_ends(lines[cursor.line + 1 : cursor.line + 1 + _WINDOW_LINES])
+    return Place(
+        before=line[: cursor.column],
+        after=line[cursor.column : end],
+        above=above,
+        below=below,
+        language_id=document.language_id,
+        line_end=line[end:] or lines[0][line_length(lines[0]) :] or "\n",
+        indent_unit=indent_unit((*above, *below)),
+        multi_line=multi_line,
+    )
+
+
+def word_characters(text: str) -> int:
+    """How many letters, digits and underscores `text` has: how much it says."""
+    return len(_WORD_CHARACTER.findall(text))
+
+
+def _without_ends(lines: Sequence[str]) -> tuple[str, ...]:
+    return tuple(line[: line_length(line)] for line in lines)

@@ -1,0 +1,25 @@
+"""The filter that drops a suggestion which only says the lines above the cursor again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lsp_server.manners.place import Insertion, Place, word_characters
+
+_SAYS_ENOUGH = 3  # word characters, of a line that was cut short
+
+
+def drop_previous_lines(insertion: Insertion, place: Place) -> Insertion:
+    """Nothing where the cursor's line would become the one above it, or a block the lines above it.
+
+    The last line may be cut short, if all of it was suggested.
+    """
+    told = [line.strip() for line in (place.before + insertion.text + place.after).split("\n") if line.strip()]
+    above = [line.strip() for line in place.above if line.strip()][-len(told) :]
+    if not told or len(told) != len(above) or told[:-1] != above[:-1]:
+        return insertion
+    suggested = len(told) > 1 or not place.before.strip()
+    cut_short = suggested and above[-1].startswith(told[-1]) and word_characters(told[-1]) >= _SAYS_ENOUGH
+    if word_characters("".join(told)) and (told == above or cut_short):
+        return replace(insertion, text="")
+    return insertion

@@ -1,0 +1,40 @@
+"""The filter that ends a suggestion where it begins to say the same over and over, as small models do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from lsp_server.manners.place import Insertion, Place, word_characters
+
+_MAX_LINES = 6  # of a repeated piece
+_FEW_WORD_CHARACTERS = 3
+# The same three times, or of short pieces, which data may well repeat, more often.
+_REPEATED = re.compile(r"(?=([^\n]{1,3}?)\1{7}|([^\n]{4,60}?)\2{2})")
+
+
+def cut_repetition(insertion: Insertion, _place: Place) -> Insertion:
+    """Up to the first repetition: of lines that say something, or of a piece of a line."""
+    text = _cut_pieces(_cut_lines(insertion.text))
+    return insertion if text == insertion.text else replace(insertion, text=text)
+
+
+def _cut_lines(text: str) -> str:
+    """Up to where one to six lines follow upon the same lines; the last one may be cut short."""
+    lines = text.split("\n")
+    for index in range(1, len(lines)):
+        for count in range(1, min(index, _MAX_LINES) + 1):
+            before, after = lines[index - count : index], lines[index : index + count]
+            whole = before == after or (before[:-1] == after[:-1] and index + count == len(lines))
+            said = word_characters("".join(after))
+            if whole and said >= _FEW_WORD_CHARACTERS and before[-1].startswith(after[-1]):
+                return "\n".join(lines[:index])
+    return text
+
+
+def _cut_pieces(text: str) -> str:
+    for match in _REPEATED.finditer(text):
+        piece = match.group(1) or match.group(2)
+        if word_characters(piece):
+            return text[: match.start() + len(piece)]
+    return text

@@ -1,0 +1,41 @@
+"""How long to wait before the core is asked: not at all where it answers faster than the user types."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+_WEIGHT = 0.2  # of the newest observation
+_REST_MS = 2000.0  # a longer interval is a rest, and says nothing of how fast somebody types
+
+
+class Pace:
+    """Learns how fast the user types and how fast the core answers, as moving averages in milliseconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._asked: float | None = None
+        self._interval_ms: float | None = None
+        self._answer_ms: float | None = None
+
+    def pause_s(self, limit_ms: int) -> float:
+        """Tell that something is asked now: how long to wait before the core is.
+
+        A user who types on before the core could answer makes it compute in vain: then it is worth waiting for
+        a rest as long as an answer takes, but no longer than the limit.
+        """
+        now = self._clock()
+        if self._asked is not None and (interval_ms := (now - self._asked) * 1000) < _REST_MS:
+            self._interval_ms = _average(self._interval_ms, interval_ms)
+        self._asked = now
+        if self._interval_ms is None or self._answer_ms is None or self._answer_ms < self._interval_ms:
+            return 0.0
+        return min(limit_ms, self._answer_ms) / 1000
+
+    def answered(self, milliseconds: float) -> None:
+        """Tell how long the core took for an answer."""
+        self._answer_ms = _average(self._answer_ms, milliseconds)
+
+
+def _average(before: float | None, value: float) -> float:
+    return value if before is None else before + _WEIGHT * (value - before)

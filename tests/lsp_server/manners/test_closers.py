@@ -1,0 +1,69 @@
+"""Brackets and quotes: closed once, by the suggestion or by the document."""
+
+from __future__ import annotations
+
+import pytest
+
+from lsp_server.manners.closers import keep_balance
+
+from .golden import filtered
+
+
+@pytest.mark.parametrize(
+    ("marked", "text", "expected"),
+    [
+        ("x = ║", "1", "x = ⟦1⟧"),
+        # what stands behind the cursor is not closed again
+        ("f(║)", "a, b)", "f(⟦a, b⟧)"),
+        ("f(║)", "a, b", "f(⟦a, b⟧)"),
+        ("f(║)", ")", "f(║)"),
+        ("f(g(║))", "a))", "f(g(⟦a⟧))"),
+        ("f(g(║))", "a)", "f(g(⟦a⟧))"),
+        ('print("║")', 'hello")', 'print("⟦hello⟧")'),
+        ("x = {'a║'}", "b': [1]}", "x = {'a⟦b': [1]}⟧"),
+        # nor what stands below it
+        ("f(\n    ║\n)", "a)", "f(\n    ⟦a⟧\n)"),
+        ("x = [\n    1,\n    ║\n]", "2,\n]", "x = [\n    1,\n    ⟦2,\n⟧\n]"),
+        # what the text opened itself stays closed
+        ("f(║)", "bar()", "f(⟦bar()⟧)"),
+        ("f(║)", "bar())", "f(⟦bar()⟧)"),
+        ("f(║)", "')'", "f(⟦')'⟧)"),
+        ('f("║")', 'a" + "b', 'f("⟦a" + "b⟧")'),
+        # and what the document left open is closed
+        ("f(║", "a)", "f(⟦a)⟧"),
+        ("f(g(║)", "a)", "f(g(⟦a)⟧)"),
+        ("f(g(║", "a))", "f(g(⟦a))⟧"),
+        ("f(║\nx = (1)", "a)", "f(⟦a)⟧\nx = (1)"),
+        # but nothing more
+        ("f(║", "a))", "f(⟦a)⟧"),
+        ("x = ║", "a]", "x = ⟦a⟧"),
+        # where the text goes on behind a closer, it replaces the document's
+        ("def f(║)", "a, b):", "def f(⟦a, b):⟧"),
+        ("f(g(║))", "a), b)", "f(g(⟦a), b)⟧"),
+        # anything else behind the cursor is left alone
+        ("x = ║ + 1", "2", "x = ⟦2⟧ + 1"),
+        ("x = [║]", "f()", "x = [⟦f()⟧]"),
+        # brackets in comments and strings are none
+        ("x = 1  # (\ny = ║", "f(')')", "x = 1  # (\ny = ⟦f(')')⟧"),
+        # an open string at the end of a line is for the user to go on with
+        ("x = ║", '"hello', 'x = ⟦"hello⟧'),
+    ],
+)
+def test_python(marked: str, text: str, expected: str) -> None:
+    assert filtered(keep_balance, marked, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "marked", "text", "expected"),
+    [
+        ("rust", "fn f() {\n    ║\n}\n", "g();\n}", "fn f() {\n    ⟦g();\n⟧\n}\n"),
+        ("rust", "fn f() {\n    ║\nfn g() {}\n", "h();\n}", "fn f() {\n    ⟦h();\n}⟧\nfn g() {}\n"),
+        ("rust", "fn f<'a>(x: &'a str) {║}", " g('(') }", "fn f<'a>(x: &'a str) {⟦ g('(') ⟧}"),
+        ("typescript", "f(() => {║})", "g(`${x})`) })", "f(() => {⟦g(`${x})`) ⟧})"),
+        ("go", "x := []int{║", "1, 2}", "x := []int{⟦1, 2}⟧"),
+        ("c", "if (x) { /* } */\n  ║\n}", "y();\n}", "if (x) { /* } */\n  ⟦y();\n⟧\n}"),
+        ("made-up", "f(║)", "it's)", "f(⟦it's⟧)"),
+    ],
+)
+def test_other_languages(language: str, marked: str, text: str, expected: str) -> None:
+    assert filtered(keep_balance, marked, text, language) == expected

@@ -1,0 +1,23 @@
+"""All the filters, one after the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from .golden import suggested
+
+
+@pytest.mark.parametrize(
+    ("language", "marked", "text", "expected"),
+    [
+        ("python", "x = ║", "  \n ", "x = ║"),
+        ("python", "def f(║):\n    pass\n", "a, b):\n    pass", "def f(⟦a, b⟧):\n    pass\n"),
+        ("python", 'print(║"a")', 'x, "a")', 'print(⟦x, ⟧"a")'),
+        ("python", "if x:║\r\nz\r\n", "\n    y\nz", "if x:⟦\r\n    y⟧\r\nz\r\n"),
+        ("rust", "fn f() {\n    ║\n}\n", "g();\n}\n\nfn h() {\n", "fn f() {\n    ⟦g();⟧\n}\n"),
+        ("rust", "fn f() {║\n\nfn g() {}\n", "\n    h();\n}\n\nfn g", "fn f() {⟦\n    h();\n}⟧\n\nfn g() {}\n"),
+        ("typescript", "\tif (x) {║\n\ty();\n", "\n\t    z();\n\t}\n", "\tif (x) {⟦\n\t\tz();\n\t}⟧\n\ty();\n"),
+    ],
+)
+def test_together(language: str, marked: str, text: str, expected: str) -> None:
+    assert suggested(marked, text, language) == expected

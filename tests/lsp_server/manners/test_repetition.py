@@ -1,0 +1,31 @@
+"""The same over and over."""
+
+from __future__ import annotations
+
+import pytest
+
+from lsp_server.manners.repetition import cut_repetition
+
+from .golden import filtered
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a.append(x)\na.append(x)\na.append(x)", "⟦a.append(x)⟧"),
+        ("a.append(x)\na.append(x)\na.app", "⟦a.append(x)⟧"),
+        ("if abc:\n    f()\nif abc:\n    f()\nif abc:", "⟦if abc:\n    f()⟧"),
+        ("if abc:\n    f()\n\nif abc:\n    f()\n\n", "⟦if abc:\n    f()\n⟧"),
+        ("self.x, self.x, self.x, self.x", "⟦self.x, ⟧"),
+        ("aaaaaaaaaaaaaaaaaa", "⟦a⟧"),
+        ("x or x or x or x or x or x or x or x or x", "⟦x or ⟧"),
+        # what may well be meant
+        ("[0, 0, 0, 0]", "⟦[0, 0, 0, 0]⟧"),
+        ("}\n}\n}", "⟦}\n}\n}⟧"),
+        ("# ------------------", "⟦# ------------------⟧"),
+        ("f(a, b)\nf(a, c)\nf(a, d)", "⟦f(a, b)\nf(a, c)\nf(a, d)⟧"),
+        ('"""Say it."""', '⟦"""Say it."""⟧'),
+    ],
+)
+def test_cut_at_the_first_repetition(text: str, expected: str) -> None:
+    assert filtered(cut_repetition, "║", text) == expected
