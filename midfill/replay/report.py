@@ -31,14 +31,14 @@ COLUMNS = (
 
 def report(result: ReplayResult) -> RenderableType:
     """The table of a replay, for a rich console."""
-    title = f"{result.trace}: {result.model}, {result.mode}"
-    table = Table(title=title, title_justify="left", show_header=False)
+    title = Text(f"{result.trace}: {result.model}, {result.mode}", style="bold")
+    table = Table(show_header=False)
     table.add_column("")
     for _ in result.strategies:
         table.add_column(justify="right")
     for row in zip(COLUMNS, *map(summary_cells, result.strategies), strict=True):
         table.add_row(*row)
-    return Group(table, *_errors(result))
+    return Group(title, table, *_errors(result))
 
 
 def summary_cells(result: StrategyResult) -> list[str]:
