@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import socket
 import subprocess
 import sys
@@ -111,6 +112,16 @@ def test_the_system_stands_behind_what_python_refuses(sandbox: Sandbox) -> None:
     command = [*way.wrapper, sys.executable, "-I", "-S", "-B", "-c", attempts]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout.split() == [str(errno.EAGAIN), str(errno.ENETUNREACH)]
+
+
+def test_without_namespaces_python_refuses_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    sandbox = Sandbox()
+    assert sandbox.confinement.wrapper == ()
+    assert "network: refused to Python code only" in sandbox.description
+    assert sandbox.run("assert True") == "passed"
+    assert sandbox.run("import socket\nsocket.socket()") == "failed"
+    assert sandbox.run("import os\nos.fork()") == "failed"
 
 
 def test_its_description_says_what_holds(sandbox: Sandbox) -> None:
