@@ -11,6 +11,8 @@ from torch import Tensor
 
 from inference.architecture import Architecture
 from inference.decoder_weights import DecoderWeights, LayerWeights
+from inference.healing_choice import greedy_choice
+from inference.healing_vocabulary import AllowedIds
 from inference.model import Choice
 from inference.rope import rotate, rotation_tables
 from kv_store.workspace import KVWorkspace
@@ -42,10 +44,8 @@ class Decoder:
     def prefill(self, token_ids: Sequence[int], start: int) -> None:
         self.hidden(token_ids, start)
 
-    def choose_next(self, token_ids: Sequence[int], start: int) -> Choice:
-        logits = self.logits(self.hidden(token_ids, start)[-1:])[0]
-        best = int(logits.argmax())
-        return Choice(best, float(logits[best] - logits.logsumexp(-1)))
+    def choose_next(self, token_ids: Sequence[int], start: int, allowed: AllowedIds | None = None) -> Choice:
+        return greedy_choice(self.logits(self.hidden(token_ids, start)[-1:])[0], allowed)
 
     @torch.inference_mode()
     def hidden(self, token_ids: Sequence[int], start: int) -> Tensor:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from inference.healing import Healer, TypedBytes
 from inference.model import Choice, Model
 from inference.prompts import tokenize_prompt
 from inference.resident import ResidentPrompt
@@ -59,9 +60,16 @@ class Engine:
     """A model, its tokenizer and what is resident. One thread uses it; `complete` tells the whole story."""
 
     def __init__(
-        self, info: EngineInfo, model: Model, tokenizer: TextTokenizer, store: KVStore, prefill_chunk: int
+        self,
+        info: EngineInfo,
+        model: Model,
+        tokenizer: TextTokenizer,
+        store: KVStore,
+        prefill_chunk: int,
+        healer: Healer | None = None,
     ) -> None:
         self.info = info
+        self._healer = healer
         self.tokenizer = tokenizer
         self._model = model
         self._resident = ResidentPrompt(model.workspace, store, model.alignment)
@@ -76,15 +84,18 @@ class Engine:
         """
         if request.max_tokens < 0:
             raise BadInput(f"max_tokens is {request.max_tokens}: it has to be 0 or more")
-        prompt = tokenize_prompt(request.prompt, self.tokenizer, self._model.context_tokens, request.max_tokens)
+        prompt = tokenize_prompt(
+            request.prompt, self.tokenizer, self._model.context_tokens, request.max_tokens, self._healer
+        )
         work = _Work(len(prompt.token_ids))
+        typed = TypedBytes(prompt.typed, self._healer)
         matched = self._match(prompt.token_ids, request)
-        choice = self._prefill(prompt.token_ids[matched:], request, work, cancelled)
+        choice = self._prefill(prompt.token_ids[matched:], request, typed, work, cancelled)
         work.prefilled = time.perf_counter()
         if choice is None:
             finished = matched + work.recomputed_tokens == len(prompt.token_ids)
             return work.completion("", "length" if finished else "cancelled")
-        text, reason = self._decode(choice, request, work, cancelled)
+        text, reason = self._decode(choice, request, typed, work, cancelled)
         return work.completion(text, reason)
 
     def forget(self, session: str) -> None:
@@ -113,7 +124,7 @@ class Engine:
         return self._resident.prepare(token_ids[:-1] if request.max_tokens else token_ids, request.session)
 
     def _prefill(
-        self, missing: Sequence[int], request: CompletionRequest, work: _Work, cancelled: Cancelled
+        self, missing: Sequence[int], request: CompletionRequest, typed: TypedBytes, work: _Work, cancelled: Cancelled
     ) -> Choice | None:
         """Compute the missing tokens of the prompt, in chunks; the first choice, if one is wanted and reached."""
         choice = None
@@ -123,7 +134,7 @@ class Engine:
             chunk = missing[start : start + self._prefill_chunk]
             position = len(self._resident.token_ids)
             if request.max_tokens > 0 and start + len(chunk) == len(missing):
-                choice = self._model.choose_next(chunk, position)
+                choice = self._model.choose_next(chunk, position, typed.allowed())
             else:
                 self._model.prefill(chunk, position)
             self._resident.extend(chunk, is_prompt=request.reuse)
@@ -132,14 +143,17 @@ class Engine:
         return choice
 
     def _decode(
-        self, choice: Choice, request: CompletionRequest, work: _Work, cancelled: Cancelled
+        self, choice: Choice, request: CompletionRequest, typed: TypedBytes, work: _Work, cancelled: Cancelled
     ) -> tuple[str, FinishReason]:
-        """Generate from the first choice on, until the text or a limit ends it."""
-        stream = self.tokenizer.text_stream()
+        """Generate from the first choice on, until the text or a limit ends it; typed bytes are no part of the text."""
+        stream = self.tokenizer.text_stream(skip=len(typed.rest))
         resume_at = 0
         while self.tokenizer.is_text(choice.token_id):
-            work.logprobs.append(choice.logprob)
             whole = stream.push(choice.token_id)
+            if typed.take(choice.token_id):
+                work.recomputed_tokens += 1  # it stands for what was typed, and goes through the model
+            else:
+                work.logprobs.append(choice.logprob)
             end, resume_at = find_stop(stream.text, request.stop, resume_at)
             if end is not None:
                 return stream.text[:end], "stop"
@@ -150,7 +164,7 @@ class Engine:
             if cancelled():
                 return stream.text, "cancelled"
             token = (choice.token_id,)
-            choice = self._model.choose_next(token, len(self._resident.token_ids))
+            choice = self._model.choose_next(token, len(self._resident.token_ids), typed.allowed())
             self._resident.extend(token, is_prompt=False)
             work.forwards += 1
         return stream.text, "eos"

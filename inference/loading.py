@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from inference.architecture import Architecture
 from inference.checkpoint import BUNDLED, Checkpoint, find_checkpoint, fingerprint
 from inference.engine import Engine, EngineInfo
+from inference.fim import AUTO
+from inference.healing import Healer, HealingMode, wants_healing
 from inference.hub import Progress
 from inference.model import DryModel, Model
 from inference.tokenization import TextTokenizer
@@ -50,6 +52,8 @@ class EngineOptions:
     prefill_chunk: int = 256  # tokens per forward, and so how long a cancellation may wait
     threads: int | None = None  # of the CPU; None takes half the cores
     exact: bool = False  # cached and cold logits the same to the bit, at the price of larger forwards
+    fim_format: str = AUTO  # the name of one of inference.fim's, where it is not to be recognised
+    healing: HealingMode = "auto"  # "auto" heals for models that were not trained on fragments
     kernel: Literal["auto", "off", "int8"] = "auto"  # for short forwards on the CPU; int8 rounds its weights
 
 
@@ -60,7 +64,7 @@ def load_engine(options: EngineOptions, progress: Progress | None = None) -> Eng
     checkpoint = find_checkpoint(options.model, report)
     context_tokens = _context_tokens(options, checkpoint.architecture)
     report("reading the tokenizer", None)
-    tokenizer = checkpoint.tokenizer()
+    tokenizer = checkpoint.tokenizer(options.fim_format)
     report("starting torch", None)
 
     from inference.store_tiers import TierBudgets, open_store
@@ -79,7 +83,7 @@ def load_engine(options: EngineOptions, progress: Progress | None = None) -> Eng
 def load_dry_engine(options: EngineOptions) -> Engine:
     """An engine that does everything but compute: for counting tokens, forwards and bytes. Imports no torch."""
     checkpoint = find_checkpoint(options.model)
-    tokenizer = checkpoint.tokenizer()
+    tokenizer = checkpoint.tokenizer(options.fim_format)
     workspace = DryWorkspace(checkpoint.architecture.kv_values_per_token * DRY_BYTES_PER_VALUE)
     end_token = min(tokenizer.markers.end)
     model = DryModel(workspace, _context_tokens(options, checkpoint.architecture), end_token)
@@ -89,7 +93,8 @@ def load_dry_engine(options: EngineOptions) -> Engine:
 
 def _wire(options: EngineOptions, tokenizer: TextTokenizer, model: Model, store: KVStore, device: str) -> Engine:
     info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer))
-    return Engine(info, model, tokenizer, store, options.prefill_chunk)
+    healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
+    return Engine(info, model, tokenizer, store, options.prefill_chunk, healer)
 
 
 def _load_decoder(

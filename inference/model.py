@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from inference.healing_vocabulary import AllowedIds
 from kv_store.interface import Workspace
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The most probable next token and the natural logarithm of its probability."""
+    """The most probable next token and the natural logarithm of its probability (among the tokens allowed)."""
 
     token_id: int
     logprob: float
@@ -42,13 +43,16 @@ class Model(Protocol):
         """Write the KV of `token_ids` at [start, start + len(token_ids))."""
         ...
 
-    def choose_next(self, token_ids: Sequence[int], start: int) -> Choice:
-        """The same, and the greedy choice of what follows the last of them."""
+    def choose_next(self, token_ids: Sequence[int], start: int, allowed: AllowedIds | None = None) -> Choice:
+        """The same, and the greedy choice of what follows the last of them, among the `allowed` tokens if given."""
         ...
 
 
 class DryModel:
-    """Implements `Model` for counting: forwards cost nothing, and the text always ends at once."""
+    """Implements `Model` for counting: forwards cost nothing, and the text always ends at once.
+
+    Where tokens are asked for that spell typed bytes, it chooses the first allowed, which spells the most of them.
+    """
 
     alignment = 1
 
@@ -60,5 +64,5 @@ class DryModel:
     def prefill(self, token_ids: Sequence[int], start: int) -> None:
         return
 
-    def choose_next(self, token_ids: Sequence[int], start: int) -> Choice:
-        return self._end
+    def choose_next(self, token_ids: Sequence[int], start: int, allowed: AllowedIds | None = None) -> Choice:
+        return self._end if allowed is None else Choice(int(allowed[0]), 0.0)

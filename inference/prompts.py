@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from inference.fim import FIMFormat
+from inference.healing import HealedIncrement, Healer
 from inference.tokenization import MarkerIds, TokenIds
 from protocol.errors import BadInput
 from protocol.messages import Prompt
@@ -32,6 +33,7 @@ class TokenizedPrompt:
     prefix_tokens: int
     suffix_tokens: int
     increment_tokens: int
+    typed: bytes = b""  # of the increment, left to token healing
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +50,35 @@ class _Fragments:
         return sum(map(len, self.context)) + len(self.prefix) + len(self.suffix) + len(self.increment)
 
 
-def tokenize_prompt(prompt: Prompt, encoder: Encoder, context_tokens: int, max_tokens: int) -> TokenizedPrompt:
+def tokenize_prompt(
+    prompt: Prompt, encoder: Encoder, context_tokens: int, max_tokens: int, healer: Healer | None = None
+) -> TokenizedPrompt:
     """Lay out `prompt` for a model of `context_tokens`, leaving room for `max_tokens` more.
+
+    A healer leaves the end of the increment out, as bytes that the first of the new tokens have to spell; there is room
+    for as many tokens more.
 
     Where it does not fit, whole context chunks go first, then the end of the suffix and the beginning of the
     prefix, in steps of an eighth of the context; a room of one step is always left, so that requests which differ
     only in `max_tokens` are laid out alike. BadInput if the increment and `max_tokens` alone do not fit.
     """
+    increment = healer.heal(prompt.increment) if healer else HealedIncrement(encoder.encode(prompt.increment), b"")
     fragments = _Fragments(
         context=tuple(_context_chunk(chunk.path, chunk.text, encoder) for chunk in prompt.context),
         prefix=encoder.encode(encoder.format.lead + prompt.prefix if prompt.prefix else ""),
         suffix=encoder.encode(prompt.suffix),
-        increment=encoder.encode(prompt.increment),
+        increment=increment.token_ids,
     )
     step = context_tokens // STEPS_PER_CONTEXT
     markers = 2 + (encoder.markers.begin is not None) + (encoder.markers.middle is not None)
-    room = context_tokens - max(max_tokens, step) - markers
+    room = context_tokens - max(max_tokens + len(increment.typed), step) - markers
     if len(fragments.increment) > room:
         raise BadInput(
             f"an increment of {len(fragments.increment)} tokens and {max_tokens} new ones do not fit "
             f"into a context of {context_tokens}"
         )
     suffix_first = encoder.format.suffix_first or prompt.order == "spm"
-    return _join(_fit(fragments, room, step), encoder.markers, suffix_first)
+    return replace(_join(_fit(fragments, room, step), encoder.markers, suffix_first), typed=increment.typed)
 
 
 def _context_chunk(path: str, text: str, encoder: Encoder) -> TokenIds:

@@ -10,6 +10,8 @@ import torch
 
 from inference.decoder import Decoder
 from inference.decoder_weights import DecoderWeights
+from inference.healing_choice import greedy_choice
+from inference.healing_vocabulary import AllowedIds
 from inference.kernel import KernelDecoder, unavailable_reason, unsupported_reason
 from inference.kernel.limits import KV_DTYPES
 from inference.kernel.packing import WeightType
@@ -49,9 +51,11 @@ class ShortForwards:
         else:
             self._kernel.forward(token_ids, start, self.workspace, wanted=0)
 
-    def choose_next(self, token_ids: Sequence[int], start: int) -> Choice:
+    def choose_next(self, token_ids: Sequence[int], start: int, allowed: AllowedIds | None = None) -> Choice:
         if len(token_ids) > SHORT_TOKENS:
-            return self._decoder.choose_next(token_ids, start)
+            return self._decoder.choose_next(token_ids, start, allowed)
+        if allowed is not None:
+            return greedy_choice(self._kernel.forward(token_ids, start, self.workspace)[0], allowed)
         (choice,) = self._kernel.choices(token_ids, start, self.workspace)
         return choice
 

@@ -25,9 +25,10 @@ _FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 
 def bytes_of_token(token: str) -> bytes | None:
     """The bytes of a byte-level BPE token; None where it has characters that stand for no byte."""
-    if not all(character in BYTE_OF_CHARACTER for character in token):
+    try:
+        return bytes(map(BYTE_OF_CHARACTER.__getitem__, token))
+    except KeyError:
         return None
-    return bytes(BYTE_OF_CHARACTER[character] for character in token)
 
 
 def bytes_of_piece(token: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from inference.blocks import choose_rule, split_blocks
 from inference.fim import AUTO, FIMFormat, choose_format
+from inference.healing_boundary import Bridges, settled_by_pieces
 from inference.lru import LRUCache
 from inference.token_bytes import SPACE_MARK, TextStream, bytes_of_piece, bytes_of_token
 from protocol.errors import BadModel
@@ -49,6 +50,9 @@ class TextTokenizer:
         self.vocabulary_size = max(self._tokenizer.get_vocab_size(), *(id_ + 1 for id_ in added.values()))
         self._not_text = frozenset(id_ for token, id_ in added.items() if not token.replace(SPACE_MARK, " ").isspace())
         self._bytes_of_id: dict[int, bytes | None] = {}
+        # White space that is matched before the pre-tokenizer is out of the sight of what looks at its pieces.
+        self._hides_pieces = self.is_byte_level and any(token.isspace() for token in added)
+        self._bridges = Bridges(() if self.is_byte_level else self._tokenizer.get_vocab())
         self._cut_rule = choose_rule(self._pre_tokens)
         self._blocks: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED_BLOCKS, MAX_CACHED_BYTES)
         self._fragments: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED_BLOCKS, MAX_CACHED_BYTES)
@@ -65,6 +69,26 @@ class TextTokenizer:
     def count_tokens(self, text: str) -> int:
         """How many tokens `text` has as one fragment."""
         return len(self.encode(text))
+
+    def settled_tokens(self, fragment: str) -> int:
+        """How many leading tokens of `fragment` it has whatever text follows it."""
+        if not fragment:
+            return 0
+        last_block = list(split_blocks(fragment, self._cut_rule))[-1]  # where it begins depends on nothing after it
+        last_tokens = self._remembered(self._blocks, last_block, self._encode_block)
+        lengths = [len(self._text_bytes(token_id)) for token_id in last_tokens]
+        settled_bytes = self._settled_bytes(last_block, lengths)
+        settled = 0
+        while settled_bytes > 0:
+            settled_bytes -= lengths[settled]
+            settled += 1
+        assert settled_bytes == 0, f"{last_block!r} has no token that ends where its settled bytes do"
+        return len(self.encode(fragment)) - len(last_tokens) + settled
+
+    def text_tokens(self) -> dict[int, bytes]:
+        """What every token that is text spells."""
+        spelled = ((token_id, self._token_bytes(token_id)) for token_id in range(self.vocabulary_size))
+        return {token_id: token_bytes for token_id, token_bytes in spelled if token_bytes is not None}
 
     def is_text(self, token_id: int) -> bool:
         """Whether the token stands for text, rather than being a marker or an unused row of the vocabulary."""
@@ -91,11 +115,22 @@ class TextTokenizer:
         return tuple(self._tokenizer.encode(_without_surrogates(block), add_special_tokens=False).ids)
 
     def _pre_tokens(self, text: str) -> list[str]:
-        if self._tokenizer.normalizer is not None:
-            text = self._tokenizer.normalizer.normalize_str(text)
+        text = self._normalized(text)
         if self._tokenizer.pre_tokenizer is None:
             return [text]
         return [piece for piece, _ in self._tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+
+    def _settled_bytes(self, block: str, token_lengths: Sequence[int]) -> int:
+        text = _without_surrogates(block)
+        if not self.is_byte_level:
+            return self._bridges.settled(self._normalized(text).replace(" ", SPACE_MARK), token_lengths)
+        return 0 if self._hides_pieces else settled_by_pieces(text, self._pieces_of_blocks)
+
+    def _pieces_of_blocks(self, text: str) -> list[str]:
+        return [piece for block in split_blocks(text, self._cut_rule) for piece in self._pre_tokens(block)]
+
+    def _normalized(self, text: str) -> str:
+        return text if self._tokenizer.normalizer is None else str(self._tokenizer.normalizer.normalize_str(text))
 
     def _token_bytes(self, token_id: int) -> bytes | None:
         if token_id not in self._bytes_of_id:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from inference.checkpoint import BUNDLED, BUNDLED_FOLDER
 from inference.engine import Engine, EngineInfo
+from inference.healing_vocabulary import AllowedIds
 from inference.loading import EngineOptions, load_dry_engine, load_engine
 from inference.model import Choice, DryModel
 from inference.prompts import tokenize_prompt
@@ -164,7 +165,7 @@ class ScriptedModel(DryModel):
         super().__init__(DryWorkspace(bytes_per_token=4), context_tokens=512, end_token=end_token)
         self._script = iter(token_ids)
 
-    def choose_next(self, token_ids: Sequence[int], start: int) -> Choice:
+    def choose_next(self, token_ids: Sequence[int], start: int, allowed: AllowedIds | None = None) -> Choice:
         token_id = next(self._script, None)
         return super().choose_next(token_ids, start) if token_id is None else Choice(token_id, -0.5)
 

@@ -1,0 +1,50 @@
+"""Which tokens may come next while typed bytes have to be spelled: ranges of the vocabulary, sorted by bytes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+AllowedIds = NDArray[np.int64]
+
+
+class SortedVocabulary:
+    """The tokens that are text, in the order of their bytes: those that begin alike stand side by side."""
+
+    def __init__(self, bytes_of_id: Mapping[int, bytes]) -> None:
+        ordered = sorted((spelled, id_) for id_, spelled in bytes_of_id.items() if spelled)
+        self._bytes_of_id = bytes_of_id
+        self._spelled = [spelled for spelled, _ in ordered]
+        self._ids: AllowedIds = np.array([id_ for _, id_ in ordered], dtype=np.int64)
+        self._longest = max(map(len, self._spelled), default=0)
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """What a text token spells."""
+        return self._bytes_of_id[token_id]
+
+    def allowed(self, typed: bytes) -> AllowedIds:
+        """The tokens that agree with `typed`, which is not empty: those that begin with it, and those it begins with.
+
+        First those that spell all of it, the shortest first, then those that spell a part, the longest first.
+        """
+        ranges = [self._ids[self._find(typed) : self._find(_after_all_with(typed))]]
+        for length in range(min(len(typed) - 1, self._longest), 0, -1):
+            start = self._find(typed[:length])
+            stop = start
+            while stop < len(self._spelled) and self._spelled[stop] == typed[:length]:
+                stop += 1
+            if stop > start:
+                ranges.append(self._ids[start:stop])
+        return np.concatenate(ranges)
+
+    def _find(self, spelled: bytes | None) -> int:
+        return len(self._spelled) if spelled is None else bisect_left(self._spelled, spelled)
+
+
+def _after_all_with(prefix: bytes) -> bytes | None:
+    """The least bytes that come after everything that begins with `prefix`; None where nothing does."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
