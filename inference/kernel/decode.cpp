@@ -13,6 +13,8 @@
 // where the unit is computed. Columns are padded with zeros to a multiple of BLOCK, rows to one of UNIT.
 //   int8: stored plus 128, as unsigned numbers; to each BLOCK columns of a row belongs a bfloat16 scale, [group, block,
 //   row]. Inputs are quantized to int8 with a scale to each BLOCK too, when they are needed.
+//   narrow float32: float32 weights that lose nothing as bfloat16, as those of most published models, are stored so;
+//   the arithmetic, to the bit, is that of float32.
 //   bfloat16: inputs are rounded to bfloat16; sums are float32. Residuals, norms and attention are float32 always.
 //
 // KV. The workspace is the engine's own buffer, shared with torch and described by strides in numbers: K of a layer and
@@ -55,7 +57,7 @@ constexpr int GROUP = 16, UNIT = 2 * GROUP, BLOCK = 64, CHUNK = 64;
 constexpr int MAX_TOKENS = 32, MAX_GROUP = 32;  // new tokens in a call; heads that share a KV head
 constexpr int PREFETCH = 1024;                  // how far ahead weights are fetched, in 32-bit words
 
-enum NumberType { FLOAT32, BFLOAT16, INT8 };
+enum NumberType { FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32 };
 
 // ------------------------------------------------------------------------------------- what the caller hands over
 
@@ -394,7 +396,7 @@ extern "C" {
 #define EXPORT __attribute__((visibility("default")))
 
 // Changes whenever a structure, a function or a layout here does.
-EXPORT int midfill_kernel_version() { return 2; }
+EXPORT int midfill_kernel_version() { return 3; }
 
 EXPORT int midfill_kernel_runs(int level) { return runs_here(level); }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from inference.kernel.packing import (
     UNIT,
     PackedMatrix,
     WeightType,
+    fits_bfloat16,
     pack_gate_up,
     pack_matrix,
     pad_vector,
@@ -37,6 +38,7 @@ from inference.model import Choice
 from kv_store.workspace import KVWorkspace
 
 NUMBER_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2}  # NumberType of decode.cpp
+NARROW_FLOAT32 = 3
 FLOAT_BYTES = 4
 DTYPE_NUMBERS = {torch.float32: 0, torch.bfloat16: 1}
 
@@ -120,7 +122,9 @@ class KernelDecoder:
 
     def _model(self, weights: DecoderWeights, tables: tuple[Tensor, Tensor], weight_type: WeightType) -> CModel:
         shape = self.architecture
-        layers = (CLayerWeights * shape.layers)(*(self._layer(layer, weight_type) for layer in weights.layers))
+        narrow = weight_type == "float32" and all(map(fits_bfloat16, _matrices(weights)))
+        stored: WeightType = "bfloat16" if narrow else weight_type
+        layers = (CLayerWeights * shape.layers)(*(self._layer(layer, stored) for layer in weights.layers))
         embedding = weights.embedding if weights.embedding.dtype in DTYPE_NUMBERS else weights.embedding.float()
         cosines, sines = (table[:, : shape.head_dim // 2].float().contiguous() for table in tables)
         self._kept.append(layers)
@@ -131,14 +135,14 @@ class KernelDecoder:
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
             positions=self._positions,
-            weight_type=NUMBER_TYPES[weight_type],
+            weight_type=NARROW_FLOAT32 if narrow else NUMBER_TYPES[weight_type],
             embedding_type=DTYPE_NUMBERS[embedding.dtype],
             norm_epsilon=shape.norm_epsilon,
             attention_scale=shape.head_dim**-0.5,
             embedding=self._address(embedding.contiguous()),
             layer_weights=layers,
             final_norm=self._address(pad_vector(weights.final_norm, BLOCK)),
-            head=self._matrix(pack_matrix(weights.head, None, weight_type)),
+            head=self._matrix(pack_matrix(weights.head, None, stored)),
             cosines=self._address(cosines),
             sines=self._address(sines),
         )
@@ -165,6 +169,12 @@ class KernelDecoder:
             return None
         self._kept.append(tensor)
         return tensor.data_ptr()
+
+
+def _matrices(weights: DecoderWeights) -> Iterator[Tensor]:
+    yield weights.head
+    for layer in weights.layers:
+        yield from (layer.qkv, layer.attention_out, layer.gate_up, layer.down)
 
 
 def _c_workspace(workspace: KVWorkspace) -> CWorkspace:

@@ -57,6 +57,13 @@ def pack_gate_up(weight: Tensor, bias: Tensor | None, weight_type: WeightType) -
     return pack_matrix(_interleave_groups(weight), None if bias is None else _interleave_groups(bias), weight_type)
 
 
+def fits_bfloat16(weight: Tensor) -> bool:
+    """Whether these numbers lose nothing as bfloat16, as those of a checkpoint that was stored so."""
+    if weight.dtype == torch.bfloat16:
+        return True
+    return all(torch.equal(piece, piece.bfloat16().to(piece.dtype)) for piece in torch.split(weight, ROWS_AT_ONCE))
+
+
 def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Whole numbers [rows, columns] up to LARGEST, as float32, and scales [rows, columns / BLOCK], as bfloat16."""
     blocks = weight.float().reshape(len(weight), -1, BLOCK)

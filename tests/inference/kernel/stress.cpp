@@ -85,7 +85,7 @@ private:
     Matrix matrix(int rows, int columns) {
         rows = padded(rows, UNIT), columns = padded(columns, BLOCK);
         const size_t count = (size_t)rows * columns;
-        const void* const weights = type_ == FLOAT32 ? floats(count) : type_ == BFLOAT16 ? halves(count) : bytes(count);
+        const void* const weights = type_ == FLOAT32 ? floats(count) : type_ == INT8 ? bytes(count) : halves(count);
         return {weights, type_ == INT8 ? halves(count / BLOCK) : nullptr, shape_.biases ? floats(rows) : nullptr, rows,
                 columns};
     }
@@ -105,7 +105,7 @@ private:
 int main() {
     const Shape shapes[] = {{2, 96, 150, 5, 1, 32, 101, 77, true, true}, {1, 64, 64, 4, 2, 64, 33, 130, false, false}};
     for (const Shape& shape : shapes)
-        for (int type : {FLOAT32, BFLOAT16, INT8}) {
+        for (int type : {FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32}) {
             const Noise noise(shape, type);
             for (int kv_type : {FLOAT32, BFLOAT16})
                 for (int level = 0; level <= LEVEL_AVX512_BF16; ++level) {

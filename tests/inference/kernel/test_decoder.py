@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import get_args
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from inference.decoder import Decoder
+from inference.decoder_weights import DecoderWeights, LayerWeights
 from inference.kernel import KernelDecoder, KernelUnavailable, WeightType
 from inference.kernel.library import LEVELS, Level, levels
 from kv_store.workspace import KVWorkspace
@@ -61,6 +63,7 @@ def level(request: pytest.FixtureRequest) -> Level:
     start=st.integers(0, 300),
     count=st.integers(1, 32),
     weight_type=st.sampled_from(WEIGHT_TYPES),
+    stored=st.sampled_from((torch.float32, torch.bfloat16)),
     kv_dtype=st.sampled_from(KV_DTYPES),
     threads=st.integers(1, 4),
     data=st.data(),
@@ -71,11 +74,12 @@ def test_a_forward_is_that_of_the_fallback(
     start: int,
     count: int,
     weight_type: WeightType,
+    stored: torch.dtype,
     kv_dtype: torch.dtype,
     threads: int,
     data: st.DataObject,
 ) -> None:
-    model = RandomModel(shape, seed)
+    model = RandomModel(shape, seed, stored)
     kernel = model.kernel(weight_type, threads, data.draw(st.sampled_from(levels())))
     ours, theirs = model.workspace(kv_dtype), model.workspace(kv_dtype)
     for workspace in (ours, theirs):
@@ -131,6 +135,27 @@ def test_bits_depend_on_neither_threads_nor_tokens_in_a_call(
         logits, workspace = run(model.kernel(weight_type, threads, level), model.workspace(kv_dtype), token_ids, step)
         assert torch.equal(logits, expected)
         assert torch.equal(workspace.buffer, one_by_one.buffer)
+
+
+def test_float32_weights_that_fit_bfloat16_give_the_same_bits(level: Level) -> None:
+    narrow, wide = (RandomModel(ODD, dtype=torch.bfloat16) for _ in range(2))
+    wide.weights = as_float32(wide.weights)
+    for model in (narrow, wide):  # the MLP's first number is zero, so it does not matter what it is multiplied with
+        model.weights.layers[0].gate_up[0] = 0
+        model.weights.layers[0].gate_up_bias[0] = 0  # type: ignore[index]
+    wide.weights.layers[0].down[0, 0] = 1 + 2.0**-20
+    token_ids = narrow.token_ids(60)
+    ours, theirs = (run(model.kernel(level=level), model.workspace(), token_ids, 13)[0] for model in (narrow, wide))
+    assert torch.equal(ours, theirs)
+
+
+def as_float32(weights: DecoderWeights) -> DecoderWeights:
+    def wide(layer: LayerWeights) -> LayerWeights:
+        tensors = {field.name: getattr(layer, field.name) for field in fields(layer)}
+        return LayerWeights(**{name: tensor if tensor is None else tensor.float() for name, tensor in tensors.items()})
+
+    layers = tuple(wide(layer) for layer in weights.layers)
+    return DecoderWeights(weights.embedding.float(), layers, weights.final_norm.float(), weights.head.float())
 
 
 def run(kernel: KernelDecoder, workspace: KVWorkspace, token_ids: list[int], step: int) -> tuple[Tensor, KVWorkspace]:

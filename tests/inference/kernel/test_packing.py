@@ -11,6 +11,7 @@ from inference.kernel.packing import (
     UNIT,
     PackedMatrix,
     WeightType,
+    fits_bfloat16,
     pack_gate_up,
     pack_matrix,
     quantize,
@@ -65,3 +66,13 @@ def test_quantized_numbers_stay_within_127() -> None:
     assert scales.isfinite().all()
     restored = numbers * scales.float().repeat_interleave(BLOCK, dim=1)
     assert ((restored - blocks).abs() <= scales.float().repeat_interleave(BLOCK, dim=1) * 0.5001).all()
+
+
+def test_what_bfloat16_can_hold_is_told_from_what_it_cannot() -> None:
+    weight = torch.randn(5000, 70, generator=GENERATOR)
+    assert not fits_bfloat16(weight)
+    assert fits_bfloat16(weight.bfloat16())
+    rounded = weight.bfloat16().float()
+    assert fits_bfloat16(rounded)
+    rounded[4999, 69] = 1 + 2.0**-20
+    assert not fits_bfloat16(rounded)
