@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -101,6 +102,7 @@ async def _play(
     records: list[Record] = []
     errors: list[str] = []
     suggestions: list[str] = []
+    rude: Counter[str] = Counter()
     # The engines that lay prompts out as PSM or SPM are told of no moves, so their strategies are not, by default.
     tell_move = options.moves_for_all or (options.moves and settings.strategy == "efim")
     for number, step in enumerate(steps):
@@ -115,6 +117,8 @@ async def _play(
         finally:
             progress(settings.strategy, number + 1)
         suggestions.append(answer.suggestion)
+        errors += [f"step {options.start + number}: {answer.suggestion!r} {what}" for what in answer.rude]
+        rude.update(answer.rude)
         usage = answer.usage or _NOTHING
         inserted = sum(map(tokenizer.count_tokens, step.inserted))
         records.append(
@@ -133,4 +137,5 @@ async def _play(
             )
         )
     saved = None if options.mode == "dry" else keystrokes_saved_share(steps, suggestions)
-    return StrategyResult(settings.strategy, tuple(records), tuple(errors), saved, tiers=tuple(target.store_bytes()))
+    tiers = tuple(target.store_bytes())
+    return StrategyResult(settings.strategy, tuple(records), tuple(errors), saved, tiers, dict(rude))

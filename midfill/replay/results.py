@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from midfill.replay.manners import KINDS
 from midfill.replay.trace import Step
 from protocol.heat import Heat
 
@@ -39,6 +40,7 @@ class StrategyResult:
     errors: tuple[str, ...]
     keystrokes_saved_share: float | None  # None where no model wrote suggestions
     tiers: tuple[str, ...] = ()  # names for `Record.store_bytes`
+    rude: Mapping[str, int] = field(default_factory=dict)  # suggestions, by what is wrong with them; errors too
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ def strategy_summary(result: StrategyResult) -> dict[str, Any]:
         "time_to_suggestion_ms": {f"p{rank}": round(percentile(times, rank / 100), 3) for rank in (50, 95, 99)},
         "keystrokes_saved_share": result.keystrokes_saved_share,
         "errors": len(result.errors),
+        "shown": sum(bool(record.suggestion) for record in records),
+        "rude": {name: result.rude.get(kind, 0) for kind, name in KINDS.items()},
     }
 
 

@@ -9,10 +9,12 @@ from typing import Protocol
 
 from inference.engine import Engine
 from lsp_server.asking import Cost
+from lsp_server.documents import Position
 from lsp_server.open_documents import OpenDocuments
 from lsp_server.queries import Query
 from lsp_server.suggesting import Suggester
 from midfill.lsp_session import LspSession
+from midfill.replay.manners import OUTDATED, Shown, rudeness
 from midfill.replay.trace import Step
 from protocol.errors import MidfillError
 from protocol.messages import Completion, CompletionRequest, Usage
@@ -30,6 +32,7 @@ class Answer:
     suggestion: str
     ahead_tokens: int
     milliseconds: float
+    rude: tuple[str, ...] = ()  # what is wrong with the suggestion, and with one that the edits overtook
 
 
 class Target(Protocol):
@@ -82,15 +85,24 @@ class EngineTarget:
             self._suggester.look_ahead(self._document, step.moved_to)
             while self._document.latest.busy:
                 await asyncio.sleep(0)
+        overtaken = asyncio.create_task(self._suggester.suggest(self._document, Query(self._document.cursor)))
+        await asyncio.sleep(0)
+        outdated = not overtaken.done()
         for edit in step.edits:
             self._document.apply(edit)
+        outdated = bool(await overtaken) and outdated
         ahead_tokens = sum(cost.usage.recomputed_tokens for cost in self._costs)
         self._costs.clear()
         started = asyncio.get_running_loop().time()
         insertions = await self._suggester.suggest(self._document, Query(step.cursor))
         milliseconds = (asyncio.get_running_loop().time() - started) * 1000
         usage = self._costs[-1].usage if self._costs else None
-        return Answer(usage, insertions[0].text if insertions else "", ahead_tokens, milliseconds)
+        rude = [OUTDATED] if outdated else []
+        for insertion in insertions:
+            end = Position(step.cursor.line, step.cursor.column + insertion.replaced)
+            rude += rudeness(self._document.document, Shown(insertion.text, step.cursor, end))
+        suggestion = insertions[0].text if insertions else ""
+        return Answer(usage, suggestion, ahead_tokens, milliseconds, tuple(rude))
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         return self._document.last_exchange
@@ -118,8 +130,12 @@ class SessionTarget:
         if await session.document_hash(URI) != expected:
             raise MidfillError("the language server's text is not the trace's")
         ahead_tokens = sum(cost.usage.recomputed_tokens for cost in session.ahead)
+        rude: list[str] = []
+        for shown in answer.suggestions:
+            rude += rudeness(session.documents[URI], Shown(shown.text, shown.start, shown.end))
         suggestion = answer.suggestions[0].text if answer.suggestions else ""
-        return Answer(answer.cost.usage if answer.cost else None, suggestion, ahead_tokens, answer.milliseconds)
+        usage = answer.cost.usage if answer.cost else None
+        return Answer(usage, suggestion, ahead_tokens, answer.milliseconds, tuple(rude))
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         return await self._session.last_exchange(URI)

@@ -1,3 +1,4 @@
+from midfill.replay.manners import CLOSERS
 from midfill.replay.results import Record, ReplayResult, StrategyResult, keystrokes_saved_share, percentile, summary
 from midfill.replay.trace import Patch, Trace, play
 
@@ -49,7 +50,9 @@ def record(step: int, recomputed: int, *, single_cursor: bool = True) -> Record:
 
 def test_the_summary_has_the_names_and_numbers_that_are_promised() -> None:
     records = (record(1, 2), record(2, 4), record(3, 600, single_cursor=False), record(4, 2))
-    result = ReplayResult("session", "model", "dry", (StrategyResult("efim", records, ("late",), None),))
+    result = ReplayResult(
+        "session", "model", "dry", (StrategyResult("efim", records, ("late",), None, rude={CLOSERS: 2}),)
+    )
     assert summary(result) == {
         "trace": "session",
         "model": "model",
@@ -65,6 +68,8 @@ def test_the_summary_has_the_names_and_numbers_that_are_promised() -> None:
                 "time_to_suggestion_ms": {"p50": 2.0, "p95": 4.0, "p99": 4.0},
                 "keystrokes_saved_share": None,
                 "errors": 1,
+                "shown": 0,
+                "rude": {"duplicates": 0, "closers": 2, "outdated": 0},
             }
         },
     }
