@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 from rich.console import Console
@@ -46,6 +46,9 @@ def eval_command(
     ] = None,
     seed: Annotated[int, typer.Option(help="Chooses tasks and cuts.")] = 0,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest completion, in tokens.")] = 256,
+    healing: Annotated[
+        Literal["auto", "on", "off"], typer.Option(help="Token healing (efim); auto where the model needs it.")
+    ] = "auto",
     allow_code_execution: Annotated[
         bool, typer.Option("--allow-code-execution", help="Run the benchmark's tests on the model's code (pass@1).")
     ] = False,
@@ -57,6 +60,7 @@ def eval_command(
 
     pass@1 runs code that the model has written. It is left out unless --allow-code-execution is given.
     """
+    from inference.healing import wants_healing
     from midfill.evaluation.report import report, row_object
     from midfill.evaluation.tasks import CUTS, FORMATS, SPLITS
 
@@ -66,15 +70,16 @@ def eval_command(
     notes = Console(stderr=True)
     sandbox = _sandbox(allow_code_execution, task_sets, notes)
     with notes.status("loading the model"):
-        engine = _load(settings)
+        engine = _load(settings, healing)
     evaluator = _evaluator(engine, settings, max_new_tokens, seed, sandbox)
     rows = _evaluate(evaluator, task_sets, chosen_cuts, chosen_formats, notes)
     engine.close()
     console = Console(stderr=json_file == Path("-"))
-    console.print(report(rows, f"{settings.model} on {engine.info.device}"))
+    heals = wants_healing(healing, engine.tokenizer.format)
+    console.print(report(rows, f"{settings.model} on {engine.info.device}, healing {'on' if heals else 'off'}"))
     if json_file is not None:
         common = {"model": settings.model, "seed": seed, "max_new_tokens": max_new_tokens}
-        lines = "".join(json.dumps(row_object(row, common)) + "\n" for row in rows)
+        lines = "".join(json.dumps(row_object(row, heals, common)) + "\n" for row in rows)
         if json_file == Path("-"):
             typer.echo(lines, nl=False)
         else:
@@ -125,7 +130,7 @@ def _sandbox(allowed: bool, task_sets: Sequence[TaskSet], notes: Console) -> San
     return sandbox
 
 
-def _load(settings: Settings) -> Engine:
+def _load(settings: Settings, healing: Literal["auto", "on", "off"]) -> Engine:
     from inference.loading import EngineOptions, load_engine
 
     return load_engine(
@@ -135,6 +140,7 @@ def _load(settings: Settings) -> Engine:
             dtype=settings.dtype,
             store_budget_bytes=0,
             exact=settings.exact,
+            healing=healing,
         )
     )
 

@@ -36,14 +36,14 @@ def _cell(estimate: Estimate | None) -> str:
     return f"{estimate.value:.1%}\n{low * 100:.1f} to {high * 100:.1f}"
 
 
-def row_object(row: Row, common: dict[str, Any]) -> dict[str, Any]:
+def row_object(row: Row, heals: bool, common: dict[str, Any]) -> dict[str, Any]:
     """The row for JSON: shares from 0 to 1, null where nothing was measured; `common` goes at its end."""
     return {
         "benchmark": row.benchmark,
         "split": row.split,
         "format": row.form,
         "cut": row.cut,
-        "healing": False,  # completions are the engine's own, which knows of no healing
+        "healing": heals,
         "n": row.n,
         "exact_match": _value(row.exact_match),
         "pass_at_1": _value(row.pass_at_1),

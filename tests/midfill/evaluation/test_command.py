@@ -46,6 +46,15 @@ def test_no_code_is_run_unless_it_is_allowed(tiny_model: str, runtime: Path) -> 
     assert "--allow-code-execution" in said
 
 
+@pytest.mark.parametrize(("given", "heals"), [("on", True), ("off", False)])
+def test_healing_is_chosen_and_told(tiny_model: str, runtime: Path, given: str, heals: bool) -> None:
+    found, _ = rows(
+        *("--human-eval", str(DATA), "--model", tiny_model, "--limit", "1", "--max-new-tokens", "2"),
+        *("--split", "single-line", "--format", "efim", "--healing", given),
+    )
+    assert [row["healing"] for row in found] == [heals]
+
+
 def test_held_out_files_need_no_permission(tiny_model: str, runtime: Path) -> None:
     folder = Path(__file__).parents[3] / "protocol"
     found, said = rows(
