@@ -5,10 +5,21 @@ From the client:
 - `midfill/didMoveCursor {textDocument, position}`: the cursor went elsewhere without an edit; the prompt of that
   place is made resident ahead of the next keystroke.
 - `textDocument/didFocus {textDocument}`: the document is looked at again; likewise, at its last cursor.
+- `textDocument/didShowCompletion {item}`: an item is shown. A client that says so once is taken to say so always;
+  what others are answered counts as shown.
+- `textDocument/didPartiallyAcceptCompletion {item, acceptedLength}`: the beginning of an item was accepted, so many
+  UTF-16 code units of its `insertText`; its rest is still shown.
+- `midfill.accepted [number, index]`, a command: every item carries it for the client to run when it is accepted. The
+  next suggestion is then computed at once.
 - `midfill/documentHash {textDocument}`, a request: `{version, sha256, length}` of the mirrored text, hashed as
   UTF-8, its length in code points. For tests and replays, which check that no edit was lost.
 - `midfill/lastExchange {textDocument}`, a request: `{complete, completed}`, the frames (`protocol.wire`) of the last
   suggestion that the core answered for the document, or null. For replays, which compute it again without reuse.
+
+To clients that ask for it with the capability `experimental: {didChangeStatus: true}`:
+
+- `didChangeStatus {busy, message, kind}`, as the Copilot language server has it: `kind` is "Normal", "Error" (needs the
+  user) or "Inactive" (no connection).
 
 To clients that ask for them with the capability `experimental: {midfill: true}`, and to no others:
 
@@ -36,7 +47,12 @@ STATUS = "midfill/status"
 USAGE = "midfill/usage"
 RESYNC = "midfill/resync"
 
+DID_SHOW = "textDocument/didShowCompletion"
+DID_ACCEPT_PARTLY = "textDocument/didPartiallyAcceptCompletion"
+DID_CHANGE_STATUS = "didChangeStatus"
+
 RESTART_COMMAND = "midfill.restartCore"
+ACCEPTED_COMMAND = "midfill.accepted"
 
 # LSP's own class of parameters that hold a `textDocument` and nothing else.
 DocumentParams = types.DidCloseTextDocumentParams

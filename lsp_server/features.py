@@ -20,6 +20,7 @@ from lsp_server.custom_messages import (
     DocumentParams,
 )
 from lsp_server.documents import Position
+from lsp_server.feedback import suggest
 from lsp_server.items import inline_item, popup_item
 from lsp_server.open_documents import Change, OpenDocument
 from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
@@ -86,6 +87,7 @@ async def initialized(ls: MidfillServer, _: types.InitializedParams) -> None:
 async def shutdown(ls: MidfillServer, _: None) -> None:
     """Leave the core, which goes on."""
     await ls.link.stop()
+    await ls.recorder.close()
 
 
 async def did_change_configuration(ls: MidfillServer, params: types.DidChangeConfigurationParams) -> None:
@@ -117,6 +119,7 @@ def did_change(ls: MidfillServer, params: types.DidChangeTextDocumentParams) -> 
 
 def did_close(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> None:
     """Forget the document, here and in the core."""
+    ls.acceptances.ended(params.text_document.uri)
     ls.documents.close(params.text_document.uri)
     ls.suggester.forget(params.text_document.uri)
 
@@ -137,19 +140,18 @@ async def inline_completion(ls: MidfillServer, params: types.InlineCompletionPar
     opened, cursor = _place(ls, params.text_document, params.position)
     invoked = params.context.trigger_kind is types.InlineCompletionTriggerKind.Invoked
     query = Query(cursor, invoked, _selected(ls, opened, cursor, params.context.selected_completion_info))
-    insertions = await ls.suggester.suggest(opened, query)
-    return types.InlineCompletionList(
-        [inline_item(ls.documents.codec, opened.document, cursor, insertion) for insertion in insertions]
-    )
+    insertions, commands = await suggest(ls, opened, query)
+    item = functools.partial(inline_item, ls.documents.codec, opened.document, cursor)
+    return types.InlineCompletionList(list(map(item, insertions, commands)))
 
 
 @refusing_bad_input
 async def completion(ls: MidfillServer, params: types.CompletionParams) -> types.CompletionList:
     """Suggest in the popup, for clients without inline completion."""
     opened, cursor = _place(ls, params.text_document, params.position)
-    insertions = await ls.suggester.suggest(opened, Query(cursor))
-    items = [popup_item(ls.documents.codec, opened.document, cursor, insertion) for insertion in insertions]
-    return types.CompletionList(is_incomplete=True, items=items)
+    insertions, commands = await suggest(ls, opened, Query(cursor))
+    item = functools.partial(popup_item, ls.documents.codec, opened.document, cursor)
+    return types.CompletionList(is_incomplete=True, items=list(map(item, insertions, commands)))
 
 
 @refusing_bad_input

@@ -6,6 +6,7 @@ import re
 
 from lsprotocol import types
 
+from lsp_server.custom_messages import ACCEPTED_COMMAND
 from lsp_server.documents import Document, Position
 from lsp_server.manners.place import Insertion
 from lsp_server.positions import PositionCodec
@@ -14,16 +15,16 @@ _WORD_BEFORE = re.compile(r"\w*\Z")
 
 
 def inline_item(
-    codec: PositionCodec, document: Document, cursor: Position, insertion: Insertion
+    codec: PositionCodec, document: Document, cursor: Position, insertion: Insertion, accepted: types.Command
 ) -> types.InlineCompletionItem:
-    """The item of `textDocument/inlineCompletion`."""
+    """The item of `textDocument/inlineCompletion`; the client runs the command `accepted` when it is."""
     start = Position(cursor.line, cursor.column - insertion.taken)
     span = _range(codec, document, start, Position(cursor.line, cursor.column + insertion.replaced))
-    return types.InlineCompletionItem(insert_text=insertion.text, range=span)
+    return types.InlineCompletionItem(insert_text=insertion.text, range=span, command=accepted)
 
 
 def popup_item(
-    codec: PositionCodec, document: Document, cursor: Position, insertion: Insertion
+    codec: PositionCodec, document: Document, cursor: Position, insertion: Insertion, accepted: types.Command
 ) -> types.CompletionItem:
     """The item of `textDocument/completion`.
 
@@ -43,7 +44,13 @@ def popup_item(
         insert_text_format=types.InsertTextFormat.PlainText,
         insert_text_mode=types.InsertTextMode.AsIs,
         text_edit=types.TextEdit(span, text),
+        command=accepted,
     )
+
+
+def accepted_command(number: int, index: int) -> types.Command:
+    """The command of an answer's item, by the answer's number and the item's place in it."""
+    return types.Command(title="Accepted", command=ACCEPTED_COMMAND, arguments=[number, index])
 
 
 def _range(codec: PositionCodec, document: Document, start: Position, end: Position) -> types.Range:

@@ -9,7 +9,7 @@ from lsprotocol import types
 
 from lsp_server.asking import Cost
 from lsp_server.core_link import LinkStatus
-from lsp_server.custom_messages import RESYNC, STATUS, USAGE
+from lsp_server.custom_messages import DID_CHANGE_STATUS, RESYNC, STATUS, USAGE
 from lsp_server.load_progress import LoadProgress
 from lsp_server.positions import ClientPosition
 
@@ -24,12 +24,15 @@ class Notices:
         self._server = server
         self._progress = LoadProgress(server.work_done_progress)
         self._knows_midfill = False
+        self._wants_status = False
         self._last_message = ""
 
     def introduce(self, client: types.ClientCapabilities) -> None:
         """Learn what the client understands."""
         experimental = client.experimental
-        self._knows_midfill = isinstance(experimental, dict) and bool(experimental.get("midfill"))
+        asked = experimental if isinstance(experimental, dict) else {}
+        self._knows_midfill = bool(asked.get("midfill"))
+        self._wants_status = bool(asked.get("didChangeStatus"))
         self._progress.enabled = bool(client.window and client.window.work_done_progress)
 
     def error(self, message: str) -> None:
@@ -53,6 +56,10 @@ class Notices:
             "progress": status.core.progress if status.core else None,
         }
         self._tell(STATUS, params)
+        if self._wants_status:
+            kind = {"failed": "Error", "stopped": "Inactive"}.get(status.state, "Normal")
+            busy = status.state in ("starting", "loading")
+            self._server.protocol.notify(DID_CHANGE_STATUS, {"busy": busy, "message": message, "kind": kind})
 
     def cost(self, cost: Cost, cursor: ClientPosition) -> None:
         """Tell what a prompt cost; `cursor` is where it was for."""

@@ -11,6 +11,7 @@ from lsp_server.manners.place import Insertion
 from lsp_server.offers import Offer, follow
 from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
 from lsp_server.prompting import PromptPlanner
+from lsp_server.spans import Span, follow_span
 from lsp_server.surroundings import Surroundings
 from protocol.errors import BadInput
 from protocol.messages import Completion, CompletionRequest
@@ -43,6 +44,7 @@ class OpenDocument:
     inserted: str = ""
     cursor: Position = field(default=Position(0, 0))
     offers: tuple[Offer, ...] = ()  # the last suggestion, and its alternatives
+    watched: dict[int, Span] = field(default_factory=dict)  # followed through all edits, by the keys of `watch`
     out_of_step: bool = False  # a change could not be applied: only the whole text mends that
     last_exchange: tuple[CompletionRequest, Completion] | None = None  # with the core, for a suggestion
     excluded: str | None = None  # why it may not enter a prompt
@@ -56,6 +58,14 @@ class OpenDocument:
         self.edits += 1
         self.inserted += edit.text
         self.offers = tuple(filter(None, (follow(offer, edit) for offer in self.offers)))
+        for key, span in self.watched.items():
+            self.watched[key] = follow_span(span, edit)
+
+    def watch(self, span: Span) -> int:
+        """Follow this stretch of text from now on; the key of where it is."""
+        key = max(self.watched, default=0) + 1
+        self.watched[key] = span
+        return key
 
     def look_at(self, cursor: Position) -> None:
         """Note where the cursor is; a place that was reached without an edit is one that was looked at."""

@@ -70,6 +70,13 @@ class PositionCodec:
             return len(text.encode("utf-8", "surrogatepass"))
         return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
+    def code_points(self, text: str, units: int) -> int:
+        """How many code points of `text` its first `units` code units are, counting one that they end inside."""
+        length = 0
+        while length < len(text) and self.units(text[:length]) < units:
+            length += 1
+        return length
+
     def _column(self, line: str, units: int) -> int | None:
         """The code points that `units` code units of the line span; None where they end inside one."""
         if self.encoding is PositionEncoding.UTF32 or line.isascii():

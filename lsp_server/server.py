@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 
 from pygls.lsp.server import LanguageServer
 
-from lsp_server import features
+from lsp_server import features, feedback
+from lsp_server.acceptance import Acceptances
 from lsp_server.asking import Cost
 from lsp_server.core_link import CoreLink, LinkStatus
 from lsp_server.core_target import same_core, target_of
 from lsp_server.editor_protocol import EditorProtocol, make_converter
 from lsp_server.notices import Notices
 from lsp_server.open_documents import OpenDocuments
+from lsp_server.recorder import Recorder
+from lsp_server.statistics import statistics_file
 from lsp_server.suggesting import Suggester
 from protocol.settings import Settings, with_json
 
@@ -39,7 +42,10 @@ class MidfillServer(LanguageServer):
         self.documents = OpenDocuments(settings)
         self.link = CoreLink(self._core_changed)
         self.suggester = Suggester(self.link, settings, secrets.token_hex(4), self._tell_cost)
+        self.recorder = Recorder(statistics_file())
+        self.acceptances = Acceptances(self.recorder.count)
         features.register(self)
+        feedback.register(self)
 
     async def connect(self) -> None:
         """Find or start the core that the settings ask for, in place of the present one."""
@@ -64,6 +70,7 @@ class MidfillServer(LanguageServer):
     def _apply(self, settings: Settings) -> None:
         self.settings = settings
         self.suggester.settings = settings
+        self.recorder.enabled = settings.statistics
         self.documents.configure(settings)
         logging.getLogger("lsp_server").setLevel(settings.log_level.upper())
 

@@ -18,6 +18,7 @@ from midfill.doctor.command import doctor_command
 from midfill.evaluation.command import eval_command
 from midfill.options import takes_settings
 from midfill.replay.command import replay_command
+from midfill.stats import stats_command
 from protocol.errors import BadInput, MidfillError
 from protocol.rendezvous import cache_folder
 from protocol.settings import Settings
@@ -98,6 +99,7 @@ app.command("complete")(takes_settings(complete_command, only=_COMPLETE_SETTINGS
 app.command("demo")(takes_settings(demo_command, only=_MODEL_SETTINGS))
 app.command("doctor")(takes_settings(doctor_command))
 app.command("eval")(takes_settings(eval_command, only=_EVAL_SETTINGS))
+app.command("stats")(stats_command)
 app.command("replay")(takes_settings(replay_command, only=_REPLAY_SETTINGS))
 
 

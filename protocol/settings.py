@@ -93,6 +93,9 @@ class Settings:
             at_least=0,
         ),
     ] = 100
+    statistics: Annotated[
+        bool, About("Count on this machine what is shown and accepted, for `midfill stats`; no text is kept")
+    ] = True
     log_level: Annotated[LogLevel, About("What the language server writes to its log")] = "warning"
 
 

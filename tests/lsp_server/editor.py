@@ -50,6 +50,7 @@ class Editor(LanguageClient):
         experimental: bool = True,
         inline: bool = True,
         progress: bool = False,
+        status: bool = False,
     ) -> None:
         inline_capabilities = types.InlineCompletionClientCapabilities() if inline else None
         capabilities = types.ClientCapabilities(
@@ -57,7 +58,7 @@ class Editor(LanguageClient):
             text_document=types.TextDocumentClientCapabilities(inline_completion=inline_capabilities),
             window=types.WindowClientCapabilities(work_done_progress=progress),
             workspace=types.WorkspaceClientCapabilities(configuration=True),
-            experimental={"midfill": True} if experimental else None,
+            experimental={"midfill": True, "didChangeStatus": status} if experimental else None,
         )
         params = types.InitializeParams(capabilities=capabilities, initialization_options=settings)
         self.server = await self.initialize_async(params)

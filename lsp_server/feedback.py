@@ -1,0 +1,58 @@
+"""The handlers of what clients tell about the suggestions that they show; answers leave with what that needs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types
+
+from lsp_server.custom_messages import ACCEPTED_COMMAND, DID_ACCEPT_PARTLY, DID_SHOW
+from lsp_server.items import accepted_command
+from lsp_server.manners.place import Insertion
+from lsp_server.open_documents import OpenDocument
+from lsp_server.positions import PositionCodec, PositionEncoding
+from lsp_server.queries import Query
+
+if TYPE_CHECKING:
+    from lsp_server.server import MidfillServer
+
+
+def register(server: MidfillServer) -> None:
+    """Teach the server these messages and the command of its items."""
+    server.feature(DID_SHOW)(did_show)
+    server.feature(DID_ACCEPT_PARTLY)(did_accept_partly)
+    server.command(ACCEPTED_COMMAND)(accepted)
+
+
+async def suggest(
+    ls: MidfillServer, opened: OpenDocument, query: Query
+) -> tuple[tuple[Insertion, ...], list[types.Command]]:
+    """Suggestions, noted as answered, and for each the command that tells of its acceptance."""
+    since = time.perf_counter()
+    insertions = await ls.suggester.suggest(opened, query)
+    if not insertions:
+        return (), []
+    milliseconds = (time.perf_counter() - since) * 1000
+    number = ls.acceptances.answered(opened, query.cursor, insertions, milliseconds)
+    return insertions, [accepted_command(number, index) for index in range(len(insertions))]
+
+
+def did_show(ls: MidfillServer, params: Any) -> None:
+    """Note that an item is shown."""
+    number, _ = params.item.command.arguments
+    ls.acceptances.shown(int(number))
+
+
+def did_accept_partly(ls: MidfillServer, params: Any) -> None:
+    """Note that the beginning of an item was accepted."""
+    number, _ = params.item.command.arguments
+    utf16 = PositionCodec(PositionEncoding.UTF16)
+    ls.acceptances.accepted_partly(int(number), utf16.code_points(params.item.insertText, params.acceptedLength))
+
+
+def accepted(ls: Any, number: int, index: int) -> None:  # pygls reads annotations at run time, where ours is no name
+    """Note that an item was accepted whole, and compute what comes next before anybody asks."""
+    place = ls.acceptances.accepted(number, index)
+    if place is not None:
+        ls.suggester.suggest_ahead(*place)

@@ -1,0 +1,89 @@
+"""What became of suggestions, in numbers: a value, and the file on this machine that it is added to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from filelock import FileLock
+
+from protocol.errors import BadInput
+
+# Times to an answer are counted in these classes: up to so many milliseconds each, and one class beyond.
+LATENCY_CLASSES_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
+_LOCK_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Counts, and nothing of any text."""
+
+    shown: int = 0  # suggestions; going on with one is not another one
+    accepted: int = 0  # whole
+    accepted_partly: int = 0  # by word or line, at least once
+    typed: int = 0  # by hand, more than half of it
+    rejected: int = 0  # shown, and none of these
+    accepted_characters: int = 0
+    watched_characters: int = 0  # of those, in suggestions that were looked at again 30 s later
+    kept_characters: int = 0  # of those, still there
+    answers: tuple[int, ...] = (0,) * (len(LATENCY_CLASSES_MS) + 1)  # by their time, in LATENCY_CLASSES_MS
+
+    def __add__(self, other: Statistics) -> Statistics:
+        pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        sums = (tuple(map(sum, zip(a, b, strict=True))) if isinstance(a, tuple) else a + b for a, b in pairs)
+        return Statistics(*sums)  # type: ignore[arg-type]
+
+    @property
+    def kept_share(self) -> float | None:
+        """How much of what was accepted was still there 30 s later; None before anything was."""
+        return self.kept_characters / self.watched_characters if self.watched_characters else None
+
+    def latency_ms(self, share: float) -> int | None:
+        """The time within which this share of the answers came, rounded up to its class; None where none did."""
+        wanted = share * sum(self.answers)
+        for count, limit in zip(_running_sums(self.answers), LATENCY_CLASSES_MS, strict=False):
+            if count and count >= wanted:
+                return limit
+        return None
+
+
+def one_answer(milliseconds: float) -> Statistics:
+    """The statistics of one answer's time."""
+    place = sum(milliseconds > limit for limit in LATENCY_CLASSES_MS)
+    return Statistics(answers=tuple(int(index == place) for index in range(len(LATENCY_CLASSES_MS) + 1)))
+
+
+def statistics_file() -> Path:
+    """Where the user's statistics are kept."""
+    return Path(platformdirs.user_state_dir("midfill", appauthor=False)) / "statistics.json"
+
+
+def read_statistics(path: Path) -> Statistics:
+    """What the file says, or zeros where there is none; BadInput, naming it, where it is not one of ours."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Statistics()
+    try:
+        found: dict[str, Any] = json.loads(text)
+        statistics = Statistics(**{**found, "answers": tuple(found["answers"])})
+        return statistics + Statistics()
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadInput(f"{path} holds no statistics of midfill ({error!r}): remove it") from error
+
+
+def add_to_file(path: Path, more: Statistics) -> None:
+    """Add to the file's counts; language servers of several windows may do so at the same time."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
+        total = read_statistics(path) + more
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(asdict(total)) + "\n", encoding="utf-8")
+        temporary.replace(path)
+
+
+def _running_sums(counts: tuple[int, ...]) -> list[int]:
+    return [sum(counts[: index + 1]) for index in range(len(counts))]
