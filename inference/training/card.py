@@ -130,6 +130,7 @@ def _changes(recipes: Sequence[Recipe]) -> str:
 
 def _losses(facts: CardFacts) -> str:
     losses = facts.losses
+    far = "no document is that long" if losses.far is None else f"{losses.far:.3f}"
     return f"""## Held-out losses
 
 On packages that neither the model nor the tokenizer was trained on (listed below):
@@ -138,6 +139,7 @@ On packages that neither the model nor the tokenizer was trained on (listed belo
 | --- | --- |
 | left to right, nats a token | {losses.left_to_right:.3f} |
 | left to right, bits a byte | {losses.left_to_right_bits:.3f} |
+| the same at positions 512 to 3,072, nats a token | {far} |
 | middles in fragments, as midfill prompts, nats a byte | {losses.fragments:.3f} |
 | the same middles tokenized whole, nats a byte | {losses.whole:.3f} |
 | middles after which the end is the likeliest token | {losses.stops:.0%} |

@@ -1,7 +1,9 @@
 """Owns the losses on held-out text: left to right, and over middles with and without fragments."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from random import Random
 
 import torch
@@ -17,6 +19,7 @@ _CUTS = ExampleOptions(
     fim_rate=1, spm_rate=0, fragment_rate=1, context_fragment_rate=0, max_fragments=2, open_end_rate=0
 )
 _BATCH = 8
+_FAR_WINDOW = 3072
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class HeldOutLosses:
     Attributes:
         left_to_right: nats a token, in windows of 512 tokens.
         left_to_right_bits: the same in bits a byte.
+        far: nats a token beyond position 512 in windows of 3,072; None where no document is that long.
         fragments: nats a byte of middle, the text before the cursor and after it tokenized apart.
         whole: nats a byte of the same middles, each tokenized as one piece.
         stops: share of the middles after which `<|endoftext|>` is the likeliest token, with fragments.
@@ -33,6 +37,7 @@ class HeldOutLosses:
 
     left_to_right: float
     left_to_right_bits: float
+    far: float | None
     fragments: float
     whole: float
     stops: float
@@ -53,8 +58,20 @@ def evaluate(
     joined = [replace(example, middle=("".join(example.middle),)) for example in examples]
     whole, _ = _middle_loss(model, joined, vocabulary)
     tokens = sum(len(sequence) - 1 for sequence in ids)
-    bits = nats / num_bytes / torch.log(torch.tensor(2.0)).item()
-    return HeldOutLosses(nats / tokens, bits, fragments, whole, stops)
+    bits = nats / num_bytes / math.log(2)
+    far = _far_loss(model, corpus, vocabulary, rng, samples=-(-samples // 12), beyond=window)
+    return HeldOutLosses(nats / tokens, bits, far, fragments, whole, stops)
+
+
+def _far_loss(
+    model: torch.nn.Module, corpus: Corpus, vocabulary: Vocabulary, rng: Random, *, samples: int, beyond: int
+) -> float | None:
+    """Nats a token at the positions from `beyond` on of long windows, each from its own document."""
+    order = rng.sample(range(len(corpus)), len(corpus))
+    encoded = (vocabulary.encode(corpus.document(index)) for index in order)
+    windows = list(islice((ids[:_FAR_WINDOW] for ids in encoded if len(ids) >= _FAR_WINDOW), samples))
+    means = [float(_losses(model, [ids])[0][0][beyond:].mean()) for ids in windows]
+    return sum(means) / len(means) if means else None
 
 
 def _middle_loss(model: torch.nn.Module, examples: Sequence[FimExample], vocabulary: Vocabulary) -> tuple[float, float]:

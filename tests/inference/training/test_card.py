@@ -32,7 +32,7 @@ FACTS = CardFacts(
     ),
     progress=Progress(step=100, tokens=21_000_000, seconds=600, windows=(300, 20)),
     machine=Machine("A Processor", 2, None, "2.13.0"),
-    losses=HeldOutLosses(2.5, 1.1, 0.9, 0.8, 0.66),
+    losses=HeldOutLosses(2.5, 1.1, 2.75, 0.9, 0.8, 0.66),
 )
 
 
@@ -51,6 +51,7 @@ def test_the_card_states_data_training_and_losses(tmp_path: Path) -> None:
         "Held out: unseen 3.1",
         "refused for their licence: 1",
         "| left to right, nats a token | 2.500 |",
+        "| the same at positions 512 to 3,072, nats a token | 2.750 |",
         "Positions beyond 2,048 were never trained",
         "2.0 training tokens for each parameter",
         run_command(OPTIONS),
