@@ -45,6 +45,8 @@ def core_command(settings: Settings, log_file: Path) -> list[str]:
         *("--disk-mb", str(settings.disk_mb)),
         *("--unload-after-s", str(settings.unload_after_s)),
         *("--exit-after-s", str(settings.exit_after_s)),
+        *("--fim-format", settings.fim_format),
+        *("--healing", settings.healing),
         *("--log-file", str(log_file)),
         "--exact" if settings.exact else "--no-exact",
     ]

@@ -74,6 +74,8 @@ def core(
         cache_folder=cache_folder() if settings.disk_mb else None,
         cache_budget_bytes=settings.disk_mb * 2**20,
         exact=settings.exact,
+        fim_format=settings.fim_format,
+        healing=settings.healing,
     )
     serve(
         ServeOptions(
@@ -88,7 +90,9 @@ def core(
 
 
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
-_CORE_SETTINGS = _MODEL_SETTINGS | {"context_tokens", "store_mb", "disk_mb", "exact", "unload_after_s", "exit_after_s"}
+_CORE_SETTINGS = _MODEL_SETTINGS | {
+    "context_tokens", "store_mb", "disk_mb", "exact", "fim_format", "healing", "unload_after_s", "exit_after_s"
+}  # fmt: skip
 _REPLAY_SETTINGS = frozenset({"model", "device", "dtype", "prefix_tokens", "suffix_tokens", "store_mb", "exact"})
 _EVAL_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "exact"}
 _COMPLETE_SETTINGS = _MODEL_SETTINGS | {"core", "core_token", "prefix_tokens", "suffix_tokens", "max_tokens"}

@@ -27,6 +27,7 @@ BUNDLED_MODEL = "bundled"
 Strategy = Literal["efim", "psm", "spm", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Healing = Literal["auto", "on", "off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,12 @@ class Settings:
     disk_mb: Annotated[
         int, About("Disk for KV caches that outlast the core, in MB; 0 keeps nothing on disk", at_least=0)
     ] = 1024
+    fim_format: Annotated[
+        str, About("How the model marks the parts of a prompt, by its family's name; `auto` asks the tokenizer")
+    ] = "auto"
+    healing: Annotated[
+        Healing, About("Spell the word at the cursor anew; `auto` does for models not trained on parts of words")
+    ] = "auto"
     exact: Annotated[bool, About("Make cached and cold logits the same to the bit, at some cost (see the docs)")] = (
         False
     )

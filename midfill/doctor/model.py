@@ -78,7 +78,7 @@ def _local_checkpoint(name: str) -> Checkpoint | None:
 
 def _describe(checkpoint: Checkpoint, settings: Settings, device: Device) -> list[tuple[str, str]]:
     weights = checkpoint.weights()
-    fim = checkpoint.tokenizer().format
+    fim = checkpoint.tokenizer(settings.fim_format).format
     context = min(settings.context_tokens, checkpoint.architecture.max_positions)
     split = "trained on fragments" if fim.trained_on_fragments else "not trained on fragments"
     return [

@@ -94,7 +94,9 @@ async def test_a_command_that_cannot_run(folder: Path) -> None:
 
 
 def test_the_command_line_says_what_the_settings_say(tmp_path: Path) -> None:
-    settings = Settings(model="some/model", device="cuda:1", dtype="float16", store_mb=7, unload_after_s=8)
+    settings = Settings(
+        model="some/model", device="cuda:1", dtype="float16", store_mb=7, unload_after_s=8, fim_format="mellum"
+    )
     command = core_command(settings, tmp_path / "log")
     options = dict(zip(command[4:-1:2], command[5:-1:2], strict=True))
     assert command[1:4] == ["-m", "midfill", "core"]
@@ -102,6 +104,7 @@ def test_the_command_line_says_what_the_settings_say(tmp_path: Path) -> None:
     assert options["--model"] == "some/model"
     assert (options["--device"], options["--dtype"]) == ("cuda:1", "float16")
     assert (options["--store-mb"], options["--unload-after-s"]) == ("7", "8")
+    assert (options["--fim-format"], options["--healing"]) == ("mellum", "auto")
     assert options["--log-file"] == str(tmp_path / "log")
 
 
