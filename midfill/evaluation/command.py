@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 from rich.console import Console
@@ -69,21 +72,35 @@ def eval_command(
     task_sets = _task_sets(human_eval, held_out or [], chosen_splits, limit, seed)
     notes = Console(stderr=True)
     sandbox = _sandbox(allow_code_execution, task_sets, notes)
-    with notes.status("loading the model"):
-        engine = _load(settings, healing)
-    evaluator = _evaluator(engine, settings, max_new_tokens, seed, sandbox)
-    rows = _evaluate(evaluator, task_sets, chosen_cuts, chosen_formats, notes)
-    engine.close()
-    console = Console(stderr=json_file == Path("-"))
-    heals = wants_healing(healing, engine.tokenizer.format)
-    console.print(report(rows, f"{settings.model} on {engine.info.device}, healing {'on' if heals else 'off'}"))
-    if json_file is not None:
+    with _json_lines(json_file) as write:
+        with notes.status("loading the model"):
+            engine = _load(settings, healing)
+        heals = wants_healing(healing, engine.tokenizer.format)
         common = {"model": settings.model, "seed": seed, "max_new_tokens": max_new_tokens}
-        lines = "".join(json.dumps(row_object(row, heals, common)) + "\n" for row in rows)
-        if json_file == Path("-"):
-            typer.echo(lines, nl=False)
-        else:
-            json_file.write_text(lines, encoding="utf-8")
+        rows = []
+        evaluator = _evaluator(engine, settings, max_new_tokens, seed, sandbox)
+        for row in _evaluate(evaluator, task_sets, chosen_cuts, chosen_formats, notes):
+            write(row_object(row, heals, common))
+            rows.append(row)
+        engine.close()
+    console = Console(stderr=json_file == Path("-"))
+    console.print(report(rows, f"{settings.model} on {engine.info.device}, healing {'on' if heals else 'off'}"))
+
+
+@contextmanager
+def _json_lines(file: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Writes objects as they come, so that a run that is broken off has told what it knew; opened before it starts."""
+    if file is None:
+        yield lambda _: None
+    elif file == Path("-"):
+        yield lambda row: typer.echo(json.dumps(row))
+    else:
+        try:
+            stream = file.open("w", encoding="utf-8", buffering=1)
+        except OSError as error:
+            raise BadInput(f"--json {file} cannot be written: {error.strerror}") from error
+        with stream:
+            yield lambda row: print(json.dumps(row), file=stream)
 
 
 def _chosen(option: str, names: str, known: tuple[Name, ...]) -> tuple[Name, ...]:
@@ -161,13 +178,10 @@ def _evaluator(
 
 def _evaluate(
     evaluator: Evaluator, task_sets: Sequence[TaskSet], cuts: Sequence[Cut], formats: Sequence[Format], notes: Console
-) -> list[Row]:
+) -> Iterator[Row]:
     """Every row in turn, a bar for each on stderr where that is a terminal."""
     columns = (TextColumn("{task.description:42}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    plan = [(tasks, cut, form) for tasks in task_sets for cut in cuts for form in formats]
-    rows = []
     with Progress(*columns, console=notes, disable=not notes.is_terminal) as progress:
-        for tasks, cut, form in plan:
+        for tasks, cut, form in product(task_sets, cuts, formats):
             bar = progress.add_task(f"{tasks.benchmark} {tasks.split} {cut} {form}", total=len(tasks.tasks))
-            rows.append(evaluator.row(tasks, cut, form, lambda bar=bar: progress.advance(bar)))  # type: ignore[misc]
-    return rows
+            yield evaluator.row(tasks, cut, form, partial(progress.advance, bar))

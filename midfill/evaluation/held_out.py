@@ -38,7 +38,12 @@ def _read(folder: Path) -> dict[str, str]:
     texts = {}
     for file in sorted(folder.rglob("*.py")):
         path = file.relative_to(folder)
-        text = None if is_test(path) or is_vendored(path) else read_source(file.read_bytes())
+        if is_test(path) or is_vendored(path) or not file.is_file():
+            continue
+        try:
+            text = read_source(file.read_bytes())
+        except OSError as error:
+            raise BadInput(f"{file} cannot be read: {error.strerror}") from error
         if text is not None and reason_to_drop(text) is None:
             texts[f"{folder.name}/{path.as_posix()}"] = text
     return texts
