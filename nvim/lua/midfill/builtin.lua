@@ -69,12 +69,16 @@ function M.wrap_rpc(rpc)
     if method == METHOD then
       local buf, answered = vim.uri_to_bufnr(params.textDocument.uri), callback
       local buffer, asked = buffers[buf], place(buf)
-      if buffer and buffer.want_more then
+      local more = buffer and buffer.want_more
+      if more then
         buffer.want_more = false
         params.context.triggerKind = INVOKED
       end
       callback = function(_, result, ...)
         answered(nil, admit(buf, asked, result), ...)
+        if more and buffers[buf] and #buffers[buf].items > 1 then
+          M.next(buf) -- Neovim shows the first, which was there before
+        end
       end
     end
     return request(method, params, callback, notify_reply_callback)
@@ -150,22 +154,6 @@ function M.rest(buf)
   return suggestions.rest(M.suggestion(buf), buf)
 end
 
---- Neovim forgets its item, and we insert ours: the range of its own does not follow what has been typed since.
----@param buf integer
----@param suggestion midfill.Suggestion
-local function insert_whole(buf, suggestion)
-  local function insert()
-    local rest = suggestions.rest(suggestion, buf)
-    M.clear(buf)
-    if rest then
-      suggestions.insert(buf, rest, rest.text)
-    end
-  end
-  if not vim.lsp.inline_completion.get({ bufnr = buf, on_accept = insert }) then
-    insert()
-  end
-end
-
 --- Insert a piece of what is shown. What follows it stays shown where it is on the same line; else it comes back
 --- with the next answer.
 ---@param buf integer
@@ -173,11 +161,13 @@ end
 ---@param piece string
 function M.insert(buf, rest, piece)
   if piece == rest.text then
-    insert_whole(buf, M.suggestion(buf))
-  else
-    suggestions.insert(buf, rest, piece)
-    check(buf)
+    -- Neovim must forget its item, whose range does not follow what has been typed since. Its own way of accepting
+    -- would do it, but later, behind the keys that have been typed meanwhile.
+    vim.lsp.inline_completion.enable(false, { bufnr = buf })
+    M.switched(buf)
   end
+  suggestions.insert(buf, rest, piece)
+  check(buf)
 end
 
 --- Show the next of several suggestions, asking for more than one where that has not been done.

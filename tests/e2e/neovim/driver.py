@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -125,15 +127,19 @@ def opened(
     argv = [str(program.path), "--headless", "--embed", "-u", str(init), "-i", "NONE", "-n", str(file)]
     with environment(home, runtime):
         nvim = pynvim.attach("child", argv=argv)
+    neovim = Neovim(nvim, file)
     try:
-        yield Neovim(nvim, file)
+        yield neovim
         nvim.command("stopinsert")
-        assert "Error" not in nvim.command_output("messages")
+        assert "stack traceback" not in nvim.command_output("messages")
     finally:
-        try:
-            nvim.command("qall!", async_=True)
-        finally:
-            nvim.close()
+        nvim.command("qall!", async_=True)
+        nvim.close()
+        with warnings.catch_warnings():
+            # pynvim leaves the pipes of an editor that has ended to the garbage collector.
+            warnings.simplefilter("ignore", ResourceWarning)
+            del nvim, neovim
+            gc.collect()
 
 
 def init_script(program: Program, options: str, before: str = "") -> str:

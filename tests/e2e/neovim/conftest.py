@@ -1,0 +1,61 @@
+"""The Neovims under test; without them (make test-nvim installs them) these tests are left out, and that is said."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = os.environ.get("TEST_NVIM_FOLDER", "")
+
+if FOLDER:
+    from tests.e2e.neovim.driver import Neovim, Program, opened
+
+    OpenNeovim = Callable[..., Neovim]
+    NEWEST = Path(FOLDER).resolve() / "forky/usr/bin/nvim"
+    OLDEST = Path(FOLDER).resolve() / "trixie/usr/bin/nvim"
+    PROGRAMS = [Program(NEWEST, "builtin"), Program(NEWEST, "own"), Program(OLDEST, "own")]
+else:
+    collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if not FOLDER:
+        terminalreporter.write_line("left out: the tests on Neovim (make test-nvim)")
+
+
+if FOLDER:
+
+    @pytest.fixture(params=PROGRAMS, ids=str)
+    def program(request: pytest.FixtureRequest) -> Program:
+        """Each Neovim, with each of its ways of suggesting."""
+        program: Program = request.param
+        return program
+
+    @pytest.fixture
+    def open_neovim(program: Program, runtime: Path, tmp_path: Path) -> Iterator[OpenNeovim]:
+        """Opens a file with the given text in a Neovim of its own, which ends with the test."""
+        with ExitStack() as stack:
+
+            def open_file(text: str = "", name: str = "demo.py", **how: Any) -> Neovim:
+                file = tmp_path / name
+                file.write_bytes(text.encode())
+                home = tmp_path / f"home-{name}"
+                neovim: AbstractContextManager[Neovim] = opened(program, file, home, runtime, **how)
+                return stack.enter_context(neovim)
+
+            yield open_file
+
+    @pytest.fixture
+    def tmux() -> Path:
+        """The system's tmux, or the one unpacked beside Neovim."""
+        found = shutil.which("tmux")
+        path = Path(found) if found else NEWEST.with_name("tmux")
+        subprocess.run([path, "-V"], check=True, capture_output=True)
+        return path

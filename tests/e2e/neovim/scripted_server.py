@@ -1,0 +1,72 @@
+"""A language server that answers as a script says, late if need be, and writes down what it is told.
+
+The script is a JSON file: `texts`, the suggestions for a manual request, of which an automatic one gets the first;
+`replaced`, how many characters behind the cursor they replace; `delay`, in seconds, before each answer; `command`,
+one to be run on acceptance. It is read anew for each request. What arrives is appended to the log, a line each.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+_AUTOMATIC = 2
+_writing = threading.Lock()
+
+
+def serve(script: Path, log: Path) -> None:
+    """Answer until the client leaves."""
+    while (message := _read()) is not None:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"method": message.get("method"), "params": message.get("params")}) + "\n")
+        if message.get("method") == "exit":
+            return
+        if "id" in message and "method" in message:
+            _answer(message, json.loads(script.read_text(encoding="utf-8")))
+
+
+def _answer(message: dict[str, Any], script: dict[str, Any]) -> None:
+    if message["method"] == "initialize":
+        capabilities = {"textDocumentSync": {"openClose": True, "change": 2}, "inlineCompletionProvider": {}}
+        _write({"id": message["id"], "result": {"capabilities": capabilities}})
+    elif message["method"] == "textDocument/inlineCompletion":
+        answer = {"id": message["id"], "result": {"items": _items(message["params"], script)}}
+        timer = threading.Timer(script.get("delay", 0.0), _write, [answer])
+        timer.daemon = True
+        timer.start()
+    else:
+        _write({"id": message["id"], "result": None})
+
+
+def _items(params: dict[str, Any], script: dict[str, Any]) -> list[dict[str, Any]]:
+    start = params["position"]
+    end = {"line": start["line"], "character": start["character"] + script.get("replaced", 0)}
+    texts = script["texts"][:1] if params["context"]["triggerKind"] == _AUTOMATIC else script["texts"]
+    more = {"command": script["command"]} if "command" in script else {}
+    return [{"insertText": text, "range": {"start": start, "end": end}} | more for text in texts]
+
+
+def _read() -> dict[str, Any] | None:
+    length = 0
+    while line := sys.stdin.buffer.readline().strip():
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            length = int(value)
+    if not length:
+        return None
+    message: dict[str, Any] = json.loads(sys.stdin.buffer.read(length))
+    return message
+
+
+def _write(message: dict[str, Any]) -> None:
+    body = json.dumps({"jsonrpc": "2.0"} | message).encode()
+    with _writing:
+        sys.stdout.buffer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]), Path(sys.argv[2]))

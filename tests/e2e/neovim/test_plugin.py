@@ -1,0 +1,334 @@
+"""The plugin in a real Neovim against a server that follows a script: late answers, what it is told, how it fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.neovim import scripted_server
+from tests.e2e.neovim.conftest import OpenNeovim
+from tests.e2e.neovim.driver import PLUGIN, Neovim, Program, until
+
+LATE = 0.8
+
+
+class Script:
+    """What the scripted server answers, and what it was told."""
+
+    def __init__(self, folder: Path) -> None:
+        self._script = folder / "script.json"
+        self._log = folder / "log"
+        self.answer("")
+
+    def answer(self, *texts: str, **more: Any) -> None:
+        self._script.write_text(json.dumps({"texts": texts} | more), encoding="utf-8")
+
+    @property
+    def options(self) -> str:
+        command = [sys.executable, scripted_server.__file__, str(self._script), str(self._log)]
+        return "{ cmd = {" + ", ".join(f"[[{part}]]" for part in command) + "} }"
+
+    def told(self, method: str) -> list[Any]:
+        if not self._log.exists():
+            return []
+        messages = [json.loads(line) for line in self._log.read_text(encoding="utf-8").splitlines()]
+        return [message["params"] for message in messages if message["method"] == method]
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    return Script(tmp_path)
+
+
+@pytest.fixture
+def open_scripted(open_neovim: OpenNeovim, script: Script) -> Callable[..., Neovim]:
+    def open_file(text: str = "", **how: Any) -> Neovim:
+        neovim = open_neovim(text, options=script.options, **how)
+        until(lambda: script.told("textDocument/didOpen"))
+        return neovim
+
+    return open_file
+
+
+OpenScripted = Callable[..., Neovim]
+
+
+def test_an_answer_to_an_earlier_text_is_not_shown(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("\n")
+    script.answer("old", delay=LATE)
+    neovim.keys("ix")
+    until(lambda: script.told("textDocument/inlineCompletion"))
+    script.answer("new", delay=LATE)
+    neovim.keys("y")
+    until(lambda: len(script.told("textDocument/inlineCompletion")) > 1)
+    seen = set()
+    until(lambda: seen.add(neovim.ghost()) or "new" in seen)  # type: ignore[func-returns-value]
+    assert seen == {"", "new"}
+
+
+def test_an_answer_for_another_place_is_not_shown(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("one\ntwo\n")
+    script.answer("late", delay=LATE)
+    neovim.keys("A")
+    until(lambda: script.told("textDocument/inlineCompletion"))
+    script.answer()
+    neovim.keys("<Down>")
+    time.sleep(LATE + 0.5)
+    assert (neovim.ghost(), neovim.offer()) == ("", "")
+
+
+def test_an_answer_after_insert_mode_is_not_shown(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("one\n")
+    script.answer("late", delay=LATE)
+    neovim.keys("A")
+    until(lambda: script.told("textDocument/inlineCompletion"))
+    neovim.keys("<Esc>")
+    time.sleep(LATE + 0.5)
+    assert (neovim.ghost(), neovim.offer()) == ("", "")
+
+
+def test_what_is_shown_leaves_with_the_first_other_character(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("\n")
+    script.answer("abc")
+    neovim.keys("i")
+    assert neovim.until_ghost() == "abc"
+    script.answer("late", delay=30.0)
+    neovim.keys("a")
+    until(lambda: neovim.offer() == "bc")
+    assert neovim.ghost() == "bc"
+    neovim.keys("x")
+    until(lambda: neovim.text().startswith("ax"))
+    assert (neovim.ghost(), neovim.offer()) == ("", "")
+
+
+def test_half_typed_and_then_accepted_is_inserted_once(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("\n")
+    script.answer("abc")
+    neovim.keys("i")
+    neovim.until_ghost()
+    script.answer("late", delay=30.0)
+    neovim.keys("ab<M-l>")
+    until(lambda: neovim.text().startswith("abc"))
+    neovim.keys("!<Esc>")
+    until(lambda: neovim.mode() == "n")
+    assert neovim.write() == b"abc!\n"
+
+
+@pytest.mark.parametrize(("ending", "shown"), [("\n", "f(a):\n    b\n\n    c"), ("\r\n", "f(a):\n    b\n\n    c")])
+def test_lines_of_a_block(open_scripted: OpenScripted, script: Script, ending: str, shown: str) -> None:
+    neovim = open_scripted(f"def {ending}x{ending}")
+    block = shown.replace("\n", ending)
+    script.answer(block)
+    neovim.keys("A")
+    until(lambda: neovim.ghost() == shown)
+    script.answer()
+    neovim.keys("<M-l>!")
+    until(lambda: "!" in neovim.text())
+    neovim.keys("<Esc>")
+    assert neovim.write() == f"def {block}!{ending}x{ending}".encode()
+    assert neovim.api.current.window.cursor[0] == 4
+
+
+def test_a_block_accepted_line_by_line_and_undone(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("def \n")
+    script.answer("f():\n    pass")
+    neovim.keys("A")
+    neovim.until_ghost()
+    script.answer("\n    pass")  # what the server has left to say
+    neovim.keys("<M-C-Right>")
+    until(lambda: neovim.text() == "def f():")
+    until(lambda: neovim.offer() == "\n    pass")
+    neovim.keys("<M-C-Right>")
+    until(lambda: neovim.text() == "def f():\n    pass")
+    neovim.keys("<Esc>u")
+    until(lambda: neovim.text() == "def f():")
+
+
+def test_words_of_a_suggestion(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("\n")
+    words = ["foo_bar", " =", " día", "(", "x", ")"]
+    script.answer("foo_bar = día(x)")
+    neovim.keys("i")
+    neovim.until_ghost()
+    for count in range(1, len(words) + 1):
+        accepted, rest = "".join(words[:count]), "".join(words[count:])
+        script.answer(rest)
+        neovim.keys("<M-Right>")
+        until(lambda accepted=accepted: neovim.text() == accepted)  # type: ignore[misc]
+        until(lambda rest=rest: neovim.ghost() == neovim.offer() == rest)  # type: ignore[misc]
+
+
+def test_brackets_behind_the_cursor_are_replaced(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("f()\n")
+    script.answer("a, b):", replaced=1)
+    neovim.keys("A<Left>")
+    neovim.until_ghost()
+    script.answer()
+    neovim.keys("<M-l>!<Esc>")
+    until(lambda: neovim.mode() == "n")
+    assert neovim.write() == b"f(a, b):!\n"
+
+
+def test_behind_an_emoji(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("😋é()\n")
+    script.answer("x) 🎉", replaced=1)
+    neovim.keys("A<Left>")
+    neovim.until_ghost()
+    script.answer()
+    neovim.keys("<M-l>!<Esc>")
+    until(lambda: neovim.mode() == "n")
+    assert neovim.write() == "😋é(x) 🎉!\n".encode()
+
+
+def test_alternatives_are_asked_for_by_hand(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("\n")
+    script.answer("one", "two", "three")
+    neovim.keys("i")
+    assert neovim.until_ghost() == "one"
+    kinds = [params["context"]["triggerKind"] for params in script.told("textDocument/inlineCompletion")]
+    assert set(kinds) == {2}
+    seen = []
+    while "three" not in seen:
+        before = neovim.offer()
+        neovim.keys("<M-]>")
+        until(lambda before=before: neovim.offer() not in ("", before), 5.0)  # type: ignore[misc]
+        seen.append(neovim.offer())
+    assert seen == ["two", "three"]
+    assert script.told("textDocument/inlineCompletion")[-1]["context"]["triggerKind"] == 1
+    script.answer()
+    neovim.keys("<M-l>")
+    until(lambda: neovim.text() == "three")
+
+
+def test_the_server_hears_what_became_of_a_suggestion(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("\n")
+    command = {"title": "accepted", "command": "midfill.accepted", "arguments": [7]}
+    script.answer("😋a b", command=command)
+    neovim.keys("i")
+    neovim.until_ghost()
+    (shown,) = until(lambda: script.told("textDocument/didShowCompletion"))
+    assert shown["item"]["insertText"] == "😋a b"
+    script.answer(" b", command=command)
+    neovim.keys("<M-Right>")
+    (part,) = until(lambda: script.told("textDocument/didPartiallyAcceptCompletion"))
+    assert part["acceptedLength"] == 3  # in UTF-16
+    until(lambda: neovim.offer() == " b")
+    neovim.keys("<M-l>")
+    (accepted,) = until(lambda: script.told("workspace/executeCommand"))
+    assert (accepted["command"], accepted["arguments"]) == ("midfill.accepted", [7])
+
+
+def test_the_server_hears_of_moves_and_of_what_is_looked_at(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("one\ntwo\nthree\n")
+    neovim.keys("jj$")
+    until(lambda: script.told("midfill/didMoveCursor"))
+    until(lambda: script.told("midfill/didMoveCursor")[-1]["position"] == {"line": 2, "character": 4})
+    neovim.keys("ddk")  # an edit, then a move: the edit is told first
+    until(lambda: script.told("textDocument/didChange"))
+    neovim.api.command("split other.py")
+    neovim.api.command("wincmd p")
+    focused = until(lambda: script.told("textDocument/didFocus"))
+    assert focused[-1]["textDocument"]["uri"].endswith("demo.py")
+
+
+def test_the_settings_arrive(open_neovim: OpenNeovim, script: Script) -> None:
+    options = script.options.removesuffix("}") + ", settings = { maxTokens = 7, disabledLanguages = { 'c' } } }"
+    neovim = open_neovim("", options=options)
+    (started,) = until(lambda: script.told("initialize"))
+    assert started["initializationOptions"] == {"maxTokens": 7, "disabledLanguages": ["c"]}
+    assert started["capabilities"]["experimental"] == {"midfill": True}
+    assert "inlineCompletion" in started["capabilities"]["textDocument"]
+    until(lambda: script.told("initialized"))
+    neovim.lua("require('midfill').configure({ maxTokens = 8 })")
+    changed = until(lambda: script.told("workspace/didChangeConfiguration"))
+    assert changed[-1] == {"settings": {"midfill": {"maxTokens": 8}}}
+
+
+def test_tab_by_the_users_choice(open_neovim: OpenNeovim, script: Script) -> None:
+    options = script.options.removesuffix("}") + ", keys = { accept = '<Tab>', dismiss = false } }"
+    neovim = open_neovim("\n", options=options, before="vim.o.expandtab = true vim.o.shiftwidth = 2")
+    until(lambda: script.told("textDocument/didOpen"))
+    script.answer("abc")
+    neovim.keys("i")
+    neovim.until_ghost()
+    script.answer()
+    neovim.keys("<Tab>")
+    until(lambda: neovim.text().startswith("abc"))
+    neovim.keys("<Tab>|<Esc>")
+    until(lambda: "|" in neovim.text())
+    assert neovim.text().startswith("abc ")
+    assert "\t" not in neovim.text()
+    assert neovim.lua("return vim.fn.maparg('<C-]>', 'i')") == ""
+
+
+def test_plug_maps(open_neovim: OpenNeovim, script: Script) -> None:
+    before = "vim.keymap.set('i', '<F2>', '<Plug>(midfill-accept)')"
+    neovim = open_neovim("\n", options=script.options, before=before)
+    until(lambda: script.told("textDocument/didOpen"))
+    script.answer("abc")
+    neovim.keys("i")
+    neovim.until_ghost()
+    script.answer()
+    neovim.keys("<F2>")
+    until(lambda: neovim.text() == "abc")
+
+
+def test_a_server_that_keeps_dying_is_left_alone(open_neovim: OpenNeovim) -> None:
+    neovim = open_neovim("", options="{ cmd = { 'sh', '-c', 'echo no such luck >&2; exit 3' } }")
+    until(lambda: "keeps ending, now with status 3. See :Midfill log" in neovim.messages())
+    neovim.api.command("Midfill log")
+    assert "no such luck" in neovim.text()
+
+
+def test_a_command_that_is_not_there_is_told(open_neovim: OpenNeovim) -> None:
+    neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
+    assert 'midfill: "no-such-midfill" cannot be run. Install it' in neovim.messages()
+    assert "no language server in this buffer" in neovim.api.command_output("Midfill status")
+    neovim.api.command("checkhealth midfill")
+    assert '"no-such-midfill" cannot be run' in neovim.text()
+    neovim.keys("ix<M-l><Esc>")
+    until(lambda: neovim.mode() == "n")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("{ comand = {} }", 'setup() knows no option "comand"'),
+        ("{ settings = 3 }", 'option "settings" must be a table, not a number'),
+        ("{ keys = { acept = '<Tab>' } }", 'option "keys" knows no "acept"'),
+        ("{ ghost_text = 'never' }", 'option "ghost_text" is "never"'),
+    ],
+)
+def test_bad_options_are_named(open_neovim: OpenNeovim, options: str, message: str) -> None:
+    before = f"local _, problem = pcall(require('midfill.config').set, {options}) vim.g.problem = problem"
+    neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }", before=before)
+    assert message in neovim.lua("return vim.g.problem")
+
+
+def test_unknown_subcommands_are_named_and_known_ones_offered(open_neovim: OpenNeovim) -> None:
+    neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
+    neovim.keys(":Midfill dance<CR>")
+    until(lambda: "no such command: :Midfill dance" in neovim.messages())
+    complete = "return vim.fn.getcompletion('Midfill ' .. ..., 'cmdline')"
+    assert neovim.lua(complete, "") == ["disable", "enable", "log", "restart", "stats", "status"]
+    assert neovim.lua(complete, "disable ") == ["buffer"]
+
+
+def test_the_help_has_tags_for_everything(program: Program, open_neovim: OpenNeovim, tmp_path: Path) -> None:
+    neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
+    docs = tmp_path / "doc"
+    shutil.copytree(PLUGIN / "doc", docs)
+    neovim.api.command(f"helptags {docs}")
+    tags = {line.split("\t")[0] for line in (docs / "tags").read_text(encoding="utf-8").splitlines()}
+    functions = neovim.lua("return vim.tbl_keys(require('midfill'))")
+    options = neovim.lua("return vim.tbl_keys(require('midfill.config').options)")
+    assert {f"midfill.{name}()" for name in functions} <= tags
+    assert {f"midfill-option-{name}" for name in [*options, "filetypes"]} <= tags
+    assert {f":Midfill-{name}" for name in neovim.lua("return vim.fn.getcompletion('Midfill ', 'cmdline')")} <= tags

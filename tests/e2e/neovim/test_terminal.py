@@ -1,0 +1,128 @@
+"""Neovim in a terminal, as a user sees it: typed into through tmux, and read off its screen."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from tests.e2e.conftest import READY_SECONDS
+from tests.e2e.neovim.driver import Program, environment, init_script, until
+
+CODE = """\
+class Point:
+    def __init__(self, x, y):
+        self.x = x
+        self.y = y
+
+    def move(self, dx, dy):
+        self.x += dx
+        self.y += dy
+
+
+class Circle:
+    def __init__(self, center, radius):
+        self.center = center
+        self.radius = radius
+
+    def move(self, dx, dy):
+"""
+LOOK = """
+vim.o.termguicolors = true
+vim.o.number = true
+vim.o.showmode = false
+vim.o.statusline = " %t %m%=%{v:lua.require'midfill'.statusline()}  %l:%c "
+vim.o.laststatus = 2
+vim.api.nvim_set_hl(0, 'ComplHint', { fg = '#8a8f98', italic = true })
+vim.api.nvim_set_hl(0, 'MidfillGhost', { link = 'ComplHint' })
+"""
+GHOST_COLOUR = "38;2;138;143;152"
+COLUMNS, ROWS = 78, 24
+AN_ANSWER = 1.5
+
+
+class Terminal:
+    """One tmux with one window."""
+
+    def __init__(self, tmux: Path, socket: Path) -> None:
+        self._tmux = [str(tmux), "-S", str(socket), "-f", os.devnull]
+
+    def run(self, *arguments: str) -> str:
+        return subprocess.run([*self._tmux, *arguments], check=True, capture_output=True, text=True).stdout
+
+    def type(self, *keys: str) -> None:
+        self.run("send-keys", *keys)
+
+    def screen(self, *, escapes: bool = False) -> str:
+        return self.run("capture-pane", "-p", *(["-e"] if escapes else []))
+
+
+@pytest.fixture
+def terminal(program: Program, tmux: Path, runtime: Path, tmp_path: Path) -> Iterator[Terminal]:
+    """Neovim with the file `circle.py`, in a terminal."""
+    (tmp_path / "circle.py").write_text(CODE, encoding="utf-8")
+    init = tmp_path / "init.lua"
+    init.write_text(init_script(program, "{}", LOOK), encoding="utf-8")
+    command = shlex.join([str(program.path), "-u", str(init), "-i", "NONE", "-n", str(tmp_path / "circle.py")])
+    terminal = Terminal(tmux, tmp_path / "tmux")
+    with environment(tmp_path, runtime):
+        os.environ.pop("TMUX", None)
+        os.environ["LC_ALL"] = "C.UTF-8"
+        terminal.run("-u", "new-session", "-d", "-x", str(COLUMNS), "-y", str(ROWS), "env", "COLORTERM=truecolor",
+                     "sh", "-c", command)  # fmt: skip
+    terminal.run("set-option", "-s", "escape-time", "20")
+    try:
+        yield terminal
+    finally:
+        terminal.run("kill-server")
+
+
+def ghost_lines(terminal: Terminal) -> list[str]:
+    """The lines of the screen that hold ghost text."""
+    return [line for line in terminal.screen(escapes=True).splitlines() if GHOST_COLOUR in line]
+
+
+def type_until_ghost(terminal: Terminal, line: str) -> None:
+    terminal.type("-l", line[0])
+    until(lambda: " ms " in terminal.screen(), READY_SECONDS)
+    for key in line[1:-1]:
+        terminal.type("-l", key)
+        deadline = time.monotonic() + AN_ANSWER
+        while not key.isspace() and time.monotonic() < deadline:
+            if ghost_lines(terminal):
+                return
+            time.sleep(0.05)
+    raise AssertionError(f"no suggestion while typing {line!r}:\n{terminal.screen()}")
+
+
+def test_ghost_text_is_seen_and_accepted(terminal: Terminal, program: Program, tmp_path: Path) -> None:
+    until(lambda: "circle.py" in terminal.screen())
+    terminal.type("G", "o")
+    type_until_ghost(terminal, "        self.center = center")
+    take_picture(terminal, program)
+    shown = terminal.screen()
+    terminal.type("M-l")
+    until(lambda: not ghost_lines(terminal) or terminal.screen() != shown)
+    terminal.type("Escape")
+    terminal.type(":write", "Enter")
+    until(lambda: (tmp_path / "circle.py").read_text(encoding="utf-8") != CODE)
+    written = (tmp_path / "circle.py").read_text(encoding="utf-8").removeprefix(CODE).rstrip("\n")
+    for line in written.splitlines():
+        assert line.strip() in shown
+
+
+def take_picture(terminal: Terminal, program: Program) -> None:
+    """Write what the screen shows to the SVG file that NEOVIM_PICTURE names, for the docs."""
+    if not (file := os.environ.get("NEOVIM_PICTURE")):
+        return
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        console = Console(record=True, width=COLUMNS, force_terminal=True, color_system="truecolor", file=nowhere)
+        console.print(Text.from_ansi(terminal.screen(escapes=True)))
+    console.save_svg(f"{file}.{program}.svg", title="Neovim with midfill")
