@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from inference.branches import Branches
 from inference.healing import Healer, TypedBytes
 from inference.model import Choice, Model
-from inference.prompts import tokenize_prompt
+from inference.prompts import TokenizedPrompt, tokenize_prompt
 from inference.resident import ResidentPrompt
 from inference.stops import find_stop
 from inference.tokenization import TextTokenizer
@@ -39,21 +40,29 @@ class _Work:
     started: float = field(default_factory=time.perf_counter)
     prefilled: float | None = None
     logprobs: list[float] = field(default_factory=list)
+    branch_tokens: int = 0  # generated for alternatives
 
-    def completion(self, text: str, reason: FinishReason) -> Completion:
+    def completion(self, text: str, reason: FinishReason, alternatives: tuple[str, ...] = ()) -> Completion:
         now = time.perf_counter()
         prefilled = now if self.prefilled is None else self.prefilled
         generated = len(self.logprobs)
         usage = Usage(
             prompt_tokens=self.prompt_tokens,
             recomputed_tokens=self.recomputed_tokens,
-            generated_tokens=generated,
+            generated_tokens=generated + self.branch_tokens,
             forwards=self.forwards,
             queue_ms=0.0,
             prefill_ms=(prefilled - self.started) * 1e3,
             decode_ms=(now - prefilled) * 1e3,
         )
-        return Completion(text, reason, usage, sum(self.logprobs) / generated if generated else None)
+        mean_logprob = sum(self.logprobs) / generated if generated else None
+        return Completion(text, reason, usage, mean_logprob, alternatives)
+
+    def add(self, branch: _Work) -> None:
+        """Count what an alternative cost."""
+        self.recomputed_tokens += branch.recomputed_tokens
+        self.forwards += branch.forwards
+        self.branch_tokens += len(branch.logprobs)
 
 
 class Engine:
@@ -70,6 +79,7 @@ class Engine:
     ) -> None:
         self.info = info
         self._healer = healer
+        self._branches = Branches(tokenizer, healer)
         self.tokenizer = tokenizer
         self._model = model
         self._resident = ResidentPrompt(model.workspace, store, model.alignment)
@@ -95,8 +105,13 @@ class Engine:
         if choice is None:
             finished = matched + work.recomputed_tokens == len(prompt.token_ids)
             return work.completion("", "length" if finished else "cancelled")
+        alternatives = self._alternatives(prompt, choice, request, work, cancelled)
+        if alternatives:  # the suggestion comes last, so that it is resident when it is accepted
+            choice = self._begin(prompt, request, typed, work, cancelled)
+            if choice is None:
+                return work.completion("", "cancelled")
         text, reason = self._decode(choice, request, typed, work, cancelled)
-        return work.completion(text, reason)
+        return work.completion(text, reason, tuple(other for other in alternatives if other != text))
 
     def forget(self, session: str) -> None:
         """Drop what is resident for this session alone."""
@@ -115,6 +130,35 @@ class Engine:
         self._resident.save()
         self._store.save()
         self._store.close()
+
+    def _alternatives(
+        self, prompt: TokenizedPrompt, first: Choice, request: CompletionRequest, work: _Work, cancelled: Cancelled
+    ) -> tuple[str, ...]:
+        """As many other texts as the request wants, each greedy from a first token that none before begins with."""
+        taken: tuple[int, ...] = (first.token_id,)
+        texts: list[str] = []
+        for _ in range(request.alternatives):
+            typed, branch = self._branches.other_than(taken, prompt.typed), _Work(work.prompt_tokens)
+            choice = self._begin(prompt, request, typed, branch, cancelled) if typed.possible else None
+            if choice is None:
+                break
+            text, _reason = self._decode(choice, request, typed, branch, cancelled)
+            work.add(branch)
+            taken += (choice.token_id,)
+            texts.append(text)
+        return tuple(dict.fromkeys(filter(None, texts)))
+
+    def _begin(
+        self,
+        prompt: TokenizedPrompt,
+        request: CompletionRequest,
+        typed: TypedBytes,
+        work: _Work,
+        cancelled: Cancelled,
+    ) -> Choice | None:
+        """The first choice after the prompt; None where it was cancelled before that."""
+        matched = self._match(prompt.token_ids, request)
+        return self._prefill(prompt.token_ids[matched:], request, typed, work, cancelled)
 
     def _match(self, token_ids: Sequence[int], request: CompletionRequest) -> int:
         """How many leading tokens need not be computed: never the last, where what follows it is asked for."""

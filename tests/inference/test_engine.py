@@ -95,6 +95,40 @@ def test_accepted_suggestion_is_resident(tiny_tokenizer: TextTokenizer) -> None:
     assert engine.complete(ask("def" + suggestion)).usage.recomputed_tokens == 1
 
 
+def test_alternatives_branch_from_one_resident_prompt(engine: Engine, options: EngineOptions) -> None:
+    request = ask("x = ")
+    alone = engine.complete(request)
+    engine.complete(replace(request, max_tokens=0))
+    several = engine.complete(replace(request, alternatives=3))
+    texts = (several.text, *several.alternatives)
+    assert (several.text, several.finish_reason) == (alone.text, alone.finish_reason)
+    assert several.mean_logprob == pytest.approx(alone.mean_logprob)
+    assert 2 <= len(set(texts)) == len(texts) <= 4
+    assert several.usage.recomputed_tokens <= 1 + 3 + 1  # the last token of the prompt, at each beginning
+    assert several.usage.generated_tokens > alone.usage.generated_tokens
+    accepted = ask("x = " + several.text)
+    plain = load_engine(options)
+    plain.complete(request)
+    # The suggestion is as resident as ever.
+    assert engine.complete(accepted).usage.recomputed_tokens == plain.complete(accepted).usage.recomputed_tokens
+
+
+def test_undoing_an_acceptance_is_hot(engine: Engine) -> None:
+    before = ask("x = ", max_tokens=60)
+    suggestion = engine.complete(before).text
+    engine.complete(ask("x = " + suggestion, max_tokens=60))
+    assert engine.complete(before).usage.recomputed_tokens <= 2
+
+
+def test_alternatives_of_a_cancelled_request(engine: Engine) -> None:
+    request = replace(ask("x = "), alternatives=2)
+    for forwards in range(12):
+        completion = engine.complete(request, cancel_after(forwards))
+        assert completion.finish_reason == "cancelled"
+    engine.check_integrity()
+    assert engine.complete(request).finish_reason != "cancelled"
+
+
 def test_other_place_and_back(engine: Engine, oracle: Callable[[CompletionRequest], str]) -> None:
     here, there = ask("def main"), ask("class A", prefix="import sys\n" * 10, session="b.py")
     engine.complete(here)
