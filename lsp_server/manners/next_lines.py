@@ -17,7 +17,7 @@ def cut_at_next_lines(insertion: Insertion, place: Place) -> Insertion:
     The last line may be cut short, if all of it was suggested.
     """
     below = [line.rstrip() for line in place.below if line.strip()]
-    lines = (place.before + insertion.text + place.after).split("\n")
+    lines = (place.before + insertion.text + place.after[insertion.replaced :]).split("\n")
     for index, line in enumerate(lines):
         may_be_short = index > 0 or not place.before.strip()
         if line.strip() and below and _goes_on_below(lines[index:], below, may_be_short=may_be_short):

@@ -22,12 +22,14 @@ CONTENT: tuple[Filter, ...] = (
     use_own_indentation,
     drop_rest_of_line,
     cut_at_next_lines,
-    drop_previous_lines,
 )
 
 FIT: tuple[Filter, ...] = (
     drop_trailing_space,
     keep_balance,
+    drop_rest_of_line,  # once more: what ends before a closer may now say what follows
+    cut_at_next_lines,
+    drop_previous_lines,
     drop_trailing_space,
     use_line_ends,
 )

@@ -14,7 +14,8 @@ def drop_previous_lines(insertion: Insertion, place: Place) -> Insertion:
 
     The last line may be cut short, if all of it was suggested.
     """
-    told = [line.strip() for line in (place.before + insertion.text + place.after).split("\n") if line.strip()]
+    text = place.before + insertion.text + place.after[insertion.replaced :]
+    told = [line.strip() for line in text.split("\n") if line.strip()]
     above = [line.strip() for line in place.above if line.strip()][-len(told) :]
     if not told or len(told) != len(above) or told[:-1] != above[:-1]:
         return insertion

@@ -15,7 +15,7 @@ def drop_rest_of_line(insertion: Insertion, place: Place) -> Insertion:
 
     Closing brackets and quotes alone are no overlap: the suggestion may have opened them itself.
     """
-    text, after = insertion.text, place.after.strip()
+    text, after = insertion.text, place.after[insertion.replaced :].strip()
     if not after or _LEFT_TO_BALANCE.issuperset(after):
         return insertion
     if word_characters(after) >= _SAYS_ENOUGH and (said := text.find(after)) >= 0:
