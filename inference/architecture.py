@@ -12,29 +12,35 @@ SUPPORTED_TYPES = ("llama", "qwen2", "qwen3", "mistral")
 QK_NORM_TYPES = ("qwen3",)
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """What the decoder has to know; positions beyond `max_positions` were never trained."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """What room a model takes, whoever runs it; positions beyond `max_positions` were never trained."""
 
     model_type: str
     layers: int
-    hidden: int
-    intermediate: int
-    heads: int
     kv_heads: int
     head_dim: int
-    vocabulary: int
-    norm_epsilon: float
     max_positions: int
-    tied_embeddings: bool
-    qk_norm: bool
-    rope_theta: float
-    rope_type: str
 
     @property
     def kv_values_per_token(self) -> int:
         """Numbers in the KV of one token, over all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture(ModelShape):
+    """What our decoder has to know besides."""
+
+    hidden: int
+    intermediate: int
+    heads: int
+    vocabulary: int
+    norm_epsilon: float
+    tied_embeddings: bool
+    qk_norm: bool
+    rope_theta: float
+    rope_type: str
 
 
 def read_architecture(config: Mapping[str, Any], where: str) -> Architecture:

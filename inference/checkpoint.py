@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inference.architecture import Architecture, read_architecture
+from inference.architecture import SUPPORTED_TYPES, ModelShape, read_architecture
 from inference.fim import AUTO
+from inference.generic_shape import read_generic_shape
 from inference.hub import Progress, fetch_snapshot, is_hub_name
 from inference.tokenization import TextTokenizer, read_tokenizer
 from inference.weights import WeightsFile, find_weights, update_identity
@@ -22,12 +23,15 @@ BUNDLED_FOLDER = Path(__file__).parent / "models" / "midfill-10m"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model folder whose config has been understood; `name` is how the user called it."""
+    """A model folder whose config has been understood; `name` is how the user called it.
+
+    The architecture is an `Architecture` where our decoder runs the model; transformers' modules run any other.
+    """
 
     name: str
     folder: Path
     config: Mapping[str, Any]
-    architecture: Architecture
+    architecture: ModelShape
 
     def tokenizer(self, fim_format: str = AUTO) -> TextTokenizer:
         """Its tokenizer; BadModel if it cannot be used for fill-in-the-middle."""
@@ -66,7 +70,8 @@ def open_checkpoint(folder: Path, name: str) -> Checkpoint:
         raise BadModel(f"{path} is not a model's config: it holds a {type(config).__name__}")
     if not (folder / "tokenizer.json").is_file():
         raise BadModel(f"{folder} has no tokenizer.json: save its tokenizer in the tokenizers library's format")
-    return Checkpoint(name, folder, config, read_architecture(config, str(path)))
+    read_shape = read_architecture if config.get("model_type") in SUPPORTED_TYPES else read_generic_shape
+    return Checkpoint(name, folder, config, read_shape(config, str(path)))
 
 
 def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from inference.architecture import Architecture
+from inference.architecture import Architecture, ModelShape
 from inference.checkpoint import BUNDLED, Checkpoint, find_checkpoint, fingerprint
 from inference.engine import Engine, EngineInfo
 from inference.fim import AUTO
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     import torch
 
     from inference.decoder import Decoder
+    from inference.generic import GenericModel
     from inference.short_forwards import ShortForwards
 
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
 DEFAULT_CONTEXT_TOKENS = 8192
 MIN_CONTEXT_TOKENS = 64
+SHARE_FOR_WEIGHTS = 0.85  # of a GPU's free memory
 DRY_BYTES_PER_VALUE = 4  # float32, as a CPU would keep them
 
 SAMPLE = Path(__file__).with_name("tokenization.py")
@@ -71,17 +74,20 @@ def load_engine(options: EngineOptions, progress: Progress | None = None) -> Eng
 
     device, dtype = _device_and_dtype(options)
     _set_threads(options.threads)
-    decoder = _load_decoder(checkpoint, context_tokens, device, dtype, options, report)
+    model = _load_model(checkpoint, context_tokens, device, dtype, options, report)
     budgets = TierBudgets(
         options.store_budget_bytes, options.host_budget_bytes, options.cache_folder, options.cache_budget_bytes
     )
-    numbers = str(dtype) if options.kernel != "int8" else f"{dtype}, int8 weights"
-    store = open_store(budgets, decoder.workspace.shape, device, fingerprint(checkpoint, numbers))
-    return _wire(options, tokenizer, decoder, store, str(device))
+    shape, place = model.workspace.shape, model.workspace.device
+    store = open_store(budgets, shape, place, fingerprint(checkpoint, _numbers(options, dtype, checkpoint)))
+    return _wire(options, tokenizer, model, store, str(device))
 
 
 def load_dry_engine(options: EngineOptions) -> Engine:
-    """An engine that does everything but compute: for counting tokens, forwards and bytes. Imports no torch."""
+    """An engine that does everything but compute: for counting tokens, forwards and bytes. Imports no torch.
+
+    For a model outside the Llama family transformers is imported, and the bytes are an estimate.
+    """
     checkpoint = find_checkpoint(options.model)
     tokenizer = checkpoint.tokenizer(options.fim_format)
     workspace = DryWorkspace(checkpoint.architecture.kv_values_per_token * DRY_BYTES_PER_VALUE)
@@ -97,8 +103,48 @@ def _wire(options: EngineOptions, tokenizer: TextTokenizer, model: Model, store:
     return Engine(info, model, tokenizer, store, options.prefill_chunk, healer)
 
 
+def _load_model(
+    checkpoint: Checkpoint,
+    context_tokens: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    options: EngineOptions,
+    report: Progress,
+) -> Decoder | ShortForwards | GenericModel:
+    """Our decoder where it knows the architecture and the device has room; transformers' modules otherwise."""
+    anywhere = options.device == "auto"
+    shape = checkpoint.architecture
+    if isinstance(shape, Architecture) and not (anywhere and _is_too_large(checkpoint, device)):
+        return _load_decoder(checkpoint, shape, context_tokens, device, dtype, options, report)
+    if options.exact or options.kernel == "int8":
+        raise BadInput(f"exact mode and int8 weights are for the Llama family on one device, not for {checkpoint.name}")
+    from inference.generic_loading import load_generic
+
+    checkpoint.weights()  # says what is missing or damaged in words of ours
+    report("reading the weights", None)
+    return load_generic(checkpoint.folder, context_tokens, None if anywhere else device, dtype)
+
+
+def _numbers(options: EngineOptions, dtype: torch.dtype, checkpoint: Checkpoint) -> str:
+    """What else saved KV depends on; what transformers keeps of a token is its own affair, version by version."""
+    if not isinstance(checkpoint.architecture, Architecture):
+        return f"{dtype}, transformers {version('transformers')}"
+    return str(dtype) if options.kernel != "int8" else f"{dtype}, int8 weights"
+
+
+def _is_too_large(checkpoint: Checkpoint, device: torch.device) -> bool:
+    """Whether the weights leave a GPU too little room for KV and forwards; other devices are not asked."""
+    import torch
+
+    if device.type != "cuda":
+        return False
+    free, _ = torch.cuda.mem_get_info(device)
+    return sum(file.size for file in checkpoint.weights()) > SHARE_FOR_WEIGHTS * free
+
+
 def _load_decoder(
     checkpoint: Checkpoint,
+    shape: Architecture,
     context_tokens: int,
     device: torch.device,
     dtype: torch.dtype,
@@ -115,7 +161,6 @@ def _load_decoder(
         raise BadInput("int8 weights and exact mode exclude each other: exact mode does without the CPU kernel")
     if options.exact:
         context_tokens -= context_tokens % EXACT_TOKENS
-    shape = checkpoint.architecture
     reader = TensorReader(checkpoint.weights(), dtype, device)
     weights = read_decoder_weights(shape, reader, lambda share: report("reading the weights", share))
     workspace = KVWorkspace(KVShape(shape.layers, shape.kv_heads, shape.head_dim, dtype), context_tokens, device)
@@ -154,7 +199,7 @@ def _set_threads(threads: int | None) -> None:
     torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) // 2))
 
 
-def _context_tokens(options: EngineOptions, architecture: Architecture) -> int:
+def _context_tokens(options: EngineOptions, architecture: ModelShape) -> int:
     if options.context_tokens is None:
         return min(architecture.max_positions, DEFAULT_CONTEXT_TOKENS)
     if not MIN_CONTEXT_TOKENS <= options.context_tokens <= architecture.max_positions:
