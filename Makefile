@@ -4,7 +4,7 @@ CONSTRAINTS := $(if $(shell command -v nvidia-smi),constraints.txt,constraints-c
 
 TEST_NVIM := build/test-nvim
 
-.PHONY: setup demo test test-nvim lint format clean
+.PHONY: setup demo test test-nvim test-vscode lint format clean
 
 setup: .venv/installed
 
@@ -27,6 +27,10 @@ test-nvim: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement tests/e2e/neovim/requirements.txt
 	$(BIN)/python tests/e2e/neovim/install.py $(TEST_NVIM)
 	TEST_NVIM_FOLDER=$(TEST_NVIM) $(BIN)/python -m pytest tests/e2e/neovim
+
+# The packaged extension in a real workbench (code-server in headless Chromium), with the real server, core and model.
+test-vscode: setup
+	tests/e2e/vscode/run.sh
 
 lint: setup
 	$(BIN)/ruff check

@@ -1,5 +1,6 @@
 // One run of the language server: the client that talks to it, and midfill's own messages.
 
+import { once } from "node:events";
 import { homedir } from "node:os";
 import { createInterface } from "node:readline";
 
@@ -28,6 +29,8 @@ const SELECTOR = [{ scheme: "file" }, { scheme: "untitled" }, { scheme: "vscode-
 
 /** A server that has not answered after this long is not one. */
 const START_TIMEOUT_MS = 60_000;
+
+const LAST_WORDS_MS = 1000;
 
 /** A server that dies is started again, unless it did so this many times in this time. */
 const MOST_RESTARTS = 5;
@@ -59,7 +62,7 @@ export class Client {
     this.output = new ServerOutput(channel);
     // Not the workspace: a server started there might find the user's files where it looks for its own.
     const server = { command, args: ["lsp"], options: { cwd: homedir() } };
-    this.client = new LanguageClient("midfill", "midfill", server, {
+    this.client = new QuietClient("midfill", "midfill", server, {
       documentSelector: SELECTOR,
       outputChannel: channel,
       revealOutputChannelOn: RevealOutputChannelOn.Never,
@@ -94,6 +97,7 @@ export class Client {
       this.cameUp = true;
     } catch (error) {
       await this.stop();
+      await this.output.end();
       throw this.output.lastLine === "" ? error : new Error(this.output.lastLine, { cause: error });
     }
   }
@@ -148,14 +152,24 @@ export class Client {
   }
 }
 
+/** Leaves it to the extension to tell the user of what goes wrong; the log has it all. */
+class QuietClient extends LanguageClient {
+  override error(message: string, data?: unknown): void {
+    super.error(message, data, false);
+  }
+}
+
 /** What the server writes to stderr goes to the log. */
 class ServerOutput {
   lastLine = "";
+  private ended: Promise<unknown> = Promise.resolve();
 
   constructor(private readonly channel: vscode.LogOutputChannel) {}
 
   readonly follow = (stderr: NodeJS.ReadableStream): void => {
-    createInterface(stderr).on("line", (line) => {
+    const lines = createInterface(stderr);
+    this.ended = once(lines, "close");
+    lines.on("line", (line) => {
       this.lastLine = line.trim() || this.lastLine;
       if (/ (ERROR|CRITICAL) /.test(line)) {
         this.channel.error(line);
@@ -166,6 +180,11 @@ class ServerOutput {
       }
     });
   };
+
+  /** Wait for the last line of a server that is ending; it may come after the end of the connection. */
+  async end(): Promise<void> {
+    await within(LAST_WORDS_MS, this.ended).catch(() => undefined);
+  }
 }
 
 function restartingHandler(cameUp: () => boolean, gaveUp: () => void): ErrorHandler {

@@ -6,14 +6,13 @@ import * as config from "./config.ts";
 import type { Installer } from "./installer.ts";
 import { showMenu } from "./menu.ts";
 import { chooseModel } from "./models.ts";
-import type { Reports } from "./reports.ts";
+import { showReport } from "./reports.ts";
 import type { CoreTokens } from "./secrets.ts";
 import type { Server } from "./server.ts";
 
 export interface Collaborators {
   server: Server;
   installer: Installer;
-  reports: Reports;
   tokens: CoreTokens;
   channel: vscode.LogOutputChannel;
 }
@@ -21,7 +20,7 @@ export interface Collaborators {
 export const MENU = "midfill.menu";
 
 export function registerCommands(parts: Collaborators): vscode.Disposable {
-  const { server, installer, reports, channel } = parts;
+  const { server, installer, channel } = parts;
   const handlers: Record<string, () => unknown> = {
     [MENU]: () => showMenu(server),
     "midfill.toggle": () => config.setEnabled(!config.isEnabled()),
@@ -32,8 +31,12 @@ export function registerCommands(parts: Collaborators): vscode.Disposable {
     "midfill.chooseServer": () => installer.choosePath(),
     "midfill.chooseModel": chooseModel,
     "midfill.setCoreToken": () => setCoreToken(parts),
-    "midfill.doctor": () => reports.show("doctor"),
-    "midfill.stats": () => reports.show("stats"),
+    "midfill.doctor": () => {
+      showReport(server, "doctor");
+    },
+    "midfill.stats": () => {
+      showReport(server, "stats");
+    },
     "midfill.showLog": () => {
       channel.show();
     },

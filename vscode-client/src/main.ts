@@ -7,7 +7,6 @@ import * as config from "./config.ts";
 import { followCursor } from "./cursorMoves.ts";
 import { announceFailures } from "./failures.ts";
 import { Installer } from "./installer.ts";
-import { Reports } from "./reports.ts";
 import { CoreTokens } from "./secrets.ts";
 import { Server } from "./server.ts";
 import { StatusBar } from "./statusBar.ts";
@@ -20,12 +19,10 @@ export function activate(context: vscode.ExtensionContext): void {
   const tokens = new CoreTokens(context.secrets);
   server = new Server(channel, tokens, environment);
   const installer = new Installer(server, channel, environment, context.globalState);
-  const reports = new Reports(server);
   context.subscriptions.push(
     channel,
-    reports,
     new StatusBar(server, MENU),
-    registerCommands({ server, installer, reports, tokens, channel }),
+    registerCommands({ server, installer, tokens, channel }),
     followCursor(server),
     announceFailures(server, installer),
     vscode.workspace.onDidChangeConfiguration(applyTo(server)),

@@ -1,4 +1,4 @@
-// What `midfill doctor` and `midfill stats` print, in an output channel of its own.
+// What `midfill doctor` and `midfill stats` print, each in a terminal that stays.
 
 import * as vscode from "vscode";
 
@@ -6,33 +6,41 @@ import { run } from "./processes.ts";
 import type { Server } from "./server.ts";
 import { asEnvironment } from "./settings.ts";
 
-export class Reports implements vscode.Disposable {
-  private readonly channel = vscode.window.createOutputChannel("midfill report");
+/** Show what a subcommand prints, with the settings that the language server works by. */
+export function showReport(server: Server, subcommand: string): void {
+  const { command } = server;
+  if (command === undefined) {
+    void vscode.window.showWarningMessage("midfill is not installed, or was not found.");
+    return;
+  }
+  const pty = new Report(command, subcommand, asEnvironment(server.settings()));
+  vscode.window.createTerminal({ name: `midfill ${subcommand}`, pty }).show(true);
+}
 
-  constructor(private readonly server: Server) {}
+/** A terminal without a shell: it shows one command's lines, in colours, and stays until it is closed. */
+class Report implements vscode.Pseudoterminal {
+  private readonly written = new vscode.EventEmitter<string>();
+  readonly onDidWrite = this.written.event;
+  private readonly closing = new AbortController();
 
-  dispose(): void {
-    this.channel.dispose();
+  constructor(
+    private readonly command: string,
+    private readonly subcommand: string,
+    private readonly environment: Record<string, string>,
+  ) {}
+
+  open(size: vscode.TerminalDimensions | undefined): void {
+    const onLine = (line: string): void => {
+      this.written.fire(`${line}\r\n`);
+    };
+    const environment = { ...this.environment, FORCE_COLOR: "1", COLUMNS: String(size?.columns ?? 100) };
+    onLine(`${this.command} ${this.subcommand}`);
+    run(this.command, [this.subcommand], { environment, onLine, signal: this.closing.signal }).catch((error: unknown) => {
+      onLine(String(error));
+    });
   }
 
-  /** Run a subcommand with the settings that the language server works by. */
-  async show(subcommand: string): Promise<void> {
-    const { command } = this.server;
-    if (command === undefined) {
-      void vscode.window.showWarningMessage("midfill is not installed, or was not found.");
-      return;
-    }
-    this.channel.clear();
-    this.channel.appendLine(`${command} ${subcommand}`);
-    this.channel.show(true);
-    const onLine = (line: string): void => {
-      this.channel.appendLine(line);
-    };
-    const environment = { ...asEnvironment(this.server.settings()), COLUMNS: "100" };
-    try {
-      await run(command, [subcommand], { environment, onLine });
-    } catch (error) {
-      onLine(String(error));
-    }
+  close(): void {
+    this.closing.abort();
   }
 }

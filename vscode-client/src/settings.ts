@@ -8,6 +8,8 @@ export const SERVER_SETTINGS = [
   "contextTokens",
   "core",
   "storeMb",
+  "diskMb",
+  "exact",
   "unloadAfterS",
   "exitAfterS",
   "strategy",
@@ -15,10 +17,13 @@ export const SERVER_SETTINGS = [
   "suffixTokens",
   "maxTokens",
   "multiLine",
+  "alternatives",
+  "holdBackPercent",
   "otherFiles",
   "otherFilesTokens",
   "disabledLanguages",
   "debounceMs",
+  "statistics",
   "logLevel",
 ] as const;
 

@@ -1,0 +1,88 @@
+// Language servers and the core that they share: killed, back, and shared by windows.
+
+import assert from "node:assert/strict";
+import { after, afterEach, before, test } from "node:test";
+
+import { until, Workbench, type Window } from "./workbench.ts";
+
+const TEXT = `def read_text(path):
+    with open(path, "r") as file:
+        return file.read()
+
+
+def read_lines(path):
+`;
+const OPENING = "    with open(path";
+
+const workbench = new Workbench();
+const windows: Window[] = [];
+
+before(() => workbench.start());
+after(() => workbench.stop());
+afterEach(async (context) => {
+  await Promise.all(windows.splice(0).map((window) => window.close(context.name)));
+});
+
+async function open(name: string): Promise<Window> {
+  const window = await workbench.open(name, TEXT);
+  windows.push(window);
+  return window;
+}
+
+test("a server that is killed comes back, and knows what was typed", async () => {
+  const window = await open("demo.py");
+  const [first] = window.wire.servers();
+  await window.type("    with ");
+  process.kill(first!, "SIGKILL");
+  await until("another server", () => window.wire.servers().length === 2);
+  await window.type("open(path");
+  await window.untilStatus(/^midfill( \d|$)/);
+  await window.press("Backspace");
+  await window.type("h");
+  const { range } = await window.untilSuggestion();
+  assert.deepEqual(range.start, { line: TEXT.split("\n").length - 1, character: OPENING.length });
+});
+
+test("a core that is killed comes back", async () => {
+  const window = await open("demo.py");
+  await window.type(OPENING);
+  await window.untilSuggestion();
+  const [core] = workbench.cores();
+  process.kill(core!, "SIGKILL");
+  await window.untilStatus(/^midfill: /);
+  await window.untilStatus(/^midfill( \d|$)/);
+  await window.press("Backspace");
+  await window.type("h");
+  await window.untilSuggestion();
+  assert.notEqual(workbench.cores()[0], core);
+  assert.equal(window.wire.servers().length, 1);
+});
+
+test("two windows have a server each, and share one core", async () => {
+  const [one, other] = [await open("one.py"), await open("other.py")];
+  for (const window of [one, other]) {
+    await window.page.bringToFront();
+    await window.type(OPENING);
+    await window.untilSuggestion();
+  }
+  assert.notDeepEqual(one.wire.servers(), other.wire.servers());
+  assert.equal(workbench.cores().length, 1);
+});
+
+test("the server hears of cursor moves, and not of the cursor's following an edit", async () => {
+  const window = await open("demo.py");
+  const moves = (): unknown[] => window.wire.sent("midfill/didMoveCursor").map(({ position }) => position);
+  await window.press("Control+Home");
+  await until("the move to the start", () => isAt(moves().at(-1), 0, 0));
+  await window.press("Control+End");
+  const last = TEXT.split("\n").length - 1;
+  await until("the move to the end", () => isAt(moves().at(-1), last, 0));
+  const before = moves().length;
+  await window.type(OPENING);
+  await window.untilSuggestion();
+  assert.equal(moves().length, before);
+});
+
+function isAt(position: unknown, line: number, character: number): boolean {
+  return JSON.stringify(position) === JSON.stringify({ line, character });
+}

@@ -1,0 +1,350 @@
+// A real VS Code workbench in a headless browser, with the packaged extension, a real language server and core.
+
+import { spawn, spawnSync, type ChildProcess } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import * as path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { chromium, type Browser, type Page } from "playwright-core";
+
+import { Wire, type Exchange, type Item } from "./wire.ts";
+
+const HERE = import.meta.dirname;
+const ROOT = path.resolve(HERE, "../../..");
+const CODE_SERVER = path.join(HERE, "node_modules/code-server/out/node/entry.js");
+const EXTENSION = path.join(ROOT, "vscode-client/midfill.vsix");
+
+/** Machines that run these tests are often busy with others; what is well takes a tenth of this. */
+export const PATIENCE_MS = 60_000;
+
+const SETTINGS: Record<string, unknown> = {
+  "chat.disableAIFeatures": true,
+  "editor.autoClosingBrackets": "never",
+  "editor.autoClosingQuotes": "never",
+  "editor.autoSurround": "never",
+  "editor.inlineSuggest.syntaxHighlightingEnabled": false,
+  "editor.minimap.enabled": false,
+  "editor.quickSuggestions": { other: "off" },
+  "extensions.ignoreRecommendations": true,
+  "files.autoSave": "off",
+  "git.enabled": false,
+  "midfill.holdBackPercent": 0, // the bundled model is seldom sure
+  "terminal.integrated.gpuAcceleration": "off", // text that tests can read
+  "security.workspace.trust.enabled": false,
+  "workbench.editor.useModal": "off",
+  "workbench.secondarySideBar.defaultVisibility": "hidden",
+  "workbench.startupEditor": "none",
+  "workbench.tips.enabled": false,
+};
+
+/** The server's machine has its own; the user's are the browser's. */
+const MACHINE_SETTINGS: Record<string, unknown> = {
+  "midfill.serverPath": path.join(HERE, "midfill-tapped.mjs"),
+};
+
+const STATUS_ITEM = '[id="midfill.midfill.status"]';
+
+const KEYBINDINGS = [{ key: "ctrl+alt+space", command: "editor.action.triggerSuggest" }];
+
+export class Workbench {
+  private readonly scratch = mkdtempSync(path.join(tmpdir(), "midfill-vscode-"));
+  private windows = 0;
+  private port = 0;
+  private process: ChildProcess | undefined;
+  private browser: Browser | undefined;
+
+  async start(): Promise<void> {
+    this.settings({});
+    writeFileSync(path.join(this.folder("data/User"), "keybindings.json"), JSON.stringify(KEYBINDINGS));
+    this.codeServer(["--install-extension", EXTENSION]);
+    this.port = await freePort();
+    const log = path.join(this.scratch, "code-server.log");
+    const flags = ["--auth", "none", "--bind-addr", `127.0.0.1:${this.port}`, "--disable-telemetry"];
+    const more = ["--disable-update-check", "--disable-workspace-trust", "--reconnection-grace-time", "1"];
+    this.process = spawn(process.execPath, [CODE_SERVER, ...flags, ...more, ...this.flags()], {
+      env: this.environment(),
+      detached: true, // a process group, which ends as one
+      stdio: "ignore",
+    });
+    this.browser = await chromium.launch({
+      executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+      args: [
+        ...["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"],
+        ...["--disable-background-networking", "--disable-component-update"],
+      ],
+    });
+    await until(`code-server (${log})`, () => this.healthy());
+  }
+
+  async stop(): Promise<void> {
+    await this.browser?.close();
+    if (this.process?.pid !== undefined) {
+      process.kill(-this.process.pid, "SIGTERM");
+      await new Promise((resolve) => this.process?.on("exit", resolve));
+    }
+    this.cores().forEach((pid) => process.kill(pid, "SIGKILL"));
+    rmSync(this.scratch, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
+  }
+
+  /** Lay these over the user's settings and the machine's, for windows that are opened from now on. */
+  settings(user: Record<string, unknown>, machine: Record<string, unknown> = {}): void {
+    const [userFile, machineFile] = ["User", "Machine"].map((name) =>
+      path.join(this.folder(`data/${name}`), "settings.json"),
+    );
+    writeFileSync(userFile!, JSON.stringify({ ...SETTINGS, ...user }));
+    writeFileSync(machineFile!, JSON.stringify({ ...MACHINE_SETTINGS, ...machine }));
+  }
+
+  /** Open a file of this text in a window and a folder of its own, its cursor at the end, and wait for the model. */
+  async open(name: string, text: string): Promise<Window> {
+    const window = await this.openUnready(name, text);
+    await window.untilStatus(/^midfill( \d|$)/);
+    await window.toEnd();
+    return window;
+  }
+
+  /** The same, but wait for nothing. */
+  async openUnready(name: string, text: string): Promise<Window> {
+    const project = this.folder(`project-${++this.windows}`);
+    const file = path.join(project, name);
+    writeFileSync(file, text);
+    const page = await this.browser!.newPage({ viewport: { width: 1100, height: 620 } });
+    await page.route(
+      (url) => url.hostname !== "127.0.0.1",
+      (route) => route.abort(),
+    );
+    const payload = JSON.stringify([["openFile", `vscode-remote://127.0.0.1:${this.port}${file}`]]);
+    await page.goto(`http://127.0.0.1:${this.port}/?folder=${project}&payload=${encodeURIComponent(payload)}`);
+    await page.locator(`.monaco-editor[data-uri$="${name}"] .view-line`).first().waitFor({ timeout: PATIENCE_MS });
+    return new Window(page, file, new Wire(this.folder("wire"), project));
+  }
+
+  /** The process ids of the cores that are published. */
+  cores(): number[] {
+    const runtime = this.folder("runtime");
+    const files = readdirSync(runtime).filter((file) => /^core-.*\.json$/.test(file));
+    return files.map((file) => (JSON.parse(readFileSync(path.join(runtime, file), "utf8")) as { pid: number }).pid);
+  }
+
+  private codeServer(args: string[]): void {
+    const done = spawnSync(process.execPath, [CODE_SERVER, ...this.flags(), ...args], { env: this.environment() });
+    if (done.status !== 0) {
+      throw new Error(`code-server ${args.join(" ")}: ${String(done.stdout)}${String(done.stderr)}`);
+    }
+  }
+
+  private flags(): string[] {
+    const config = path.join(this.scratch, "config.yaml");
+    if (!existsSync(config)) {
+      writeFileSync(config, "");
+    }
+    const folders = ["--user-data-dir", this.folder("data"), "--extensions-dir", this.folder("extensions")];
+    return ["--config", config, ...folders];
+  }
+
+  private environment(): NodeJS.ProcessEnv {
+    return {
+      ...process.env,
+      PATH: [path.dirname(process.execPath), process.env.PATH].join(path.delimiter),
+      XDG_CONFIG_HOME: this.folder("xdg/config"),
+      XDG_DATA_HOME: this.folder("xdg/data"),
+      XDG_CACHE_HOME: this.folder("xdg/cache"),
+      XDG_STATE_HOME: this.folder("xdg/state"),
+      E2E_MIDFILL: path.join(ROOT, ".venv/bin/midfill"),
+      E2E_WIRE: this.folder("wire"),
+      MIDFILL_RUNTIME_DIR: this.folder("runtime"),
+      MIDFILL_EXIT_AFTER_S: "60", // where a run is broken off
+    };
+  }
+
+  private folder(name: string): string {
+    const folder = path.join(this.scratch, name);
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    return folder;
+  }
+
+  private async healthy(): Promise<boolean> {
+    try {
+      return (await fetch(`http://127.0.0.1:${this.port}/healthz`)).ok;
+    } catch {
+      return false;
+    }
+  }
+}
+
+/** One window of the workbench, with a file open in it. */
+export class Window {
+  readonly page: Page;
+  readonly file: string;
+  readonly wire: Wire;
+
+  constructor(page: Page, file: string, wire: Wire) {
+    this.page = page;
+    this.file = file;
+    this.wire = wire;
+  }
+
+  /** Wait for the status bar to say it. */
+  async untilStatus(expected: RegExp): Promise<void> {
+    let status = "";
+    await until(
+      `status ${String(expected)}`,
+      async () => expected.test((status = await this.status())),
+      () => status,
+    );
+  }
+
+  async status(): Promise<string> {
+    const item = this.page.locator(STATUS_ITEM);
+    return (await item.count()) === 0 ? "" : ((await item.first().textContent()) ?? "").trim();
+  }
+
+  /** Put the cursor behind the file's last character. */
+  async toEnd(): Promise<void> {
+    await this.page.locator(`.monaco-editor[data-uri$="${path.basename(this.file)}"] .view-lines`).click();
+    await this.press("Control+End");
+  }
+
+  /** Run a command by its title. */
+  async command(title: string): Promise<void> {
+    await this.press("F1");
+    await this.page.keyboard.insertText(`>${title}`);
+    await this.page.locator(".quick-input-list .monaco-list-row.focused", { hasText: title }).waitFor();
+    await this.press("Enter");
+  }
+
+  /** Change the user's settings as a user would, then go back to the end of the file; files that change by themselves are not watched here. */
+  async changeSettings(changed: Record<string, unknown>): Promise<void> {
+    await this.command("Preferences: Open User Settings (JSON)");
+    await this.page.locator('.monaco-editor[data-uri$="settings.json"] .view-lines').click();
+    await this.press("Control+A");
+    await this.page.keyboard.insertText(JSON.stringify({ ...SETTINGS, ...changed }));
+    await this.press("Control+S");
+    await this.page.locator(".tab.active:not(.dirty)", { hasText: "settings.json" }).waitFor();
+    await this.page.locator(".tab", { hasText: path.basename(this.file) }).click();
+    await this.toEnd();
+  }
+
+  /** Choose an entry of the menu behind the status bar item. */
+  async choose(label: string): Promise<void> {
+    await this.page.locator(STATUS_ITEM).first().click();
+    await this.page.locator(".quick-input-list .monaco-list-row", { hasText: label }).first().click();
+  }
+
+  async type(text: string): Promise<void> {
+    await this.page.keyboard.type(text, { delay: 30 });
+  }
+
+  async press(...keys: string[]): Promise<void> {
+    for (const key of keys) {
+      await this.page.keyboard.press(key);
+    }
+  }
+
+  /** The ghost text as it is shown, without blank lines; empty where there is none. */
+  async ghost(): Promise<string> {
+    const shown = await this.page.evaluate(() => {
+      const first = [...document.querySelectorAll(".ghost-text-decoration")].map((span) => span.textContent);
+      // Long lines are several spans of one element.
+      const later = new Set([...document.querySelectorAll(".ghost-text")].map((span) => span.parentElement));
+      return [first.join(""), ...[...later].map((line) => line?.textContent ?? "")];
+    });
+    return visible(shown.join("\n").replaceAll("\u00a0", " "));
+  }
+
+  /** Wait for the newest answer to be the one that is shown, and not empty. */
+  async untilSuggestion(): Promise<Item> {
+    let shown = "";
+    await until(
+      "a suggestion",
+      async () => {
+        shown = await this.ghost();
+        return shown !== "" && shown === visible(this.newest()?.items[0]?.insertText ?? "");
+      },
+      () =>
+        `shown ${JSON.stringify(shown)}, asked ${this.wire.sent("textDocument/inlineCompletion").length}, ` +
+        `answered ${JSON.stringify(this.newest())}`,
+    );
+    return this.newest()!.items[0]!;
+  }
+
+  async untilGhost(expected: string): Promise<void> {
+    let shown = "";
+    await until(
+      `ghost text ${JSON.stringify(expected)}`,
+      async () => (shown = await this.ghost()) === expected,
+      () => JSON.stringify(shown),
+    );
+  }
+
+  /** Wait for something else to be shown than this suggestion. */
+  async untilGhostIsNot(before: string): Promise<void> {
+    await until("other ghost text, or none", async () => (await this.ghost()) !== visible(before));
+  }
+
+  /** Wait for the rest of a suggestion, of which a part has been accepted. */
+  async untilRest(suggestion: string): Promise<string> {
+    let [rest, before] = ["", ""];
+    await until("the rest of a suggestion, at rest", async () => {
+      [before, rest] = [rest, await this.ghost()];
+      const isRest = rest !== visible(suggestion) && visible(suggestion).endsWith(rest);
+      await sleep(200);
+      return isRest && rest !== "" && rest === before;
+    });
+    return rest;
+  }
+
+  /** The last exchange. */
+  newest(): Exchange | undefined {
+    return this.wire.exchanges().at(-1);
+  }
+
+  async save(): Promise<string> {
+    await this.press("Control+S");
+    await this.page.locator(".tab.active:not(.dirty)").first().waitFor({ timeout: PATIENCE_MS });
+    return readFileSync(this.file, "utf8");
+  }
+
+  /** Close the window; what it showed last is kept as a picture, where a folder for them is given. */
+  async close(name: string): Promise<void> {
+    const folder = process.env.E2E_SCREENSHOTS;
+    if (folder !== undefined) {
+      await this.page.screenshot({ path: path.join(folder, `${name.replaceAll(/\W+/g, "-")}.png`) });
+    }
+    await this.page.close();
+  }
+}
+
+/** What of a text can be seen in the editor. */
+export function visible(text: string): string {
+  const lines = text.split(/\r?\n/).filter((line) => line.trim() !== "");
+  return lines.join("\n");
+}
+
+export async function until(
+  what: string,
+  holds: () => boolean | Promise<boolean>,
+  instead: () => string = () => "",
+): Promise<void> {
+  const end = Date.now() + PATIENCE_MS;
+  while (!(await holds())) {
+    if (Date.now() > end) {
+      throw new Error(`waited in vain for ${what}: ${instead()}`);
+    }
+    await sleep(50);
+  }
+}
+
+async function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address();
+      server.close(() => {
+        resolve(typeof address === "object" && address !== null ? address.port : 0);
+      });
+    });
+  });
+}
