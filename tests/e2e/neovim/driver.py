@@ -124,21 +124,26 @@ def opened(
     home.mkdir(exist_ok=True)
     init = home / "init.lua"
     init.write_text(init_script(program, options, before), encoding="utf-8")
-    argv = [str(program.path), "--headless", "--embed", "-u", str(init), "-i", "NONE", "-n", str(file)]
-    with environment(home, runtime):
-        nvim = pynvim.attach("child", argv=argv)
-    neovim = Neovim(nvim, file)
-    try:
-        yield neovim
+    with environment(home, runtime), attached(program, init, file) as nvim:
+        yield Neovim(nvim, file)
         nvim.command("stopinsert")
         assert "stack traceback" not in nvim.command_output("messages")
+
+
+@contextmanager
+def attached(program: Program, init: Path, file: Path) -> Iterator[pynvim.Nvim]:
+    """Run a Neovim, in the present environment, with one file; it ends with the block."""
+    argv = [str(program.path), "--headless", "--embed", "-u", str(init), "-i", "NONE", "-n", str(file)]
+    nvim = pynvim.attach("child", argv=argv)
+    try:
+        yield nvim
     finally:
         nvim.command("qall!", async_=True)
         nvim.close()
         with warnings.catch_warnings():
             # pynvim leaves the pipes of an editor that has ended to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
-            del nvim, neovim
+            del nvim
             gc.collect()
 
 

@@ -13,8 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-SUITES = {"forky": ["neovim", "tmux"], "trixie": ["neovim"]}  # 0.12 and 0.10, the newest and the oldest we support
-PROGRAMS = ("usr/bin/nvim", "usr/bin/tmux")
+# Neovim 0.12 and 0.10, the newest and the oldest we support, and Helix, whose package is named hx.
+SUITES = {"forky": ["neovim", "hx", "tmux"], "trixie": ["neovim"]}
+PROGRAMS = ("usr/bin/nvim", "usr/lib/hx/hx", "usr/bin/tmux")
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 _DONE = "installed"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ from rich.text import Text
 
 from tests.e2e.conftest import READY_SECONDS
 from tests.e2e.neovim.driver import Program, environment, init_script, until
+from tests.e2e.neovim.terminal import COLUMNS, Terminal, running
 
 CODE = """\
 class Point:
@@ -41,29 +40,13 @@ vim.o.number = true
 vim.o.showmode = false
 vim.o.statusline = " %t %m%=%{v:lua.require'midfill'.statusline()}  %l:%c "
 vim.o.laststatus = 2
+vim.api.nvim_set_hl(0, 'Normal', { fg = '#e0e2ea' })
 vim.api.nvim_set_hl(0, 'ComplHint', { fg = '#8a8f98', italic = true })
 vim.api.nvim_set_hl(0, 'MidfillGhost', { link = 'ComplHint' })
 """
 GHOST_COLOUR = "38;2;138;143;152"
 READY = re.compile(r"midfill( \d+ ms \w+)? +1:1")
-COLUMNS, ROWS = 78, 24
 AN_ANSWER = 1.5
-
-
-class Terminal:
-    """One tmux with one window."""
-
-    def __init__(self, tmux: Path, socket: Path) -> None:
-        self._tmux = [str(tmux), "-S", str(socket), "-f", os.devnull]
-
-    def run(self, *arguments: str) -> str:
-        return subprocess.run([*self._tmux, *arguments], check=True, capture_output=True, text=True).stdout
-
-    def type(self, *keys: str) -> None:
-        self.run("send-keys", *keys)
-
-    def screen(self, *, escapes: bool = False) -> str:
-        return self.run("capture-pane", "-p", *(["-e"] if escapes else []))
 
 
 @pytest.fixture
@@ -72,18 +55,9 @@ def terminal(program: Program, tmux: Path, runtime: Path, tmp_path: Path) -> Ite
     (tmp_path / "circle.py").write_text(CODE, encoding="utf-8")
     init = tmp_path / "init.lua"
     init.write_text(init_script(program, "{}", LOOK), encoding="utf-8")
-    command = shlex.join([str(program.path), "-u", str(init), "-i", "NONE", "-n", str(tmp_path / "circle.py")])
-    terminal = Terminal(tmux, tmp_path / "tmux")
-    with environment(tmp_path, runtime):
-        os.environ.pop("TMUX", None)
-        os.environ["LC_ALL"] = "C.UTF-8"
-        terminal.run("-u", "new-session", "-d", "-x", str(COLUMNS), "-y", str(ROWS), "env", "COLORTERM=truecolor",
-                     "sh", "-c", command)  # fmt: skip
-    terminal.run("set-option", "-s", "escape-time", "20")
-    try:
+    command = [str(program.path), "-u", str(init), "-i", "NONE", "-n", str(tmp_path / "circle.py")]
+    with environment(tmp_path, runtime), running(tmux, tmp_path, command) as terminal:
         yield terminal
-    finally:
-        terminal.run("kill-server")
 
 
 def ghost_lines(terminal: Terminal) -> list[str]:
@@ -93,7 +67,7 @@ def ghost_lines(terminal: Terminal) -> list[str]:
 
 def type_until_ghost(terminal: Terminal, line: str) -> None:
     for key in line[:-1]:
-        terminal.type("-l", key)
+        terminal.type_text(key)
         deadline = time.monotonic() + AN_ANSWER
         while not key.isspace() and time.monotonic() < deadline:
             if ghost_lines(terminal):
@@ -105,7 +79,7 @@ def type_until_ghost(terminal: Terminal, line: str) -> None:
 def test_ghost_text_is_seen_and_accepted(terminal: Terminal, program: Program, tmp_path: Path) -> None:
     until(lambda: READY.search(terminal.screen()), READY_SECONDS)
     terminal.type("G", "o")
-    type_until_ghost(terminal, "        self.center = center")
+    type_until_ghost(terminal, "self.center = center")
     take_picture(terminal, program)
     shown = terminal.screen()
     terminal.type("M-l")
