@@ -25,6 +25,20 @@ function M.shown(suggestion, last)
   notify(suggestion, 'textDocument/didShowCompletion', { item = suggestion.item })
 end
 
+--- How much of an item's text has been accepted, in UTF-16 code units, where so many bytes are left of it.
+---@param text string
+---@param left integer in bytes, each line end counted as one
+---@return integer
+local function accepted_length(text, left)
+  local lines = text:gsub('\r\n', '\n')
+  local accepted = lines:sub(1, #lines - left)
+  if lines ~= text then
+    accepted = accepted:gsub('\n', '\r\n')
+  end
+  local _, utf16_units = vim.str_utfindex(accepted)
+  return utf16_units
+end
+
 --- A piece of it has been accepted; `rest` is what was left before.
 ---@param suggestion midfill.Suggestion
 ---@param rest midfill.Rest
@@ -33,11 +47,9 @@ end
 function M.accepted(suggestion, rest, piece, how)
   stats.count(how)
   if piece ~= rest.text then
-    local text = suggestion.text:sub(1, #suggestion.text - #rest.text) .. piece
-    local _, utf16_units = vim.str_utfindex(text)
     notify(suggestion, 'textDocument/didPartiallyAcceptCompletion', {
       item = suggestion.item,
-      acceptedLength = utf16_units,
+      acceptedLength = accepted_length(suggestion.item.insertText, #rest.text - #piece),
     })
   elseif suggestion.item.command then
     local client = vim.lsp.get_client_by_id(suggestion.client_id)

@@ -225,6 +225,18 @@ def test_the_server_hears_what_became_of_a_suggestion(open_scripted: OpenScripte
     assert (accepted["command"], accepted["arguments"]) == ("midfill.accepted", [7])
 
 
+def test_words_accepted_before_the_next_answer_add_up(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("\r\n")
+    script.answer("a b\r\nc d")
+    neovim.keys("i")
+    neovim.until_ghost()
+    script.answer("late", delay=30.0)
+    neovim.keys("<M-Right><M-Right>")
+    parts = until(lambda: script.told("textDocument/didPartiallyAcceptCompletion")[1:])
+    assert [part["acceptedLength"] for part in parts] == [3]
+    assert neovim.text().startswith("a b")
+
+
 def test_the_server_hears_of_moves_and_of_what_is_looked_at(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("one\ntwo\nthree\n")
     neovim.keys("jj$")
