@@ -23,14 +23,15 @@ _DONE = "installed"
 def install(folder: Path) -> None:
     """Unpack every suite that is not there yet below `folder`, which must not be moved afterwards."""
     for suite, packages in SUITES.items():
-        root = folder / suite
-        if not (root / _DONE).exists():
+        root, wanted = folder / suite, " ".join(packages)
+        done = root / _DONE
+        if not done.exists() or done.read_text(encoding="ascii") != wanted:
             print(f"Unpacking Debian {suite}'s {' and '.join(packages)} into {root} ...", file=sys.stderr)  # noqa: T201
             shutil.rmtree(root, ignore_errors=True)
             root.mkdir(parents=True)
             _unpack(suite, packages, root)
             _relocate(root)
-            (root / _DONE).touch()
+            done.write_text(wanted, encoding="ascii")
 
 
 def _unpack(suite: str, packages: list[str], root: Path) -> None:
