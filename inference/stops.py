@@ -9,6 +9,7 @@ from protocol.messages import StopRule
 TAB_COLUMNS = 4
 
 _NEWLINE = re.compile(r"[\r\n]")
+_CLOSERS = re.compile(r"[)\]}]*")
 _NONBLANK_LINE = re.compile(r"[\r\n]([^\S\r\n]*)(?=\S)")
 
 
@@ -17,7 +18,8 @@ def find_stop(text: str, rule: StopRule, resume_at: int = 0) -> tuple[int | None
 
     A single line ends before its newline. A block ends before the first line that is indented by less than
     `rule.indent` columns, and before the white space and blank lines that lead to it; a line is judged once its
-    first character that is not white space is there. Pass the second value back as `resume_at` when the same text
+    first character that is not white space is there. Where the rule `closes`, the brackets that this line begins with
+    are kept. Pass the second value back as `resume_at` when the same text
     has grown.
     """
     if rule.indent is None:
@@ -25,6 +27,9 @@ def find_stop(text: str, rule: StopRule, resume_at: int = 0) -> tuple[int | None
         return (newline.start(), newline.start()) if newline else (None, len(text))
     for line in _NONBLANK_LINE.finditer(text, resume_at):
         if columns(line.group(1)) < rule.indent:
+            closed = _CLOSERS.match(text, line.end()).end() if rule.closes else line.end()  # type: ignore[union-attr]
+            if closed > line.end():  # there may be more of them to come
+                return (closed if closed < len(text) else None), line.start()
             return len(text[: line.start()].rstrip()), line.start()
         resume_at = line.end()
     return None, resume_at

@@ -6,10 +6,12 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from lsp_server.asking import Asker, Core, Cost
 from lsp_server.core_link import LinkState
 from lsp_server.documents import Position
+from lsp_server.manners.balance import Surroundings
 from lsp_server.manners.order import fitted, worth_saying
 from lsp_server.manners.place import Insertion, Place
 from lsp_server.offers import Offer, offer_at, rest_of
@@ -140,6 +142,8 @@ class Suggester:
         since = time.perf_counter()
         place = query.place(opened.document, multi_line=self.settings.multi_line)
         stop = stop_rule(place.before, place.after, place.language_id, multi_line=place.multi_line)
+        if stop.indent is not None:
+            stop = replace(stop, closes=Surroundings.of(place).wants_closer)
         completion = await self._asker.suggest(opened, query, self.settings, stop)
         if completion is None:
             return ()

@@ -40,10 +40,12 @@ class StopRule:
 
     `indent` is None for a single line: it ends before the first newline. Otherwise the suggestion is a
     block: it ends before the first non-blank line that is indented by less than `indent` columns (a tab
-    counts up to the next multiple of 4; the rest of the cursor's own line does not count as a line).
+    counts up to the next multiple of 4; the rest of the cursor's own line does not count as a line). With `closes`
+    the closing brackets that this line begins with belong to the block.
     """
 
     indent: int | None = None
+    closes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,11 @@ class Surroundings:
         below = "\n".join(("", *_down_to_top(place.below)))
         return cls(head, place.after, below, place.language_id, faults(head + place.after + below, place.language_id))
 
+    @property
+    def wants_closer(self) -> bool:
+        """Whether a bracket is open that nothing closes."""
+        return any(self.balanced_by("\n" + closer) for closer in _OPENER_OF)
+
     def balanced_by(self, text: str, replaced: int = 0) -> bool:
         """Whether `text`, in place of the `replaced` code points behind the cursor, adds no fault.
 

@@ -46,6 +46,21 @@ def test_block(indent: int, text: str, kept: str | None) -> None:
     check(text, StopRule(indent), kept)
 
 
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("{\n    a\n}", None),  # more brackets may follow
+        ("{\n    a\n}\n", "{\n    a\n}"),
+        ("{\n    a\n})\n\nb", "{\n    a\n})"),
+        ("{\n    a\n} else {", "{\n    a\n}"),
+        ("{\n    a\nb", "{\n    a"),
+        ("{\n    a\n    }\n    b", None),
+    ],
+)
+def test_block_with_its_closing_brackets(text: str, kept: str | None) -> None:
+    check(text, StopRule(4, closes=True), kept)
+
+
 def check(text: str, rule: StopRule, kept: str | None) -> None:
     end, _ = find_stop(text, rule)
     assert (None if end is None else text[:end]) == kept

@@ -68,6 +68,22 @@ async def test_the_request_says_where_and_how(core: StubCore, costs: list[Cost])
     assert request.stop == StopRule(indent=4)
 
 
+@pytest.mark.parametrize(
+    ("text", "cursor", "closes"),
+    [
+        ("fn f() {", Position(0, 8), True),
+        ("fn f() {\n}", Position(0, 8), False),
+        ("fn f() {\n    g(", Position(1, 6), True),
+        ("", Position(0, 0), False),
+    ],
+)
+async def test_a_block_includes_the_bracket_that_the_document_lacks(
+    core: StubCore, costs: list[Cost], text: str, cursor: Position, closes: bool
+) -> None:
+    await suggester(core, costs).suggest(opened(text, "rust"), Query(cursor))
+    assert core.requests[-1].stop.closes is closes
+
+
 async def test_single_line_where_blocks_are_off(core: StubCore, costs: list[Cost]) -> None:
     await suggester(core, costs, Settings(multi_line=False)).suggest(opened(""), Query(Position(0, 0)))
     assert core.requests[0].stop == StopRule()
