@@ -182,6 +182,8 @@ def _limits(facts: CardFacts) -> str:
     return f"""## Limits
 
 - {tokens_per_parameter:.1f} training tokens for each parameter: far from what a model of even this size can learn. It
-  completes idioms and repeats names that the prompt shows; it does not reason, and its longer suggestions wander.
+  finishes words and common idioms; it does not reason, and greedy decoding soon repeats itself.
+- It knows the end of {facts.losses.stops:.0%} of the middles: an engine has to stop it at line ends and where the
+  suffix begins.
 - Python only. Other languages, prose and instructions are outside what it has seen.
 - It has read public source and may repeat pieces of it."""
