@@ -50,7 +50,7 @@ for (const name of SERVER_SETTINGS) {
     const setting = documented.find((row) => row.name === name);
     assert.ok(property !== undefined && setting !== undefined);
     assert.deepEqual(property.default, setting.value);
-    const choices = [...setting.type.matchAll(/`(\w+)`/g)].map(([, choice]) => choice);
+    const choices = [...setting.type.matchAll(/`([\w-]+)`/g)].map(([, choice]) => choice);
     assert.equal(property.type, choices.length > 0 ? "string" : TYPES[setting.type]);
     assert.deepEqual(property.enum ?? [], choices);
   });

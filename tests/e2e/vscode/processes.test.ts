@@ -61,7 +61,7 @@ test("a core that is killed comes back", async () => {
 test("two windows have a server each, and share one core", async () => {
   const [one, other] = [await open("one.py"), await open("other.py")];
   for (const window of [one, other]) {
-    await window.page.bringToFront();
+    await window.toEnd();
     await window.type(OPENING);
     await window.untilSuggestion();
   }

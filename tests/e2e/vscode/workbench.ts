@@ -203,6 +203,7 @@ export class Window {
 
   /** Put the cursor behind the file's last character. */
   async toEnd(): Promise<void> {
+    await this.page.bringToFront();
     await this.page.locator(`.monaco-editor[data-uri$="${path.basename(this.file)}"] .view-lines`).click();
     await this.press("Control+End");
   }
