@@ -11,8 +11,6 @@ export const SERVER_SETTINGS = [
   "core",
   "storeMb",
   "diskMb",
-  "fimFormat",
-  "healing",
   "exact",
   "unloadAfterS",
   "exitAfterS",
