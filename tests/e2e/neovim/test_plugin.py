@@ -157,9 +157,9 @@ def test_words_of_a_suggestion(open_scripted: OpenScripted, script: Script) -> N
     script.answer("foo_bar = día(x)")
     neovim.keys("i")
     neovim.until_ghost()
+    script.answer("late", delay=30.0)
     for count in range(1, len(words) + 1):
         accepted, rest = "".join(words[:count]), "".join(words[count:])
-        script.answer(rest)
         neovim.keys("<M-Right>")
         until(lambda accepted=accepted: neovim.text() == accepted)  # type: ignore[misc]
         until(lambda rest=rest: neovim.ghost() == neovim.offer() == rest)  # type: ignore[misc]
