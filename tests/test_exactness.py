@@ -85,7 +85,8 @@ class Editing(RuleBasedStateMachine):
 
     def edit(self, start: Position, end: Position, text: str) -> None:
         """Edit, remember how to undo it, and leave the cursor behind the inserted text."""
-        text = text.replace("\n", "\r\n") if self.document.lines[0].endswith("\r\n") else text
+        if self.document.lines[0].endswith("\r\n"):
+            text = text.replace("\r\n", "\n").replace("\n", "\r\n")
         removed = self.document.slice(start, end)
         self.planners[self.current].edited(self.document.apply(Edit(start, end, text)))
         lines = Document.from_text("", "", 0, text).lines
