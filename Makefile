@@ -4,11 +4,14 @@ CONSTRAINTS := $(if $(shell command -v nvidia-smi),constraints.txt,constraints-c
 
 TEST_NVIM := build/test-nvim
 
-.PHONY: setup demo test test-nvim test-vscode lint format clean
+KERNEL := setup.py $(wildcard inference/kernel/*.cpp inference/kernel/*.inc)
+KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
+
+.PHONY: setup demo test test-nvim test-vscode test-sanitizers vsix lint format clean
 
 setup: .venv/installed
 
-.venv/installed: pyproject.toml constraints.txt constraints-cpu.txt
+.venv/installed: pyproject.toml constraints.txt constraints-cpu.txt $(KERNEL)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "midfill needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
@@ -31,6 +34,18 @@ test-nvim: setup
 # The packaged extension in a real workbench (code-server in headless Chromium), with the real server, core and model.
 test-vscode: setup
 	tests/e2e/vscode/run.sh
+
+# The kernel's stress driver under the address, undefined behaviour and thread sanitizers; needs a C++ compiler.
+test-sanitizers:
+	mkdir -p build/sanitize
+	$(CXX) $(KERNEL_FLAGS) -fsanitize=address,undefined -fno-sanitize-recover=undefined tests/inference/kernel/stress.cpp -o build/sanitize/address
+	build/sanitize/address
+	$(CXX) $(KERNEL_FLAGS) -fsanitize=thread tests/inference/kernel/stress.cpp -o build/sanitize/thread
+	build/sanitize/thread
+
+# vscode-client/midfill.vsix, to be installed with `code --install-extension`; needs node and npm.
+vsix:
+	cd vscode-client && npm ci --ignore-scripts --no-audit --no-fund && npm run package
 
 lint: setup
 	$(BIN)/ruff check

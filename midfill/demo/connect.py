@@ -29,7 +29,9 @@ args = ["lsp"]
 name = "python"
 language-servers = ["midfill"]  # beside those that you have there"""
 
-_VS_CODE = "{command} lsp"
+_VS_CODE = """\
+make vsix                                   # in a checkout of midfill
+code --install-extension vscode-client/midfill.vsix"""
 
 
 def how_to_connect() -> Text:
@@ -38,12 +40,7 @@ def how_to_connect() -> Text:
     sections = (
         ("Neovim 0.12 or newer", "in init.lua", _NEOVIM, "lua"),
         ("Helix", "in languages.toml", _HELIX, "toml"),
-        (
-            "VS Code",
-            "has no extension of midfill's own yet; a client on vscode-languageclient 11 can run",
-            _VS_CODE,
-            "sh",
-        ),
+        ("VS Code", "in a terminal", _VS_CODE, "sh"),
     )
     return Text("\n\n").join(
         _section(name, where, code.format(command=command), language) for name, where, code, language in sections
