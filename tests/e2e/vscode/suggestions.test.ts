@@ -113,11 +113,11 @@ test("with the popup open, Tab stays the popup's", async () => {
 test("lines that end in CRLF stay so", async () => {
   const text = FILES.replaceAll("\n", "\r\n");
   window = await workbench.open("demo.py", text);
-  await window.type("    ");
+  await window.type(OPENING);
   const item = await window.untilSuggestion();
   await window.press("Tab");
   await window.untilGhostIsNot(item.insertText);
-  const expected = accepted(FILES + "    ", { ...item, insertText: item.insertText.replaceAll("\r\n", "\n") });
+  const expected = accepted(FILES + OPENING, { ...item, insertText: item.insertText.replaceAll("\r\n", "\n") });
   assert.equal(await window.save(), expected.replaceAll("\n", "\r\n"));
 });
 
