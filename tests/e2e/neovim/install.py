@@ -65,9 +65,14 @@ def _make_apt_root(apt: Path, suite: str) -> None:
 
 
 def _mirror() -> str:
-    """The mirror of Debian that this system uses, or Debian's own on another distribution."""
+    """The mirror of Debian that this system uses; SystemExit where it uses none."""
     targets = _run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian"]).split()
-    return next((uri for uri in targets if uri.rstrip("/").endswith("/debian")), "http://deb.debian.org/debian")
+    for uri in targets:
+        if uri.rstrip("/").endswith("/debian"):
+            return uri
+    raise SystemExit(
+        "these tests unpack Debian's packages of Neovim, but this system has no mirror of Debian in its sources"
+    )
 
 
 def _relocate(root: Path) -> None:
