@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
 from lsp_server.core_client import Endpoint
 from lsp_server.core_link import LOCAL_RETRY, REMOTE_RETRY, CoreTarget
 from lsp_server.core_process import LocalCore, core_command, resolve_model
+from protocol.errors import Unauthorized
 from protocol.rendezvous import address_file, read_or_make_token, runtime_folder
 from protocol.settings import Settings
 
@@ -39,9 +43,24 @@ _CORE_SETTINGS = (
 
 def _remote_target(settings: Settings) -> CoreTarget:
     async def find() -> Endpoint:
-        return Endpoint(settings.core, settings.core_token or read_or_make_token(runtime_folder()))
+        return Endpoint(settings.core, settings.core_token or _own_token(settings.core))
 
     return CoreTarget(find, REMOTE_RETRY)
+
+
+def _own_token(core: str) -> str:
+    """This machine's token, for a core on this machine alone: it opens everything that is resident here."""
+    host = urlsplit(core).hostname or ""
+    if host != "localhost" and not _is_loopback(host):
+        raise Unauthorized(f"the core at {core} needs its own token: set coreToken (--core-token, MIDFILL_CORE_TOKEN)")
+    return read_or_make_token(runtime_folder())
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name, which may be anybody's
 
 
 def _local_target(settings: Settings) -> CoreTarget:

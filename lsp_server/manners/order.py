@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from lsp_server.manners.block import end_with_block
 from lsp_server.manners.closers import keep_balance
+from lsp_server.manners.extra_indentation import drop_extra_indentation
 from lsp_server.manners.next_lines import cut_at_next_lines
 from lsp_server.manners.own_indentation import use_own_indentation
 from lsp_server.manners.place import Insertion, Place
@@ -19,6 +20,7 @@ Filter = Callable[[Insertion, Place], Insertion]
 CONTENT: tuple[Filter, ...] = (
     end_with_block,
     cut_repetition,
+    drop_extra_indentation,
     use_own_indentation,
     drop_rest_of_line,
     cut_at_next_lines,

@@ -1,0 +1,30 @@
+"""No deeper than the lines above ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from lsp_server.manners.extra_indentation import drop_extra_indentation
+
+from .golden import filtered
+
+BODY = "def f():\n    x = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("marked", "text", "inserted"),
+    [
+        (BODY + "    ║", "    return x", "return x"),
+        (BODY + "    ║", "    for a in b:\n            c()\n        d()", "for a in b:\n        c()\n    d()"),
+        ("def f():\n    if a:\n    ║", "    return x", "    return x"),  # the line above opens a block
+        ("def f():\n    if a:\n    ║", "        return x", "    return x"),
+        ("def f():\n    if a:\n        ║", "    return x", "return x"),
+        (BODY + "║", "    return x", "    return x"),  # back to the depth of the line above
+        ("║", "    import os", "import os"),
+        (BODY + "    y =║", "    1", "    1"),  # not a blank line
+        (BODY + "    ║", "\n        y", "\n        y"),  # begins on the next line
+        (BODY + "\n\n    ║", "    return x", "return x"),  # blank lines say nothing
+    ],
+)
+def test_extra_indentation_is_taken_back(marked: str, text: str, inserted: str) -> None:
+    assert filtered(drop_extra_indentation, marked, text) == marked.replace("║", f"⟦{inserted}⟧")
