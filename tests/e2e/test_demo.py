@@ -36,8 +36,19 @@ def variable_of(process: psutil.Process, name: str) -> str | None:
 def start(environment: dict[str, str], *options: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "midfill", "demo", *options]
     return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=_hear_ctrl_c,
     )
+
+
+def _hear_ctrl_c() -> None:
+    """Jobs that a shell starts in the background ignore it, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_the_demo(environment: dict[str, str], tmp_path: Path) -> None:
