@@ -74,7 +74,7 @@ async def listen(settings: Settings, host: str, port: int) -> asyncio.Server:
 
 async def _serve_tcp(settings: Settings, host: str, port: int) -> None:
     async with await listen(settings, host, port) as listener:
-        addresses = ", ".join(str(socket.getsockname()) for socket in listener.sockets)
+        addresses = ", ".join("{}:{}".format(*socket.getsockname()) for socket in listener.sockets)
         print(f"midfill: the language server listens on {addresses}", file=sys.stderr)  # noqa: T201  # for its user
         await listener.serve_forever()
 

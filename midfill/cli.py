@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,21 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(version("midfill"))
+        raise typer.Exit
+
+
+@app.callback()
+def midfill(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Local code completion that computes only what you typed."""
 
 
 def lsp(

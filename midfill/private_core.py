@@ -23,6 +23,7 @@ def private_core_environment() -> Iterator[dict[str, str]]:
         yield {
             RUNTIME_VARIABLE: str(folder),
             "MIDFILL_DISK_MB": "0",
+            "MIDFILL_STATISTICS": "false",
             "MIDFILL_EXIT_AFTER_S": str(_LEFT_ALONE_SECONDS),
         }
     finally:

@@ -52,6 +52,8 @@ def replay_command(
         raise BadInput("--dry and --engine exclude each other: the dry run has no model")
     if dry and verify:
         raise BadInput("--dry and --verify exclude each other: the dry run has no model")
+    for path in (json_file, html_file):
+        _check_writable(path)
     session = read_trace(trace)
     if start >= len(session.transactions):
         raise BadInput(f"--start {start}: {trace} has {len(session.transactions)} transactions")
@@ -81,6 +83,16 @@ def replay_command(
             json_file.write_text(text + "\n", encoding="utf-8")
     if html_file is not None:
         write_html_report(result, html_file)
+
+
+def _check_writable(path: Path | None) -> None:
+    """Before the replay rather than after it: BadInput if nothing can be written there."""
+    if path is None or path == Path("-"):
+        return
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _strategies(names: str) -> tuple[Strategy, ...]:

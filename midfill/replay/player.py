@@ -103,6 +103,7 @@ async def _play(
     errors: list[str] = []
     suggestions: list[str] = []
     rude: Counter[str] = Counter()
+    remarks: list[str] = []
     # The engines that lay prompts out as PSM or SPM are told of no moves, so their strategies are not, by default.
     tell_move = options.moves_for_all or (options.moves and settings.strategy == "efim")
     for number, step in enumerate(steps):
@@ -117,7 +118,7 @@ async def _play(
         finally:
             progress(settings.strategy, number + 1)
         suggestions.append(answer.suggestion)
-        errors += [f"step {options.start + number}: {answer.suggestion!r} {what}" for what in answer.rude]
+        remarks += [f"step {options.start + number}: {answer.suggestion!r} {what}" for what in answer.rude]
         rude.update(answer.rude)
         usage = answer.usage or _NOTHING
         inserted = sum(map(tokenizer.count_tokens, step.inserted))
@@ -138,4 +139,4 @@ async def _play(
         )
     saved = None if options.mode == "dry" else keystrokes_saved_share(steps, suggestions)
     tiers = tuple(target.store_bytes())
-    return StrategyResult(settings.strategy, tuple(records), tuple(errors), saved, tiers, dict(rude))
+    return StrategyResult(settings.strategy, tuple(records), tuple(errors), saved, tiers, dict(rude), tuple(remarks))

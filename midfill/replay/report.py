@@ -64,6 +64,7 @@ def summary_cells(result: StrategyResult) -> list[str]:
 def _errors(result: ReplayResult) -> list[Text]:
     lines = []
     for strategy in result.strategies:
+        lines += [Text(f"{strategy.strategy}: {remark}", style="yellow") for remark in strategy.remarks[:_SHOWN_ERRORS]]
         shown = strategy.errors[:_SHOWN_ERRORS]
         lines += [Text(f"{strategy.strategy}: {error}", style="red") for error in shown]
         if len(strategy.errors) > len(shown):

@@ -40,7 +40,8 @@ class StrategyResult:
     errors: tuple[str, ...]
     keystrokes_saved_share: float | None  # None where no model wrote suggestions
     tiers: tuple[str, ...] = ()  # names for `Record.store_bytes`
-    rude: Mapping[str, int] = field(default_factory=dict)  # suggestions, by what is wrong with them; errors too
+    rude: Mapping[str, int] = field(default_factory=dict)  # suggestions, by what is wrong with them
+    remarks: tuple[str, ...] = ()  # the same, each in words
 
 
 @dataclass(frozen=True, slots=True)
