@@ -16,21 +16,29 @@ class SuggestionDiffers(MidfillError):
 
 
 class Verifier:
-    """Wants `count` of `total` requests, evenly spread, and compares their texts with those of a cold engine."""
+    """Wants `count` of `total` steps, evenly spread, and compares their texts with those of a cold engine.
+
+    Where the core was not asked at a wanted step, the next one at which it was takes its place.
+    """
 
     def __init__(self, engine: Engine, count: int, total: int) -> None:
         self._engine = engine
+        self._due = 0
+        self._last: CompletionRequest | None = None
         self._wanted = {index * total // min(count, total) for index in range(min(count, total))}
 
     def wants(self, number: int) -> bool:
-        """Whether the request of this step is in the sample."""
-        return number in self._wanted
+        """Whether the core's last answer after this step is to be checked; ask once for every step."""
+        self._due += number in self._wanted
+        return self._due > 0
 
     def check(self, exchange: tuple[CompletionRequest, Completion] | None) -> None:
         """Raise SuggestionDiffers, with both texts, if the answer was another one than a cold engine's."""
-        if exchange is None:
+        if exchange is None or exchange[0] == self._last:
             return
+        self._due -= 1
         request, warm = exchange
+        self._last = request
         cold = self._engine.complete(replace(request, reuse=False))
         if (warm.text, warm.finish_reason) != (cold.text, cold.finish_reason):
             raise SuggestionDiffers(f"with reuse {warm.text!r} ({warm.finish_reason}), cold {cold.text!r}")

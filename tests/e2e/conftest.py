@@ -13,9 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from inference.checkpoint import BUNDLED, BUNDLED_FOLDER
+from inference.checkpoint import BUNDLED
 from protocol.rendezvous import read_address
-from tests.inference.tiny import write_checkpoint
 from tests.lsp_server.editor import Editor
 
 OpenEditor = Callable[..., AbstractAsyncContextManager[Editor]]
@@ -25,11 +24,8 @@ READY_SECONDS = 90.0
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The bundled model, or where a checkout has none a random one."""
-    if (BUNDLED_FOLDER / "config.json").is_file():
-        return BUNDLED
-    return str(write_checkpoint(tmp_path_factory.mktemp("tiny"), max_position_embeddings=4096))
+def model() -> str:
+    return BUNDLED
 
 
 @pytest.fixture(scope="module")

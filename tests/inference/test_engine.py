@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inference.checkpoint import BUNDLED, BUNDLED_FOLDER
+from inference.checkpoint import BUNDLED
 from inference.engine import Engine, EngineInfo
 from inference.healing_vocabulary import AllowedIds
 from inference.loading import EngineOptions, load_dry_engine, load_engine
@@ -281,7 +281,6 @@ def test_random_editing_is_as_if_computed_cold(
         engine.check_integrity()
 
 
-@pytest.mark.skipif(not (BUNDLED_FOLDER / "model.safetensors").is_file(), reason="the bundled model is not built yet")
 def test_bundled_model_recomputes_what_was_typed() -> None:
     engine = load_engine(EngineOptions(model=BUNDLED))
     typed = "def main():\n    print(size_of(__file__))\n"
