@@ -1,0 +1,28 @@
+"""What goes through the model in one forward: chunks, each some consecutive tokens of one sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inference.healing_vocabulary import AllowedIds
+from kv_store.interface import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive tokens of one sequence; several sequences' chunks may share a forward.
+
+    Attributes:
+        token_ids: at least one token.
+        start: the position of the first. The workspace holds the KV of [0, start), and gets that of these tokens.
+        workspace: the sequence's own. No two chunks of a forward have the same one.
+        wanted: how many of the last tokens the greedy choice of what follows is asked for, 0 to len(token_ids).
+        allowed: the tokens that the choice is among, where not all are; with it, `wanted` is at most 1.
+    """
+
+    token_ids: Sequence[int]
+    start: int
+    workspace: Workspace
+    wanted: int = 0
+    allowed: AllowedIds | None = None
