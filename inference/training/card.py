@@ -47,6 +47,7 @@ def run_command(options: TrainingOptions) -> str:
         "warmup": options.warmup,
         "decay": options.decay,
         "fim-rate": examples.fim_rate,
+        "efim-rate": examples.efim_rate,
         "spm-rate": examples.spm_rate,
         "fragment-rate": examples.fragment_rate,
         "context-fragment-rate": examples.context_fragment_rate,

@@ -93,7 +93,8 @@ def run_training(
     warmup: Annotated[float, typer.Option(help="Share of the run that warms up.")] = _RUN.warmup,
     decay: Annotated[float, typer.Option(help="Share of the run that decays.")] = _RUN.decay,
     fim_rate: Annotated[float, typer.Option(help="Share of fill-in-the-middle examples.")] = _FIM.fim_rate,
-    spm_rate: Annotated[float, typer.Option(help="Share of SPM among them.")] = _FIM.spm_rate,
+    efim_rate: Annotated[float, typer.Option(help="Share of EFIM prompts among them.")] = _FIM.efim_rate,
+    spm_rate: Annotated[float, typer.Option(help="Share of SPM among them; the rest is PSM.")] = _FIM.spm_rate,
     fragment_rate: Annotated[float, typer.Option(help="Share of examples split in fragments.")] = _FIM.fragment_rate,
     context_fragment_rate: Annotated[
         float, typer.Option(help="Share of fill-in-the-middle examples with split prefix and suffix.")
@@ -109,6 +110,7 @@ def run_training(
         options = TrainingOptions(
             examples=ExampleOptions(
                 fim_rate=fim_rate,
+                efim_rate=efim_rate,
                 spm_rate=spm_rate,
                 fragment_rate=fragment_rate,
                 context_fragment_rate=context_fragment_rate,

@@ -16,7 +16,7 @@ from inference.training.options import ExampleOptions
 from inference.training.vocabulary import Vocabulary
 
 _CUTS = ExampleOptions(
-    fim_rate=1, spm_rate=0, fragment_rate=1, context_fragment_rate=0, max_fragments=2, open_end_rate=0
+    fim_rate=1, efim_rate=1, spm_rate=0, fragment_rate=1, context_fragment_rate=0, max_fragments=2, open_end_rate=0
 )
 _BATCH = 8
 _FAR_WINDOW = 3072

@@ -15,6 +15,7 @@ MAX_LINE_INCREMENT = 300
 MAX_INCREMENT = 1200
 
 Order = Literal["psm", "spm"]
+Layout = Literal["psm", "spm", "efim"]
 Reach = Literal["line", "lines", "block", "characters", "nothing"]
 # How far the part to be completed reaches: what editors ask for most often comes first.
 _REACHES: dict[Reach, float] = {"line": 0.45, "lines": 0.13, "block": 0.17, "characters": 0.22, "nothing": 0.03}
@@ -41,14 +42,15 @@ class FimExample:
 def cut_example(text: str, options: ExampleOptions, rng: Random) -> FimExample:
     """Cut `text`, whole lines, the way a language server lays out a prompt.
 
-    The prefix ends at an anchor, a line start some lines above the cursor as a rule. The suffix begins
-    where the completion has to stop. Without a suffix the example is a head of `text`.
+    In EFIM the prefix ends at an anchor, a line start some lines above the cursor as a rule; in PSM and SPM it ends
+    at the cursor. The suffix begins where the completion has to stop. Without one the example is a head of `text`.
     """
     starts = _line_starts(text)
     line = _pick_line(text, starts, rng)
     cursor = _pick_cursor(text, starts, line, rng)
     end = _pick_end(text, starts, line, cursor, rng)
-    anchor = _pick_anchor(starts, line, cursor, rng)
+    layout = _pick_layout(options, rng)
+    anchor = _pick_anchor(starts, line, cursor, rng) if layout == "efim" else cursor
     middle = text[anchor:end]
     cuts: list[int] = []
     if rng.random() < options.fragment_rate:
@@ -57,7 +59,7 @@ def cut_example(text: str, options: ExampleOptions, rng: Random) -> FimExample:
             extra = rng.randint(1, options.max_fragments - 2)
             cuts += [rng.randint(0, len(middle)) for _ in range(extra)]
     suffix = "" if rng.random() < options.open_end_rate else text[end:]
-    order: Order = "spm" if rng.random() < options.spm_rate else "psm"
+    order: Order = "spm" if layout == "spm" else "psm"
     if rng.random() < options.context_fragment_rate:
         sides = random_fragments(text[:anchor], rng), random_fragments(suffix, rng)
     else:
@@ -95,6 +97,13 @@ def encode_example(example: FimExample, vocabulary: Vocabulary) -> list[int]:
     else:
         head = [markers.suffix, *suffix, markers.prefix, *prefix, markers.middle]
     return [*head, *middle, markers.end_of_text]
+
+
+def _pick_layout(options: ExampleOptions, rng: Random) -> Layout:
+    kind = rng.random()
+    if kind < options.efim_rate:
+        return "efim"
+    return "spm" if kind < options.efim_rate + options.spm_rate else "psm"
 
 
 def _line_starts(text: str) -> list[int]:

@@ -27,7 +27,10 @@ class ExampleOptions:
 
     Attributes:
         fim_rate: share of examples that are fill-in-the-middle; the others are left to right.
-        spm_rate: share of the fill-in-the-middle examples that are laid out in SPM.
+        efim_rate: share of the fill-in-the-middle examples that are laid out as EFIM prompts: the prefix ends at an
+            anchor, and the middle begins with what was typed since.
+        spm_rate: share of them that are laid out in SPM. In it and in PSM, which gets what is left, the prefix ends
+            at the cursor.
         fragment_rate: share of examples whose middle, or whose text where they have none, is split into
             fragments before it is tokenized.
         context_fragment_rate: share of the fill-in-the-middle examples whose prefix and suffix are split too.
@@ -39,7 +42,8 @@ class ExampleOptions:
     """
 
     fim_rate: float = 0.85
-    spm_rate: float = 0.1
+    efim_rate: float = 0.6
+    spm_rate: float = 0.15
     fragment_rate: float = 0.8
     context_fragment_rate: float = 0.4
     max_fragments: int = 4
@@ -47,8 +51,19 @@ class ExampleOptions:
     open_end_rate: float = 0.06
 
     def __post_init__(self) -> None:
-        for name in ("fim_rate", "spm_rate", "fragment_rate", "context_fragment_rate", "piece_rate", "open_end_rate"):
+        for name in (
+            "fim_rate",
+            "efim_rate",
+            "spm_rate",
+            "fragment_rate",
+            "context_fragment_rate",
+            "piece_rate",
+            "open_end_rate",
+        ):
             _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "between 0 and 1")
+        _require(
+            self.efim_rate + self.spm_rate <= 1, "efim_rate + spm_rate", self.efim_rate + self.spm_rate, "at most 1"
+        )
         _require(self.max_fragments >= 2, "max_fragments", self.max_fragments, "at least 2")
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,13 +55,23 @@ def test_splitting_drops_empty_parts() -> None:
 
 def test_cuts_fall_inside_words_and_anchors_at_line_starts() -> None:
     rng = Random(0)
-    examples = [cut_example(SOURCE, ExampleOptions(fragment_rate=1), rng) for _ in range(400)]
+    examples = [cut_example(SOURCE, ExampleOptions(fragment_rate=1, efim_rate=1, spm_rate=0), rng) for _ in range(400)]
     pairs = [example.middle for example in examples if len(example.middle) > 1]
     inside_words = sum(first[-1].isalpha() and second[0].isalpha() for first, second, *_ in pairs)
     at_line_starts = sum("".join(example.prefix)[-1:] in ("\n", "") for example in examples)
     assert inside_words > len(pairs) / 4
     assert at_line_starts > 0.85 * len(examples)
     assert sum("".join(example.suffix).startswith("\n") for example in examples) > len(examples) / 2
+
+
+@pytest.mark.parametrize(("spm_rate", "order"), [(0.0, "psm"), (1.0, "spm")])
+def test_without_efim_the_prefix_ends_at_the_cursor(spm_rate: float, order: str) -> None:
+    rng = Random(0)
+    options = ExampleOptions(efim_rate=0, spm_rate=spm_rate, context_fragment_rate=0, max_fragments=2)
+    examples = [cut_example(SOURCE, options, rng) for _ in range(400)]
+    assert {example.order for example in examples} == {order}
+    assert all(len(example.middle) <= 1 for example in examples)  # nothing was typed since an anchor
+    assert sum("".join(example.prefix)[-1:].isalpha() for example in examples) > len(examples) / 4
 
 
 @given(SEEDS)
