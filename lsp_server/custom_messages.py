@@ -77,6 +77,47 @@ class DidFocus:
 
 
 @attrs.define
+class Item:
+    """What is needed of an item, which clients send back as they had it; midfill's carry the command."""
+
+    command: types.Command
+    insertText: str  # noqa: N815  # as JSON has it
+
+
+@attrs.define
+class ShownParams:
+    """The parameters of `textDocument/didShowCompletion`."""
+
+    item: Item
+
+
+@attrs.define
+class DidShowCompletion:
+    """The notification `textDocument/didShowCompletion`, as the Copilot language server has it."""
+
+    params: ShownParams
+    method: str
+    jsonrpc: str
+
+
+@attrs.define
+class PartlyAcceptedParams:
+    """The parameters of `textDocument/didPartiallyAcceptCompletion`."""
+
+    item: Item
+    acceptedLength: int  # noqa: N815
+
+
+@attrs.define
+class DidPartiallyAcceptCompletion:
+    """The notification `textDocument/didPartiallyAcceptCompletion`, as the Copilot language server has it."""
+
+    params: PartlyAcceptedParams
+    method: str
+    jsonrpc: str
+
+
+@attrs.define
 class DocumentHash:
     """The request `midfill/documentHash`."""
 
@@ -99,6 +140,8 @@ class LastExchange:
 MESSAGE_TYPES: dict[str, type[Any]] = {
     DID_MOVE_CURSOR: DidMoveCursor,
     DID_FOCUS: DidFocus,
+    DID_SHOW: DidShowCompletion,
+    DID_ACCEPT_PARTLY: DidPartiallyAcceptCompletion,
     DOCUMENT_HASH: DocumentHash,
     LAST_EXCHANGE: LastExchange,
 }

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import json
 import threading
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import cattrs
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcInvalidRequest
 from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
 
 from lsp_server.custom_messages import MESSAGE_TYPES
+from lsp_server.mistakes import shorten, why_unreadable
 
 if TYPE_CHECKING:
     from pygls.lsp.server import LanguageServer
@@ -52,13 +54,26 @@ class EditorProtocol(LanguageServerProtocol):
         return MESSAGE_TYPES.get(method) or super().get_message_type(method)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
-        """As pygls does, but a request that cannot be read is answered with the error, not with silence."""
+        """As pygls does, but what cannot be read is named, and a request answered with that, not with silence."""
+        if "jsonrpc" not in data:
+            return data  # an object within a message
+        if not isinstance(data.get("id"), str | int | None):
+            raise JsonRpcInvalidRequest(f"no id of a message: {shorten(json.dumps(data['id']))}")
+        if "method" in data:
+            data = {"params": None, **data}  # may be left out
         try:
             return super().structure_message(data)
         except JsonRpcException as error:
+            refusal = JsonRpcInvalidParams(why_unreadable(data, error.__cause__))
             if "id" in data and "method" in data:
-                self._send_response(data["id"], error=error.to_response_error())
-            raise
+                self._send_response(data["id"], error=refusal.to_response_error())
+            raise refusal from error
+
+    def handle_message(self, message: Any) -> None:
+        """As pygls does; JsonRpcInvalidRequest for JSON that is no message."""
+        if not hasattr(message, "jsonrpc"):
+            raise JsonRpcInvalidRequest(f"no message of JSON-RPC 2.0: {shorten(json.dumps(message))}")
+        super().handle_message(message)
 
 
 @functools.cache

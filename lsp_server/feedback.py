@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
-from lsp_server.custom_messages import ACCEPTED_COMMAND, DID_ACCEPT_PARTLY, DID_SHOW
-from lsp_server.items import accepted_command
+from lsp_server.custom_messages import (
+    ACCEPTED_COMMAND,
+    DID_ACCEPT_PARTLY,
+    DID_SHOW,
+    PartlyAcceptedParams,
+    ShownParams,
+)
+from lsp_server.items import accepted_command, answer_number
 from lsp_server.manners.place import Insertion
 from lsp_server.open_documents import OpenDocument
 from lsp_server.positions import PositionCodec, PositionEncoding
@@ -38,17 +44,16 @@ async def suggest(
     return insertions, [accepted_command(number, index) for index in range(len(insertions))]
 
 
-def did_show(ls: MidfillServer, params: Any) -> None:
+def did_show(ls: MidfillServer, params: ShownParams) -> None:
     """Note that an item is shown."""
-    number, _ = params.item.command.arguments
-    ls.acceptances.shown(int(number))
+    ls.acceptances.shown(answer_number(params.item.command))
 
 
-def did_accept_partly(ls: MidfillServer, params: Any) -> None:
+def did_accept_partly(ls: MidfillServer, params: PartlyAcceptedParams) -> None:
     """Note that the beginning of an item was accepted."""
-    number, _ = params.item.command.arguments
     utf16 = PositionCodec(PositionEncoding.UTF16)
-    ls.acceptances.accepted_partly(int(number), utf16.code_points(params.item.insertText, params.acceptedLength))
+    accepted = utf16.code_points(params.item.insertText, params.acceptedLength)
+    ls.acceptances.accepted_partly(answer_number(params.item.command), accepted)
 
 
 def accepted(ls: Any, number: int, index: int) -> None:  # pygls reads annotations at run time, where ours is no name

@@ -10,6 +10,7 @@ from lsp_server.custom_messages import ACCEPTED_COMMAND
 from lsp_server.documents import Document, Position
 from lsp_server.manners.place import Insertion
 from lsp_server.positions import PositionCodec
+from protocol.errors import BadInput
 
 _WORD_BEFORE = re.compile(r"\w*\Z")
 
@@ -51,6 +52,14 @@ def popup_item(
 def accepted_command(number: int, index: int) -> types.Command:
     """The command of an answer's item, by the answer's number and the item's place in it."""
     return types.Command(title="Accepted", command=ACCEPTED_COMMAND, arguments=[number, index])
+
+
+def answer_number(command: types.Command) -> int:
+    """The number of the answer whose item carries this command; BadInput if it is no item of midfill's."""
+    match command.arguments:
+        case [int(number), int()]:
+            return number
+    raise BadInput(f"no item of midfill's: its command has the arguments {command.arguments!r:.200}")
 
 
 def _range(codec: PositionCodec, document: Document, start: Position, end: Position) -> types.Range:

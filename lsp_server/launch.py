@@ -109,4 +109,4 @@ class _FairReader:
 def _log_to_stderr(settings: Settings) -> None:
     logging.basicConfig(stream=sys.stderr, level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("lsp_server").setLevel(settings.log_level.upper())
-    _pygls_logger.setLevel("ERROR")  # it warns of every message that LSP allows a server to ignore
+    _pygls_logger.setLevel("CRITICAL")  # what it cannot handle it also reports to the server, which logs it once

@@ -72,10 +72,12 @@ class PositionCodec:
 
     def code_points(self, text: str, units: int) -> int:
         """How many code points of `text` its first `units` code units are, counting one that they end inside."""
-        length = 0
-        while length < len(text) and self.units(text[:length]) < units:
-            length += 1
-        return length
+        spanned = 0
+        for length, character in enumerate(text):
+            if spanned >= units:
+                return length
+            spanned += self.units(character)
+        return len(text)
 
     def _column(self, line: str, units: int) -> int | None:
         """The code points that `units` code units of the line span; None where they end inside one."""

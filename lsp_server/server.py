@@ -15,6 +15,7 @@ from lsp_server.asking import Cost
 from lsp_server.core_link import CoreLink, LinkStatus
 from lsp_server.core_target import same_core, target_of
 from lsp_server.editor_protocol import EditorProtocol, make_converter
+from lsp_server.mistakes import log_error
 from lsp_server.notices import Notices
 from lsp_server.open_documents import OpenDocuments
 from lsp_server.recorder import Recorder
@@ -24,8 +25,6 @@ from protocol.settings import Settings, with_json
 
 if TYPE_CHECKING:
     from pygls.server import ServerErrors
-
-logger = logging.getLogger(__name__)
 
 
 class MidfillServer(LanguageServer):
@@ -64,8 +63,8 @@ class MidfillServer(LanguageServer):
             await self.connect()
 
     def report_server_error(self, error: Exception, source: ServerErrors) -> None:
-        """Log what a handler did not expect; popups are for what the user can act on."""
-        logger.error("%s: %s", source.__name__, error)
+        """Log it, and nothing more: popups are for what the user can act on."""
+        log_error(error, source)
 
     def _apply(self, settings: Settings) -> None:
         self.settings = settings

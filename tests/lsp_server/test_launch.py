@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from lsprotocol import types
+from pygls.exceptions import JsonRpcInvalidParams
 
 from lsp_server.launch import run_tcp
 from protocol.errors import PortInUse
@@ -48,6 +49,22 @@ async def test_over_stdio_without_a_model_library(core: FakeCore) -> None:
         imported = {line.rpartition("|")[2].strip() for line in (await log).decode().splitlines()}
         assert "pygls.lsp.server" in imported
         assert not imported & {"torch", "transformers", "tokenizers", "numpy"}
+
+
+async def test_a_clients_mistake_is_one_line_of_the_log(core: FakeCore) -> None:
+    async with stdio_editor({"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token}) as editor:
+        process = editor._server
+        assert process is not None
+        assert process.stderr is not None
+        log = asyncio.create_task(process.stderr.read())
+        await editor.start({})
+        with pytest.raises(JsonRpcInvalidParams):
+            await editor.ask_in_json(types.TEXT_DOCUMENT_INLINE_COMPLETION, {"position": "nowhere"})
+        await editor.shutdown_async(None)
+        editor.exit(None)
+        lines = [line for line in (await log).decode().splitlines() if not line.startswith("import time:")]
+        assert len(lines) == 1, lines
+        assert '{"position": "nowhere"}' in lines[0]
 
 
 async def test_leaving_without_a_shutdown_is_an_error_to_lsp(core: FakeCore) -> None:

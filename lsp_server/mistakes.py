@@ -1,0 +1,49 @@
+"""Which errors are mistakes of the client: they get one line of the log, where a bug of ours gets its traceback."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+import cattrs
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcMethodNotFound
+
+from protocol.errors import BadInput
+
+if TYPE_CHECKING:
+    from pygls.server import ServerErrors
+
+logger = logging.getLogger(__name__)
+
+_SHOWN_CHARACTERS = 200
+_MISTAKES = (BadInput, JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcMethodNotFound)
+
+
+def log_error(error: Exception, source: ServerErrors) -> None:
+    """Log what pygls could not handle. It calls while that is being handled, and may have wrapped it before."""
+    cause = sys.exception() or error
+    if isinstance(cause, _MISTAKES):
+        logger.warning("from the client: %s", cause)
+    elif source is JsonRpcException and isinstance(cause, ValueError | RecursionError):
+        logger.warning("from the client: no message, for it is not JSON: %s", _with_text(cause))
+    else:
+        logger.error("%s: %s", source.__name__, cause, exc_info=cause)
+
+
+def why_unreadable(message: dict[str, object], cause: BaseException | None) -> str:
+    """What is wrong with a message that has not the form of its method, and what stood there instead."""
+    reasons = "; ".join(cattrs.transform_error(cause)) if isinstance(cause, cattrs.BaseValidationError) else repr(cause)
+    return f"{message.get('method', 'an answer')}: {reasons}: {shorten(json.dumps(message.get('params')))}"
+
+
+def shorten(text: str) -> str:
+    """The beginning of a text that may be of any length."""
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def _with_text(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error}: {shorten(error.doc)!r}"
+    return shorten(str(error))

@@ -1,0 +1,98 @@
+"""Mistakes of the client: one line of the log with the value at fault, and the session goes on; bugs show where."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+
+from lsp_server.custom_messages import DID_ACCEPT_PARTLY, DID_FOCUS, DID_MOVE_CURSOR, DID_SHOW, DOCUMENT_HASH
+from lsp_server.open_documents import OpenDocuments
+
+from .editor import URI, Editor, until
+
+NOT_OPEN = {"textDocument": {"uri": "file:///other.py"}}
+BEYOND = {"textDocument": {"uri": URI}, "position": {"line": 9, "character": 0}}
+ITEM = {"insertText": "x", "command": {"title": "", "command": "midfill.accepted", "arguments": ["x", 0]}}
+
+
+@pytest.fixture(autouse=True)
+def _log_as_a_process_does() -> Iterator[None]:
+    logger = logging.getLogger("pygls")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
+
+
+def send(editor: Editor, body: bytes) -> None:
+    assert editor.protocol.writer is not None
+    editor.protocol.writer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+
+def message(**fields: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (message(method=types.TEXT_DOCUMENT_DID_OPEN, params={"x": 1}), '{"x": 1}'),
+        (message(method=types.TEXT_DOCUMENT_DID_OPEN), "params"),
+        (message(method=DID_MOVE_CURSOR, params=BEYOND), f"line 9 is not in {URI}"),
+        (message(method=DID_MOVE_CURSOR, params=NOT_OPEN | {"position": {"line": "a", "character": 0}}), '"a"'),
+        (message(method=DID_FOCUS, params=NOT_OPEN), "file:///other.py is not open"),
+        (message(method=DID_SHOW, params={"item": 3}), '{"item": 3}'),
+        (message(method=DID_SHOW, params={"item": ITEM}), "('x', 0)"),
+        (message(method=DID_ACCEPT_PARTLY, params={"item": ITEM, "acceptedLength": "z"}), "acceptedLength"),
+        (message(id="a", method=DOCUMENT_HASH, params=NOT_OPEN), "file:///other.py is not open"),
+        (message(id="a", method="no/such"), "no/such"),
+        (message(id="a", method=types.WORKSPACE_EXECUTE_COMMAND, params={"command": "nope"}), "nope"),
+        (message(id={}, method="x"), "{}"),
+        (message(id="a"), "an answer"),
+        (b'{"jsonrpc": "2.0", "id": NaN, "method": "x"}', "NaN"),
+        (b"{nonsense", "{nonsense"),
+        (b"\xff\xfe\x00", "decode"),
+        (b"[" * 100_000, "recursion"),
+        (b"[1, 2]", "[1, 2]"),
+        (b'"' + b"x" * 1_000_000 + b'"', "..."),
+        (b"null", "null"),
+    ],
+    ids=lambda value: value[-40:] if isinstance(value, bytes) else None,
+)
+async def test_a_mistake_is_one_line(editor: Editor, caplog: pytest.LogCaptureFixture, body: bytes, shown: str) -> None:
+    editor.open("a")
+    send(editor, body)
+    assert (await editor.document_hash()).length == 1
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.exc_info is None
+    assert shown in record.getMessage()
+    assert len(record.getMessage()) < 600
+    assert "\n" not in record.getMessage()
+
+
+async def test_what_is_wrong_with_a_request_is_its_answer(editor: Editor) -> None:
+    with pytest.raises(JsonRpcException, match=r"required field missing @ \$\.params\.position.*\"uri\""):
+        await editor.ask_in_json(types.TEXT_DOCUMENT_INLINE_COMPLETION, NOT_OPEN)
+
+
+async def test_a_bug_keeps_its_traceback(
+    editor: Editor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(OpenDocuments, "__getitem__", broken)
+    send(editor, message(method=DID_FOCUS, params=NOT_OPEN))
+    await until(lambda: caplog.records)
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError
+    monkeypatch.undo()
