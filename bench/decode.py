@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from inference.architecture import Architecture
+from inference.chunk import Chunk
 from inference.decoder import Decoder
 from inference.decoder_weights import DecoderWeights, LayerWeights
 from inference.kernel import KernelDecoder, WeightType
@@ -138,7 +139,7 @@ def kernel(weights: DecoderWeights, shape: Architecture, weight_type: WeightType
         threads,
         BITS[weight_type] / 8,
         dtype.itemsize,
-        lambda resident, new: decoder.forward([1] * new, resident, workspace, wanted=new),
+        lambda resident, new: decoder.choices([Chunk([1] * new, resident, workspace, new)]),
     )
 
 

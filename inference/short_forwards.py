@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import torch
 
+from inference.chunk import Chunk
 from inference.decoder import Decoder
 from inference.decoder_weights import DecoderWeights
-from inference.healing_choice import greedy_choice
 from inference.healing_vocabulary import AllowedIds
 from inference.kernel import KernelDecoder, unavailable_reason, unsupported_reason
 from inference.kernel.limits import KV_DTYPES
@@ -49,14 +49,12 @@ class ShortForwards:
         if len(token_ids) > SHORT_TOKENS:
             self._decoder.prefill(token_ids, start)
         else:
-            self._kernel.forward(token_ids, start, self.workspace, wanted=0)
+            self._kernel.forward([Chunk(token_ids, start, self.workspace)])
 
     def choose_next(self, token_ids: Sequence[int], start: int, allowed: AllowedIds | None = None) -> Choice:
         if len(token_ids) > SHORT_TOKENS:
             return self._decoder.choose_next(token_ids, start, allowed)
-        if allowed is not None:
-            return greedy_choice(self._kernel.forward(token_ids, start, self.workspace)[0], allowed)
-        (choice,) = self._kernel.choices(token_ids, start, self.workspace)
+        ((choice,),) = self._kernel.choices([Chunk(token_ids, start, self.workspace, 1, allowed)])
         return choice
 
 

@@ -17,16 +17,17 @@
 //   the arithmetic, to the bit, is that of float32.
 //   bfloat16: inputs are rounded to bfloat16; sums are float32. Residuals, norms and attention are float32 always.
 //
-// KV. The workspace is the engine's own buffer, shared with torch and described by strides in numbers: K of a layer and
-// KV head is [tokens, head_dim] in float32 or bfloat16, V lies `value_stride` behind it. Attention is split
-// into chunks of CHUNK keys, each a partial softmax; the thread that has a chunk writes the new tokens' KV into it.
+// KV. A call takes the new tokens of several sequences. Each has a workspace, the engine's own buffer, shared with torch
+// and described by strides in numbers: K of a layer and KV head is [tokens, head_dim] in float32 or bfloat16, V lies
+// `value_stride` behind it. Attention is split into chunks of CHUNK keys, each a partial softmax; the thread that has a
+// chunk writes the new tokens' KV into it.
 //
 // THREADS. A forward is a sequence of stages, five to a layer; the caller opens one after another, and a team of
 // persistent threads helps. A stage's units are shared out evenly, in contiguous runs, so that each thread reads one
 // stream; who has finished takes from the others' shares. The caller waits for helpers that are at work, never for one
 // that has not come: on a busy machine, where waking a thread can take milliseconds, it does all by itself. Helpers wait
 // for the next stage by spinning for some microseconds, then asleep: an idle process uses no CPU. A handle serves one
-// call at a time, from whichever thread.
+// call at a time, from whichever thread; who calls sees to that.
 //
 // LEVELS. lanes.inc and forward.inc are compiled once per instruction-set level; the CPU is asked which to call.
 
@@ -75,7 +76,7 @@ struct LayerWeights {
 };
 
 struct Model {
-    int32_t layers, hidden, heads, kv_heads, head_dim, positions;
+    int32_t layers, hidden, heads, kv_heads, head_dim, vocabulary, positions;
     int32_t weight_type, embedding_type;
     float norm_epsilon, attention_scale;
     const void* embedding;  // [vocabulary, hidden], row by row, float32 or bfloat16
@@ -85,10 +86,18 @@ struct Model {
     const float *cosines, *sines;  // [positions, head_dim / 2]
 };
 
-struct Workspace {
-    void* data;
+// Consecutive new tokens of one sequence, and the workspace that holds its KV.
+struct Sequence {
+    void* kv;
     int64_t layer_stride, value_stride, head_stride;  // in numbers; a head's tokens lie one behind another
-    int32_t type;
+    int32_t kv_type;
+    int32_t tokens, start, wanted;  // `start` is the first one's position; logits are wanted of the last ones
+};
+
+// The most probable next token and the natural logarithm of its probability.
+struct Choice {
+    int32_t token_id;
+    float logprob;
 };
 
 // ------------------------------------------------------------------------------------------------------ the team
@@ -237,7 +246,8 @@ Buffer<T> zeros(size_t count) {
     return {reinterpret_cast<T*>(place), &Aligned::release};
 }
 
-enum Stage { QKV, ATTENTION, ATTENTION_OUT, GATE_UP, DOWN, STAGES };  // of a layer; the head comes after all layers
+enum Stage { QKV, ATTENTION, ATTENTION_OUT, GATE_UP, DOWN, STAGES };  // of a layer
+enum LastStage { HEAD, CHOICE };                                      // after all layers
 
 int chunks_of(int tokens) { return (tokens + CHUNK - 1) / CHUNK; }
 
@@ -251,29 +261,28 @@ struct Scratch {
 struct Decoder;
 
 // What a level has to offer.
-struct Level {
-    void (*work)(Decoder&, int thread, int stage);
-    void (*choose)(const float* logits, int count, int32_t* best, float* logprob);
-};
+typedef void (*Level)(Decoder&, int thread, int stage);
 
 struct Decoder {
     Decoder(const Model& model, int threads, const Level& level);
 
-    void run();
+    void run(const int32_t* token_ids, const Sequence* called, int count);
 
     const Model model;
     const std::vector<LayerWeights> layers;
     const int chunks;  // that `positions` tokens fill
     const Level level;
     // shared by the threads, [tokens, ...]
-    Buffer<float> residual, qkv, activated;
+    Buffer<float> residual, qkv, activated, own_logits;
     Buffer<float> largest, sums, sums_of_values;  // partial softmaxes: [tokens, heads, chunks], the last with head_dim
     std::vector<Scratch> scratch;
     // the call
-    std::mutex one_call_at_a_time;
-    Workspace workspace{};
-    float* logits = nullptr;
-    int tokens = 0, start = 0, wanted = 0;
+    const Sequence* sequences = nullptr;
+    int first_tokens[MAX_TOKENS], first_chunks[MAX_TOKENS + 1];  // of the sequences
+    int tokens = 0, positions[MAX_TOKENS];
+    int wanted = 0, wanted_tokens[MAX_TOKENS];
+    float* logits = nullptr;    // [wanted, head.rows]
+    Choice* choices = nullptr;  // [wanted], or null
     Team team;  // last: its threads see a whole decoder
 };
 
@@ -285,12 +294,13 @@ Decoder::Decoder(const Model& m, int threads, const Level& level)
       residual(zeros<float>((size_t)MAX_TOKENS * m.head.columns)),
       qkv(zeros<float>((size_t)MAX_TOKENS * layers[0].qkv.rows)),
       activated(zeros<float>((size_t)MAX_TOKENS * layers[0].down.columns)),
+      own_logits(zeros<float>((size_t)MAX_TOKENS * m.head.rows)),
       largest(zeros<float>((size_t)MAX_TOKENS * m.heads * chunks)),
       sums(zeros<float>((size_t)MAX_TOKENS * m.heads * chunks)),
       sums_of_values(zeros<float>((size_t)MAX_TOKENS * m.heads * chunks * m.head_dim)),
       team(threads, [](void* self, int thread, int stage) {
           Decoder& decoder = *static_cast<Decoder*>(self);
-          decoder.level.work(decoder, thread, stage);
+          decoder.level(decoder, thread, stage);
       }, this) {
     const size_t widest = std::max({m.head.columns, layers[0].attention_out.columns, layers[0].down.columns});
     const size_t queries = (size_t)MAX_TOKENS * (m.heads / m.kv_heads), wide = MAX_TOKENS * widest;
@@ -300,15 +310,40 @@ Decoder::Decoder(const Model& m, int threads, const Level& level)
                            zeros<float>(wide / BLOCK), zeros<uint32_t>(wide), zeros<int32_t>(wide / BLOCK)});
 }
 
-void Decoder::run() {
+void embed(const Model& m, int token_id, float* to) {
+    const size_t row = (size_t)token_id * m.hidden;
+    if (m.embedding_type == FLOAT32) {
+        memcpy(to, (const float*)m.embedding + row, m.hidden * sizeof(float));
+        return;
+    }
+    for (int i = 0; i < m.hidden; ++i) {
+        const uint32_t bits = (uint32_t)((const uint16_t*)m.embedding)[row + i] << 16;
+        memcpy(to + i, &bits, sizeof bits);
+    }
+}
+
+void Decoder::run(const int32_t* token_ids, const Sequence* called, int count) {
+    sequences = called;
+    tokens = wanted = first_chunks[0] = 0;
+    for (int index = 0; index < count; ++index) {
+        const Sequence& sequence = sequences[index];
+        first_tokens[index] = tokens;
+        first_chunks[index + 1] = first_chunks[index] + chunks_of(sequence.start + sequence.tokens);
+        for (int t = 0; t < sequence.tokens; ++t, ++tokens) {
+            positions[tokens] = sequence.start + t;
+            embed(model, token_ids[tokens], residual.get() + (size_t)tokens * model.head.columns);
+            if (t >= sequence.tokens - sequence.wanted) wanted_tokens[wanted++] = tokens;
+        }
+    }
     for (int layer = 0; layer < model.layers; ++layer) {
         const LayerWeights& weights = layers[layer];
-        const int units[STAGES] = {weights.qkv.rows / UNIT, model.kv_heads * chunks_of(start + tokens),
+        const int units[STAGES] = {weights.qkv.rows / UNIT, model.kv_heads * first_chunks[count],
                                    weights.attention_out.rows / UNIT, weights.gate_up.rows / UNIT,
                                    weights.down.rows / UNIT};
         for (int stage = 0; stage < STAGES; ++stage) team.run(layer * STAGES + stage, units[stage]);
     }
-    if (wanted > 0) team.run(model.layers * STAGES, model.head.rows / UNIT);
+    if (wanted > 0) team.run(model.layers * STAGES + HEAD, model.head.rows / UNIT);
+    if (wanted > 0 && choices) team.run(model.layers * STAGES + CHOICE, wanted);
 }
 
 // ----------------------------------------------------------------------------------------------------- the levels
@@ -374,18 +409,6 @@ constexpr Level LEVELS[] = {portable::LEVEL_HERE};
 bool runs_here(int level) { return level == LEVEL_PORTABLE; }
 #endif
 
-void embed(const Model& m, int token_id, float* to) {
-    const size_t row = (size_t)token_id * m.hidden;
-    if (m.embedding_type == FLOAT32) {
-        memcpy(to, (const float*)m.embedding + row, m.hidden * sizeof(float));
-        return;
-    }
-    for (int i = 0; i < m.hidden; ++i) {
-        const uint32_t bits = (uint32_t)((const uint16_t*)m.embedding)[row + i] << 16;
-        memcpy(to + i, &bits, sizeof bits);
-    }
-}
-
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------------ the C ABI
@@ -396,7 +419,7 @@ extern "C" {
 #define EXPORT __attribute__((visibility("default")))
 
 // Changes whenever a structure, a function or a layout here does.
-EXPORT int midfill_kernel_version() { return 3; }
+EXPORT int midfill_kernel_version() { return 4; }
 
 EXPORT int midfill_kernel_runs(int level) { return runs_here(level); }
 
@@ -415,22 +438,13 @@ EXPORT const char* midfill_kernel_create(const Model* model, int threads, int le
 
 EXPORT void midfill_kernel_destroy(Decoder* decoder) { delete decoder; }
 
-// Runs `tokens` new tokens at [start, start + tokens): writes their KV, and logits [wanted, head.rows] of the last.
-EXPORT void midfill_kernel_forward(Decoder* decoder, const int32_t* token_ids, int tokens, int start,
-                                   const Workspace* workspace, int wanted, float* logits) {
-    const std::lock_guard<std::mutex> lock(decoder->one_call_at_a_time);
-    decoder->workspace = *workspace;
-    decoder->tokens = tokens;
-    decoder->start = start;
-    decoder->wanted = wanted;
-    decoder->logits = logits;
-    for (int t = 0; t < tokens; ++t)
-        embed(decoder->model, token_ids[t], decoder->residual.get() + (size_t)t * decoder->model.head.columns);
-    decoder->run();
-}
-
-EXPORT void midfill_kernel_choose(const Decoder* decoder, const float* logits, int count, int32_t* best, float* logprob) {
-    decoder->level.choose(logits, count, best, logprob);
+// Runs the new tokens of `count` sequences, `token_ids` being all of theirs: writes their KV, and logits [wanted, head.rows]
+// and greedy choices [wanted] of those that are wanted, where they are not null.
+EXPORT void midfill_kernel_forward(Decoder* decoder, const int32_t* token_ids, const Sequence* sequences, int count,
+                                   float* logits, Choice* choices) {
+    decoder->logits = logits ? logits : decoder->own_logits.get();
+    decoder->choices = choices;
+    decoder->run(token_ids, sequences, count);
 }
 
 }  // extern "C"

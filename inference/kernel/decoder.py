@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from inference.architecture import Architecture
+from inference.chunk import Chunk
 from inference.decoder_weights import DecoderWeights, LayerWeights
+from inference.healing_choice import greedy_choice
 from inference.kernel.library import (
     LEVELS,
+    CChoice,
     CLayerWeights,
     CMatrix,
     CModel,
-    CWorkspace,
+    CSequence,
     KernelUnavailable,
     Level,
     choose_level,
@@ -39,12 +44,11 @@ from kv_store.workspace import KVWorkspace
 
 NUMBER_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2}  # NumberType of decode.cpp
 NARROW_FLOAT32 = 3
-FLOAT_BYTES = 4
 DTYPE_NUMBERS = {torch.float32: 0, torch.bfloat16: 1}
 
 
 class KernelDecoder:
-    """Forwards of up to MAX_NEW_TOKENS tokens; one call at a time runs, whichever thread it comes from.
+    """Forwards of up to MAX_NEW_TOKENS tokens of one or more sequences; one call at a time, from whichever thread.
 
     Raises KernelUnavailable where there is no library, no such level on this CPU, or no kernel for the shape.
     """
@@ -70,48 +74,51 @@ class KernelDecoder:
         self._kept: list[object] = []  # what the kernel points to
         self._positions = tables[0].shape[0]
         self._handle = self._create(self._model(weights, tables, weight_type), threads)
-        self._row_bytes = padded(architecture.vocabulary, UNIT) * FLOAT_BYTES
+        self._one_call_at_a_time = threading.Lock()
         self._finalizer = weakref.finalize(self, self._library.midfill_kernel_destroy, self._handle)
 
     def close(self) -> None:
         """Stop the threads and free what they used."""
         self._finalizer()
 
-    def forward(self, token_ids: Sequence[int], start: int, workspace: KVWorkspace, wanted: int = 1) -> Tensor:
-        """Logits [wanted, vocabulary] in float32 of the last `wanted` tokens.
+    def forward(self, chunks: Sequence[Chunk]) -> list[Tensor]:
+        """Logits [wanted, vocabulary] in float32 of the last `wanted` tokens of each chunk, whatever is allowed.
 
-        Writes KV at [start, start + tokens), and needs that of [0, start). ValueError where a call is out of bounds.
+        Writes the chunks' KV. The bits are those of separate calls. ValueError where a chunk is out of bounds.
         """
-        return self._run(token_ids, start, workspace, wanted)[:, : self.architecture.vocabulary]
+        wanted = [chunk.wanted for chunk in chunks]
+        logits = torch.empty(sum(wanted), padded(self.architecture.vocabulary, UNIT))
+        self._run(chunks, logits.data_ptr(), None)
+        return list(torch.split(logits[:, : self.architecture.vocabulary], wanted))
 
-    def choices(
-        self, token_ids: Sequence[int], start: int, workspace: KVWorkspace, wanted: int = 1
-    ) -> tuple[Choice, ...]:
-        """The same forward, and the greedy choice of what follows each of the last `wanted` tokens."""
-        logits = self._run(token_ids, start, workspace, wanted)
-        return tuple(self._choose(logits.data_ptr() + row * self._row_bytes) for row in range(wanted))
+    def choices(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        """The same forward, and the greedy choice of what follows each of the last `wanted` tokens of each chunk."""
+        if any(chunk.allowed is not None for chunk in chunks):
+            return [
+                tuple(greedy_choice(row, chunk.allowed) for row in rows)
+                for rows, chunk in zip(self.forward(chunks), chunks, strict=True)
+            ]
+        found = (CChoice * sum(chunk.wanted for chunk in chunks))()
+        self._run(chunks, None, found)
+        each = iter(found)
+        return [
+            tuple(Choice(choice.token_id, choice.logprob) for choice in islice(each, chunk.wanted)) for chunk in chunks
+        ]
 
-    def _run(self, token_ids: Sequence[int], start: int, workspace: KVWorkspace, wanted: int) -> Tensor:
-        check_call(self.architecture, self._positions, token_ids, start, workspace, wanted)
-        if not self._finalizer.alive:
-            raise ValueError("the decoder has been closed")
-        count = len(token_ids)
-        logits = torch.empty(wanted, self._row_bytes // FLOAT_BYTES)
-        self._library.midfill_kernel_forward(
-            self._handle,
-            (ctypes.c_int32 * count)(*token_ids),
-            count,
-            start,
-            _c_workspace(workspace),
-            wanted,
-            logits.data_ptr(),
-        )
-        return logits
-
-    def _choose(self, logits: int) -> Choice:
-        best, logprob = ctypes.c_int32(), ctypes.c_float()
-        self._library.midfill_kernel_choose(self._handle, logits, self.architecture.vocabulary, best, logprob)
-        return Choice(best.value, logprob.value)
+    def _run(self, chunks: Sequence[Chunk], logits: int | None, choices: ctypes.Array[CChoice] | None) -> None:
+        check_call(self.architecture, self._positions, chunks)
+        token_ids = [token_id for chunk in chunks for token_id in chunk.token_ids]
+        with self._one_call_at_a_time:
+            if not self._finalizer.alive:
+                raise ValueError("the decoder has been closed")
+            self._library.midfill_kernel_forward(
+                self._handle,
+                (ctypes.c_int32 * len(token_ids))(*token_ids),
+                (CSequence * len(chunks))(*map(_c_sequence, chunks)),
+                len(chunks),
+                logits,
+                choices,
+            )
 
     def _create(self, model: CModel, threads: int) -> int:
         made = ctypes.c_void_p()
@@ -134,6 +141,7 @@ class KernelDecoder:
             heads=shape.heads,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
+            vocabulary=shape.vocabulary,
             positions=self._positions,
             weight_type=NARROW_FLOAT32 if narrow else NUMBER_TYPES[weight_type],
             embedding_type=DTYPE_NUMBERS[embedding.dtype],
@@ -177,6 +185,17 @@ def _matrices(weights: DecoderWeights) -> Iterator[Tensor]:
         yield from (layer.qkv, layer.attention_out, layer.gate_up, layer.down)
 
 
-def _c_workspace(workspace: KVWorkspace) -> CWorkspace:
+def _c_sequence(chunk: Chunk) -> CSequence:
+    workspace = chunk.workspace
+    assert isinstance(workspace, KVWorkspace)
     layer, value, head, _, _ = workspace.buffer.stride()
-    return CWorkspace(workspace.buffer.data_ptr(), layer, value, head, DTYPE_NUMBERS[workspace.shape.dtype])
+    return CSequence(
+        kv=workspace.buffer.data_ptr(),
+        layer_stride=layer,
+        value_stride=value,
+        head_stride=head,
+        kv_type=DTYPE_NUMBERS[workspace.shape.dtype],
+        tokens=len(chunk.token_ids),
+        start=chunk.start,
+        wanted=chunk.wanted,
+    )

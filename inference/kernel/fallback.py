@@ -9,7 +9,9 @@ import torch.nn.functional as F  # noqa: N812 - the name that everybody uses
 from torch import Tensor
 
 from inference.architecture import Architecture
+from inference.chunk import Chunk
 from inference.decoder_weights import DecoderWeights, LayerWeights
+from inference.healing_choice import greedy_choice
 from inference.kernel.limits import check_call
 from inference.kernel.packing import BLOCK, LARGEST, WeightType, padded, quantize
 from inference.model import Choice
@@ -33,27 +35,30 @@ class FallbackDecoder:
         self._weight_type = weight_type
 
     @torch.inference_mode()
-    def forward(self, token_ids: Sequence[int], start: int, workspace: KVWorkspace, wanted: int = 1) -> Tensor:
-        """Logits [wanted, vocabulary] in float32 of the last `wanted` tokens; writes KV."""
-        check_call(self.architecture, len(self._cosines), token_ids, start, workspace, wanted)
-        x = F.embedding(torch.tensor(token_ids), self._weights.embedding).float()
+    def forward(self, chunks: Sequence[Chunk]) -> list[Tensor]:
+        """Logits [wanted, vocabulary] in float32 of the last `wanted` tokens of each chunk; writes KV."""
+        check_call(self.architecture, len(self._cosines), chunks)
+        return [self._forward(chunk) for chunk in chunks]
+
+    def choices(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        """The same forward, and the greedy choice of what follows each of the last `wanted` tokens of each chunk."""
+        logits = self.forward(chunks)
+        return [
+            tuple(greedy_choice(row, chunk.allowed) for row in rows) for rows, chunk in zip(logits, chunks, strict=True)
+        ]
+
+    def _forward(self, chunk: Chunk) -> Tensor:
+        assert isinstance(chunk.workspace, KVWorkspace)
+        x = F.embedding(torch.tensor(chunk.token_ids), self._weights.embedding).float()
         for index, layer in enumerate(self._weights.layers):
-            keys, values = (cache.squeeze(0) for cache in workspace.layer(index))
-            attended = self._attend(layer, self._normed(x, layer.attention_norm), keys, values, start)
+            keys, values = (cache.squeeze(0) for cache in chunk.workspace.layer(index))
+            attended = self._attend(layer, self._normed(x, layer.attention_norm), keys, values, chunk.start)
             x = x + self._project(attended, layer.attention_out, layer.attention_out_bias)
             y = self._normed(x, layer.mlp_norm)
             gate, up = self._project(y, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
             x = x + self._project(F.silu(gate) * up, layer.down, layer.down_bias)
-        last = x[len(x) - wanted :]
+        last = x[len(x) - chunk.wanted :]
         return self._project(self._normed(last, self._weights.final_norm), self._weights.head, None)
-
-    def choices(
-        self, token_ids: Sequence[int], start: int, workspace: KVWorkspace, wanted: int = 1
-    ) -> tuple[Choice, ...]:
-        """The same forward, and the greedy choice of what follows each of the last `wanted` tokens."""
-        logprobs = torch.log_softmax(self.forward(token_ids, start, workspace, wanted), dim=-1)
-        best = logprobs.argmax(dim=-1).tolist()
-        return tuple(Choice(token_id, float(row[token_id])) for token_id, row in zip(best, logprobs, strict=True))
 
     def _attend(self, layer: LayerWeights, x: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:
         """x: [tokens, hidden]; keys, values: [kv_heads, max_tokens, head_dim]; [tokens, heads * head_dim] comes out."""

@@ -15,7 +15,7 @@ from protocol.errors import MidfillError
 Level = Literal["portable", "avx2", "avx2_vnni", "avx512", "avx512_bf16"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of decode.cpp, and the better the later
 
-VERSION = 3  # of the C ABI and the layouts
+VERSION = 4  # of the C ABI and the layouts
 LEVEL_VARIABLE = "MIDFILL_KERNEL_LEVEL"
 
 
@@ -61,6 +61,7 @@ class CModel(ctypes.Structure):
         ("heads", ctypes.c_int32),
         ("kv_heads", ctypes.c_int32),
         ("head_dim", ctypes.c_int32),
+        ("vocabulary", ctypes.c_int32),
         ("positions", ctypes.c_int32),
         ("weight_type", ctypes.c_int32),
         ("embedding_type", ctypes.c_int32),
@@ -75,16 +76,25 @@ class CModel(ctypes.Structure):
     )
 
 
-class CWorkspace(ctypes.Structure):
-    """Workspace of decode.cpp."""
+class CSequence(ctypes.Structure):
+    """Sequence of decode.cpp."""
 
     _fields_ = (
-        ("data", ctypes.c_void_p),
+        ("kv", ctypes.c_void_p),
         ("layer_stride", ctypes.c_int64),
         ("value_stride", ctypes.c_int64),
         ("head_stride", ctypes.c_int64),
-        ("type", ctypes.c_int32),
+        ("kv_type", ctypes.c_int32),
+        ("tokens", ctypes.c_int32),
+        ("start", ctypes.c_int32),
+        ("wanted", ctypes.c_int32),
     )
+
+
+class CChoice(ctypes.Structure):
+    """Choice of decode.cpp."""
+
+    _fields_ = (("token_id", ctypes.c_int32), ("logprob", ctypes.c_float))
 
 
 @cache
@@ -121,20 +131,11 @@ def _declare(library: ctypes.CDLL) -> None:
     library.midfill_kernel_forward.restype = None
     library.midfill_kernel_forward.argtypes = (
         ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.POINTER(CWorkspace),
-        ctypes.c_int,
-        ctypes.c_void_p,
-    )
-    library.midfill_kernel_choose.restype = None
-    library.midfill_kernel_choose.argtypes = (
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_int,
         ctypes.POINTER(ctypes.c_int32),
-        ctypes.POINTER(ctypes.c_float),
+        ctypes.POINTER(CSequence),
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.POINTER(CChoice),
     )
 
 

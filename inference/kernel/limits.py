@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from inference.architecture import Architecture
+from inference.chunk import Chunk
 from kv_store.workspace import KVWorkspace
 
 MAX_NEW_TOKENS = 32
@@ -27,25 +28,31 @@ def unsupported_reason(architecture: Architecture) -> str | None:
     return None
 
 
-def check_call(
-    architecture: Architecture,
-    positions: int,
-    token_ids: Sequence[int],
-    start: int,
-    workspace: KVWorkspace,
-    wanted: int,
-) -> None:
+def check_call(architecture: Architecture, positions: int, chunks: Sequence[Chunk]) -> None:
     """Raise ValueError, with the value at fault, where a forward would leave the bounds of anything."""
-    count = len(token_ids)
+    count = sum(len(chunk.token_ids) for chunk in chunks)
     if not 1 <= count <= MAX_NEW_TOKENS:
         raise ValueError(f"{count} new tokens: a call takes 1 to {MAX_NEW_TOKENS}")
+    if len({id(chunk.workspace) for chunk in chunks}) < len(chunks):
+        raise ValueError("two chunks of one workspace: a call takes one of each")
+    for chunk in chunks:
+        _check_chunk(architecture, positions, chunk)
+
+
+def _check_chunk(architecture: Architecture, positions: int, chunk: Chunk) -> None:
+    token_ids, workspace = chunk.token_ids, chunk.workspace
+    count = len(token_ids)
+    if count == 0:
+        raise ValueError("a chunk of 0 new tokens")
     if min(token_ids) < 0 or max(token_ids) >= architecture.vocabulary:
         raise ValueError(f"token ids from {min(token_ids)} to {max(token_ids)}: there are {architecture.vocabulary}")
-    if not 0 <= wanted <= count:
-        raise ValueError(f"logits of {wanted} tokens out of {count}")
+    if not 0 <= chunk.wanted <= count:
+        raise ValueError(f"logits of {chunk.wanted} tokens out of {count}")
+    if not isinstance(workspace, KVWorkspace):
+        raise TypeError(f"a {type(workspace).__name__}: the kernel runs on a KVWorkspace")
     room = min(workspace.max_tokens, positions)
-    if not 0 <= start <= room - count:
-        raise ValueError(f"tokens [{start}, {start + count}) of a workspace of {room}")
+    if not 0 <= chunk.start <= room - count:
+        raise ValueError(f"tokens [{chunk.start}, {chunk.start + count}) of a workspace of {room}")
     shape = workspace.shape
     expected = (architecture.layers, architecture.kv_heads, architecture.head_dim)
     if (shape.num_layers, shape.num_kv_heads, shape.head_dim) != expected:

@@ -32,32 +32,39 @@ public:
             layer.k_norm = s.qk_norm ? floats(s.head_dim) : nullptr;
             layers_.push_back(layer);
         }
-        model_ = {s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.room, weight_type, FLOAT32, 1e-6f, 0.125f,
+        model_ = {s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.vocabulary, s.room, weight_type, FLOAT32, 1e-6f, 0.125f,
                   floats(s.vocabulary * s.hidden), layers_.data(), floats(padded(s.hidden, BLOCK)),
                   matrix(s.vocabulary, s.hidden), floats(s.room * s.head_dim / 2), floats(s.room * s.head_dim / 2)};
     }
 
     const Model& model() const { return model_; }
 
-    // Logits of `room` tokens, run in calls of `step`.
-    std::vector<float> run(int level, int threads, int step, int kv_type) const {
+    // Logits of `room` tokens of each of so many sequences, run in calls of `step` tokens of each.
+    std::vector<float> run(int level, int threads, int sequences, int step, int kv_type) const {
         const int64_t head = (int64_t)shape_.room * shape_.head_dim, kv = head * shape_.kv_heads;
-        std::vector<char> buffer(shape_.layers * 2 * kv * (kv_type == FLOAT32 ? 4 : 2));
-        const Workspace workspace{buffer.data(), 2 * kv, kv, head, kv_type};
-        std::vector<float> logits((size_t)shape_.room * model_.head.rows);
+        std::vector<std::vector<char>> buffers(sequences);
+        for (auto& buffer : buffers) buffer.resize(shape_.layers * 2 * kv * (kv_type == FLOAT32 ? 4 : 2));
+        std::vector<float> logits((size_t)sequences * shape_.room * model_.head.rows);
         Decoder* decoder = nullptr;
         if (midfill_kernel_create(&model_, threads, level, &decoder)) std::abort();
         for (int start = 0; start < shape_.room; start += step) {
             const int tokens = std::min(step, shape_.room - start);
-            std::vector<int32_t> ids(tokens);
-            for (int t = 0; t < tokens; ++t) ids[t] = (start + t) * 7 % shape_.vocabulary;
-            midfill_kernel_forward(decoder, ids.data(), tokens, start, &workspace, tokens,
-                                   logits.data() + (size_t)start * model_.head.rows);
+            std::vector<int32_t> ids;
+            std::vector<Sequence> called;
+            for (auto& buffer : buffers) {
+                called.push_back({buffer.data(), 2 * kv, kv, head, kv_type, tokens, start, tokens});
+                for (int t = 0; t < tokens; ++t) ids.push_back((start + t) * 7 % shape_.vocabulary);
+            }
+            std::vector<Choice> choices(ids.size());
+            std::vector<float> rows(ids.size() * model_.head.rows);
+            midfill_kernel_forward(decoder, ids.data(), called.data(), sequences, rows.data(), choices.data());
+            for (const Choice& choice : choices)
+                if (choice.token_id < 0 || choice.token_id >= shape_.vocabulary || !(choice.logprob <= 0)) std::abort();
+            const size_t count = (size_t)tokens * model_.head.rows;
+            for (int index = 0; index < sequences; ++index)
+                std::copy_n(rows.begin() + index * count, count,
+                            logits.begin() + ((size_t)index * shape_.room + start) * model_.head.rows);
         }
-        int32_t best = -1;
-        float logprob = 0;
-        midfill_kernel_choose(decoder, logits.data(), shape_.vocabulary, &best, &logprob);
-        if (best < 0 || best >= shape_.vocabulary || !(logprob <= 0)) std::abort();
         midfill_kernel_destroy(decoder);
         return logits;
     }
@@ -110,12 +117,16 @@ int main() {
             for (int kv_type : {FLOAT32, BFLOAT16})
                 for (int level = 0; level <= LEVEL_AVX512_BF16; ++level) {
                     if (!midfill_kernel_runs(level)) continue;
-                    const std::vector<float> once = noise.run(level, 1, 1, kv_type);
-                    for (int threads : {2, 3})
-                        if (noise.run(level, threads, 9 * threads, kv_type) != once) {
+                    const std::vector<float> once = noise.run(level, 1, 1, 1, kv_type);
+                    for (int threads : {2, 3}) {
+                        std::vector<float> expected;
+                        for (int sequence = 1; sequence <= threads; ++sequence)
+                            expected.insert(expected.end(), once.begin(), once.end());
+                        if (noise.run(level, threads, threads, 18 / threads, kv_type) != expected) {
                             std::printf("level %d, type %d: other bits with %d threads\n", level, type, threads);
                             return 1;
                         }
+                    }
                 }
         }
     std::puts("the same bits everywhere");

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from inference.chunk import Chunk
 from inference.decoder import Decoder
 from inference.decoder_weights import DecoderWeights, LayerWeights
 from inference.kernel import KernelDecoder, KernelUnavailable, WeightType
@@ -87,8 +89,8 @@ def test_a_forward_is_that_of_the_fallback(
     token_ids = model.token_ids(count, seed)
     wanted = data.draw(st.integers(0, count))
 
-    logits = kernel.forward(token_ids, start, ours, wanted)
-    expected = model.fallback(weight_type).forward(token_ids, start, theirs, wanted)
+    logits = kernel.forward([Chunk(token_ids, start, ours, wanted)])[0]
+    expected = model.fallback(weight_type).forward([Chunk(token_ids, start, theirs, wanted)])[0]
     kernel.close()
 
     tolerance = max(TOLERANCES[weight_type], BF16_KV_TOLERANCE if kv_dtype == torch.bfloat16 else 0.0)
@@ -99,13 +101,69 @@ def test_a_forward_is_that_of_the_fallback(
     assert not ours.buffer[:, :, :, start + count :].any()
 
 
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    shape=shapes,
+    seed=st.integers(0, 1000),
+    sequences=st.lists(st.tuples(st.integers(0, 300), st.integers(1, 8), st.integers(0, 8)), min_size=2, max_size=4),
+    weight_type=st.sampled_from(WEIGHT_TYPES),
+    kv_dtype=st.sampled_from(KV_DTYPES),
+    threads=st.integers(1, 3),
+    data=st.data(),
+)
+def test_sequences_that_share_a_forward_get_the_bits_of_their_own(
+    shape: Shape,
+    seed: int,
+    sequences: list[tuple[int, int, int]],
+    weight_type: WeightType,
+    kv_dtype: torch.dtype,
+    threads: int,
+    data: st.DataObject,
+) -> None:
+    model = RandomModel(shape, seed)
+    kernel = model.kernel(weight_type, threads, data.draw(st.sampled_from(levels())))
+
+    def chunks() -> list[Chunk]:
+        """One of each sequence, on a workspace of a size of its own."""
+        made = []
+        for number, (start, count, wanted) in enumerate(sequences):
+            workspace = model.workspace(kv_dtype, start + count + number)
+            model.resident(workspace, start, seed + number)
+            made.append(Chunk(model.token_ids(count, seed + number), start, workspace, min(count, wanted)))
+        return made
+
+    shared, separate, theirs = chunks(), chunks(), chunks()
+    logits = kernel.forward(shared)
+    alone = [kernel.forward([chunk])[0] for chunk in separate]
+    assert all(map(torch.equal, logits, alone))
+    assert all(torch.equal(a.workspace.buffer, b.workspace.buffer) for a, b in zip(shared, separate, strict=True))
+    assert kernel.choices(shared) == [kernel.choices([chunk])[0] for chunk in separate]
+    kernel.close()
+    tolerance = max(TOLERANCES[weight_type], BF16_KV_TOLERANCE if kv_dtype == torch.bfloat16 else 0.0)
+    expected = model.fallback(weight_type).forward(theirs)
+    assert all(not len(a) or distance(a, b) < tolerance for a, b in zip(logits, expected, strict=True))
+
+
+def test_a_chunk_chooses_among_the_tokens_that_it_is_allowed() -> None:
+    model = RandomModel(ODD)
+    free, bound = (Chunk(model.token_ids(3), 0, model.workspace(), 1) for _ in range(2))
+    bound = replace(bound, allowed=np.array([7, 9, 30]))
+    for decoder in (model.kernel(), model.fallback()):
+        (logits,) = decoder.forward([bound])
+        (first,), (second,) = decoder.choices([free, bound])
+        assert first.token_id == int(logits.argmax())
+        assert second.token_id == (7, 9, 30)[int(logits[0, [7, 9, 30]].argmax())]
+        assert second.logprob == pytest.approx(float(logits[0, [7, 9, 30]].log_softmax(0).max()), abs=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_it_takes_weights_of_any_dtype(dtype: torch.dtype) -> None:
     model = RandomModel(ODD, dtype=dtype)
     ours, theirs = model.workspace(), model.workspace()
     token_ids = model.token_ids(20)
-    logits = model.kernel().forward(token_ids, 0, ours)
-    assert distance(logits, model.fallback().forward(token_ids, 0, theirs)) < TOLERANCES["float32"]
+    (logits,) = model.kernel().forward([Chunk(token_ids, 0, ours, 1)])
+    (expected,) = model.fallback().forward([Chunk(token_ids, 0, theirs, 1)])
+    assert distance(logits, expected) < TOLERANCES["float32"]
 
 
 def test_it_goes_on_where_torch_has_prefilled(level: Level) -> None:
@@ -118,7 +176,11 @@ def test_it_goes_on_where_torch_has_prefilled(level: Level) -> None:
     workspace.buffer[:, :, :, 150:] = 0
     kernel = model.kernel(level=level)
     logits = torch.cat(
-        [kernel.forward(token_ids[start : start + 10], start, workspace, 10) for start in range(150, 200, 10)]
+        [
+            logits
+            for start in range(150, 200, 10)
+            for logits in kernel.forward([Chunk(token_ids[start : start + 10], start, workspace, 10)])
+        ]
     )
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
@@ -162,7 +224,7 @@ def run(kernel: KernelDecoder, workspace: KVWorkspace, token_ids: list[int], ste
     """Logits of all tokens, `step` of them at a time."""
     starts = range(0, len(token_ids), step)
     pieces = [(token_ids[start : start + step], start) for start in starts]
-    logits = [kernel.forward(piece, start, workspace, wanted=len(piece)) for piece, start in pieces]
+    logits = [kernel.forward([Chunk(piece, start, workspace, len(piece))])[0] for piece, start in pieces]
     kernel.close()
     return torch.cat(logits), workspace
 
@@ -171,16 +233,17 @@ def test_the_last_tokens_logits_are_those_among_all() -> None:
     model = RandomModel(ODD)
     kernel = model.kernel()
     token_ids = model.token_ids(9)
-    every = kernel.forward(token_ids, 0, model.workspace(), wanted=9)
-    assert torch.equal(kernel.forward(token_ids, 0, model.workspace()), every[-1:])
+    (every,) = kernel.forward([Chunk(token_ids, 0, model.workspace(), 9)])
+    (last,) = kernel.forward([Chunk(token_ids, 0, model.workspace(), 1)])
+    assert torch.equal(last, every[-1:])
 
 
 @pytest.mark.parametrize("vocabulary", [1, 5, 33, 1000])
 def test_the_choices_are_the_most_probable_tokens(level: Level, vocabulary: int) -> None:
     model = RandomModel(Shape(vocabulary=vocabulary))
     token_ids = model.token_ids(9)
-    ours = model.kernel(level=level).choices(token_ids, 0, model.workspace(), wanted=4)
-    theirs = model.fallback().choices(token_ids, 0, model.workspace(), wanted=4)
+    (ours,) = model.kernel(level=level).choices([Chunk(token_ids, 0, model.workspace(), 4)])
+    (theirs,) = model.fallback().choices([Chunk(token_ids, 0, model.workspace(), 4)])
     assert [choice.token_id for choice in ours] == [choice.token_id for choice in theirs]
     assert [choice.logprob for choice in ours] == pytest.approx([choice.logprob for choice in theirs], abs=1e-5)
 
@@ -188,7 +251,7 @@ def test_the_choices_are_the_most_probable_tokens(level: Level, vocabulary: int)
 def test_of_equals_the_first_is_chosen(level: Level) -> None:
     model = RandomModel(Shape())
     model.weights.head.zero_()
-    (choice,) = model.kernel(level=level).choices([1, 2], 0, model.workspace())
+    ((choice,),) = model.kernel(level=level).choices([Chunk([1, 2], 0, model.workspace(), 1)])
     assert choice.token_id == 0
 
 
@@ -198,7 +261,8 @@ def test_what_lies_beyond_the_tokens_does_not_matter() -> None:
     clean, littered = model.workspace(), model.workspace()
     model.resident(littered, POSITIONS)
     token_ids = model.token_ids(9)
-    assert torch.equal(kernel.forward(token_ids, 0, clean), kernel.forward(token_ids, 0, littered))
+    (ours,), (theirs,) = (kernel.forward([Chunk(token_ids, 0, workspace, 1)]) for workspace in (clean, littered))
+    assert torch.equal(ours, theirs)
 
 
 def test_the_workspace_may_end_anywhere(level: Level) -> None:
@@ -208,7 +272,8 @@ def test_the_workspace_may_end_anywhere(level: Level) -> None:
     small.buffer[:, :, :, :70] = large.buffer[:, :, :, :70]
     kernel = model.kernel(level=level)
     token_ids = model.token_ids(7)
-    assert torch.equal(kernel.forward(token_ids, 70, small), kernel.forward(token_ids, 70, large))
+    (ours,), (theirs,) = (kernel.forward([Chunk(token_ids, 70, workspace, 1)]) for workspace in (small, large))
+    assert torch.equal(ours, theirs)
 
 
 def test_a_nan_is_not_lost() -> None:
@@ -216,7 +281,8 @@ def test_a_nan_is_not_lost() -> None:
     workspace = model.workspace()
     workspace.buffer[0, 1, 0, 3, 5] = float("nan")
     for weight_type in ("float32", "bfloat16"):
-        assert model.kernel(weight_type).forward(model.token_ids(1), 10, workspace).isnan().any()
+        (logits,) = model.kernel(weight_type).forward([Chunk(model.token_ids(1), 10, workspace, 1)])
+        assert logits.isnan().any()
 
 
 def test_a_shape_that_the_kernel_was_not_made_for_is_refused() -> None:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from inference.chunk import Chunk
 from inference.kernel import MAX_NEW_TOKENS
+from kv_store.dry_workspace import DryWorkspace
 from kv_store.workspace import KVShape, KVWorkspace
 from tests.inference.kernel.models import POSITIONS, RandomModel, Shape
 
@@ -26,21 +28,21 @@ def test_a_call_out_of_bounds_is_an_error(
     model = RandomModel(Shape())
     decoder = model.fallback() if kind == "fallback" else request.getfixturevalue("compiled") or model.kernel()
     with pytest.raises(ValueError, match=complaint):
-        decoder.forward(token_ids, start, model.workspace(max_tokens=100))
+        decoder.forward([Chunk(token_ids, start, model.workspace(max_tokens=100))])
 
 
 @pytest.mark.parametrize("wanted", [-1, 3])
 def test_logits_of_tokens_that_are_not_there_are_an_error(wanted: int) -> None:
     model = RandomModel(Shape())
     with pytest.raises(ValueError, match=f"logits of {wanted} tokens out of 2"):
-        model.fallback().forward([1, 2], 0, model.workspace(), wanted)
+        model.fallback().forward([Chunk([1, 2], 0, model.workspace(), wanted)])
 
 
 def test_positions_end_where_the_tables_do() -> None:
     model = RandomModel(Shape())
     workspace = model.workspace(max_tokens=POSITIONS + 100)
     with pytest.raises(ValueError, match="of a workspace of 400"):
-        model.fallback().forward([1], POSITIONS, workspace)
+        model.fallback().forward([Chunk([1], POSITIONS, workspace)])
 
 
 @pytest.mark.parametrize(
@@ -53,4 +55,20 @@ def test_positions_end_where_the_tables_do() -> None:
 )
 def test_a_workspace_of_another_model_is_an_error(shape: KVShape, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        RandomModel(Shape()).fallback().forward([1], 0, KVWorkspace(shape, 100))
+        RandomModel(Shape()).fallback().forward([Chunk([1], 0, KVWorkspace(shape, 100))])
+
+
+def test_a_call_of_several_sequences_has_its_bounds_too() -> None:
+    decoder = RandomModel(Shape()).fallback()
+    workspaces = [RandomModel(Shape()).workspace() for _ in range(3)]
+    with pytest.raises(ValueError, match="33 new tokens"):
+        decoder.forward([Chunk([1] * 11, 0, workspace) for workspace in workspaces])
+    with pytest.raises(ValueError, match="a chunk of 0 new tokens"):
+        decoder.forward([Chunk([1], 0, workspaces[0]), Chunk([], 0, workspaces[1])])
+    with pytest.raises(ValueError, match="two chunks of one workspace"):
+        decoder.forward([Chunk([1], start, workspaces[0]) for start in (0, 1)])
+
+
+def test_a_workspace_without_buffers_is_an_error() -> None:
+    with pytest.raises(TypeError, match="a DryWorkspace: the kernel runs on a KVWorkspace"):
+        RandomModel(Shape()).fallback().forward([Chunk([1], 0, DryWorkspace(8))])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from inference.chunk import Chunk
 from tests.inference.kernel.models import RandomModel, Shape
 
 pytestmark = pytest.mark.usefixtures("compiled")
@@ -22,7 +23,7 @@ def threads_of_this_process() -> int:
 def test_idle_threads_use_no_cpu() -> None:
     model = RandomModel(Shape())
     kernel = model.kernel(threads=4)
-    kernel.forward([1, 2, 3], 0, model.workspace())
+    kernel.forward([Chunk([1, 2, 3], 0, model.workspace(), 1)])[0]
     time.sleep(0.05)
     before = time.process_time()
     time.sleep(0.5)
@@ -33,10 +34,10 @@ def test_idle_threads_use_no_cpu() -> None:
 def test_calls_from_several_threads_wait_for_each_other() -> None:
     model = RandomModel(Shape())
     kernel = model.kernel(threads=2)
-    expected = kernel.forward([1, 2, 3], 0, model.workspace())
+    expected = kernel.forward([Chunk([1, 2, 3], 0, model.workspace(), 1)])[0]
 
     def forward(_: int) -> torch.Tensor:
-        return kernel.forward([1, 2, 3], 0, model.workspace())
+        return kernel.forward([Chunk([1, 2, 3], 0, model.workspace(), 1)])[0]
 
     with ThreadPoolExecutor(4) as pool:
         assert all(torch.equal(logits, expected) for logits in pool.map(forward, range(40)))
@@ -51,7 +52,7 @@ def test_a_call_does_not_hold_the_interpreter() -> None:
 
     def forwards() -> None:
         for _ in range(20):
-            kernel.forward([1] * 32, 0, workspace)
+            kernel.forward([Chunk([1] * 32, 0, workspace, 1)])
         done.set()
 
     worker = threading.Thread(target=forwards)
@@ -73,7 +74,7 @@ def test_closing_ends_the_threads() -> None:
     kernel.close()
     assert threads_of_this_process() == before
     with pytest.raises(ValueError, match="closed"):
-        kernel.forward([1], 0, model.workspace())
+        kernel.forward([Chunk([1], 0, model.workspace())])
 
 
 def test_a_forgotten_decoder_closes_itself() -> None:
