@@ -25,7 +25,8 @@ def auto_closed_length(before: str, after: str) -> int:
     """How many code points of `after` only close what `before` opened, white space between them included.
 
     `before` is the increment, from the anchor to the cursor: what stands open there was opened since
-    the anchor was laid, so that its closers can be the editor's. Trailing white space is not counted.
+    the anchor was laid, so that its closers can be the editor's. What was opened inside of those may still be
+    open: `f(a[` before `)` is somebody who has yet to type the `]`. Trailing white space is not counted.
     """
     head = after.lstrip()
     if not head or head[0] not in ")]}" + QUOTES:
@@ -38,8 +39,9 @@ def auto_closed_length(before: str, after: str) -> int:
             continue
         if character in QUOTES and index == length and line.count(character) % 2:
             line += character
-        elif wanted and wanted[-1] == character:
-            wanted.pop()
+        elif character in wanted:
+            while wanted.pop() != character:
+                pass
         else:
             break
         length = index + 1

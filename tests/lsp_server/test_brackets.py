@@ -25,6 +25,9 @@ def test_open_brackets(text: str, wanted: list[str]) -> None:
         ("if x {\n    y();\n", "}\n", 1),
         ("f(", "  ", 0),
         ("f((", ") tail)", 1),
+        ("f(a[", ") + 1", 1),  # the inner one is still to be typed
+        ("if x {\n    f(", "\n}", 2),
+        ("if x {\n    f(", "}\n)", 1),  # the outer one was closed, and the inner one cannot be any more
     ],
 )
 def test_auto_closed_length(before: str, after: str, length: int) -> None:
