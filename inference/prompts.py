@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -11,7 +12,8 @@ from inference.tokenization import MarkerIds, TokenIds
 from protocol.errors import BadInput
 from protocol.messages import Prompt
 
-STEPS_PER_CONTEXT = 8  # what does not fit is dropped in eighths of the context
+STEPS_PER_CONTEXT = 8  # what does not fit of the windows is dropped in eighths of the context
+NEW_TOKENS_SHARE = 16  # a sixteenth of the context is kept for new tokens, and more where more are asked for
 SUFFIX_STEPS = 2  # a suffix longer than so many steps gives way before the prefix does
 
 
@@ -47,7 +49,8 @@ class _Fragments:
 
     @property
     def token_count(self) -> int:
-        return sum(map(len, self.context)) + len(self.prefix) + len(self.suffix) + len(self.increment)
+        """Of all but the context."""
+        return len(self.prefix) + len(self.suffix) + len(self.increment)
 
 
 def tokenize_prompt(
@@ -58,9 +61,10 @@ def tokenize_prompt(
     A healer leaves the end of the increment out, as bytes that the first of the new tokens have to spell; there is room
     for as many tokens more.
 
-    Where it does not fit, whole context chunks go first, then the end of the suffix and the beginning of the
-    prefix, in steps of an eighth of the context; a room of one step is always left, so that requests which differ
-    only in `max_tokens` are laid out alike. BadInput if the increment and `max_tokens` alone do not fit.
+    Where it does not fit, context chunks go first, whole and from the last one on, so that the most stable ones stay
+    where they are; then the end of the suffix and the beginning of the prefix, in steps of an eighth of the
+    context. A sixteenth of the context is always left, so that requests which differ only in `max_tokens` are laid out
+    alike. BadInput if the increment and `max_tokens` alone do not fit.
     """
     increment = healer.heal(prompt.increment) if healer else HealedIncrement(encoder.encode(prompt.increment), b"")
     fragments = _Fragments(
@@ -71,7 +75,7 @@ def tokenize_prompt(
     )
     step = context_tokens // STEPS_PER_CONTEXT
     markers = 2 + (encoder.markers.begin is not None) + (encoder.markers.middle is not None)
-    room = context_tokens - max(max_tokens + len(increment.typed), step) - markers
+    room = context_tokens - max(max_tokens + len(increment.typed), context_tokens // NEW_TOKENS_SHARE) - markers
     if len(fragments.increment) > room:
         raise BadInput(
             f"an increment of {len(fragments.increment)} tokens and {max_tokens} new ones do not fit "
@@ -89,11 +93,15 @@ def _context_chunk(path: str, text: str, encoder: Encoder) -> TokenIds:
 
 
 def _fit(fragments: _Fragments, room: int, step: int) -> _Fragments:
-    """Drop what is over `room`, in whole steps: context, then a long suffix, then the prefix, then the suffix."""
+    """Drop what is over `room`: context, then a long suffix, then the prefix, then the suffix.
+
+    Context stands before everything, and dropping it costs all that is behind. It is therefore not the increment's
+    last token that pushes it out: it stays only where the increment can grow up to the next step beside it.
+    """
+    grown = max(1, -(-len(fragments.increment) // step)) * step
+    room_for_context = room - len(fragments.prefix) - len(fragments.suffix) - grown
+    fragments = replace(fragments, context=tuple(_leading(fragments.context, room_for_context)))
     excess = fragments.token_count - room
-    while excess > 0 and fragments.context:
-        excess -= len(fragments.context[0])
-        fragments = replace(fragments, context=fragments.context[1:])
     if excess <= 0:
         return fragments
     suffix = fragments.suffix
@@ -101,6 +109,15 @@ def _fit(fragments: _Fragments, room: int, step: int) -> _Fragments:
     from_prefix = _whole_steps(excess - from_suffix, step, len(fragments.prefix))
     from_suffix = min(len(suffix), max(from_suffix, excess - from_prefix))
     return replace(fragments, prefix=fragments.prefix[from_prefix:], suffix=suffix[: len(suffix) - from_suffix])
+
+
+def _leading(chunks: tuple[TokenIds, ...], room: int) -> Iterator[TokenIds]:
+    """The first chunks, as many as fit."""
+    for chunk in chunks:
+        room -= len(chunk)
+        if room < 0:
+            return
+        yield chunk
 
 
 def _whole_steps(tokens: int, step: int, at_most: int) -> int:

@@ -7,15 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inference.checkpoint import BUNDLED
 from inference.fim import CODESTRAL, QWEN_CODER, SEED_CODER, FIMFormat
-from inference.prompts import STEPS_PER_CONTEXT, TokenizedPrompt, tokenize_prompt
+from inference.loading import EngineOptions, load_dry_engine
+from inference.prompts import NEW_TOKENS_SHARE, STEPS_PER_CONTEXT, TokenizedPrompt, tokenize_prompt
 from inference.tokenization import MarkerIds, TextTokenizer
 from protocol.errors import BadInput
-from protocol.messages import ContextChunk, Prompt
+from protocol.messages import CompletionRequest, ContextChunk, Prompt
 
 PRE, SUF, MID, SEP, BEGIN = 1001, 1002, 1003, 1004, 1005
 CONTEXT = 128
 STEP = CONTEXT // STEPS_PER_CONTEXT
+ROOM_FOR_NEW = CONTEXT // NEW_TOKENS_SHARE
 
 
 class CharacterEncoder:
@@ -104,16 +107,31 @@ def test_beginning_stays_put_while_the_increment_grows() -> None:
 
 def test_layout_is_the_same_ahead_of_the_request() -> None:
     prompt = Prompt("p" * 300, "s" * 50, "")
-    assert lay_out(prompt, max_tokens=0) == lay_out(prompt, max_tokens=STEP)
+    assert lay_out(prompt, max_tokens=0) == lay_out(prompt, max_tokens=ROOM_FOR_NEW)
 
 
-def test_context_is_dropped_first_and_whole() -> None:
-    chunks = (ContextChunk("a", "1" * 40), ContextChunk("b", "2" * 20))
+def test_context_is_dropped_first_and_whole_and_from_its_end() -> None:
+    chunks = (ContextChunk("a", "1" * 20), ContextChunk("b", "2" * 40))
     laid_out = lay_out(Prompt("p" * 40, "s" * 20, "", context=chunks))
     assert laid_out.token_ids[0] == SEP
-    assert ord("1") not in laid_out.token_ids
-    assert laid_out.token_ids.count(ord("2")) == 20
+    assert laid_out.token_ids.count(ord("1")) == 20
+    assert ord("2") not in laid_out.token_ids
     assert (laid_out.prefix_tokens, laid_out.suffix_tokens) == (40, 20)
+
+
+def test_a_chunk_behind_one_that_does_not_fit_is_dropped_too() -> None:
+    chunks = (ContextChunk("a", "1" * 60), ContextChunk("b", "2"))
+    assert lay_out(Prompt("p" * 40, "s" * 20, "", context=chunks)).context_tokens == 0
+
+
+def test_the_increment_pushes_context_out_at_steps_alone() -> None:
+    chunks = (ContextChunk("a", "1" * 10), ContextChunk("b", "2" * 10))
+    kept = [lay_out(Prompt("p" * 30, "s" * 20, "i" * length, chunks)).context_tokens for length in range(4 * STEP + 1)]
+    changes = [length for length in range(1, len(kept)) if kept[length] != kept[length - 1]]
+    assert kept[0] == 28
+    assert changes
+    assert all(length % STEP == 1 for length in changes)
+    assert kept == sorted(kept, reverse=True)
 
 
 def test_long_suffix_gives_way_before_the_prefix() -> None:
@@ -148,9 +166,33 @@ def test_everything_fits_and_markers_stay(
     prompt = Prompt("p" * prefix, "s" * suffix, "i" * increment, chunks)
     laid_out = lay_out(prompt, max_tokens=max_tokens)
     token_ids = laid_out.token_ids
-    assert len(token_ids) + max(max_tokens, STEP) <= CONTEXT
+    assert len(token_ids) + max(max_tokens, ROOM_FOR_NEW) <= CONTEXT
     assert [token_ids.count(marker) for marker in (PRE, SUF, MID)] == [1, 1, 1]
     assert token_ids[token_ids.index(MID) + 1 :] == (ord("i"),) * increment
-    room = CONTEXT - max(max_tokens, STEP) - 3 - increment
+    room = CONTEXT - max(max_tokens, ROOM_FOR_NEW) - 3 - increment
     kept = laid_out.prefix_tokens + laid_out.suffix_tokens
     assert kept >= min(prefix + suffix, room - 2 * STEP)
+
+
+def test_a_prompt_that_grows_past_the_limit_stays_hot_or_warm() -> None:
+    engine = load_dry_engine(EngineOptions(BUNDLED, context_tokens=1024))
+    step = 1024 // STEPS_PER_CONTEXT
+    chunks = tuple(ContextChunk(f"{name}.py", f"{name} = 1\n" * 20) for name in "abc")
+    base = Prompt("x = 1\n" * 60, "y = 2\n" * 20, "", chunks)
+    crossings = 0
+    before = tokenize_prompt(base, engine.tokenizer, 1024, 16)
+    assert before == tokenize_prompt(base, engine.tokenizer, 8192, 16)  # it all fits
+    engine.complete(CompletionRequest("s", base, max_tokens=16))
+    for count in range(1, 100):
+        prompt = replace(base, increment="".join(f"word_{number} + " for number in range(count)))
+        now = tokenize_prompt(prompt, engine.tokenizer, 1024, 16)
+        recomputed = engine.complete(CompletionRequest("s", prompt, max_tokens=16)).usage.recomputed_tokens
+        if now.context_tokens == before.context_tokens:
+            assert recomputed <= now.increment_tokens - before.increment_tokens + 3
+        else:  # of the chunks that stay nothing is computed again
+            crossings += 1
+            assert before.increment_tokens <= now.increment_tokens // step * step < now.increment_tokens
+            assert recomputed <= len(now.token_ids) - now.context_tokens
+        before = now
+    assert crossings > 1
+    assert before.prefix_tokens + before.suffix_tokens == len(engine.tokenizer.encode(base.prefix + base.suffix))
