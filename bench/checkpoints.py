@@ -1,0 +1,101 @@
+"""Model folders with random weights in the shapes of `decode.py`, for what only whole processes can show.
+
+    python bench/checkpoints.py S FOLDER
+
+The tokenizer is the bundled model's, filled up with unused tokens where the shape has a larger vocabulary. Weights are
+scaled so that every token that is not printable ASCII is improbable: no suggestion ends before its last token.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import transformers
+import typer
+from decode import SHAPES, Shape
+
+from inference.checkpoint import BUNDLED_FOLDER
+
+MAX_POSITIONS = 8192
+SUPPRESSED = 0.01  # of the size of other rows of the embedding, which is the head too
+
+
+MODEL_HELP = f"bundled, a folder, or any of {', '.join(SHAPES)}."
+
+
+@contextmanager
+def model_called(name: str) -> Iterator[str]:
+    """What midfill is to be told for a model: a folder that lasts as long as the block where `name` is a shape."""
+    if name not in SHAPES:
+        yield name
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield str(write_checkpoint(name, Path(folder)))
+
+
+def write_checkpoint(name: str, folder: Path) -> Path:
+    """Write the checkpoint of the shape called `name`, the same one at every call; returns the folder."""
+    shape = SHAPES[name]
+    folder.mkdir(parents=True, exist_ok=True)
+    printable = write_tokenizer(folder / "tokenizer.json", shape.vocabulary)
+    transformers.utils.logging.disable_progress_bar()
+    torch.manual_seed(0)
+    model = transformers.Qwen2ForCausalLM(_config(shape)).bfloat16()
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            if parameter.dim() == 2:
+                parameter.normal_(std=parameter.shape[1] ** -0.5)
+            elif parameter_name.endswith("bias"):
+                parameter.normal_(std=0.1)
+        model.get_input_embeddings().weight[~printable] *= SUPPRESSED
+    model.save_pretrained(folder)
+    return folder
+
+
+def write_tokenizer(path: Path, vocabulary: int) -> torch.Tensor:
+    """Write the bundled model's tokenizer, filled up to `vocabulary`; for each token whether it is printable ASCII."""
+    shutil.copy(BUNDLED_FOLDER / "tokenizer.json", path)
+    definition = json.loads(path.read_text(encoding="utf-8"))
+    names = dict(definition["model"]["vocab"])
+    added = {token["content"]: token["id"] for token in definition["added_tokens"]}
+    first_unused = max(added.values()) + 1
+    if vocabulary < first_unused:
+        raise ValueError(f"a vocabulary of {vocabulary} is smaller than the tokenizer's, of {first_unused}")
+    printable = torch.zeros(vocabulary, dtype=torch.bool)
+    printable[[token_id for token, token_id in names.items() if token.isascii()]] = True  # byte-level: no white space
+    for token_id in range(first_unused, vocabulary):
+        definition["model"]["vocab"][f"<|unused_{token_id}|>"] = token_id
+    path.write_text(json.dumps(definition, ensure_ascii=False), encoding="utf-8")
+    return printable
+
+
+def _config(shape: Shape) -> transformers.Qwen2Config:
+    return transformers.Qwen2Config(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        max_position_embeddings=MAX_POSITIONS,
+        tie_word_embeddings=True,
+    )
+
+
+def main(
+    shape: Annotated[str, typer.Argument(help=f"One of {', '.join(SHAPES)}.")],
+    folder: Annotated[Path, typer.Argument(help="Where to write it.")],
+) -> None:
+    """Write a checkpoint."""
+    print(write_checkpoint(shape, folder))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,83 @@
+"""A recorded session played end to end through the language server: time to suggestion, and what is not the model.
+
+    python bench/keystroke.py [--model bundled --model S --model M] [--limit 300] [--json FILE]
+
+Each model gets a language server over stdio and a core of its own; S and M are random weights in the shapes of
+`decode.py`. The own share of a keystroke is everything from the editor's request to the item but prefill and decode:
+the language server, the WebSocket, the core's queue and its tokenizer, and the replay's own client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from checkpoints import MODEL_HELP, model_called
+from playing import TRACE, Session, machine, open_midfill, percentiles
+from rich.console import Console
+from rich.table import Table
+
+from midfill.replay.targets import Answer
+
+
+async def time_to_suggestion(model: str, session: Session, *, moves: bool) -> list[Answer]:
+    """The answers to the counted requests."""
+    settings = {"model": model, "maxTokens": session.max_new_tokens}
+    async with open_midfill(session.text, session.language, settings) as target:
+        answers = [await target.play(step, tell_move=moves) for step in session.steps()]
+    return answers[session.warm_up :]
+
+
+def figures(answers: list[Answer]) -> dict[str, Any]:
+    """The figures of one model, times in milliseconds; requests that needed no core count with all their time."""
+    asked = [answer for answer in answers if answer.usage is not None]
+    model_ms = [answer.usage.prefill_ms + answer.usage.decode_ms if answer.usage else 0.0 for answer in answers]
+    own_ms = [answer.milliseconds - taken for answer, taken in zip(answers, model_ms, strict=True)]
+    return {
+        "requests": len(answers),
+        "answered_without_the_core": len(answers) - len(asked),
+        "time_to_suggestion_ms": percentiles([answer.milliseconds for answer in answers]),
+        "own_share_ms": percentiles(own_ms),
+        "prefill_ms": percentiles([answer.usage.prefill_ms for answer in asked if answer.usage]),
+        "decode_ms": percentiles([answer.usage.decode_ms for answer in asked if answer.usage]),
+        "recomputed_tokens": percentiles([answer.usage.recomputed_tokens for answer in asked if answer.usage]),
+        "generated_tokens": percentiles([answer.usage.generated_tokens for answer in asked if answer.usage]),
+    }
+
+
+def measure(model: str, session: Session, *, moves: bool) -> dict[str, Any]:
+    """Play the session with a model: one of the shapes, or what `--model` of midfill takes."""
+    with model_called(model) as checkpoint:
+        return figures(asyncio.run(time_to_suggestion(checkpoint, session, moves=moves)))
+
+
+def main(
+    model: Annotated[list[str] | None, typer.Option(help=MODEL_HELP)] = None,
+    trace: Annotated[Path, typer.Option(help="A recorded session.")] = TRACE,
+    language: Annotated[str, typer.Option(help="The document's language id.")] = "rust",
+    start: Annotated[int, typer.Option(min=0, help="The first transaction to play.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="How many to count.")] = 300,
+    warm_up: Annotated[int, typer.Option(min=0, help="How many to play before.")] = 10,
+    max_new_tokens: Annotated[int, typer.Option(min=1)] = 16,
+    moves: Annotated[bool, typer.Option(help="Tell of cursor moves, as editors do.")] = True,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+) -> None:
+    """Measure, and print a line per model and percentile."""
+    session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)
+    models = {name: measure(name, session, moves=moves) for name in model or ["bundled", "S", "M"]}
+    table = Table("model", "", "time to suggestion, ms", "own share, ms", "recomputed tokens", "new tokens")
+    columns = ("time_to_suggestion_ms", "own_share_ms", "recomputed_tokens", "generated_tokens")
+    for name, measured in models.items():
+        for rank in measured["own_share_ms"]:
+            table.add_row(name, rank, *(str(measured[column][rank]) for column in columns))
+    Console(width=120).print(table)
+    if json_file is not None:
+        result = {"machine": machine(), "trace": session.trace.name, "models": models}
+        json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.inference.tiny import write_checkpoint
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_tiny_run_tells_the_model_from_the_rest(tmp_path: Path) -> None:
+    model = str(write_checkpoint(tmp_path / "model", max_position_embeddings=8192))
+    command = [sys.executable, "bench/keystroke.py", "--model", model, "--warm-up", "1", "--limit", "3"]
+    subprocess.run([*command, "--json", str(tmp_path / "figures.json")], cwd=ROOT, check=True)
+    figures = json.loads((tmp_path / "figures.json").read_text())["models"][model]
+    assert figures["requests"] == 3
+    for rank in ("p50", "p95", "p99"):
+        assert 0 < figures["own_share_ms"][rank] < figures["time_to_suggestion_ms"][rank]
+    assert figures["recomputed_tokens"]["p50"] <= 3, "the moves were told, and so the keys are hot"
