@@ -1,0 +1,237 @@
+"""The protocol of the EFIM paper (arXiv 2505.21889): many users, each filling in a file of their own, round by round.
+
+    python bench/efim_paper.py [--model S --model M] [--users 16] [--rounds 5] [--repeats 2] [--json FILE]
+
+As in the paper's own driver (github.com/gty111/EFIM, async_benchmark_inference_speed.py): files of 2,048 to 4,096
+tokens, whose second half is the suffix; the first request has two fourteenths of the file before the gap, and each
+round one more; 128 new tokens; a user sends the next round when the last is answered. The files are modules of Python's
+standard library, the models random weights in the shapes of `decode.py`, and the requests go through the core's
+scheduler. `none` and `psm` lay prompts out alike, and `none` reuses nothing. Every run of a strategy has a core of its
+own; strategies take turns, and figures are medians over repeats.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+from checkpoints import MODEL_HELP, model_called
+from playing import machine
+from rich.console import Console
+from rich.table import Table
+
+from inference.checkpoint import find_checkpoint
+from inference.engine_holder import EngineHolder
+from inference.job_queue import Answer
+from inference.loading import EngineOptions, load_engine
+from inference.scheduler import Scheduler
+from inference.tokenization import TextTokenizer
+from midfill.replay.results import percentile
+from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt
+from protocol.settings import Strategy
+
+FILE_TOKENS = (2048, 4096)
+CONTEXT_TOKENS = 5120
+STORE_BYTES = 4 * 2**30
+STRATEGIES: tuple[Strategy, ...] = ("none", "psm", "spm", "efim")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is asked: every user's file, in so many rounds."""
+
+    files: tuple[str, ...]
+    rounds: int
+    max_new_tokens: int
+
+    def request(self, strategy: Strategy, user: int, number: int) -> CompletionRequest:
+        """A user's request of a round, counted from 0."""
+        text = self.files[user]
+        half = len(text) // 2
+        step = half / (self.rounds + 2)  # a fourteenth of the file, in five rounds
+        first, typed = int(step), int(step * (number + 2))
+        prompt = Prompt(text[:typed], text[half:], order="spm" if strategy == "spm" else "psm")
+        if strategy == "efim":
+            prompt = Prompt(text[:first], text[half:], increment=text[first:typed])
+        return CompletionRequest(f"user-{user}", prompt, self.max_new_tokens, reuse=strategy != "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One request's answer, and how long its user waited."""
+
+    completion: Completion
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one strategy."""
+
+    seconds: float
+    latency_s: float  # mean over requests
+    latency_p95_s: float
+    requests_per_s: float
+    tokens_per_s: float  # generated
+    prompt_tokens: int
+    recomputed_tokens: int
+
+    @classmethod
+    def of(cls, answers: Sequence[Answered], seconds: float) -> Run:
+        """Its figures."""
+        latencies = [answer.seconds for answer in answers]
+        usages = [answer.completion.usage for answer in answers]
+        return cls(
+            seconds=seconds,
+            latency_s=sum(latencies) / len(latencies),
+            latency_p95_s=percentile(latencies, 0.95),
+            requests_per_s=len(answers) / seconds,
+            tokens_per_s=sum(usage.generated_tokens for usage in usages) / seconds,
+            prompt_tokens=sum(usage.prompt_tokens for usage in usages),
+            recomputed_tokens=sum(usage.recomputed_tokens for usage in usages),
+        )
+
+
+def files_of_length(tokenizer: TextTokenizer, count: int, tokens: tuple[int, int]) -> tuple[str, ...]:
+    """So many modules of the standard library with a number of tokens in between, the same ones every time."""
+    shortest, longest = tokens
+    texts = []
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if shortest <= tokenizer.count_tokens(text) <= longest:
+            texts.append(text)
+    return tuple(random.Random(0).sample(texts, count))
+
+
+@contextmanager
+def core(model: str) -> Iterator[Scheduler]:
+    """A scheduler with the model in memory and nothing resident."""
+    options = EngineOptions(model, context_tokens=CONTEXT_TOKENS, store_budget_bytes=STORE_BYTES)
+    scheduler = Scheduler(EngineHolder(model, partial(load_engine, options), _ignore))
+    _ask(scheduler, CompletionRequest("warm-up", Prompt("import ", ""), 4))
+    scheduler.forget("warm-up")
+    yield scheduler
+    scheduler.close()
+
+
+def play(scheduler: Scheduler, load: Load, strategy: Strategy) -> Run:
+    """All users at once, each round after round."""
+    users = len(load.files)
+    together = threading.Barrier(users + 1)
+
+    def user(number: int) -> list[Answered]:
+        together.wait()
+        return [_ask(scheduler, load.request(strategy, number, turn)) for turn in range(load.rounds)]
+
+    with ThreadPoolExecutor(users) as pool:
+        futures = [pool.submit(user, number) for number in range(users)]
+        together.wait()
+        since = time.perf_counter()
+        answers = [answer for future in futures for answer in future.result()]
+        seconds = time.perf_counter() - since
+    return Run.of(answers, seconds)
+
+
+def _ask(scheduler: Scheduler, request: CompletionRequest) -> Answered:
+    """The answer to a request; the error that it met is raised."""
+    answered: Future[Answer] = Future()
+    since = time.perf_counter()
+    scheduler.submit(request, answered.set_result)
+    answer = answered.result()
+    seconds = time.perf_counter() - since
+    if not isinstance(answer, Completion):
+        raise answer
+    return Answered(answer, seconds)
+
+
+def _ignore(status: CoreStatus) -> None:
+    """Nobody wants to know."""
+
+
+def figures(runs: dict[Strategy, list[Run]]) -> dict[str, Any]:
+    """Per strategy the medians over repeats and each run; EFIM's ratios to the others, run by run."""
+    rows: dict[str, Any] = {
+        strategy: {
+            "latency_ms": round(1000 * median(run.latency_s for run in repeats), 1),
+            "latency_p95_ms": round(1000 * median(run.latency_p95_s for run in repeats), 1),
+            "requests_per_s": round(median(run.requests_per_s for run in repeats), 3),
+            "tokens_per_s": round(median(run.tokens_per_s for run in repeats), 1),
+            "recomputed_tokens": repeats[0].recomputed_tokens,
+            "reuse_share": round(1 - repeats[0].recomputed_tokens / repeats[0].prompt_tokens, 4),
+            "runs": [asdict(run) for run in repeats],
+        }
+        for strategy, repeats in runs.items()
+    }
+
+    def ratio(other: Strategy, what: Callable[[Run], float]) -> float:
+        return round(median(what(a) / what(b) for a, b in zip(runs["efim"], runs[other], strict=True)), 3)
+
+    return {
+        "strategies": rows,
+        "efim_against": {
+            other: {
+                "latency": ratio(other, lambda run: run.latency_s),
+                "throughput": ratio(other, lambda run: run.requests_per_s),
+            }
+            for other in runs
+            if other != "efim" and "efim" in runs
+        },
+    }
+
+
+def measure(name: str, users: int, rounds: int, max_new_tokens: int, repeats: int) -> dict[str, Any]:
+    """The figures of one model."""
+    with model_called(name) as model:
+        files = files_of_length(find_checkpoint(model).tokenizer(), users, FILE_TOKENS)
+        load = Load(files, rounds, max_new_tokens)
+        runs: dict[Strategy, list[Run]] = {strategy: [] for strategy in STRATEGIES}
+        for repeat in range(repeats):
+            first = repeat % len(STRATEGIES)
+            for strategy in (*STRATEGIES[first:], *STRATEGIES[:first]):
+                with core(model) as scheduler:
+                    runs[strategy].append(play(scheduler, load, strategy))
+    return figures(runs)
+
+
+def main(
+    model: Annotated[list[str] | None, typer.Option(help=MODEL_HELP)] = None,
+    users: Annotated[int, typer.Option(min=1)] = 16,
+    rounds: Annotated[int, typer.Option(min=1)] = 5,
+    max_new_tokens: Annotated[int, typer.Option(min=1)] = 128,
+    repeats: Annotated[int, typer.Option(min=1)] = 2,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+) -> None:
+    """Measure, and print a line per model and strategy."""
+    models = {name: measure(name, users, rounds, max_new_tokens, repeats) for name in model or ["S", "M"]}
+    columns = ("latency_ms", "latency_p95_ms", "requests_per_s", "tokens_per_s", "recomputed_tokens", "reuse_share")
+    table = Table("model", "strategy", *(column.replace("_", " ") for column in columns))
+    for name, measured in models.items():
+        for strategy, row in measured["strategies"].items():
+            table.add_row(name, strategy, *(str(row[column]) for column in columns))
+    console = Console(width=140)
+    console.print(table)
+    for name, measured in models.items():
+        for other, ratios in measured["efim_against"].items():
+            compared = f"{ratios['latency']} of its latency, {ratios['throughput']} times its throughput"
+            console.print(f"{name}: efim against {other}: {compared}")
+    if json_file is not None:
+        asked = {"users": users, "rounds": rounds, "max_new_tokens": max_new_tokens, "repeats": repeats}
+        json_file.write_text(
+            json.dumps({"machine": machine(), **asked, "models": models}, indent=2) + "\n", encoding="utf-8"
+        )
+
+
+if __name__ == "__main__":
+    typer.run(main)
