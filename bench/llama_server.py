@@ -1,0 +1,131 @@
+"""llama.cpp's server as the peer of a bench: its process, and `/infill` asked as its editor plugins ask it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from protocol.messages import Prompt
+
+START_SECONDS = 120.0
+REQUEST_SECONDS = 120.0
+CONTEXT_TOKENS = 8192  # of the batch too: `/infill` cuts the prefix to three quarters of it and the suffix to one
+
+
+@dataclass(frozen=True, slots=True)
+class Infill:
+    """The answer to one request, and what it cost."""
+
+    text: str
+    milliseconds: float  # from the request to its answer, on this side
+    prompt_tokens: int
+    recomputed_tokens: int
+    generated_tokens: int
+
+
+class LlamaServer:
+    """A connection to a running server, kept open."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=REQUEST_SECONDS)
+
+    def infill(self, prompt: Prompt, max_tokens: int, stop: Sequence[str] = ()) -> Infill:
+        """Fill the gap between prefix and suffix greedily.
+
+        The cursor's line goes where the plugins put it, behind the prefix, in a field of its own.
+        """
+        cut = prompt.prefix.rfind("\n") + 1
+        body = {
+            "input_prefix": prompt.prefix[:cut],
+            "prompt": prompt.prefix[cut:],
+            "input_suffix": prompt.suffix,
+            "n_predict": max_tokens,
+            "temperature": 0.0,
+            "top_k": 1,
+            "samplers": ["top_k"],
+            "cache_prompt": True,
+            "stop": list(stop),
+        }
+        since = time.perf_counter()
+        answer = self.post("/infill", body)
+        milliseconds = (time.perf_counter() - since) * 1000
+        timings = answer["timings"]
+        return Infill(
+            text=answer["content"],
+            milliseconds=milliseconds,
+            prompt_tokens=answer["tokens_evaluated"],
+            recomputed_tokens=timings["prompt_n"],
+            generated_tokens=timings["predicted_n"],
+        )
+
+    def tokenize(self, text: str) -> list[int]:
+        """The tokens of a text in which nothing is a marker."""
+        answer = self.post("/tokenize", {"content": text, "add_special": False, "parse_special": False})
+        return [int(token_id) for token_id in answer["tokens"]]
+
+    def post(self, path: str, body: Mapping[str, object]) -> Any:
+        """The parsed answer; RuntimeError with what the server says where it refuses."""
+        self._connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        response = self._connection.getresponse()
+        text = response.read()
+        if response.status != http.client.OK:
+            raise RuntimeError(f"{path}: HTTP {response.status}: {text[:500]!r}")
+        return json.loads(text)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connection.close()
+
+
+@contextmanager
+def run_llama_server(command: Sequence[str], model: Path, threads: int, *, spm: bool) -> Iterator[LlamaServer]:
+    """`command` serving `model` as one user on this machine would have it, warmed up; it ends with the block."""
+    port = _free_port()
+    options = ["--model", str(model), "--host", "127.0.0.1", "--port", str(port), "--parallel", "1"]
+    options += ["--ctx-size", str(CONTEXT_TOKENS), "--batch-size", str(CONTEXT_TOKENS)]
+    options += ["--threads", str(threads), "--threads-batch", str(threads), *(["--spm-infill"] if spm else [])]
+    process = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _wait_until_ready(process, port)
+        server = LlamaServer(port)
+        yield server
+        server.close()
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args!r} ended with status {process.returncode} before it was ready")
+        if _is_healthy(port):
+            return
+        time.sleep(0.1)
+    raise RuntimeError(f"{process.args!r} was not ready within {START_SECONDS:.0f} s")
+
+
+def _is_healthy(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == http.client.OK
+    except OSError:
+        return False
+    finally:
+        connection.close()

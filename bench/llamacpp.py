@@ -1,0 +1,245 @@
+"""Keystrokes against llama.cpp's server: one session, one model, one machine, both in turns within each key.
+
+    python bench/llamacpp.py --server PATH/TO/llama-server [--model bundled --model S --model M] [--json FILE]
+
+midfill runs end to end: language server over stdio, core, EFIM. llama-server is asked through `/infill` over HTTP, in
+its default order and with `--spm-infill`, each in bfloat16 and in q8_0, with its prompt cache, greedy, on the windows
+that midfill's own PSM strategy cuts: as large as midfill's, and as sticky, which is more than the editor plugins give
+it. Both write up to 16 tokens of one line; S and M, random weights in the shapes of `decode.py`, always write all 16.
+`llama-quantize` has to lie beside the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any, Protocol
+
+import typer
+from checkpoints import MODEL_HELP, model_called
+from llama_server import LlamaServer, run_llama_server
+from playing import RANKS, TRACE, Session, machine, open_midfill, percentiles
+from rich.console import Console
+from rich.table import Table
+from to_gguf import convert, quantize
+
+from inference.loading import EngineOptions, load_engine
+from lsp_server.documents import Document, Position
+from lsp_server.prompting import PromptPlanner
+from lsp_server.windows import WindowBudget
+from midfill.replay.targets import SessionTarget
+from midfill.replay.trace import Step, position_at
+from protocol.messages import CompletionRequest, Prompt
+
+OURS = "midfill"
+STOP = "\n"
+AGREEMENT_PROMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One keystroke of one side."""
+
+    milliseconds: float
+    recomputed_tokens: int
+    generated_tokens: int
+
+
+class Side(Protocol):
+    """What takes part; it follows the session by itself."""
+
+    name: str
+
+    async def play(self, step: Step) -> Timed: ...
+
+
+class MidfillSide:
+    """The language server and its core."""
+
+    name = OURS
+
+    def __init__(self, target: SessionTarget) -> None:
+        self._target = target
+
+    async def play(self, step: Step) -> Timed:
+        answer = await self._target.play(step, tell_move=True)
+        if answer.usage is None:
+            return Timed(answer.milliseconds, 0, 0)
+        return Timed(answer.milliseconds, answer.usage.recomputed_tokens, answer.usage.generated_tokens)
+
+
+class LlamaSide:
+    """llama-server, and a mirror of the document from which its windows are cut."""
+
+    def __init__(self, name: str, server: LlamaServer, text: str, session: Session, *, tell_moves: bool) -> None:
+        self.name = name
+        self.server = server
+        self._document = Document.from_text("file:///bench", session.language, 1, text)
+        self._planner = PromptPlanner(self._document, WindowBudget(), "psm")
+        self._max_new_tokens = session.max_new_tokens
+        self._tell_moves = tell_moves
+
+    async def play(self, step: Step) -> Timed:
+        if self._tell_moves and step.moved_to is not None:
+            self.server.infill(self.prompt(step.moved_to), max_tokens=0)
+        for edit in step.edits:
+            self._planner.edited(self._document.apply(edit))
+        prompt = self.prompt(step.cursor)
+        answer = self.server.infill(prompt, self._max_new_tokens, [STOP])
+        self._planner.observe(prompt, answer.prompt_tokens)
+        return Timed(answer.milliseconds, answer.recomputed_tokens, answer.generated_tokens)
+
+    def prompt(self, cursor: Position) -> Prompt:
+        """The windows around the cursor."""
+        return self._planner.plan(cursor).prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """How to run llama-server."""
+
+    program: Path
+    threads: int
+    kinds: tuple[str, ...]
+    tell_moves: bool
+
+    @contextmanager
+    def sides(self, model: str, folder: Path, text: str, session: Session) -> Iterator[list[LlamaSide]]:
+        """One per kind of weights and order, all running."""
+        with ExitStack() as stack:
+            sides = []
+            for kind in self.kinds:
+                file = self._converted(model, folder, kind)
+                for spm in (False, True):
+                    server = stack.enter_context(run_llama_server([str(self.program)], file, self.threads, spm=spm))
+                    name = f"llama.cpp {kind}{', spm' if spm else ''}"
+                    sides.append(LlamaSide(name, server, text, session, tell_moves=self.tell_moves))
+            yield sides
+
+    def _converted(self, model: str, folder: Path, kind: str) -> Path:
+        file = folder / "model.bf16.gguf"
+        if not file.exists():
+            convert(model, file)
+        if kind == "bf16":
+            return file
+        smaller = folder / f"model.{kind}.gguf"
+        quantize(self.program.with_name("llama-quantize"), file, smaller, kind)
+        return smaller
+
+
+def agreement(model: str, server: LlamaServer, prompts: Sequence[Prompt], max_new_tokens: int) -> dict[str, int]:
+    """Whether both run the same model: how many texts have the same tokens, and how many the same greedy continuation.
+
+    Rounding may turn a near tie, so that not every continuation has to be the same to the letter.
+    """
+    engine = load_engine(EngineOptions(model))
+    same_tokens = same_text = 0
+    for prompt in prompts:
+        text = prompt.prefix + prompt.suffix
+        same_tokens += server.tokenize(text) == list(engine.tokenizer.encode(text))
+        ours = engine.complete(CompletionRequest("agreement", prompt, max_new_tokens)).text
+        same_text += ours == server.infill(prompt, max_new_tokens, [STOP]).text
+    engine.close()
+    return {"prompts": len(prompts), "same_tokens": same_tokens, "same_continuation": same_text}
+
+
+async def play_in_turns(sides: Sequence[Side], session: Session) -> dict[str, list[Timed]]:
+    """What each side's counted keystrokes took; who is first in a key is last in the next."""
+    times: dict[str, list[Timed]] = {side.name: [] for side in sides}
+    for number, step in enumerate(session.steps()):
+        first = number % len(sides)
+        for side in (*sides[first:], *sides[:first]):
+            times[side.name].append(await side.play(step))
+    return {name: timed[session.warm_up :] for name, timed in times.items()}
+
+
+def figures(times: dict[str, list[Timed]]) -> dict[str, Any]:
+    """Per side the percentiles, and how many times ours they are."""
+    ours = [timed.milliseconds for timed in times[OURS]]
+    rows = {}
+    for name, timed in times.items():
+        theirs = [keystroke.milliseconds for keystroke in timed]
+        mine, other = percentiles(ours), percentiles(theirs)
+        rows[name] = {
+            "time_to_suggestion_ms": other,
+            "times_midfill": {rank: round(other[rank] / mine[rank], 2) for rank in mine},
+            "times_midfill_per_key": round(median(b / a for a, b in zip(ours, theirs, strict=True)), 2),
+            "recomputed_tokens": percentiles([keystroke.recomputed_tokens for keystroke in timed]),
+            "generated_tokens_mean": sum(keystroke.generated_tokens for keystroke in timed) / len(timed),
+        }
+    return rows
+
+
+async def compare(model: str, session: Session, peer: Peer, folder: Path) -> dict[str, Any]:
+    """Both sides' figures with one model."""
+    text = session.text
+    settings = {"model": model, "maxTokens": session.max_new_tokens, "multiLine": False}
+    with peer.sides(model, folder, text, session) as theirs:
+        prompts = [theirs[0].prompt(_anywhere(text, index)) for index in range(AGREEMENT_PROMPTS)]
+        agreed = agreement(model, theirs[0].server, prompts, session.max_new_tokens)
+        async with open_midfill(text, session.language, settings) as target:
+            times = await play_in_turns([MidfillSide(target), *theirs], session)
+    return {"keystrokes": session.limit, "agreement": agreed, "sides": figures(times)}
+
+
+def _anywhere(text: str, index: int) -> Position:
+    """The ends of words, evenly spread over the text."""
+    offset = len(text) * (2 * index + 1) // (2 * AGREEMENT_PROMPTS)
+    return position_at(text, text.find(" ", offset))
+
+
+def version(program: Path) -> str:
+    """What the server says of itself."""
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    return (done.stdout + done.stderr).strip()
+
+
+def main(
+    server: Annotated[Path, typer.Option(help="llama-server.")],
+    model: Annotated[list[str] | None, typer.Option(help=MODEL_HELP)] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="Weights for llama.cpp: bf16, or a type of its own.")] = None,
+    trace: Annotated[Path, typer.Option(help="A recorded session.")] = TRACE,
+    language: Annotated[str, typer.Option(help="The document's language id.")] = "rust",
+    start: Annotated[int, typer.Option(min=0, help="The first transaction to play.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="How many to count.")] = 60,
+    warm_up: Annotated[int, typer.Option(min=0, help="How many to play before.")] = 5,
+    max_new_tokens: Annotated[int, typer.Option(min=1)] = 16,
+    threads: Annotated[int, typer.Option(min=1, help="Of llama.cpp.")] = 2,
+    moves_for_all: Annotated[
+        bool, typer.Option(help="Prefill ahead for llama.cpp too, where the cursor goes.")
+    ] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+) -> None:
+    """Measure, and print a line per side and percentile."""
+    session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)
+    peer = Peer(server, threads, tuple(kind or ("bf16", "q8_0")), moves_for_all)
+    models = {}
+    for name in model or ["bundled", "S", "M"]:
+        with model_called(name) as checkpoint, tempfile.TemporaryDirectory() as folder:
+            models[name] = asyncio.run(compare(checkpoint, session, peer, Path(folder)))
+    table = Table("model", "side", *(f"p{rank}, ms" for rank in RANKS), "times midfill", "recomputed", "new tokens")
+    for name, measured in models.items():
+        for side, row in measured["sides"].items():
+            times, ratios, tokens = row["time_to_suggestion_ms"], row["times_midfill"], row["recomputed_tokens"]
+            cells = [f"{times[rank]:.1f}" for rank in times]
+            cells += [" / ".join(str(ratio) for ratio in ratios.values())]
+            cells += [" / ".join(f"{count:.0f}" for count in tokens.values()), f"{row['generated_tokens_mean']:.1f}"]
+            table.add_row(name, side, *cells)
+    console = Console(width=140)
+    console.print(table)
+    for name, measured in models.items():
+        console.print(name, measured["agreement"])
+    if json_file is not None:
+        result = {"machine": machine(), "llama.cpp": version(server), "threads": threads, "models": models}
+        json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.inference.tiny import write_checkpoint
+
+pytest.importorskip("gguf")
+
+ROOT = Path(__file__).parents[2]
+FAKE = Path(__file__).with_name("fake_llama_server.py")
+
+
+def test_a_tiny_run_compares_each_order_with_midfill(tmp_path: Path) -> None:
+    model = str(write_checkpoint(tmp_path / "model", max_position_embeddings=8192))
+    server = tmp_path / "llama-server"
+    server.write_text(f"#!{sys.executable}\n{FAKE.read_text()}")
+    server.chmod(0o755)
+    command = [sys.executable, "bench/llamacpp.py", "--server", str(server), "--model", model, "--kind", "bf16"]
+    command += ["--warm-up", "1", "--limit", "2", "--json", str(tmp_path / "figures.json")]
+    environment = {**os.environ, "FAKE_LLAMA_LOG": str(tmp_path / "log")}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+    result = json.loads((tmp_path / "figures.json").read_text())
+    assert result["llama.cpp"] == "version: fake"
+    figures = result["models"][model]
+    assert figures["agreement"] == {"prompts": 8, "same_tokens": 0, "same_continuation": 0}, "the fake knows no words"
+    sides = figures["sides"]
+    assert list(sides) == ["midfill", "llama.cpp bf16", "llama.cpp bf16, spm"]
+    assert sides["midfill"]["times_midfill"] == {"p50": 1.0, "p95": 1.0, "p99": 1.0}
+    assert sides["llama.cpp bf16"]["recomputed_tokens"]["p50"] == 500
+    assert sides["llama.cpp bf16, spm"]["recomputed_tokens"]["p50"] == 2
+    assert all(row["time_to_suggestion_ms"]["p50"] > 0 for row in sides.values())
+
+    asked = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert len(asked) == 8 + 2 * 3, "the prompts of the agreement, and three keys in two orders"
+    assert all(request["input_prefix"].endswith("\n") and "\n" not in request["prompt"] for request in asked)
+    assert all(request["cache_prompt"] and request["n_predict"] == 16 for request in asked)
