@@ -12,12 +12,12 @@ from typing import Any
 from inference.architecture import SUPPORTED_TYPES, ModelShape, read_architecture
 from inference.fim import AUTO
 from inference.generic_shape import read_generic_shape
-from inference.hub import Progress, fetch_snapshot, is_hub_name
+from inference.hub import Progress, cached_snapshot, fetch_snapshot, is_hub_name
 from inference.tokenization import TextTokenizer, read_tokenizer
 from inference.weights import WeightsFile, find_weights, update_identity
 from protocol.errors import BadModel
+from protocol.settings import BUNDLED_MODEL
 
-BUNDLED = "bundled"
 BUNDLED_FOLDER = Path(__file__).parent / "models" / "midfill-10m"
 
 
@@ -47,14 +47,21 @@ def find_checkpoint(model: str, progress: Progress | None = None) -> Checkpoint:
 
     Raises BadModel, with what to do about it, where there is none that can be used.
     """
-    if model == BUNDLED:
-        return open_checkpoint(BUNDLED_FOLDER, BUNDLED)
+    found = find_local_checkpoint(model)
+    return found if found is not None else open_checkpoint(fetch_snapshot(model, progress), model)
+
+
+def find_local_checkpoint(model: str) -> Checkpoint | None:
+    """As `find_checkpoint`, but None for a name on the hub of which not every file is here yet."""
+    if model == BUNDLED_MODEL:
+        return open_checkpoint(BUNDLED_FOLDER, model)
     folder = Path(model).expanduser()
     if folder.exists():
         return open_checkpoint(folder, model)
-    if is_hub_name(model):
-        return open_checkpoint(fetch_snapshot(model, progress), model)
-    raise BadModel(f"no model {model!r}: it is neither 'bundled', nor a folder, nor a name on the Hugging Face hub")
+    if not is_hub_name(model):
+        raise BadModel(f"no model {model!r}: it is neither 'bundled', nor a folder, nor a name on the Hugging Face hub")
+    snapshot = cached_snapshot(model)
+    return None if snapshot is None else open_checkpoint(snapshot, model)
 
 
 def open_checkpoint(folder: Path, name: str) -> Checkpoint:

@@ -66,8 +66,8 @@ class EngineHolder:
         try:
             engine = self._load(self._report)
         except Exception as error:
-            log.exception("loading %s failed", self.status.model)
             failure = _as_midfill_error(error, self.status.model)
+            log.error("loading %s failed: %s", self.status.model, failure, exc_info=None if failure is error else error)
             self._failure, self._failed_at = failure, time.monotonic()
             self._tell(CoreStatus("failed", self.status.model, detail=str(failure)))
             raise failure from error

@@ -22,13 +22,8 @@ def is_hub_name(model: str) -> bool:
     return _HUB_NAME.fullmatch(model) is not None
 
 
-def fetch_snapshot(name: str, progress: Progress | None = None) -> Path:
-    """The folder of the model's files, without asking the network where the cache has them; BadModel if it fails."""
-    cached = _cached_snapshot(name)
-    return cached if cached is not None else _download(name, progress)
-
-
-def _cached_snapshot(name: str) -> Path | None:
+def cached_snapshot(name: str) -> Path | None:
+    """The folder of the model's files where the cache has them all; the network is not asked."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -43,7 +38,8 @@ def _cached_snapshot(name: str) -> Path | None:
     return folder if all((folder / name).is_file() for name in ("config.json", "tokenizer.json")) else None
 
 
-def _download(name: str, progress: Progress | None) -> Path:
+def fetch_snapshot(name: str, progress: Progress | None = None) -> Path:
+    """Download what the cache lacks of the model's files; their folder, or BadModel if that fails."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from inference.architecture import Architecture, ModelShape
-from inference.checkpoint import BUNDLED, Checkpoint, find_checkpoint, fingerprint
+from inference.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
 from inference.engine import Engine, EngineInfo
 from inference.fim import AUTO
 from inference.healing import Healer, HealingMode, wants_healing
@@ -22,6 +22,7 @@ from kv_store.storage import MemoryStorage
 from kv_store.store import PagedStore
 from kv_store.tier import Tier
 from protocol.errors import BadInput
+from protocol.settings import BUNDLED_MODEL
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +45,7 @@ SAMPLE = Path(__file__).with_name("tokenization.py")
 class EngineOptions:
     """How to load a model; "auto" and None stand for what suits the model and the machine."""
 
-    model: str = BUNDLED
+    model: str = BUNDLED_MODEL
     device: str = "auto"
     dtype: DTypeName = "auto"
     context_tokens: int | None = None  # longest prompt plus suggestion
@@ -58,6 +59,21 @@ class EngineOptions:
     fim_format: str = AUTO  # the name of one of inference.fim's, where it is not to be recognised
     healing: HealingMode = "auto"  # "auto" heals for models that were not trained on fragments
     kernel: Literal["auto", "off", "int8"] = "auto"  # for short forwards on the CPU; int8 rounds its weights
+
+
+def is_here(options: EngineOptions) -> bool:
+    """Whether the model is on this machine; otherwise loading it downloads it first.
+
+    BadModel or BadInput for what can be told without torch: files that are missing or damaged, an architecture or a
+    tokenizer that midfill cannot use.
+    """
+    checkpoint = find_local_checkpoint(options.model)
+    if checkpoint is None:
+        return False
+    checkpoint.weights()
+    checkpoint.tokenizer(options.fim_format)
+    _context_tokens(options, checkpoint.architecture)
+    return True
 
 
 def load_engine(options: EngineOptions, progress: Progress | None = None) -> Engine:
@@ -200,14 +216,11 @@ def _set_threads(threads: int | None) -> None:
 
 
 def _context_tokens(options: EngineOptions, architecture: ModelShape) -> int:
-    if options.context_tokens is None:
-        return min(architecture.max_positions, DEFAULT_CONTEXT_TOKENS)
-    if not MIN_CONTEXT_TOKENS <= options.context_tokens <= architecture.max_positions:
-        raise BadInput(
-            f"a context of {options.context_tokens} tokens: it has to be between {MIN_CONTEXT_TOKENS} "
-            f"and {architecture.max_positions}, which this model was made for"
-        )
-    return options.context_tokens
+    """As asked for, but no more than the model was made for."""
+    wanted = DEFAULT_CONTEXT_TOKENS if options.context_tokens is None else options.context_tokens
+    if wanted < MIN_CONTEXT_TOKENS:
+        raise BadInput(f"a context of {wanted} tokens: it has to be at least {MIN_CONTEXT_TOKENS}")
+    return min(wanted, architecture.max_positions)
 
 
 def chars_per_token(tokenizer: TextTokenizer) -> float:

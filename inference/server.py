@@ -22,7 +22,7 @@ from starlette.applications import Starlette
 
 from inference.engine_holder import EngineHolder
 from inference.http_fields import MAX_BODY_BYTES
-from inference.loading import EngineOptions, load_engine
+from inference.loading import EngineOptions, is_here, load_engine
 from inference.metrics import Metrics
 from inference.presence import Presence
 from inference.scheduler import Scheduler
@@ -60,9 +60,11 @@ def serve(options: ServeOptions) -> None:
     """Serve until a signal, or until nobody has been connected for `exit_after_s`.
 
     Returns at once, saying who serves, where a core of this user serves the model already. Raises PortInUse where
-    the address is taken. The address and the token are published in the runtime folder.
+    the address is taken, and what `is_here` raises. The address and the token are published in the runtime folder.
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    if not is_here(options.engine):
+        log.info("%s is not on this machine yet: the first request downloads it", options.engine.model)
     folder = options.runtime_dir or runtime_folder()
     published = address_file(folder, options.engine.model)
     lock = FileLock(published.with_suffix(".lock"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import subprocess
@@ -16,7 +17,7 @@ import psutil
 
 from protocol.errors import BadInput, CoreUnavailable
 from protocol.rendezvous import CoreAddress, address_file, read_address
-from protocol.settings import BUNDLED_MODEL, Settings
+from protocol.settings import CORE_SETTINGS, Settings, option_name
 
 logger = logging.getLogger(__name__)
 
@@ -25,31 +26,18 @@ _PORT_TIMEOUT_S = 2.0
 _LOG_LINES = 8
 
 
-def resolve_model(model: str) -> str:
-    """The model's name as language server and core agree on it: folders by their absolute path."""
-    folder = Path(model).expanduser()
-    return str(folder.resolve()) if model != BUNDLED_MODEL and folder.is_dir() else model
-
-
 def core_command(settings: Settings, log_file: Path) -> list[str]:
     """The command line that starts the core which these settings ask for."""
     return [
-        *(sys.executable, "-m", "midfill", "core"),
-        *("--model", resolve_model(settings.model)),
-        *("--device", settings.device),
-        *("--dtype", settings.dtype),
-        *("--host", "127.0.0.1"),
-        *("--port", "0"),
-        *("--context-tokens", str(settings.context_tokens)),
-        *("--store-mb", str(settings.store_mb)),
-        *("--disk-mb", str(settings.disk_mb)),
-        *("--unload-after-s", str(settings.unload_after_s)),
-        *("--exit-after-s", str(settings.exit_after_s)),
-        *("--fim-format", settings.fim_format),
-        *("--healing", settings.healing),
-        *("--log-file", str(log_file)),
-        "--exact" if settings.exact else "--no-exact",
+        *(sys.executable, "-m", "midfill", "core", "--log-file", str(log_file)),
+        *itertools.chain.from_iterable(_option(name, getattr(settings, name)) for name in CORE_SETTINGS),
     ]
+
+
+def _option(name: str, value: object) -> Sequence[str]:
+    if isinstance(value, bool):
+        return [option_name(name if value else f"no_{name}")]
+    return option_name(name), str(value)
 
 
 class LocalCore:
@@ -67,7 +55,10 @@ class LocalCore:
         self._timeout_s = timeout_s
 
     async def find_or_start(self) -> CoreAddress:
-        """The address of a core that listens; CoreUnavailable with its last log lines if it does not come up."""
+        """The address of a core that listens; its last log lines in a CoreUnavailable if it does not come up.
+
+        They are in a BadInput where the core refuses what it was asked for, and would again.
+        """
         try:
             async with asyncio.timeout(self._timeout_s):
                 while (address := await self._find()) is None:
@@ -105,7 +96,8 @@ class LocalCore:
         process = await asyncio.to_thread(_spawn, self._command, self._log_file)
         while (address := await self._find()) is None:
             if status := process.poll():  # 0 says that another one serves this model, or is about to
-                raise CoreUnavailable(self._say(f"the core ended with status {status}"))
+                kind = BadInput if status == BadInput.exit_status else CoreUnavailable
+                raise kind(self._say(f"the core ended with status {status}"))
             await asyncio.sleep(_POLL_S)
         return address
 

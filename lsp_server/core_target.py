@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from lsp_server.core_client import Endpoint
 from lsp_server.core_link import LOCAL_RETRY, REMOTE_RETRY, CoreTarget
-from lsp_server.core_process import LocalCore, core_command, resolve_model
+from lsp_server.core_process import LocalCore, core_command
 from protocol.errors import Unauthorized
-from protocol.rendezvous import address_file, read_or_make_token, runtime_folder
-from protocol.settings import Settings
+from protocol.rendezvous import address_file, read_or_make_token, resolve_model, runtime_folder
+from protocol.settings import CORE_SETTINGS, Settings
 
 # Importing torch from a cold disk, on a machine that is busy, takes its time.
 _START_TIMEOUT_S = 120.0
@@ -23,22 +24,7 @@ def target_of(settings: Settings) -> CoreTarget:
 
 def same_core(one: Settings, other: Settings) -> bool:
     """Whether both ask for the same core in the same way."""
-    return all(getattr(one, name) == getattr(other, name) for name in _CORE_SETTINGS)
-
-
-_CORE_SETTINGS = (
-    "core",
-    "core_token",
-    "model",
-    "device",
-    "dtype",
-    "context_tokens",
-    "store_mb",
-    "disk_mb",
-    "exact",
-    "unload_after_s",
-    "exit_after_s",
-)
+    return all(getattr(one, name) == getattr(other, name) for name in ("core", "core_token", *CORE_SETTINGS))
 
 
 def _remote_target(settings: Settings) -> CoreTarget:
@@ -65,9 +51,9 @@ def _is_loopback(host: str) -> bool:
 
 def _local_target(settings: Settings) -> CoreTarget:
     folder = runtime_folder()
-    model = resolve_model(settings.model)
-    log_file = address_file(folder, model).with_suffix(".log")
-    core = LocalCore(folder, model, core_command(settings, log_file), log_file, _START_TIMEOUT_S)
+    settings = replace(settings, model=resolve_model(settings.model))  # the core is started in another folder
+    log_file = address_file(folder, settings.model).with_suffix(".log")
+    core = LocalCore(folder, settings.model, core_command(settings, log_file), log_file, _START_TIMEOUT_S)
 
     async def find() -> Endpoint:
         address = await core.find_or_start()

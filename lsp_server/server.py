@@ -21,7 +21,8 @@ from lsp_server.open_documents import OpenDocuments
 from lsp_server.recorder import Recorder
 from lsp_server.statistics import statistics_file
 from lsp_server.suggesting import Suggester
-from protocol.settings import Settings, with_json
+from protocol.settings import Settings
+from protocol.settings_sources import with_json
 
 if TYPE_CHECKING:
     from pygls.server import ServerErrors

@@ -21,8 +21,8 @@ from midfill.options import takes_settings
 from midfill.replay.command import replay_command
 from midfill.stats import stats_command
 from protocol.errors import BadInput, MidfillError
-from protocol.rendezvous import cache_folder
-from protocol.settings import Settings
+from protocol.rendezvous import cache_folder, resolve_model
+from protocol.settings import CORE_SETTINGS, Settings
 
 app = typer.Typer(
     name="midfill",
@@ -82,7 +82,7 @@ def core(
         log = log_file.open("ab", buffering=0)
         os.dup2(log.fileno(), sys.stderr.fileno())
     engine = EngineOptions(
-        model=settings.model,
+        model=resolve_model(settings.model),
         device=settings.device,
         dtype=settings.dtype,
         context_tokens=settings.context_tokens,
@@ -106,18 +106,15 @@ def core(
 
 
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
-_CORE_SETTINGS = _MODEL_SETTINGS | {
-    "context_tokens", "store_mb", "disk_mb", "exact", "fim_format", "healing", "unload_after_s", "exit_after_s"
-}  # fmt: skip
 _REPLAY_SETTINGS = frozenset({"model", "device", "dtype", "prefix_tokens", "suffix_tokens", "store_mb", "exact"})
 _EVAL_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "exact"}
 _COMPLETE_SETTINGS = _MODEL_SETTINGS | {"core", "core_token", "prefix_tokens", "suffix_tokens", "max_tokens"}
 
 app.command()(takes_settings(lsp))
-app.command()(takes_settings(core, only=_CORE_SETTINGS))
+app.command()(takes_settings(core, only=CORE_SETTINGS))
 app.command("complete")(takes_settings(complete_command, only=_COMPLETE_SETTINGS))
 app.command("demo")(takes_settings(demo_command, only=_MODEL_SETTINGS))
-app.command("doctor")(takes_settings(doctor_command))
+app.command("doctor")(takes_settings(doctor_command, tell_refused=True))
 app.command("eval")(takes_settings(eval_command, only=_EVAL_SETTINGS))
 app.command("stats")(stats_command)
 app.command("replay")(takes_settings(replay_command, only=_REPLAY_SETTINGS))
@@ -132,9 +129,9 @@ def train(context: typer.Context) -> None:
 
 
 def main() -> None:
-    """Run the command line; a MidfillError ends it with its message and status 1."""
+    """Run the command line; a MidfillError ends it with its message and status."""
     try:
         app(prog_name="midfill")
     except MidfillError as error:
         typer.echo(f"midfill: {error}", err=True)
-        sys.exit(1)
+        sys.exit(error.exit_status)

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from protocol.errors import BadInput, CoreUnavailable, MidfillError, Unauthorized
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Usage
-from protocol.rendezvous import address_file, read_address, read_or_make_token, runtime_folder
+from protocol.rendezvous import address_file, read_address, read_or_make_token, resolve_model, runtime_folder
 from protocol.settings import Settings
 
 if TYPE_CHECKING:
@@ -148,7 +148,6 @@ async def _find_core(settings: Settings) -> AsyncIterator[CoreClient | EngineCor
 
 async def _running_core(settings: Settings) -> CoreClient | None:
     from lsp_server.core_client import CoreClient, Endpoint
-    from lsp_server.core_process import resolve_model
 
     folder = runtime_folder()
     if settings.core:

@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
-from dataclasses import fields
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Collection
+from typing import Annotated, Any, get_origin
 
 import typer
 
-from protocol.settings import About, Settings, option_name, with_environment, with_options
+from protocol.settings import SETTINGS, Setting, Settings, option_name
+from protocol.settings_sources import read_environment, with_options
 
 
-def takes_settings(command: Callable[..., None], only: frozenset[str] | None = None) -> Callable[..., None]:
+def takes_settings(
+    command: Callable[..., None], only: Collection[str] = SETTINGS, *, tell_refused: bool = False
+) -> Callable[..., None]:
     """`command(settings=..., **its own)` as a typer command with an option per setting (or per name in `only`).
 
-    Defaults and environment variables come first, then the options given. BadSettings for a bad value.
+    Defaults and environment variables come first, then the options given. BadSettings for a bad value; with
+    `tell_refused` those of bad variables are not raised but handed to the command, as `refused`.
     """
-    hints = get_type_hints(Settings, include_extras=True)
-    names = [field.name for field in fields(Settings) if only is None or field.name in only]
+    names = [name for name in SETTINGS if name in only]
     options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(name, hints[name]))
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(SETTINGS[name]))
         for name in names
     ]
     signature = inspect.signature(command, eval_str=True)
-    own = [parameter for parameter in signature.parameters.values() if parameter.name != "settings"]
+    handed = {"settings", "refused"} if tell_refused else {"settings"}
+    own = [parameter for parameter in signature.parameters.values() if parameter.name not in handed]
 
     def wrapper(**arguments: Any) -> None:
         given = {name: arguments.pop(name) for name in names}
-        settings = with_options(with_environment(Settings(), os.environ), given)
-        command(settings=settings, **arguments)
+        settings, refused = read_environment(Settings(), os.environ)
+        if tell_refused:
+            arguments["refused"] = refused
+        elif refused:
+            raise refused[0]
+        command(settings=with_options(settings, given), **arguments)
 
     parameters = [*own, *options]
     wrapper.__name__ = command.__name__
@@ -40,10 +47,11 @@ def takes_settings(command: Callable[..., None], only: frozenset[str] | None = N
     return wrapper
 
 
-def _option(name: str, hint: Any) -> Any:
+def _option(setting: Setting) -> Any:
     """The annotation that makes typer show a setting: its type where typer knows it, else text."""
-    kind, about = get_args(hint)[0], next(item for item in get_args(hint) if isinstance(item, About))
-    shown = f"{option_name(name)}/--no-{name.replace('_', '-')}" if kind is bool else option_name(name)
+    kind, shown = setting.kind, option_name(setting.name)
+    if kind is bool:
+        shown += f"/{option_name('no_' + setting.name)}"
     if get_origin(kind) is tuple:
         kind = list[str]
-    return Annotated[kind | None, typer.Option(shown, help=about.meaning, show_default=False)]
+    return Annotated[kind | None, typer.Option(shown, help=setting.about.meaning, show_default=False)]

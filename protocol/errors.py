@@ -15,15 +15,17 @@ from __future__ import annotations
 
 
 class MidfillError(Exception):
-    """Base of all; `code` is its name on the wire."""
+    """Base of all; `code` is its name on the wire, `exit_status` that of a command which it ends."""
 
     code = "internal"
+    exit_status = 1
 
 
 class BadInput(MidfillError):
     """The caller sent something that cannot be used."""
 
     code = "bad_input"
+    exit_status = 2  # as an unknown option has it: the same command would fail again
 
 
 class BadSettings(BadInput):

@@ -17,6 +17,7 @@ from pathlib import Path
 import platformdirs
 
 from protocol.errors import BadInput
+from protocol.settings import BUNDLED_MODEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,14 @@ def cache_folder() -> Path:
     return Path(override) if override else Path(platformdirs.user_cache_dir("midfill", appauthor=False)) / "kv"
 
 
+def resolve_model(model: str) -> str:
+    """The model's name as language servers and cores agree on it: folders by their absolute path."""
+    folder = Path(model).expanduser()
+    return str(folder.resolve()) if model != BUNDLED_MODEL and folder.is_dir() else model
+
+
 def address_file(folder: Path, model: str) -> Path:
-    """The file that holds the address of the core that serves `model`."""
+    """The file that holds the address of the core that serves `model`, a name that has been resolved."""
     key = hashlib.sha256(model.encode()).hexdigest()[:16]
     return folder / f"core-{key}.json"
 

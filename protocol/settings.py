@@ -1,27 +1,13 @@
-"""The settings of midfill: one frozen value, read from the command line, the environment and the editor.
-
-Where a setting is given more than once, the later of these wins: its default, the `MIDFILL_*` variable, the
-command line, the editor's `initializationOptions`, the editor's `workspace/didChangeConfiguration`.
-"""
+"""The settings of midfill: one frozen value, and for every setting what it means and how it is called where."""
 
 from __future__ import annotations
 
-import difflib
 import json
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-import cattrs
-
-from protocol.errors import BadSettings
-
 ENVIRONMENT_PREFIX = "MIDFILL_"
-# Variables of the same prefix that are no settings: where cores meet and keep KV (`protocol.rendezvous`), what the
-# kernels use of the CPU (`inference.kernel`), and where the tests find large files.
-_OTHER_VARIABLES = frozenset({"MIDFILL_RUNTIME_DIR", "MIDFILL_CACHE_DIR", "MIDFILL_KERNEL_LEVEL", "MIDFILL_SHARED"})
-
 BUNDLED_MODEL = "bundled"
 
 Strategy = Literal["efim", "psm", "spm", "none"]
@@ -106,37 +92,6 @@ class Settings:
     log_level: Annotated[LogLevel, About("What the language server writes to its log")] = "warning"
 
 
-def with_environment(base: Settings, environment: Mapping[str, str]) -> Settings:
-    """`base` with the `MIDFILL_*` variables laid over it; lists are separated by commas."""
-    given = {
-        name.removeprefix(ENVIRONMENT_PREFIX).lower(): text
-        for name, text in environment.items()
-        if name.startswith(ENVIRONMENT_PREFIX) and name not in _OTHER_VARIABLES
-    }
-    return _overlay(base, given, _text_converter, variable_name)
-
-
-def with_options(base: Settings, options: Mapping[str, object]) -> Settings:
-    """`base` with the options of a command line laid over it: typed values by field name, None for not given."""
-    given = {name: value for name, value in options.items() if value is not None}
-    return _overlay(base, given, _strict_converter, option_name)
-
-
-def with_json(base: Settings, given: object) -> Settings:
-    """`base` with an editor's JSON object laid over it; keys in camelCase or snake_case.
-
-    An object with the key `midfill` holds them there, beside other programs' settings. Lua writes an empty object
-    as an empty list.
-    """
-    if given is None or given == []:
-        return base
-    if not isinstance(given, Mapping):
-        raise BadSettings(f"the settings must be an object with keys, not {given!r}")
-    if "midfill" in given:
-        return with_json(base, given["midfill"])
-    return _overlay(base, {_snake_case(str(key)): value for key, value in given.items()}, _strict_converter, json_name)
-
-
 def variable_name(name: str) -> str:
     """The environment variable of a setting: `MIDFILL_MAX_TOKENS`."""
     return ENVIRONMENT_PREFIX + name.upper()
@@ -159,87 +114,44 @@ def settings_table() -> str:
         "| in the editor | option | type | default | meaning |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for setting in fields(Settings):
-        kind = _describe(_TYPES[setting.name])
+    for setting in SETTINGS.values():
         names = f"| `{json_name(setting.name)}` | `{option_name(setting.name)}`"
-        default = json.dumps(setting.default)
-        rows.append(f"{names} | {kind} | `{default}` | {_ABOUT[setting.name].meaning} |")
+        rows.append(f"{names} | {setting.expected} | `{json.dumps(setting.default)}` | {setting.about.meaning} |")
     return "\n".join(rows) + "\n"
 
 
-def _overlay(
-    base: Settings, given: Mapping[str, object], converter: cattrs.Converter, named: Callable[[str], str]
-) -> Settings:
-    """All of `given` or nothing: BadSettings names the setting at fault, its value, and the nearest that exists."""
-    changes: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in _TYPES:
-            raise BadSettings(_unknown(name, value, named))
-        shown = "..." if name in _SECRETS else repr(value)
-        try:
-            changes[name] = converter.structure(value, _TYPES[name])
-        except Exception as error:
-            raise BadSettings(f"{named(name)} = {shown}: expected {_describe(_TYPES[name])}") from error
-        at_least = _ABOUT[name].at_least
-        if at_least is not None and changes[name] < at_least:
-            raise BadSettings(f"{named(name)} = {shown}: must be at least {at_least}")
-    return replace(base, **changes)
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One field of `Settings`."""
+
+    name: str
+    kind: Any  # its type
+    default: object
+    about: About
+    secret: bool  # whose value is never shown
+
+    @property
+    def expected(self) -> str:
+        """What its value has to be, for people."""
+        if get_origin(self.kind) is Literal:
+            return "one of " + ", ".join(f"`{choice}`" for choice in get_args(self.kind))
+        return {int: "whole number", bool: "true or false", str: "text"}.get(self.kind, "list of texts")
 
 
-def _unknown(name: str, value: object, named: Callable[[str], str]) -> str:
-    nearest = difflib.get_close_matches(name, _TYPES, n=1, cutoff=0.0)[0]
-    shown = "..." if nearest in _SECRETS else repr(value)
-    return f"unknown setting {named(name)} = {shown}: did you mean {named(nearest)}?"
+def _read_fields() -> Mapping[str, Setting]:
+    hints = {name: get_args(hint) for name, hint in get_type_hints(Settings, include_extras=True).items()}
+    return {
+        field.name: Setting(field.name, kind, field.default, about, secret=not field.repr)
+        for field in fields(Settings)
+        for kind, about in [hints[field.name]]
+    }
 
 
-def _snake_case(key: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).lower()
+SETTINGS = _read_fields()
+"""Every setting, by its name."""
 
-
-def _describe(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return "one of " + ", ".join(f"`{choice}`" for choice in get_args(kind))
-    return {int: "whole number", bool: "true or false", str: "text"}.get(kind, "list of texts")
-
-
-def _make_strict_converter() -> cattrs.Converter:
-    """Takes values that have their type already; nothing is converted but lists to tuples."""
-    converter = cattrs.Converter(detailed_validation=False)
-
-    def exactly(value: object, kind: type) -> object:
-        if type(value) is not kind:
-            raise TypeError(f"{value!r} is not of type {kind.__name__}")
-        return value
-
-    def texts(value: object, _: object) -> tuple[object, ...]:
-        if not isinstance(value, list | tuple):
-            raise TypeError(f"{value!r} is not a list")
-        return tuple(exactly(item, str) for item in value)
-
-    for kind in (int, bool, str):
-        converter.register_structure_hook(kind, exactly)
-    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], texts)
-    return converter
-
-
-def _make_text_converter() -> cattrs.Converter:
-    """Takes values written as text."""
-    converter = cattrs.Converter(detailed_validation=False)
-
-    def truth(text: str, _: object) -> bool:
-        return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.strip().lower()]
-
-    def texts(text: str, _: object) -> tuple[str, ...]:
-        return tuple(part.strip() for part in text.split(",") if part.strip())
-
-    converter.register_structure_hook(bool, truth)
-    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], texts)
-    return converter
-
-
-_strict_converter = _make_strict_converter()
-_text_converter = _make_text_converter()
-_HINTS = get_type_hints(Settings, include_extras=True)
-_TYPES: dict[str, Any] = {name: get_args(hint)[0] for name, hint in _HINTS.items()}
-_ABOUT: dict[str, About] = {name: get_args(hint)[1] for name, hint in _HINTS.items()}
-_SECRETS = frozenset(setting.name for setting in fields(Settings) if not setting.repr)
+CORE_SETTINGS = (
+    *("model", "device", "dtype", "context_tokens", "store_mb", "disk_mb", "fim_format", "healing", "exact"),
+    *("unload_after_s", "exit_after_s"),
+)
+"""The settings that a core is started with."""

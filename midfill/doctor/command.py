@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from protocol.errors import BadSettings
 from protocol.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 def doctor_command(
     settings: Settings,
+    refused: Sequence[BadSettings],
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as a JSON object.")] = False,
 ) -> None:
     """Say what is installed and running, what the settings are, and what is wrong.
@@ -29,7 +31,7 @@ def doctor_command(
     """
     from midfill.doctor import findings
 
-    sections = asyncio.run(examine(settings))
+    sections = asyncio.run(examine(settings, refused))
     result = findings.as_json(sections)
     if as_json:
         typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
@@ -39,8 +41,8 @@ def doctor_command(
         raise typer.Exit(1)
 
 
-async def examine(settings: Settings) -> list[Section]:
-    """Everything that the doctor looks at. Takes about a second, and imports no torch."""
+async def examine(settings: Settings, refused: Sequence[BadSettings] = ()) -> list[Section]:
+    """Everything that the doctor looks at; `refused` are variables. Takes about a second, and imports no torch."""
     from midfill.doctor.core import cores
     from midfill.doctor.machine import find_gpus, hardware, installed
     from midfill.doctor.model import model
@@ -52,7 +54,7 @@ async def examine(settings: Settings) -> list[Section]:
         hardware(gpus),
         model(settings, gpus),
         await cores(settings),
-        settings_in_force(settings, os.environ),
+        settings_in_force(settings, os.environ, refused),
     ]
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
-from inference.checkpoint import Checkpoint, find_checkpoint, open_checkpoint
-from inference.hub import WANTED_FILES, is_hub_name
+from inference.checkpoint import Checkpoint, find_local_checkpoint
 from inference.weights import WeightsFile
 from midfill.doctor.findings import Section, megabytes
 from midfill.doctor.machine import Gpu, version_of
@@ -34,9 +32,9 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
     facts = [("model", settings.model)]
     problems = [device.problem] if device.problem else []
     try:
-        checkpoint = _local_checkpoint(settings.model)
+        checkpoint = find_local_checkpoint(settings.model)
         if checkpoint is None:
-            facts.append(("files", "not fetched yet: they are downloaded on first use"))
+            facts.append(("files", "not here yet, or not all of them: they are downloaded on first use"))
         else:
             facts += _describe(checkpoint, settings, device)
             problems += _too_large(checkpoint, settings, device)
@@ -60,20 +58,6 @@ def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
     if dtype == "auto":
         dtype = "float32" if name == "cpu" else "bfloat16"
     return Device(name, dtype, problem)
-
-
-def _local_checkpoint(name: str) -> Checkpoint | None:
-    """The checkpoint, None for one on the hub that is not here yet; BadModel for one that cannot be used."""
-    if not is_hub_name(name) or Path(name).expanduser().exists():
-        return find_checkpoint(name)
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        folder = snapshot_download(name, allow_patterns=list(WANTED_FILES), local_files_only=True)
-    except LocalEntryNotFoundError:
-        return None
-    return open_checkpoint(Path(folder), name)
 
 
 def _describe(checkpoint: Checkpoint, settings: Settings, device: Device) -> list[tuple[str, str]]:

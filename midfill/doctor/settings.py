@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
 
 from midfill.doctor.findings import Section
-from protocol.settings import Settings, option_name, variable_name
+from protocol.errors import BadSettings
+from protocol.settings import SETTINGS, Settings, option_name, variable_name
+from protocol.settings_sources import read_environment
 
 
-def settings_in_force(settings: Settings, environment: Mapping[str, str]) -> Section:
-    """Every setting with its value and origin; secrets are not shown. Editors may set others yet."""
+def settings_in_force(settings: Settings, environment: Mapping[str, str], refused: Sequence[BadSettings]) -> Section:
+    """Every setting with its value and origin, and the variables that were refused. Secrets are not shown.
+
+    Editors may set others yet.
+    """
     facts = []
-    for field in fields(Settings):
-        value = getattr(settings, field.name)
-        shown = ("set" if value else "not set") if not field.repr else _show(value)
-        facts.append((field.name, f"{shown} ({_origin(settings, field.name, environment)})"))
-    return Section("settings", tuple(facts))
+    for setting in SETTINGS.values():
+        value = getattr(settings, setting.name)
+        shown = ("set" if value else "not set") if setting.secret else _show(value)
+        facts.append((setting.name, f"{shown} ({_origin(settings, setting.name, environment)})"))
+    return Section("settings", tuple(facts), tuple(f"{error} (correct the variable, or unset it)" for error in refused))
 
 
 def _origin(settings: Settings, name: str, environment: Mapping[str, str]) -> str:
-    from protocol.settings import with_environment
-
     variable = variable_name(name)
-    from_environment = getattr(with_environment(Settings(), environment), name)
-    if getattr(settings, name) != from_environment:
+    text = environment.get(variable, "")
+    from_variable, refused = read_environment(Settings(), {variable: text})
+    if getattr(settings, name) != getattr(from_variable, name):
         return option_name(name)
-    return variable if variable in environment else "default"
+    return variable if text and not refused else "default"
 
 
 def _show(value: object) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from inference.checkpoint import BUNDLED
 from protocol.rendezvous import read_address
+from protocol.settings import BUNDLED_MODEL
 from tests.lsp_server.editor import Editor
 
 OpenEditor = Callable[..., AbstractAsyncContextManager[Editor]]
@@ -25,7 +25,7 @@ READY_SECONDS = 90.0
 
 @pytest.fixture(scope="session")
 def model() -> str:
-    return BUNDLED
+    return BUNDLED_MODEL
 
 
 @pytest.fixture(scope="module")

@@ -59,5 +59,5 @@ def test_what_is_no_trace_is_refused_in_one_line(tmp_path: Path) -> None:
     path.write_text("{}")
     command = [sys.executable, "-m", "midfill", "replay", str(path), "--dry"]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert finished.returncode == 1
+    assert finished.returncode == 2
     assert finished.stderr == f"midfill: {path} is not a trace: it has no list `txns`\n"

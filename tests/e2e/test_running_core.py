@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from inference.checkpoint import BUNDLED
 from midfill.cli import app
 from midfill.complete import Place, complete
 from midfill.doctor.core import cores
 from protocol.errors import Unauthorized
 from protocol.rendezvous import address_file
-from protocol.settings import Settings
+from protocol.settings import BUNDLED_MODEL, Settings
 
 START_SECONDS = 60.0
 
@@ -31,7 +30,7 @@ def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["subproces
     monkeypatch.setenv("MIDFILL_RUNTIME_DIR", str(folder))
     process = subprocess.Popen([sys.executable, "-m", "midfill", "core"], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + START_SECONDS
-    while not address_file(folder, BUNDLED).exists():
+    while not address_file(folder, BUNDLED_MODEL).exists():
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -54,14 +53,14 @@ def test_the_running_core_is_asked(
     result = CliRunner().invoke(app, ["complete", f"{source}:1:10", "--json"])
     found = json.loads(result.stdout)
     assert found["usage"]["generated_tokens"] > 0
-    assert found["model"] == BUNDLED
+    assert found["model"] == BUNDLED_MODEL
 
 
 def test_the_doctor_finds_it(core: "subprocess.Popen[bytes]") -> None:
     result = CliRunner().invoke(app, ["doctor", "--json"])
     found = json.loads(result.stdout)
     assert found["ok"], found["problems"]
-    assert f"process {core.pid}, " in found["sections"]["core"][BUNDLED]
+    assert f"process {core.pid}, " in found["sections"]["core"][BUNDLED_MODEL]
 
 
 async def test_a_token_that_is_not_the_cores(core: "subprocess.Popen[bytes]", source: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inference.checkpoint import BUNDLED
 from inference.engine import Engine, EngineInfo
 from inference.healing_vocabulary import AllowedIds
 from inference.loading import EngineOptions, load_dry_engine, load_engine
@@ -22,6 +21,7 @@ from kv_store.dry_workspace import DryWorkspace
 from kv_store.naive import NaiveStore
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, ContextChunk, Prompt, StopRule
+from protocol.settings import BUNDLED_MODEL
 
 ANY_TEXT = StopRule(indent=0)  # a block that nothing dedents from
 PREFIX = "import os\n\n\ndef size_of(path):\n    return os.stat(path).st_size\n\n\n"
@@ -282,7 +282,7 @@ def test_random_editing_is_as_if_computed_cold(
 
 
 def test_bundled_model_recomputes_what_was_typed() -> None:
-    engine = load_engine(EngineOptions(model=BUNDLED))
+    engine = load_engine(EngineOptions(model=BUNDLED_MODEL))
     typed = "def main():\n    print(size_of(__file__))\n"
     engine.complete(ask(max_tokens=0))
     for end in range(1, len(typed) + 1):

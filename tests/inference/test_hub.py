@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from inference.checkpoint import find_checkpoint
-from inference.hub import _bar_class, fetch_snapshot, is_hub_name
+from inference.checkpoint import find_checkpoint, find_local_checkpoint
+from inference.hub import _bar_class, cached_snapshot, fetch_snapshot, is_hub_name
 from protocol.errors import BadModel
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -45,14 +45,16 @@ def test_cached_model_needs_no_network(cache: Path, tiny_checkpoint: Path) -> No
     reference = cache / "models--someone--tiny" / "refs" / "main"
     reference.parent.mkdir()
     reference.write_text(COMMIT)
-    assert fetch_snapshot("someone/tiny") == snapshot
+    assert cached_snapshot("someone/tiny") == snapshot
     assert find_checkpoint("someone/tiny").name == "someone/tiny"
     (snapshot / "model.safetensors").unlink()  # as an interrupted download leaves it
     with pytest.raises(BadModel, match="has no weights"):
         find_checkpoint("someone/tiny").weights()
+    assert find_local_checkpoint("someone/tiny") is None
 
 
 def test_model_that_is_neither_cached_nor_reachable(cache: Path) -> None:
+    assert find_local_checkpoint("someone/tiny") is None
     with pytest.raises(BadModel, match="someone/tiny is not in the local cache and could not be fetched"):
         fetch_snapshot("someone/tiny")
 

@@ -3,16 +3,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
 
-from inference.loading import EngineOptions, load_dry_engine, load_engine
+from inference.loading import EngineOptions, is_here, load_dry_engine, load_engine
 from protocol.errors import BadInput, BadModel
 from protocol.messages import CompletionRequest, Prompt
-from tests.inference.tiny import edit_config, write_checkpoint
+from tests.inference.tiny import edit_config, write_checkpoint, write_tokenizer
 
 REQUEST = CompletionRequest("a.py", Prompt("def f():\n", "\n", "    x"), 4)
 
@@ -32,6 +33,12 @@ def test_engine_says_what_it_is_and_reports_progress(options: EngineOptions) -> 
     assert engine.complete(REQUEST).usage.forwards >= 1
 
 
+def test_the_context_is_no_longer_than_the_model_was_made_for(options: EngineOptions) -> None:
+    for load in (load_engine, load_dry_engine):
+        assert load(replace(options, context_tokens=100_000)).info.context_tokens == 512
+        assert load(replace(options, context_tokens=100)).info.context_tokens == 100
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_other_dtypes(options: EngineOptions, dtype: str) -> None:
     engine = load_engine(replace(options, dtype=dtype))  # type: ignore[arg-type]
@@ -45,7 +52,6 @@ def test_other_dtypes(options: EngineOptions, dtype: str) -> None:
         ({"device": "cuda"}, "no CUDA"),
         ({"dtype": "int3"}, "no dtype 'int3'"),
         ({"context_tokens": 10}, "a context of 10 tokens"),
-        ({"context_tokens": 100_000}, "a context of 100000 tokens"),
         ({"threads": 0}, "0 threads"),
         ({"kernel": "int8", "exact": True}, "int8 weights and exact mode exclude each other"),
     ],
@@ -95,6 +101,38 @@ def test_unknown_rope_scaling_is_named(tmp_path: Path) -> None:
         load_engine(EngineOptions(str(folder), threads=1))
 
 
+def test_what_can_be_told_before_loading(
+    options: EngineOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert is_here(options)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert not is_here(EngineOptions("someone/tiny"))
+    with pytest.raises(BadInput, match="no FIM format 'nothing'"):
+        is_here(replace(options, fim_format="nothing"))
+    with pytest.raises(BadInput, match="a context of 10 tokens"):
+        is_here(replace(options, context_tokens=10))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), r"no config\.json"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), r"no tokenizer\.json"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 20), "model.safetensors is not"),
+        (lambda folder: write_tokenizer(folder / "tokenizer.json", markers=["<|endoftext|>"]), "no fill-in-the-middle"),
+        (lambda folder: edit_config(folder, model_type="perceptron"), "'perceptron' are known neither"),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_told_before_loading(
+    spoil: Callable[[Path], object], message: str, tmp_path: Path
+) -> None:
+    folder = write_checkpoint(tmp_path)
+    spoil(folder)
+    with pytest.raises(BadModel, match=message):
+        is_here(EngineOptions(str(folder)))
+
+
 def test_dry_engine_knows_the_models_context(options: EngineOptions) -> None:
     assert load_dry_engine(options).info.context_tokens == 512
 
@@ -103,6 +141,7 @@ IMPORTS = """
 import json, sys
 from inference import prompts, fim, tokenization, stops, scheduler, service, server, loading
 from protocol.messages import CompletionRequest, Prompt
+assert loading.is_here(loading.EngineOptions(sys.argv[1]))
 engine = loading.load_dry_engine(loading.EngineOptions(sys.argv[1]))
 engine.complete(CompletionRequest("a.py", Prompt("x", "y"), 4))
 print(json.dumps(sorted({"torch", "transformers", "pygls", "lsp_server", "midfill"} & set(sys.modules))))

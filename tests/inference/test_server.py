@@ -13,8 +13,9 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from inference.loading import EngineOptions
 from inference.server import ServeOptions, bind, serve
-from protocol.errors import BadInput, PortInUse
+from protocol.errors import BadInput, BadModel, PortInUse
 from protocol.messages import CompletionRequest, Prompt
 from protocol.rendezvous import CoreAddress, address_file, read_address, read_or_make_token
 from protocol.wire import Complete, Completed, StatusChanged, decode_core, encode_client
@@ -24,6 +25,7 @@ PATIENCE_S = 60.0
 CODE = """
 import sys
 from pathlib import Path
+from inference.loading import EngineOptions
 from inference.loading import EngineOptions
 from inference.server import ServeOptions, serve
 model, folder, exit_after_s = sys.argv[1:]
@@ -114,6 +116,12 @@ def test_two_models_have_two_cores(tiny_checkpoint: Path, folder: Path) -> None:
     with core(tiny_checkpoint, folder) as first, core(other, folder) as second:
         urls = {wait_for_address(first, tiny_checkpoint, folder).url, wait_for_address(second, other, folder).url}
     assert len(urls) == 2
+
+
+def test_model_that_cannot_be_used_is_refused_before_anything_is_served(folder: Path) -> None:
+    with pytest.raises(BadModel, match="is not a model folder"):
+        serve(ServeOptions(EngineOptions(str(folder)), runtime_dir=folder))
+    assert list(folder.iterdir()) == []
 
 
 def test_taken_port_is_named(folder: Path) -> None:

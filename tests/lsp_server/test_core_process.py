@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from lsp_server.core_process import LocalCore, core_command, resolve_model
-from protocol.errors import CoreUnavailable
+from lsp_server.core_process import LocalCore, core_command
+from protocol.errors import BadInput, CoreUnavailable
 from protocol.rendezvous import CoreAddress, address_file, runtime_folder, write_address
 from protocol.settings import Settings
 
@@ -80,6 +82,13 @@ async def test_a_core_that_ends_is_reported_with_its_last_words(folder: Path) ->
     assert (folder / "core.log").stat().st_mode & 0o077 == 0
 
 
+async def test_a_core_that_refuses_would_refuse_again(folder: Path) -> None:
+    program = "import sys; print('midfill: no model', file=sys.stderr); sys.exit(2)"
+    core = LocalCore(folder, "fake", [sys.executable, "-c", program], folder / "core.log", timeout_s=20)
+    with pytest.raises(BadInput, match=r"ended with status 2 .*\nmidfill: no model"):
+        await core.find_or_start()
+
+
 async def test_a_core_that_does_not_come_up_is_reported(folder: Path) -> None:
     command = [sys.executable, "-c", "import time; time.sleep(3)"]
     core = LocalCore(folder, "fake", command, folder / "core.log", timeout_s=0.3)
@@ -98,23 +107,15 @@ def test_the_command_line_says_what_the_settings_say(tmp_path: Path) -> None:
         model="some/model", device="cuda:1", dtype="float16", store_mb=7, unload_after_s=8, fim_format="mellum"
     )
     command = core_command(settings, tmp_path / "log")
-    options = dict(zip(command[4:-1:2], command[5:-1:2], strict=True))
+    options = dict(itertools.pairwise(command))
     assert command[1:4] == ["-m", "midfill", "core"]
-    assert command[-1] == "--no-exact"
+    assert "--no-exact" in command
     assert options["--model"] == "some/model"
     assert (options["--device"], options["--dtype"]) == ("cuda:1", "float16")
     assert (options["--store-mb"], options["--unload-after-s"]) == ("7", "8")
     assert (options["--fim-format"], options["--healing"]) == ("mellum", "auto")
     assert options["--log-file"] == str(tmp_path / "log")
-
-
-def test_model_folders_are_called_by_their_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "model").mkdir()
-    assert resolve_model("model") == str(tmp_path / "model")
-    assert resolve_model("some/model") == "some/model"
-    (tmp_path / "bundled").mkdir()
-    assert resolve_model("bundled") == "bundled"
+    assert "--exact" in core_command(replace(settings, exact=True), tmp_path / "log")
 
 
 async def test_a_core_that_leaves_it_to_another_is_no_failure(folder: Path) -> None:

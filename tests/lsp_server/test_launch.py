@@ -94,7 +94,7 @@ async def test_a_bad_variable_is_named_before_anything_starts() -> None:
         stderr=asyncio.subprocess.PIPE,
     )
     stdout, stderr = await process.communicate()
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert stdout == b""
     assert "MIDFILL_MAX_TOKENS = 'many': expected whole number" in stderr.decode()
 

@@ -100,7 +100,7 @@ def test_device(
 def test_a_hub_model_that_is_not_here_is_no_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     section = model(Settings(model="some-owner/no-such-model"), ())
-    assert "not fetched yet" in dict(section.facts)["files"]
+    assert "not here yet" in dict(section.facts)["files"]
     assert section.problems == ()
 
 
@@ -116,12 +116,27 @@ def test_a_model_that_does_not_fit(tiny_model: str, monkeypatch: pytest.MonkeyPa
 def test_where_settings_come_from() -> None:
     environment = {"MIDFILL_MAX_TOKENS": "32", "MIDFILL_MODEL": "a"}
     settings = Settings(max_tokens=32, model="b", core_token="secret")
-    facts = dict(settings_in_force(settings, environment).facts)
+    facts = dict(settings_in_force(settings, environment, ()).facts)
     assert facts["max_tokens"] == "32 (MIDFILL_MAX_TOKENS)"
     assert facts["model"] == "b (--model)"
     assert facts["strategy"] == "efim (default)"
     assert facts["core_token"] == "set (--core-token)"
     assert "secret" not in str(facts)
+
+
+def test_a_bad_variable_is_one_problem_among_others(
+    tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIDFILL_MAX_TOKENS", "many")
+    monkeypatch.setenv("MIDFILL_DEVICE", "")
+    result = CliRunner().invoke(app, ["doctor", "--json", "--model", str(tmp_path)])
+    found = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert len(found["problems"]) == 2
+    assert "config.json" in found["problems"][0]
+    assert found["problems"][1].startswith("MIDFILL_MAX_TOKENS = 'many': expected whole number")
+    assert found["sections"]["settings"]["max_tokens"] == "64 (default)"
+    assert found["sections"]["settings"]["device"] == "auto (default)"
 
 
 async def test_cores_that_have_gone(runtime: Path) -> None:

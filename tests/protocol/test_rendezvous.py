@@ -13,6 +13,7 @@ from protocol.rendezvous import (
     address_file,
     read_address,
     read_or_make_token,
+    resolve_model,
     runtime_folder,
     write_address,
 )
@@ -69,3 +70,12 @@ def test_an_empty_token_is_refused(folder: Path) -> None:
     (folder / "token").write_text("")
     with pytest.raises(BadInput, match="is empty"):
         read_or_make_token(folder)
+
+
+def test_model_folders_are_called_by_their_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    assert resolve_model("model") == str(tmp_path / "model")
+    assert resolve_model("some/model") == "some/model"
+    (tmp_path / "bundled").mkdir()
+    assert resolve_model("bundled") == "bundled"

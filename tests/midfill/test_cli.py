@@ -1,0 +1,72 @@
+"""The command line: how options reach what they are for, and how errors end it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from midfill.cli import app, main
+from protocol.settings import CORE_SETTINGS, option_name
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> list[Any]:
+    """What `midfill core` would have served."""
+    served: list[Any] = []
+    monkeypatch.setattr("inference.server.serve", served.append)
+    return served
+
+
+def test_a_core_is_told_what_its_options_say(served: list[Any]) -> None:
+    options = ["--store-mb", "7", "--disk-mb", "0", "--unload-after-s", "0", "--host", "0.0.0.0", "--port", "80"]
+    assert CliRunner().invoke(app, ["core", *options, "--allow-origin", "http://a"]).exit_code == 0
+    (found,) = served
+    assert (found.host, found.port, found.allowed_origins) == ("0.0.0.0", 80, ("http://a",))
+    assert (found.unload_after_s, found.exit_after_s) == (None, 1800)
+    assert (found.engine.store_budget_bytes, found.engine.cache_folder) == (7 * 2**20, None)
+
+
+def test_a_core_calls_a_folder_as_language_servers_do(
+    served: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").mkdir()
+    monkeypatch.chdir(tmp_path)
+    CliRunner().invoke(app, ["core", "--model", "./model"])
+    assert served[0].engine.model == str(tmp_path / "model")
+
+
+def test_every_setting_of_a_core_is_an_option_of_its_command() -> None:
+    shown = CliRunner().invoke(app, ["core", "--help"], env={"COLUMNS": "200"}).stdout
+    assert [name for name in CORE_SETTINGS if option_name(name) not in shown] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["core", "--model", "{empty}"], "midfill: {empty} is not a model folder: it has no config.json"),
+        (["core", "--model", "no-such"], "midfill: no model 'no-such': it is neither"),
+        (["lsp", "--tcp", "9257"], "midfill: --tcp 9257: expected HOST:PORT"),
+        (["lsp", "--max-tokens", "0"], "midfill: --max-tokens = 0: must be at least 1"),
+        (["complete", "a.py"], "midfill: a.py: expected FILE:LINE:COL"),
+    ],
+)
+def test_bad_input_ends_a_command_with_one_line_and_status_2(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    runtime: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.setattr(sys, "argv", ["midfill", *(argument.format(empty=empty) for argument in arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(message.format(empty=empty))

@@ -1,0 +1,105 @@
+"""Settings: where they come from, which one wins, and how a bad one is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocol.errors import BadSettings
+from protocol.settings import Settings
+from protocol.settings_sources import read_environment, with_environment, with_json, with_options
+
+DEFAULTS = Settings()
+
+
+def test_later_sources_win() -> None:
+    settings = with_environment(DEFAULTS, {"MIDFILL_MAX_TOKENS": "1", "MIDFILL_MODEL": "a", "MIDFILL_DTYPE": "float16"})
+    settings = with_options(settings, {"max_tokens": 2, "model": "b", "device": None})
+    settings = with_json(settings, {"maxTokens": 3})
+    assert (settings.max_tokens, settings.model, settings.dtype, settings.device) == (3, "b", "float16", "auto")
+
+
+def test_environment_is_read_by_type() -> None:
+    environment = {
+        "MIDFILL_MULTI_LINE": "no",
+        "MIDFILL_STORE_MB": "7",
+        "MIDFILL_DISABLED_LANGUAGES": "markdown, plaintext,",
+        "MIDFILL_RUNTIME_DIR": "/not/a/setting",
+        "PATH": "/bin",
+    }
+    settings = with_environment(DEFAULTS, environment)
+    assert (settings.multi_line, settings.store_mb) == (False, 7)
+    assert settings.disabled_languages == ("markdown", "plaintext")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"maxTokens": 7, "disabledLanguages": ["go"]},
+        {"max_tokens": 7, "disabled_languages": ["go"]},
+        {"midfill": {"maxTokens": 7, "disabledLanguages": ["go"]}},
+        {"midfill": {"maxTokens": 7, "disabledLanguages": ["go"]}, "python": {"analysis": {}}},
+    ],
+)
+def test_editors_may_write_keys_as_they_are_used_to(given: dict[str, Any]) -> None:
+    settings = with_json(DEFAULTS, given)
+    assert (settings.max_tokens, settings.disabled_languages) == (7, ("go",))
+
+
+def test_no_settings_change_nothing() -> None:
+    for nothing in (None, {}, [], {"midfill": None}):
+        assert with_json(DEFAULTS, nothing) == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"maxTokns": 3}, "unknown setting maxTokns = 3: did you mean maxTokens?"),
+        ({"zzz": None}, "unknown setting zzz = None: did you mean "),
+        ({"maxTokens": "7"}, "maxTokens = '7': expected whole number"),
+        ({"maxTokens": True}, "maxTokens = True: expected whole number"),
+        ({"maxTokens": 0}, "maxTokens = 0: must be at least 1"),
+        ({"multiLine": 1}, "multiLine = 1: expected true or false"),
+        ({"strategy": "fim"}, "strategy = 'fim': expected one of `efim`, `psm`, `spm`, `none`"),
+        ({"disabledLanguages": "go"}, "disabledLanguages = 'go': expected list of texts"),
+        ({"disabledLanguages": [1]}, "disabledLanguages = [1]: expected list of texts"),
+        ([1], "the settings must be an object with keys, not [1]"),
+    ],
+)
+def test_bad_settings_are_named(given: object, message: str) -> None:
+    with pytest.raises(BadSettings) as caught:
+        with_json(DEFAULTS, given)
+    assert message in str(caught.value)
+
+
+def test_bad_settings_are_called_as_their_source_calls_them() -> None:
+    with pytest.raises(BadSettings, match="MIDFILL_MAX_TOKENS = 'many': expected whole number"):
+        with_environment(DEFAULTS, {"MIDFILL_MAX_TOKENS": "many"})
+    with pytest.raises(BadSettings, match="unknown setting MIDFILL_MODLE = 'x': did you mean MIDFILL_MODEL"):
+        with_environment(DEFAULTS, {"MIDFILL_MODLE": "x"})
+    with pytest.raises(BadSettings, match="--max-tokens = 0: must be at least 1"):
+        with_options(DEFAULTS, {"max_tokens": 0})
+
+
+def test_secrets_are_not_shown() -> None:
+    assert "hush" not in repr(Settings(core_token="hush"))
+    for given in ({"coreToken": ["hush"]}, {"coreTokn": "hush"}):
+        with pytest.raises(BadSettings) as caught:
+            with_json(DEFAULTS, given)
+        assert "hush" not in str(caught.value)
+
+
+def test_every_bad_variable_is_told_and_the_good_ones_are_taken() -> None:
+    environment = {"MIDFILL_MAX_TOKENS": "x" * 1000, "MIDFILL_DEVICE": "cpu", "MIDFILL_MODLE": "y"}
+    settings, refused = read_environment(DEFAULTS, environment)
+    assert settings == Settings(device="cpu")
+    assert [str(error).partition(" = ")[0] for error in refused] == [
+        "MIDFILL_MAX_TOKENS",
+        "unknown setting MIDFILL_MODLE",
+    ]
+    assert all(len(str(error)) < 200 for error in refused)
+
+
+def test_a_variable_that_is_set_to_nothing_counts_as_not_set() -> None:
+    assert with_environment(DEFAULTS, {"MIDFILL_MAX_TOKENS": "", "MIDFILL_MODEL": ""}) == DEFAULTS
