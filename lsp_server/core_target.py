@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from lsp_server.core_client import Endpoint
 from lsp_server.core_link import LOCAL_RETRY, REMOTE_RETRY, CoreTarget
 from lsp_server.core_process import LocalCore, core_command
-from protocol.errors import Unauthorized
+from protocol.errors import BadSettings, Unauthorized
 from protocol.rendezvous import address_file, read_or_make_token, resolve_model, runtime_folder
 from protocol.settings import CORE_SETTINGS, Settings
 
@@ -27,16 +27,31 @@ def same_core(one: Settings, other: Settings) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in ("core", "core_token", *CORE_SETTINGS))
 
 
+def remote_endpoint(settings: Settings) -> Endpoint:
+    """The core on another machine that the settings name.
+
+    Raises BadSettings for what is no address, and Unauthorized where there is no token for it.
+    """
+    try:
+        url = urlsplit(settings.core)
+        host, _ = url.hostname, url.port
+    except ValueError:
+        host = None
+    if host is None or url.scheme not in ("ws", "wss"):
+        raise BadSettings(f"core = {settings.core!r}: expected ws://HOST:PORT or wss://HOST:PORT")
+    address = url._replace(path=url.path.rstrip("/") or "/ws").geturl()
+    return Endpoint(address, settings.core_token or _own_token(address, host))
+
+
 def _remote_target(settings: Settings) -> CoreTarget:
     async def find() -> Endpoint:
-        return Endpoint(settings.core, settings.core_token or _own_token(settings.core))
+        return remote_endpoint(settings)
 
     return CoreTarget(find, REMOTE_RETRY)
 
 
-def _own_token(core: str) -> str:
+def _own_token(core: str, host: str) -> str:
     """This machine's token, for a core on this machine alone: it opens everything that is resident here."""
-    host = urlsplit(core).hostname or ""
     if host != "localhost" and not _is_loopback(host):
         raise Unauthorized(f"the core at {core} needs its own token: set coreToken (--core-token, MIDFILL_CORE_TOKEN)")
     return read_or_make_token(runtime_folder())

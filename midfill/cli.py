@@ -29,6 +29,7 @@ app = typer.Typer(
     help="Local code completion that computes only what you typed.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its tables break words in narrow terminals
 )
 
 
@@ -51,7 +52,10 @@ def lsp(
     settings: Settings,
     tcp: Annotated[str | None, typer.Option(help="Listen on HOST:PORT instead of stdio.")] = None,
 ) -> None:
-    """Run the language server that an editor talks to, over stdio or TCP."""
+    """Run the language server that editors talk to.
+
+    It speaks LSP over stdio, or over TCP, and finds or starts the core.
+    """
     from lsp_server.launch import run_stdio, run_tcp
 
     if tcp is None:
@@ -74,7 +78,10 @@ def core(
     allow_origin: Annotated[list[str] | None, typer.Option(help="A web page's origin that may connect.")] = None,
     log_file: Annotated[Path | None, typer.Option(help="Append the log here instead of writing it to stderr.")] = None,
 ) -> None:
-    """Run the inference core that language servers share; they start it themselves where none is found."""
+    """Run the inference core that language servers share.
+
+    They start it themselves where none is found; run it by hand to serve other machines, or programs that speak HTTP.
+    """
     from inference.loading import EngineOptions
     from inference.server import ServeOptions, serve
 
@@ -108,7 +115,9 @@ def core(
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
 _REPLAY_SETTINGS = frozenset({"model", "device", "dtype", "prefix_tokens", "suffix_tokens", "store_mb", "exact"})
 _EVAL_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "exact"}
-_COMPLETE_SETTINGS = _MODEL_SETTINGS | {"core", "core_token", "prefix_tokens", "suffix_tokens", "max_tokens"}
+_COMPLETE_SETTINGS = _MODEL_SETTINGS | {
+    "core", "core_token", "prefix_tokens", "suffix_tokens", "max_tokens", "hold_back_percent"
+}  # fmt: skip
 
 app.command()(takes_settings(lsp))
 app.command()(takes_settings(core, only=CORE_SETTINGS))
@@ -122,7 +131,7 @@ app.command("replay")(takes_settings(replay_command, only=_REPLAY_SETTINGS))
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
 def train(context: typer.Context) -> None:
-    """Train a model with fragment tokenization (see `midfill train --help`)."""
+    """Train a model with fragment tokenization."""
     from inference.training.cli import app as training
 
     training(args=context.args, prog_name="midfill train", standalone_mode=False)

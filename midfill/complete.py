@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -54,6 +55,7 @@ class Result:
     replaced: int
     milliseconds: float  # without the loading of a model
     usage: Usage | None  # None where nobody was asked
+    percent: float | None  # how probable its tokens are on average; None where there are none
 
 
 def complete_command(
@@ -63,27 +65,37 @@ def complete_command(
 ) -> None:
     """Print the suggestion for a place in a file.
 
-    A core that is running already is asked; where there is none the model is loaded in this process.
+    A core that is running already is asked; where there is none the model is loaded in this process. The suggestion
+    is printed however unlikely it is, as where an editor's user asks by hand; a note says so where an editor would
+    not show it on its own.
     """
     result = asyncio.run(complete(settings, Place.parse(place)))
     if as_json:
         typer.echo(json.dumps(_as_json(result, settings), indent=2, ensure_ascii=False))
-    elif result.text:
-        typer.echo(result.text)
-    else:
+        return
+    if not result.text:
         typer.echo("midfill: nothing to suggest here", err=True)
+        return
+    typer.echo(result.text)
+    if _is_held_back(result, settings):
+        typer.echo(
+            f"midfill: an editor shows this only where it is asked for by hand: its tokens are {result.percent:.0f} % "
+            f"probable on average, and --hold-back-percent is {settings.hold_back_percent}",
+            err=True,
+        )
 
 
 async def complete(settings: Settings, place: Place) -> Result:
     """The suggestion for the place; BadInput for a file or place that is not there, and what the core fails with."""
     from lsp_server.languages import language_id_of
+    from lsp_server.manners.place import Insertion
     from lsp_server.open_documents import OpenDocuments
     from lsp_server.queries import Query
     from lsp_server.suggesting import Suggester
 
     text = _read(place.path)
+    _check_allowed(place.path)
     uri = place.path.resolve().as_uri()
-    _check_allowed(uri)
     opened = OpenDocuments(settings).open(uri, language_id_of(place.path.suffix), 1, text)
     cursor = _cursor(opened.document, place)
     async with _find_core(settings) as core:
@@ -95,11 +107,12 @@ async def complete(settings: Settings, place: Place) -> Result:
         answers.forget(f"complete/{uri}")
     if answers.error is not None:
         raise answers.error
-    usage = answers.completion.usage if answers.completion is not None else None
-    if not insertions:
-        return Result("", 0, milliseconds, usage)
-    insertion = insertions[0]
-    return Result(insertion.text, insertion.replaced, milliseconds, usage)
+    insertion = insertions[0] if insertions else Insertion("")
+    usage = percent = None
+    if answers.completion is not None:
+        usage, logprob = answers.completion.usage, answers.completion.mean_logprob
+        percent = None if logprob is None else 100 * math.exp(logprob)
+    return Result(insertion.text, insertion.replaced, milliseconds, usage, percent)
 
 
 class _Witness:
@@ -148,11 +161,11 @@ async def _find_core(settings: Settings) -> AsyncIterator[CoreClient | EngineCor
 
 async def _running_core(settings: Settings) -> CoreClient | None:
     from lsp_server.core_client import CoreClient, Endpoint
+    from lsp_server.core_target import remote_endpoint
 
-    folder = runtime_folder()
     if settings.core:
-        endpoint = Endpoint(settings.core, settings.core_token or read_or_make_token(folder))
-        return await CoreClient.open(endpoint, _ignore)
+        return await CoreClient.open(remote_endpoint(settings), _ignore)
+    folder = runtime_folder()
     address = read_address(address_file(folder, resolve_model(settings.model)))
     if address is None:
         return None
@@ -180,22 +193,24 @@ def _read(path: Path) -> str:
 def _cursor(document: Document, place: Place) -> Position:
     from lsp_server.documents import Position, line_length
 
-    if place.line > len(document.lines):
-        raise BadInput(f"{place.path} has no line {place.line}: it has {len(document.lines)}")
-    length = line_length(document.lines[place.line - 1])
-    if place.column > length + 1:
+    lines = len(document.lines)
+    if place.line > lines:
+        raise BadInput(f"{place.path} has no line {place.line}: its lines are 1 to {lines}")
+    last = line_length(document.lines[place.line - 1]) + 1
+    if place.column > last:
         raise BadInput(
-            f"line {place.line} of {place.path} has no column {place.column}: it ends behind column {length}"
+            f"line {place.line} of {place.path} has no column {place.column}: its columns are 1 to {last}, "
+            "the last of which is behind its text"
         )
     return Position(place.line - 1, place.column - 1)
 
 
-def _check_allowed(uri: str) -> None:
+def _check_allowed(path: Path) -> None:
     from lsp_server.exclusion import Exclusion
 
-    reason = Exclusion([Path.cwd().as_uri()], time.monotonic).reason(uri)
+    reason = Exclusion([Path.cwd().as_uri()], time.monotonic).reason(path.resolve().as_uri())
     if reason is not None:
-        raise BadInput(f"{uri} is kept out of prompts: {reason}")
+        raise BadInput(f"{path} is kept out of prompts: {reason}")
 
 
 def _as_json(result: Result, settings: Settings) -> dict[str, Any]:
@@ -204,5 +219,12 @@ def _as_json(result: Result, settings: Settings) -> dict[str, Any]:
         "suggestion": result.text,
         "replaced": result.replaced,
         "milliseconds": round(result.milliseconds, 3),
+        "percent": result.percent and round(result.percent, 1),
+        "held_back": _is_held_back(result, settings),
         "usage": asdict(result.usage) if result.usage else None,
     }
+
+
+def _is_held_back(result: Result, settings: Settings) -> bool:
+    """Whether an editor would not show the suggestion on its own."""
+    return bool(result.text) and result.percent is not None and result.percent < settings.hold_back_percent

@@ -54,4 +54,12 @@ def _option(setting: Setting) -> Any:
         shown += f"/{option_name('no_' + setting.name)}"
     if get_origin(kind) is tuple:
         kind = list[str]
-    return Annotated[kind | None, typer.Option(shown, help=setting.about.meaning, show_default=False)]
+    return Annotated[kind | None, typer.Option(shown, help=_help(setting), show_default=False)]
+
+
+def _help(setting: Setting) -> str:
+    """Its meaning, and the default, which is not the option's: a variable may have set another."""
+    default = setting.default
+    if isinstance(default, bool):
+        default = option_name(setting.name if default else f"no_{setting.name}")
+    return f"{setting.about.meaning}.  [default: {default}]" if default not in ("", ()) else f"{setting.about.meaning}."

@@ -16,7 +16,10 @@ from lsp_server.statistics import LATENCY_CLASSES_MS, Statistics, read_statistic
 def stats_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
-    """Show what became of the suggestions on this machine: counts only, which never leave it."""
+    """Show what became of the suggestions on this machine.
+
+    Only counts are kept, and they never leave it.
+    """
     path = statistics_file()
     statistics = read_statistics(path)
     if as_json:

@@ -32,12 +32,12 @@ class Settings:
     device: Annotated[str, About("Where the model runs: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`")] = "auto"
     dtype: Annotated[Dtype, About("The numbers the model computes in")] = "auto"
     context_tokens: Annotated[
-        int, About("Longest prompt plus suggestion that the core makes room for", at_least=256)
+        int, About("Longest prompt plus suggestion to make room for; at most what the model was made for", at_least=256)
     ] = 4096
     core: Annotated[
-        str, About("Address of a core on another machine, as `wss://HOST:PORT/ws`; empty for a local one")
+        str, About("Address of a core on another machine, as `wss://HOST:PORT`; empty for this machine's")
     ] = ""
-    core_token: Annotated[str, About("Token of that core; empty for this machine's own token file")] = field(
+    core_token: Annotated[str, About("Token of that core; may be empty for one at a loopback address")] = field(
         default="", repr=False
     )
     store_mb: Annotated[int, About("Memory for resident KV caches, in MB", at_least=0)] = 2048
@@ -50,9 +50,10 @@ class Settings:
     healing: Annotated[
         Healing, About("Spell the word at the cursor anew; `auto` does for models not trained on parts of words")
     ] = "auto"
-    exact: Annotated[bool, About("Make cached and cold logits the same to the bit, at some cost (see the docs)")] = (
-        False
-    )
+    exact: Annotated[
+        bool,
+        About("Cached and cold logits the same to the bit, by forwards of one shape: for proofs, 20 times slower"),
+    ] = False
     unload_after_s: Annotated[
         int, About("Seconds without a request after which the model is unloaded; 0 for never", at_least=0)
     ] = 900

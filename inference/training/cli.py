@@ -22,7 +22,12 @@ from inference.training.environments import (
 from inference.training.errors import TrainingError
 from inference.training.options import ExampleOptions, TrainingOptions, parse_stages
 
-app = typer.Typer(help="Train a small completion model with fragment tokenization.", no_args_is_help=True)
+app = typer.Typer(
+    help="Train a small completion model with fragment tokenization.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
 CorpusArgument = Annotated[Path, typer.Argument(help="The folder of the corpus.")]
 RunArgument = Annotated[Path, typer.Argument(help="The folder of the run: its checkpoints and its log.")]

@@ -20,9 +20,10 @@ def demo_command(
     share: Annotated[bool, typer.Option("--share", help="Use the core that editors use, not one of its own.")] = False,
     svg: Annotated[Path | None, typer.Option(help="Write a picture of the terminal here.")] = None,
 ) -> None:
-    """Watch a language server and a core at work: code typed key by key, and what each key costs.
+    """Watch a language server and a core at work.
 
-    Both run as real processes. Unless --share is given the core is one that only the demo knows, and ends with it.
+    Code is typed key by key, and each key shows what it costs. Both run as real processes. Unless --share is given
+    the core is one that only the demo knows, and ends with it.
     """
     from midfill.demo.run import DemoOptions, run_demo
 

@@ -25,7 +25,7 @@ def doctor_command(
     refused: Sequence[BadSettings],
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as a JSON object.")] = False,
 ) -> None:
-    """Say what is installed and running, what the settings are, and what is wrong.
+    """Say what is installed, what runs, and what is wrong.
 
     Ends with status 1 if something keeps midfill from completing.
     """

@@ -9,8 +9,9 @@ from pathlib import Path
 import psutil
 
 from lsp_server.core_client import CoreClient, Endpoint
+from lsp_server.core_target import remote_endpoint
 from midfill.doctor.findings import Section, megabytes
-from protocol.errors import BadInput, CoreUnavailable
+from protocol.errors import BadInput, CoreUnavailable, Unauthorized
 from protocol.messages import CoreStatus
 from protocol.rendezvous import read_address, read_or_make_token, runtime_folder
 from protocol.settings import Settings
@@ -31,9 +32,17 @@ async def cores(settings: Settings) -> Section:
     if len(found) == 1:
         found.append(("this machine", "no core is running: the first language server starts one", ""))
     if settings.core:
-        endpoint = Endpoint(settings.core, settings.core_token or token)
-        found.append(("other machine", *await _ask(endpoint, "start it, or correct the settings core and core_token")))
+        found.append(("other machine", *await _remote_core(settings)))
     return Section("core", tuple(item[:2] for item in found), tuple(item[2] for item in found if item[2]))
+
+
+async def _remote_core(settings: Settings) -> tuple[str, str]:
+    """State and problem of the core on another machine."""
+    try:
+        endpoint = remote_endpoint(settings)
+    except (BadInput, Unauthorized) as error:
+        return ("not asked", str(error))
+    return await _ask(endpoint, "start it, or correct the settings core and core_token")
 
 
 async def _local_core(file: Path, token: str) -> tuple[str, str, str]:

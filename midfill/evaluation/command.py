@@ -59,9 +59,10 @@ def eval_command(
         Path | None, typer.Option("--json", help="Write a JSON object per row here; - for stdout.")
     ] = None,
 ) -> None:
-    """Measure how well a model fills in code, by prompt format and by where the cursor stands.
+    """Measure how well a model fills in code.
 
-    pass@1 runs code that the model has written. It is left out unless --allow-code-execution is given.
+    Every prompt format and every place of the cursor that is asked for makes a row. pass@1 runs code that the model
+    has written; it is left out unless --allow-code-execution is given.
     """
     from inference.healing import wants_healing
     from midfill.evaluation.report import report, row_object

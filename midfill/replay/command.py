@@ -39,7 +39,7 @@ def replay_command(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the summary here; - for stdout.")] = None,
     html_file: Annotated[Path | None, typer.Option("--html", help="Write a self-contained page here.")] = None,
 ) -> None:
-    """Play a recorded editing session and count what each keystroke costs, by strategy.
+    """Count what each keystroke of a recorded session costs.
 
     By default it runs against a real language server over stdio and a real core.
     """

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lsp_server.core_target import target_of
-from protocol.errors import Unauthorized
+from protocol.errors import BadSettings, Unauthorized
 from protocol.rendezvous import read_or_make_token
 from protocol.settings import Settings
 
@@ -26,3 +26,24 @@ async def test_this_machines_token_is_sent_nowhere_else(core: str, own_token: st
     with pytest.raises(Unauthorized, match="needs its own token: set coreToken"):
         await target_of(Settings(core=core)).find()
     assert (await target_of(Settings(core=core, core_token="theirs")).find()).token == "theirs"
+
+
+@pytest.mark.parametrize(
+    ("core", "address"),
+    [
+        ("wss://gpu-box:8765", "wss://gpu-box:8765/ws"),
+        ("wss://gpu-box:8765/", "wss://gpu-box:8765/ws"),
+        ("wss://gpu-box/behind/a/proxy/", "wss://gpu-box/behind/a/proxy"),
+    ],
+)
+async def test_the_path_may_be_left_out(core: str, address: str) -> None:
+    assert (await target_of(Settings(core=core, core_token="theirs")).find()).url == address
+
+
+@pytest.mark.parametrize(
+    "core", ["gpu-box:8765", "http://gpu-box", "wss://", "ws://[::1", "ws://a:port", "ws://a:99999"]
+)
+async def test_what_is_no_address_is_named(core: str) -> None:
+    with pytest.raises(BadSettings, match="expected ws://HOST:PORT") as caught:
+        await target_of(Settings(core=core, core_token="theirs")).find()
+    assert repr(core) in str(caught.value)

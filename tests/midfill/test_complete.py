@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from midfill.cli import app
 from midfill.complete import Place, complete
-from protocol.errors import BadInput, BadModel, CoreUnavailable, MidfillError
+from protocol.errors import BadInput, BadModel, CoreUnavailable, MidfillError, Unauthorized
 from protocol.rendezvous import CoreAddress, address_file, write_address
 from protocol.settings import Settings
 
@@ -43,7 +43,11 @@ async def test_a_suggestion_in_this_process(source: Path, tiny_model: str, runti
 
 @pytest.mark.parametrize(
     ("line", "column", "message"),
-    [(9, 1, "has no line 9: it has 5"), (2, 13, "has no column 13: it ends behind column 11"), (5, 2, "ends behind")],
+    [
+        (9, 1, "has no line 9: its lines are 1 to 5"),
+        (2, 13, "has no column 13: its columns are 1 to 12, the last of which is behind its text"),
+        (5, 2, "its columns are 1 to 1,"),
+    ],
 )
 async def test_a_place_beyond_the_file(source: Path, runtime: Path, line: int, column: int, message: str) -> None:
     with pytest.raises(BadInput, match=message):
@@ -64,8 +68,9 @@ async def test_files_that_cannot_be_read(tmp_path: Path, runtime: Path) -> None:
 async def test_secrets_are_kept_out(tmp_path: Path, runtime: Path) -> None:
     secret = tmp_path / ".env"
     secret.write_text("KEY=1\n")
-    with pytest.raises(BadInput, match="kept out of prompts"):
+    with pytest.raises(BadInput) as refused:
         await complete(Settings(), Place(secret, 1, 5))
+    assert str(refused.value).startswith(f"{secret} is kept out of prompts: ")
 
 
 async def test_a_bad_model(source: Path, tmp_path: Path, runtime: Path) -> None:
@@ -76,6 +81,11 @@ async def test_a_bad_model(source: Path, tmp_path: Path, runtime: Path) -> None:
 async def test_a_core_that_is_gone_is_done_without(source: Path, tiny_model: str, runtime: Path) -> None:
     write_address(address_file(runtime, tiny_model), CoreAddress("ws://127.0.0.1:9/ws", 1, tiny_model))
     assert (await complete(Settings(model=tiny_model, max_tokens=4), Place(source, 2, 12))).text
+
+
+async def test_this_machines_token_goes_to_no_other(source: Path, runtime: Path) -> None:
+    with pytest.raises(Unauthorized, match="set coreToken"):
+        await complete(Settings(core="wss://gpu-box:8765"), Place(source, 2, 12))
 
 
 async def test_a_core_on_another_machine_is_not_done_without(source: Path, runtime: Path) -> None:
@@ -91,6 +101,16 @@ def test_the_command(source: Path, tiny_model: str, runtime: Path) -> None:
     found = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)
     assert found["suggestion"] == plain.stdout.removesuffix("\n").replace("\n", "\r\n")
     assert found["usage"]["prompt_tokens"] > 0
+    assert 0 < found["percent"] < 100
+
+
+def test_what_an_editor_would_hold_back_is_printed_and_said(source: Path, tiny_model: str, runtime: Path) -> None:
+    options = ["complete", f"{source}:2:12", "--model", tiny_model, "--max-tokens", "4", "--hold-back-percent"]
+    held, shown = (CliRunner().invoke(app, [*options, percent]) for percent in ("100", "0"))
+    assert held.stdout == shown.stdout != ""
+    assert "an editor shows this only where it is asked for by hand" in held.stderr
+    assert shown.stderr == ""
+    assert json.loads(CliRunner().invoke(app, [*options, "100", "--json"]).stdout)["held_back"]
 
 
 def test_the_command_says_what_is_wrong(tmp_path: Path, runtime: Path) -> None:

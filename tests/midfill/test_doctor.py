@@ -162,6 +162,12 @@ async def test_a_core_on_another_machine_that_does_not_answer(runtime: Path) -> 
     assert "correct the settings core and core_token" in problem
 
 
+async def test_this_machines_token_is_shown_to_no_other(runtime: Path) -> None:
+    section = await cores(Settings(core="wss://gpu-box:8765"))
+    assert dict(section.facts)["other machine"] == "not asked"
+    assert "set coreToken" in section.problems[0]
+
+
 @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
 async def test_a_token_that_others_can_read(runtime: Path) -> None:
     read_or_make_token(runtime)
