@@ -29,6 +29,7 @@ class EngineHolder:
         self._engine: Engine | None = None
         self._failure: MidfillError | None = None
         self._failed_at = 0.0
+        self._to_forget: set[str] = set()
         self.status = CoreStatus("unloaded", model)
 
     @property
@@ -44,8 +45,10 @@ class EngineHolder:
         return self._engine
 
     def forget(self, session: str) -> None:
-        """Drop what is resident for this session alone; nothing is, while nothing is loaded."""
-        if self._engine is not None:
+        """Drop what is resident for this session alone; what is on disk while nothing is loaded, as soon as it is."""
+        if self._engine is None:
+            self._to_forget.add(session)
+        else:
             self._engine.forget(session)
 
     def unload(self) -> None:
@@ -72,6 +75,8 @@ class EngineHolder:
             self._tell(CoreStatus("failed", self.status.model, detail=str(failure)))
             raise failure from error
         self._failure = None
+        while self._to_forget:
+            engine.forget(self._to_forget.pop())
         info = engine.info
         log.info("loaded %s on %s in %.1f s", info.model, info.device, time.perf_counter() - started)
         self._tell(

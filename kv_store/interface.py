@@ -115,6 +115,9 @@ class KVStore(Protocol):
     def purge(self, owner: str) -> int:
         """Drop, from every tier, what only this owner used, its pin and its name; the tokens dropped.
 
+        Owners are named `client/document`. `*/document` stands for all owners of that document: those of clients that
+        are gone, whose names are still on what was saved, too.
+
         Dropping goes by whole pages, so another owner may lose the end of a page that it shared. A prompt that held
         text of several documents belongs to the owner named when it was inserted: purge each such owner.
         """

@@ -126,6 +126,10 @@ class PageTree:
                 orphans.append(page)
         return orphans
 
+    def owners(self) -> set[str]:
+        """Whoever used any page: they all used one of the first."""
+        return {owner for page in self.root.children.values() for owner in page.owners}
+
     def last_path(self, owner: str) -> list[Page]:
         """The pages of what was last inserted for the owner, first one first."""
         path = []

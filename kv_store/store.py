@@ -76,9 +76,7 @@ class PagedStore:
             self._residency.unpin(self._tree.last_path(owner))
 
     def purge(self, owner: str) -> int:
-        self.unpin(owner)
-        orphans = self._tree.disown(owner)
-        dropped = sum(self._residency.drop(page) for page in orphans if page.copies)
+        dropped = sum(map(self._purge, self._owners_like(owner)))
         if self._folder and self._folder.has_index:  # it holds token ids and the owner's name
             persistence.write_index(self._folder, self._residency)
         return dropped
@@ -103,6 +101,17 @@ class PagedStore:
     def close(self) -> None:
         for tier in self._residency.tiers:
             tier.storage.close()
+
+    def _owners_like(self, owner: str) -> set[str]:
+        client, _, document = owner.partition("/")
+        if client != "*":
+            return {owner}
+        return {known for known in self._tree.owners() | self._pinned if known.partition("/")[2] == document}
+
+    def _purge(self, owner: str) -> int:
+        self.unpin(owner)
+        orphans = self._tree.disown(owner)
+        return sum(self._residency.drop(page) for page in orphans if page.copies)
 
     def _grow(
         self, path: list[Page], matched: int, ids: tuple[int, ...], workspace: Workspace, locked: list[Page]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from lsp_server.documents import Position
 from lsp_server.open_documents import OpenDocument
+from lsp_server.prompting import Plan
 from lsp_server.queries import Query
 from protocol.errors import Cancelled, CoreUnavailable, MidfillError
 from protocol.heat import Heat, estimate_tokens, heat
-from protocol.messages import Completion, CompletionRequest, StopRule, Usage
+from protocol.messages import Completion, CompletionRequest, StopRule, Usage, session_of_any_client
 from protocol.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -49,20 +50,29 @@ class Cost:
     usage: Usage
 
 
+@dataclass(slots=True)
+class _Asked:
+    """A document that prompts were made of, and the URIs of those that lent text to them, open or closed by now."""
+
+    opened: OpenDocument
+    sources: set[str] = field(default_factory=set)
+
+
 class Asker:
-    """Asks for all documents. `session_prefix` tells this language server's documents from those of others."""
+    """Asks for all documents. `session_prefix` tells a language server's documents from those of other clients."""
 
     def __init__(self, core: Core, session_prefix: str, on_cost: Callable[[Cost], None]) -> None:
         self._core = core
         self._session_prefix = session_prefix
         self._on_cost = on_cost
-        self._asked: dict[str, OpenDocument] = {}  # documents that prompts were made of
+        self._asked: dict[str, _Asked] = {}
 
     async def suggest(
         self, opened: OpenDocument, query: Query, settings: Settings, stop: StopRule
     ) -> Completion | None:
         """The core's suggestion; None if it has none, or if the document has changed meanwhile."""
-        prompt = query.prompt(opened.planner.plan(query.cursor).prompt, opened.document)
+        plan = opened.planner.plan(query.cursor)
+        prompt = query.prompt(plan.prompt, opened.document)
         request = CompletionRequest(
             session=self._session(opened.document.uri),
             prompt=prompt,
@@ -71,17 +81,17 @@ class Asker:
             reuse=settings.strategy != "none",
             alternatives=settings.alternatives if query.invoked else 0,
         )
-        completion = await self._complete(opened, query.cursor, request)
+        completion = await self._complete(opened, query.cursor, plan, request)
         if completion is not None:
             opened.last_exchange = request, completion
         return completion
 
     async def look_ahead(self, opened: OpenDocument, cursor: Position, settings: Settings) -> None:
         """Make the prompt at the cursor resident."""
-        prompt = opened.planner.plan(cursor, ahead=True).prompt
+        plan = opened.planner.plan(cursor, ahead=True)
         reuse = settings.strategy != "none"
-        request = CompletionRequest(self._session(opened.document.uri), prompt, max_tokens=0, reuse=reuse)
-        await self._complete(opened, cursor, request)
+        request = CompletionRequest(self._session(opened.document.uri), plan.prompt, max_tokens=0, reuse=reuse)
+        await self._complete(opened, cursor, plan, request)
 
     def typed(self, opened: OpenDocument, cursor: Position) -> None:
         """Tell that nothing had to be asked: the user types what was suggested."""
@@ -90,15 +100,25 @@ class Asker:
         self._on_cost(cost)
 
     def purge_excluded(self, looked_at: OpenDocument) -> None:
-        """Drop everything computed, if a document may not be used any more: prompts of others can hold its text."""
-        documents: Mapping[str, OpenDocument] = {**self._asked, looked_at.document.uri: looked_at}
-        excluded = [opened for opened in documents.values() if opened.becomes_excluded()]
-        for opened in excluded:
-            logger.info("%s enters no prompt: %s", opened.document.uri, opened.excluded)
-        if excluded:
-            for uri, opened in self._asked.items():
-                opened.offers = ()
-                self._core.forget(self._session(uri))
+        """Drop everything computed, if text of a document that may not be used any more is in it.
+
+        That is one that prompts were made of, or that lent text to another's, whether it is still open or not. Where it
+        is neither, it alone is dropped: an earlier run may have left that on disk.
+        """
+        documents = {uri: asked.opened for uri, asked in self._asked.items()}
+        documents[looked_at.document.uri] = looked_at
+        lenders = {source for asked in self._asked.values() for source in asked.sources}
+        exclusion = looked_at.surroundings.exclusion
+        excluded = {uri for uri, opened in documents.items() if opened.becomes_excluded()}
+        excluded |= {uri for uri in lenders - documents.keys() if exclusion.is_excluded(uri)}
+        for uri in excluded:
+            logger.info("%s enters no prompt: %s", uri, exclusion.reason(uri))
+            self._forget_everywhere(uri)
+        if excluded & (self._asked.keys() | lenders):
+            for uri in self._asked.keys() - excluded:
+                self._forget_everywhere(uri)
+            for asked in self._asked.values():
+                asked.opened.offers = ()
             self._asked.clear()
 
     def forget(self, uri: str) -> None:
@@ -106,13 +126,22 @@ class Asker:
         if self._asked.pop(uri, None) is not None:
             self._core.forget(self._session(uri))
 
+    def _forget_everywhere(self, uri: str) -> None:
+        session = self._session(uri)
+        self._core.forget(session)
+        self._core.forget(session_of_any_client(session))
+
     def _session(self, uri: str) -> str:
         return f"{self._session_prefix}/{uri}"
 
-    async def _complete(self, opened: OpenDocument, cursor: Position, request: CompletionRequest) -> Completion | None:
+    async def _complete(
+        self, opened: OpenDocument, cursor: Position, plan: Plan, request: CompletionRequest
+    ) -> Completion | None:
         """The core's answer, its cost told; None if it has none, or if the document has changed meanwhile."""
         since, edits = time.perf_counter(), opened.edits
-        self._asked[opened.document.uri] = opened
+        asked = self._asked.setdefault(opened.document.uri, _Asked(opened))
+        asked.opened = opened
+        asked.sources |= plan.sources
         try:
             completion = await self._core.complete(request)
         except (Cancelled, CoreUnavailable) as error:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from lsp_server.core_client import CoreClient, Endpoint
 from protocol.errors import BadInput, CoreUnavailable, MidfillError, Unauthorized
-from protocol.messages import Completion, CompletionRequest, CoreStatus
+from protocol.messages import Completion, CompletionRequest, CoreStatus, session_of_any_client
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +58,7 @@ class CoreLink:
         self._on_status = on_status
         self._client: CoreClient | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._forgotten: set[str] = set()  # sessions that no core may have anything of
 
     @property
     def ready(self) -> bool:
@@ -87,10 +88,12 @@ class CoreLink:
         """The core's answer; CoreUnavailable at once where there is no connection."""
         if self._client is None:
             raise CoreUnavailable("there is no connection to a core")
+        self._forgotten -= {request.session, session_of_any_client(request.session)}
         return await self._client.complete(request)
 
     def forget(self, session: str) -> None:
-        """Tell the core, if there is one, that this session is over."""
+        """Tell the core that this session is over, now and whenever one is connected that may have it on disk."""
+        self._forgotten.add(session)
         if self._client is not None:
             self._client.forget(session)
 
@@ -119,6 +122,8 @@ class CoreLink:
     async def _live(self, target: CoreTarget) -> None:
         """Connect, and return when the connection has ended."""
         client = await CoreClient.open(await target.find(), self._heard)
+        for session in self._forgotten:
+            client.forget(session)
         self._client = client
         try:
             await client.wait_closed()

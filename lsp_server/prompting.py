@@ -24,6 +24,7 @@ class Plan:
     prompt: Prompt
     gap: str  # auto-closed text between the cursor and the suffix: not in the prompt
     relaid: bool  # a new anchor was laid for it
+    sources: frozenset[str] = frozenset()  # URIs of the other documents whose text stands in it
 
 
 class _Laid(NamedTuple):
@@ -102,20 +103,21 @@ class PromptPlanner:
             increment=_prompt_text(self.document.slice(fit.start, cursor)),
             context=laid.context.chunks,
         )
-        return Plan(prompt, self.document.slice(cursor, fit.suffix_start), relaid)
+        return Plan(prompt, self.document.slice(cursor, fit.suffix_start), relaid, laid.context.sources)
 
     def _plan_rival(self, cursor: Position) -> Plan:
         document, budget = self.document, self.budget
         first = self._edges.start_for(document, cursor.line, budget.prefix_chars - cursor.column)
         head = document.lines[cursor.line][cursor.column :]
         stop = suffix_stop(document, cursor.line + 1, budget.suffix_chars - len(head))
+        context = self._context(budget)
         prompt = Prompt(
             prefix=_prompt_text(document.slice(Position(first, 0), cursor)),
             suffix=_prompt_text(head + "".join(document.lines[cursor.line + 1 : stop])),
-            context=self._context(budget).chunks,
+            context=context.chunks,
             order="spm" if self.strategy == "spm" else "psm",
         )
-        return Plan(prompt, gap="", relaid=True)
+        return Plan(prompt, gap="", relaid=True, sources=context.sources)
 
 
 def _prompt_text(text: str) -> str:

@@ -27,7 +27,7 @@ _IDLE_SECONDS = 2.0
 
 
 class Suggester:
-    """Answers for all documents. `session_prefix` tells this language server's documents from those of others."""
+    """Answers for all documents. `session_prefix` tells a language server's documents from those of other clients."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ class StopRule:
 class CompletionRequest:
     """Ask for a suggestion, or with `max_tokens=0` only to make the prompt resident ahead of need.
 
-    `session` names the document: the newest request of a session supersedes the older ones.
+    `session` names the document, as `client/document`: the newest request of a session supersedes the older ones.
     `reuse=False` computes everything cold (the strategy `none`, and checks of exactness). Of `alternatives` at most
     so many come back besides the suggestion itself.
     """
@@ -63,6 +63,11 @@ class CompletionRequest:
     stop: StopRule = StopRule()
     reuse: bool = True
     alternatives: int = 0
+
+
+def session_of_any_client(session: str) -> str:
+    """What to forget by to forget the session's document whoever asked for it: earlier runs of a client too."""
+    return f"*/{session.partition('/')[2]}"
 
 
 @dataclass(frozen=True, slots=True)

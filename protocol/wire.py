@@ -34,7 +34,10 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Client to core: drop everything resident that only this session used (closed or excluded document)."""
+    """Client to core: drop everything resident that only this session used (a closed document).
+
+    `*/document` stands for the document's sessions of all clients, past ones included (an excluded document).
+    """
 
     session: str
 

@@ -14,7 +14,7 @@ from kv_store.page_tree import common_prefix_length
 
 DEVICE, HOST, DISK = 96, 64, 128
 
-owners = st.sampled_from("abc")
+owners = st.sampled_from(["one/a", "two/a", "one/b"])
 places = st.integers(0, 1000)
 tails = st.lists(st.integers(0, 1), max_size=40)
 
@@ -101,6 +101,16 @@ class StoreMachine(RuleBasedStateMachine):
         self.forget_promises()
         for index in self.folder.rglob("index.json"):
             assert f'"{owner}":'.encode() not in index.read_bytes()
+
+    @rule()
+    def purge_a_document(self) -> None:
+        self.store.purge("*/a")
+        for owner in ("one/a", "two/a"):
+            self.inserted.pop(owner, None)
+            self.pinned.pop(owner, None)
+        self.forget_promises()
+        for index in self.folder.rglob("index.json"):
+            assert b'/a":' not in index.read_bytes()
 
     @rule()
     def save(self) -> None:

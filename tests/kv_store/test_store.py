@@ -55,6 +55,19 @@ def test_unknown_owners_can_be_pinned_unpinned_and_purged(store: KVStore) -> Non
     store.check_integrity()
 
 
+def test_a_document_can_be_purged_whoever_asked_for_it() -> None:
+    store = paged(1000, 2000)
+    store.insert_prefix(range(100), WORKSPACE, "one/a")
+    store.insert_prefix([*range(50), *range(200, 260)], WORKSPACE, "two/a")
+    store.insert_prefix(range(32), WORKSPACE, "two/b/a")
+    store.pin("two/a")
+    assert store.purge("*/c") == 0
+    dropped = store.purge("*/a")
+    assert resident(store, list(range(100))) == 32
+    assert dropped == 100 + 62 - 32
+    store.check_integrity()
+
+
 def test_an_empty_prompt_is_no_error(store: KVStore) -> None:
     assert store.insert_prefix([], WORKSPACE, "a") == 0
     assert resident(store, []) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,18 @@ async def test_comes_back(watched: Watched, core: FakeCore) -> None:
     await until(lambda: watched.link.ready)
     await core.drop_connections()
     await until(lambda: watched.states == ["starting", "ready", "starting", "ready"])
+
+
+async def test_what_is_to_be_forgotten_is_told_to_every_core_until_it_is_asked_for_again(
+    watched: Watched, core: FakeCore
+) -> None:
+    for session in ("me/s", "*/s", "me/t"):
+        watched.link.forget(session)
+    await watched.link.connect_to(target(core))
+    await until(lambda: sorted(core.forgotten) == ["*/s", "me/s", "me/t"])
+    await watched.link.complete(replace(REQUEST, session="me/s"))
+    await core.drop_connections()
+    await until(lambda: sorted(core.forgotten) == ["*/s", "me/s", "me/t", "me/t"])
 
 
 async def test_gives_up_after_failures_in_a_row_and_says_why(watched: Watched) -> None:

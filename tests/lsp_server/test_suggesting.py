@@ -237,9 +237,73 @@ async def test_a_document_that_becomes_excluded_is_purged_from_every_session(
     (tmp_path / ".midfillignore").write_text("lib.py\n")
     documents.use_folders([tmp_path.as_uri()])  # which looks at the ignore files at once
     await suggest(main, Query(Position(0, 4)))
-    assert set(core.forgotten) == {f"me/{lib.document.uri}", f"me/{main.document.uri}"}
+    assert set(core.forgotten) == {f"{client}/{each.document.uri}" for client in ("me", "*") for each in (lib, main)}
     assert core.requests[-1].prompt.context == ()
     assert await suggest(lib, Query(Position(2, 0))) == ()
+
+
+class Lending:
+    """main.py is completed with a chunk of lib.py before it, and other.py with nothing, in a folder on the disk."""
+
+    def __init__(self, core: StubCore, costs: list[Cost], folder: Path) -> None:
+        self.core = core
+        self.folder = folder
+        self.documents = OpenDocuments(Settings())
+        self.suggest = suggester(core, costs).suggest
+        self.refresh()
+        self.other = self.open("other.py", "y = ")
+        self.lib = self.open("lib.py", "def helper():\n    return 1\n")
+        self.main = self.open("main.py", "x = ")
+
+    def open(self, name: str, text: str) -> OpenDocument:
+        return self.documents.open((self.folder / name).as_uri(), "python", 1, text)
+
+    def refresh(self) -> None:
+        """Look at the ignore files now, rather than after a while."""
+        self.documents.use_folders([self.folder.as_uri()])
+
+    def exclude(self, line: str) -> None:
+        (self.folder / ".midfillignore").write_text(f"{line}\n")
+        self.refresh()
+
+    async def complete_main(self) -> list[str]:
+        """The files whose text stands before main.py's prompt."""
+        await self.suggest(self.main, Query(Position(0, 4)))
+        return [chunk.path for chunk in self.core.requests[-1].prompt.context]
+
+    @property
+    def forgotten(self) -> set[str]:
+        return {session.rpartition("/")[2] for session in self.core.forgotten}
+
+
+@pytest.fixture
+def lending(core: StubCore, costs: list[Cost], tmp_path: Path) -> Lending:
+    return Lending(core, costs, tmp_path)
+
+
+async def test_a_document_that_only_lent_its_text_is_purged_too(lending: Lending) -> None:
+    assert "lib.py" in await lending.complete_main()
+    lending.exclude("lib.py")
+    assert "lib.py" not in await lending.complete_main()
+    assert lending.forgotten == {"lib.py", "main.py"}
+
+
+async def test_a_closed_document_that_becomes_excluded_is_purged(lending: Lending) -> None:
+    await lending.complete_main()
+    lending.documents.close(lending.lib.document.uri)
+    assert lending.core.forgotten == []  # it was never asked for
+    lending.exclude("lib.py")
+    await lending.complete_main()
+    assert lending.forgotten == {"lib.py", "main.py"}
+    lending.core.forgotten.clear()
+    await lending.complete_main()
+    assert lending.forgotten == set()  # once is enough
+
+
+async def test_opening_what_was_never_used_drops_nothing_else(lending: Lending) -> None:
+    await lending.complete_main()
+    await lending.suggest(lending.open(".env", "KEY=1\n"), Query(Position(0, 3)))
+    assert lending.forgotten == {".env"}  # of which an earlier run may have left something
 
 
 def answering(core: StubCore, text: str, *alternatives: str, mean_logprob: float | None = None) -> None:

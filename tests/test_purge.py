@@ -1,0 +1,127 @@
+"""What becomes excluded is gone from every tier: workspace, memory, disk, and what a restart would find."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from inference.engine import Engine
+from inference.loading import EngineOptions, load_engine
+from lsp_server.documents import Position
+from lsp_server.open_documents import OpenDocument, OpenDocuments
+from lsp_server.queries import Query
+from lsp_server.suggesting import Suggester
+from midfill.replay.targets import EngineCore
+from protocol.settings import Settings
+from tests.inference.tiny import write_checkpoint
+
+MARK = "zebra"  # stands in the text of lib.py alone
+SOURCE = Path(__file__).parents[1] / "lsp_server"
+
+
+@dataclass
+class Editor:
+    """A workspace folder with ignore files, its open documents, and an engine with a disk tier."""
+
+    folder: Path
+    engine: Engine
+    documents: OpenDocuments
+    suggester: Suggester
+
+    def open(self, name: str, text: str) -> OpenDocument:
+        return self.documents.open((self.folder / name).as_uri(), "python", 1, text)
+
+    async def ask(self, opened: OpenDocument, line: int = 0) -> None:
+        await self.suggester.suggest(opened, Query(Position(line, 0)))
+
+    def close(self, opened: OpenDocument) -> None:
+        self.documents.close(opened.document.uri)
+        self.suggester.forget(opened.document.uri)
+
+    def exclude(self, name: str) -> None:
+        (self.folder / ".gitignore").write_text(f"{name}\n")
+        self.documents.use_folders([self.folder.as_uri()])  # which looks at the ignore files at once
+
+    def resident(self) -> list[str]:
+        """The texts of the workspace and of all pages in all tiers."""
+        resident = self.engine._resident
+        paths = [resident.token_ids]
+        for page in resident.store._tree.pages():  # type: ignore[attr-defined]
+            token_ids = page.token_ids
+            while page.parent.parent is not page.parent:
+                page = page.parent
+                token_ids = page.token_ids + token_ids
+            paths.append(list(token_ids))
+        return [self.text(path) for path in paths]
+
+    def text(self, token_ids: list[int]) -> str:
+        stream = self.engine.tokenizer.text_stream()
+        for token_id in token_ids:
+            if self.engine.tokenizer.is_text(token_id):
+                stream.push(token_id)
+        return stream.text
+
+    def levels(self) -> set[int]:
+        """The tiers that have a page."""
+        return {level for page in self.engine._resident.store._tree.pages() for level in page.copies}  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> EngineOptions:
+    checkpoint = write_checkpoint(tmp_path / "tiny", max_position_embeddings=2048)
+    # Room in memory for about one prompt, so that most of what is resident is on disk.
+    return EngineOptions(
+        str(checkpoint), context_tokens=2048, threads=1, store_budget_bytes=400_000, cache_folder=tmp_path / "kv"
+    )
+
+
+@pytest.fixture
+async def editor(options: EngineOptions, tmp_path: Path) -> AsyncIterator[Editor]:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    settings = Settings(prefix_tokens=400, suffix_tokens=200, max_tokens=2)
+    engine = load_engine(options)
+    documents = OpenDocuments(settings)
+    documents.use_folders([folder.as_uri()])
+    yield Editor(folder, engine, documents, Suggester(EngineCore(engine), settings, "test", lambda cost: None))
+    engine.close()
+
+
+@pytest.mark.parametrize("closed", [False, True])
+async def test_a_file_that_lent_text_and_becomes_excluded(editor: Editor, options: EngineOptions, closed: bool) -> None:
+    lib = editor.open("lib.py", f"def {MARK}_crossing():\n    return 1\n" * 8)
+    main = editor.open("main.py", (SOURCE / "documents.py").read_text())
+    for line in (5, 60, 100):
+        await editor.ask(main, line)
+    await editor.ask(lib)
+    if closed:
+        editor.close(lib)
+    other = editor.open("other.py", (SOURCE / "positions.py").read_text())
+    await editor.ask(other)
+    assert any(MARK in text for text in editor.resident())
+    assert editor.levels() == {0, 1}
+
+    editor.exclude("lib.py")
+    await editor.ask(other)
+    assert not any(MARK in text for text in editor.resident())
+    editor.engine.check_integrity()
+    await editor.ask(main, 5)
+    editor.engine.close()
+    editor.engine = load_engine(options)
+    assert len(editor.resident()) > 1  # what did not hold it is found again
+    assert not any(MARK in text for text in editor.resident())
+
+
+async def test_what_an_earlier_run_of_the_language_server_left_on_disk(editor: Editor, options: EngineOptions) -> None:
+    lib = editor.open("lib.py", f"def {MARK}_crossing():\n    return 1\n" * 8)
+    await editor.ask(lib, 3)
+    editor.engine.close()
+    editor.engine = load_engine(options)
+    editor.suggester = Suggester(EngineCore(editor.engine), editor.suggester.settings, "later", lambda cost: None)
+    assert any(MARK in text for text in editor.resident())
+    editor.exclude("lib.py")
+    await editor.ask(lib, 12)
+    assert not any(MARK in text for text in editor.resident())
