@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference.engine import Engine, EngineInfo
-from inference.fim import MIDFILL, QWEN_CODER
+from inference.fim import FORMATS
 from inference.healing import Healer, TypedBytes, wants_healing
 from inference.loading import EngineOptions, load_dry_engine, load_engine
 from inference.model import DryModel
@@ -159,8 +159,8 @@ def test_dry_engine_prefills_what_the_real_one_does(tiny_checkpoint: Path) -> No
     ("mode", "on_fragments", "otherwise"), [("auto", False, True), ("on", True, True), ("off", False, False)]
 )
 def test_by_default_models_not_trained_on_fragments_are_healed(mode: str, on_fragments: bool, otherwise: bool) -> None:
-    assert wants_healing(mode, MIDFILL) == on_fragments  # type: ignore[arg-type]
-    assert wants_healing(mode, QWEN_CODER) == otherwise  # type: ignore[arg-type]
+    assert wants_healing(mode, FORMATS["midfill"]) == on_fragments  # type: ignore[arg-type]
+    assert wants_healing(mode, FORMATS["qwen-coder"]) == otherwise  # type: ignore[arg-type]
 
 
 def test_tokens_within_the_typed_bytes_are_told_from_those_beyond(tiny_tokenizer: TextTokenizer) -> None:

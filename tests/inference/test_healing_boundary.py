@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.fim import CODEGEMMA, CODELLAMA, CODESTRAL
+from inference.fim import FORMATS
 from inference.healing_boundary import Bridges, settled_by_pieces
 from inference.tokenization import TextTokenizer, read_tokenizer
 from tests.inference.byte_fallback import write_fallback_tokenizer
@@ -34,7 +34,10 @@ def test_settled_tokens_of_ours_stay(tiny_tokenizer: TextTokenizer, text: str, c
     check(tiny_tokenizer, text, continuation)
 
 
-@pytest.fixture(scope="module", params=[("llama", CODELLAMA), ("gemma", CODEGEMMA), ("metaspace", CODESTRAL)])
+@pytest.fixture(
+    scope="module",
+    params=[("llama", FORMATS["codellama"]), ("gemma", FORMATS["codegemma"]), ("metaspace", FORMATS["codestral"])],
+)
 def fallback_tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
     form, fim = request.param
     path = tmp_path_factory.mktemp(form) / "tokenizer.json"

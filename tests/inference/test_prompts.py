@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.checkpoint import BUNDLED
-from inference.fim import CODESTRAL, QWEN_CODER, SEED_CODER, FIMFormat
+from inference.fim import FORMATS, FIMFormat
 from inference.loading import EngineOptions, load_dry_engine
 from inference.prompts import NEW_TOKENS_SHARE, STEPS_PER_CONTEXT, TokenizedPrompt, tokenize_prompt
 from inference.tokenization import MarkerIds, TextTokenizer
@@ -29,7 +29,7 @@ class CharacterEncoder:
         begin: int | None = None,
         separator: int | None = SEP,
         middle: int | None = MID,
-        format: FIMFormat = QWEN_CODER,  # noqa: A002 - the name of the attribute
+        format: FIMFormat = FORMATS["qwen-coder"],  # noqa: A002 - the name of the attribute
     ) -> None:
         self.format = format
         self.markers = MarkerIds(PRE, SUF, middle, begin, separator, frozenset())
@@ -61,11 +61,13 @@ def test_spm() -> None:
 
 
 def test_family_trained_with_the_suffix_first() -> None:
-    assert lay_out(PROMPT, CharacterEncoder(format=SEED_CODER)).token_ids == ids(SUF, "cd", PRE, "ab", MID, "ef")
+    assert lay_out(PROMPT, CharacterEncoder(format=FORMATS["seed-coder"])).token_ids == ids(
+        SUF, "cd", PRE, "ab", MID, "ef"
+    )
 
 
 def test_family_without_a_middle_marker_and_with_a_leading_space() -> None:
-    encoder = CharacterEncoder(middle=None, format=CODESTRAL)
+    encoder = CharacterEncoder(middle=None, format=FORMATS["codestral"])
     assert lay_out(PROMPT, encoder).token_ids == ids(SUF, "cd", PRE, " abef")
     assert lay_out(Prompt("", "cd", "ef"), encoder).token_ids == ids(SUF, "cd", PRE, "ef")
 

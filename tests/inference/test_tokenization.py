@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.blocks import MAX_BLOCK_CHARS
-from inference.fim import CODEGEMMA, CODELLAMA
+from inference.fim import FORMATS
 from inference.tokenization import TextTokenizer, read_tokenizer
 from protocol.errors import BadModel
 from tests.inference.byte_fallback import write_fallback_tokenizer
@@ -64,7 +64,7 @@ def check_marker_strings(tokenizer: TextTokenizer) -> None:
 @pytest.fixture(scope="module", params=["llama", "gemma"])
 def fallback_tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
     path = tmp_path_factory.mktemp(request.param) / "tokenizer.json"
-    formats = {"llama": CODELLAMA, "gemma": CODEGEMMA}
+    formats = {"llama": FORMATS["codellama"], "gemma": FORMATS["codegemma"]}
     write_fallback_tokenizer(path, request.param, formats[request.param].required_tokens)
     return read_tokenizer(path)
 
