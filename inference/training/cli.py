@@ -109,8 +109,9 @@ def run_training(
     use_compiler: Annotated[bool, typer.Option("--compile/--no-compile", help="Compile the model.")] = True,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
     change_recipe: Annotated[bool, typer.Option("--change-recipe", help="Resume with other options.")] = False,
+    processes: Annotated[int, typer.Option(min=1, help="Train on so many processes of this machine.")] = 1,
 ) -> None:
-    """Train, or go on with a run that was stopped: the same command resumes it."""
+    """Train, or go on with a run that was stopped: the same command resumes it, on any number of processes."""
     with _told_errors():
         options = TrainingOptions(
             examples=ExampleOptions(
@@ -134,7 +135,7 @@ def run_training(
             compile=use_compiler,
             seed=seed,
         )
-        _train(corpus, run, options, change_recipe=change_recipe)
+        _train(corpus, run, options, processes, change_recipe=change_recipe)
 
 
 @app.command("export")
@@ -153,9 +154,10 @@ def export_checkpoint(
         Console().print(asdict(losses))
 
 
-def _train(corpus: Path, run: Path, options: TrainingOptions, *, change_recipe: bool) -> None:
+def _train(corpus: Path, run: Path, options: TrainingOptions, processes: int, *, change_recipe: bool) -> None:
     # Imported late: torch and transformers take seconds, and the other commands do without.
     from inference.training.checkpoints import RunFolder
+    from inference.training.processes import is_launched, join_processes, launch
     from inference.training.progress import ProgressDisplay
     from inference.training.trainer import StepReport, Trainer
     from inference.training.vocabulary import load_vocabulary
@@ -163,15 +165,22 @@ def _train(corpus: Path, run: Path, options: TrainingOptions, *, change_recipe: 
     folder = RunFolder(run)
     vocabulary = load_vocabulary(corpus / "tokenizer.json")
     documents = Corpus(corpus, "train")
-    folder.claim(corpus, options, change_recipe=change_recipe)
-    trainer = Trainer(folder, documents, vocabulary, options)
-    with ProgressDisplay(Console()) as display:
+    if processes > 1 and not is_launched():
+        launch(processes)
+    accelerator = join_processes()
+    if accelerator.is_main_process:
+        folder.claim(corpus, options, change_recipe=change_recipe)
+    accelerator.wait_for_everyone()
+    trainer = Trainer(folder, documents, vocabulary, options, accelerator)
+    with ProgressDisplay(Console(quiet=not accelerator.is_main_process)) as display:
 
         def report(step: StepReport) -> None:
             display.step(step)
-            folder.append_log(asdict(step))
+            if accelerator.is_main_process:
+                folder.append_log(asdict(step))
 
         trainer.run(report, display.checkpointed)
+    accelerator.end_training()
 
 
 def _print_manifest(console: Console, manifest: Manifest) -> None:

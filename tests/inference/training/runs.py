@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from inference.training.checkpoints import RunFolder
 from inference.training.corpus import Corpus
 from inference.training.options import ModelShape, Stage, TrainingOptions
+from inference.training.processes import is_launched, join_processes, launch
 from inference.training.trainer import StepReport, Trainer
 from inference.training.vocabulary import load_vocabulary
 
@@ -23,13 +26,25 @@ OPTIONS = TrainingOptions(
 AFTER_EVERY_STEP = 1e-9  # minutes between checkpoints
 
 
-def train(corpus: Path, run: Path, options: TrainingOptions = OPTIONS) -> list[StepReport]:
-    """Run or resume in this process; the reports of the steps that were made."""
+def train(
+    corpus: Path, run: Path, options: TrainingOptions = OPTIONS, heard: Callable[[StepReport], None] | None = None
+) -> list[StepReport]:
+    """Run or resume in this process, one of those that were launched; the reports of the steps that were made."""
     folder = RunFolder(run)
-    folder.claim(corpus, options)
+    accelerator = join_processes()
+    if accelerator.is_main_process:
+        folder.claim(corpus, options)
+    accelerator.wait_for_everyone()
     reports: list[StepReport] = []
-    trainer = Trainer(folder, Corpus(corpus, "train"), load_vocabulary(corpus / "tokenizer.json"), options)
-    trainer.run(reports.append, lambda _: None)
+
+    def report(step: StepReport) -> None:
+        reports.append(step)
+        if heard is not None:
+            heard(step)
+
+    vocabulary = load_vocabulary(corpus / "tokenizer.json")
+    trainer = Trainer(folder, Corpus(corpus, "train"), vocabulary, options, accelerator)
+    trainer.run(report, lambda _: None)
     return reports
 
 
@@ -38,26 +53,24 @@ def steps(number: int, checkpoint_minutes: float = OPTIONS.checkpoint_minutes) -
     return replace(OPTIONS, max_steps=number, checkpoint_minutes=checkpoint_minutes)
 
 
-def main() -> None:
-    """Train slowly enough to be killed in the middle: print each step, and wait a moment after it."""
+def main(corpus: str, run: str, number: str = "8", processes: str = "1") -> None:
+    """Train slowly enough to be killed in the middle: print each step with its loss, and wait a moment after it."""
     import time
 
     import torch
 
+    if int(processes) > 1 and not is_launched():
+        launch(int(processes))
     torch.set_num_threads(1)
-    corpus, run = map(Path, sys.argv[1:])
-    folder = RunFolder(run)
-    options = steps(8, AFTER_EVERY_STEP)
-    folder.claim(corpus, options)
-    trainer = Trainer(folder, Corpus(corpus, "train"), load_vocabulary(corpus / "tokenizer.json"), options)
 
-    def report(step: StepReport) -> None:
-        sys.stdout.write(f"{step.progress.step}\n")
-        sys.stdout.flush()
+    def tell(step: StepReport) -> None:
+        if int(os.environ.get("RANK", "0")) == 0:
+            sys.stdout.write(f"{step.progress.step} {step.loss}\n")
+            sys.stdout.flush()
         time.sleep(0.1)
 
-    trainer.run(report, lambda _: None)
+    train(Path(corpus), Path(run), steps(int(number), AFTER_EVERY_STEP), tell)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

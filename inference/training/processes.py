@@ -1,0 +1,64 @@
+"""Owns the processes of a run: how many there are, on what device each computes, and starting them."""
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import NoReturn
+
+import torch
+from accelerate import Accelerator  # type: ignore[import-untyped]
+from accelerate.utils import DistributedType  # type: ignore[import-untyped]
+from torch import nn
+
+from inference.training.errors import OptionError
+
+_SUPPORTED = (
+    DistributedType.NO,
+    DistributedType.MULTI_CPU,
+    DistributedType.MULTI_GPU,
+    DistributedType.MULTI_XPU,
+    DistributedType.MULTI_NPU,
+)
+
+
+def is_launched() -> bool:
+    """Whether this process is one of several that a launcher started."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def join_processes() -> Accelerator:
+    """This process among those of the run, as `accelerate launch`, torchrun or `launch` started them.
+
+    Without an accelerator, several processes share the cores and talk over gloo.
+
+    Raises:
+        OptionError: they were started for training that shards the model (FSDP, DeepSpeed).
+    """
+    # The precision is the trainer's affair: bf16 weights with masters of our own need no autocast.
+    accelerator = Accelerator(mixed_precision="no", cpu=is_launched() and not torch.accelerator.is_available())
+    if accelerator.distributed_type not in _SUPPORTED:
+        raise OptionError(f"launched for {accelerator.distributed_type.value}, expected data parallel processes")
+    return accelerator
+
+
+def launch(processes: int) -> NoReturn:
+    """Become the launcher of so many processes of this very command, each with its share of the cores.
+
+    `accelerate launch` starts several processes on GPUs only. It does so by torchrun, which is called here; accelerate
+    reads what torchrun tells the processes.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes))
+    os.execv(sys.executable, (sys.executable, *torchrun, "--no-python", *sys.orig_argv))
+
+
+def average_gradients(accelerator: Accelerator, parameters: Iterable[nn.Parameter]) -> None:
+    """Replace every gradient by its mean over the processes.
+
+    Once a step, after all of its windows, and in the gradients' own precision: DistributedDataParallel would do it in
+    the weights' bf16, and would write its name into those of the checkpoint.
+    """
+    if accelerator.num_processes > 1:
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad = accelerator.reduce(parameter.grad, reduction="mean")
