@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.checkpoint import BUNDLED
 from inference.fim import FORMATS, FIMFormat
 from inference.loading import EngineOptions, load_dry_engine
 from inference.prompts import NEW_TOKENS_SHARE, STEPS_PER_CONTEXT, TokenizedPrompt, tokenize_prompt
 from inference.tokenization import MarkerIds, TextTokenizer
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, ContextChunk, Prompt
+from protocol.settings import BUNDLED_MODEL
 
 PRE, SUF, MID, SEP, BEGIN = 1001, 1002, 1003, 1004, 1005
 CONTEXT = 128
@@ -177,7 +177,7 @@ def test_everything_fits_and_markers_stay(
 
 
 def test_a_prompt_that_grows_past_the_limit_stays_hot_or_warm() -> None:
-    engine = load_dry_engine(EngineOptions(BUNDLED, context_tokens=1024))
+    engine = load_dry_engine(EngineOptions(BUNDLED_MODEL, context_tokens=1024))
     step = 1024 // STEPS_PER_CONTEXT
     chunks = tuple(ContextChunk(f"{name}.py", f"{name} = 1\n" * 20) for name in "abc")
     base = Prompt("x = 1\n" * 60, "y = 2\n" * 20, "", chunks)
