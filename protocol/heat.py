@@ -9,14 +9,14 @@ Heat = Literal["hot", "warm", "cold"]
 
 # Tokens that a hot request may recompute beyond the inserted ones: typing changes the split of the token before
 # the cursor, and a backspace that of the two before it.
-_SLACK_TOKENS = 3
+SLACK_TOKENS = 3
 # Of source code, by the vocabularies of today's code models, where nobody measured.
 _CHARS_PER_TOKEN = 3.2
 
 
 def heat(recomputed_tokens: int, prompt_tokens: int, inserted_tokens: int) -> Heat:
     """How warm a request was that follows an edit which inserted `inserted_tokens` (0 for a deletion or a move)."""
-    if recomputed_tokens <= inserted_tokens + _SLACK_TOKENS:
+    if recomputed_tokens <= inserted_tokens + SLACK_TOKENS:
         return "hot"
     return "cold" if recomputed_tokens >= prompt_tokens else "warm"
 

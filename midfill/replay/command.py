@@ -81,8 +81,10 @@ def replay_command(
             typer.echo(text)
         else:
             json_file.write_text(text + "\n", encoding="utf-8")
+            console.print(f"wrote {json_file}")
     if html_file is not None:
         write_html_report(result, html_file)
+        console.print(f"wrote {html_file}")
 
 
 def _check_writable(path: Path | None) -> None:

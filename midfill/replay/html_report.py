@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,11 +11,12 @@ from pathlib import Path
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from midfill.replay.report import COLUMNS, summary_cells
+from midfill.replay.report import COLUMNS, LEGEND, summary_cells
 from midfill.replay.results import ReplayResult, StrategyResult, percentile
 
 _HEAT_COLOURS = {"hot": "#e4572e", "warm": "#f3a712", "cold": "#3a7ca5"}
 _STRATEGY_COLOURS = {"efim": "#e4572e", "spm": "#7a5195", "psm": "#3a7ca5", "none": "#8d99ae"}
+_NONE = 0.5  # where no tokens are drawn on an axis that has no 0
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin-bottom: 0; }
@@ -31,7 +33,7 @@ def write_html_report(result: ReplayResult, path: Path) -> None:
     sections = (
         (
             "What each keystroke recomputed",
-            "Tokens pushed through the model before the suggestion could begin, one dot per request.",
+            "Tokens through the model before the suggestion could begin, one dot per request; 0 is at the bottom.",
             _per_keystroke(result),
         ),
         (
@@ -41,16 +43,19 @@ def write_html_report(result: ReplayResult, path: Path) -> None:
         ),
         (
             "Where the misses come from",
-            "Requests that were not hot, by the kind of edit before them, and what they cost (logarithmic).",
+            "Requests that were not hot, by the kind of edit before them: how many, and what they cost (logarithmic).",
             _misses(result),
         ),
-        ("Memory", "What the store held after each request, by tier.", _memory(result)),
+        ("Memory", "KV that the store held after each request, by tier, in MB.", _memory(result)),
     )
-    parts = [f"<h1>{html.escape(result.trace)}</h1><p>{html.escape(result.model)}, {result.mode}</p>", _table(result)]
+    parts = [
+        f"<h1>{html.escape(result.trace)}</h1><p>{html.escape(result.model)}, {result.mode}</p>",
+        f"{_table(result)}<p>{html.escape(LEGEND)}</p>",
+    ]
     script: bool | str = True  # the first plot brings the library, the others use it
     for title, explanation, figure in sections:
         if figure is not None:
-            plot = figure.to_html(full_html=False, include_plotlyjs=script, config={"displaylogo": False})
+            plot = figure.to_html(full_html=False, include_plotlyjs=script, config={"displayModeBar": False})
             parts.append(f"<h2>{title}</h2><p>{explanation}</p>{plot}")
             script = False
     title = html.escape(f"{result.trace} replayed")
@@ -60,8 +65,8 @@ def write_html_report(result: ReplayResult, path: Path) -> None:
 
 
 def _table(result: ReplayResult) -> str:
-    rows = [_cells("th", COLUMNS), *(_cells("td", summary_cells(strategy)) for strategy in result.strategies)]
-    return f"<table>{''.join(rows)}</table>"
+    rows = zip(COLUMNS, *map(summary_cells, result.strategies), strict=True)
+    return f"<table>{''.join(_cells('td' if number else 'th', row) for number, row in enumerate(rows))}</table>"
 
 
 def _cells(tag: str, cells: Iterable[str]) -> str:
@@ -77,23 +82,29 @@ def _per_keystroke(result: ReplayResult) -> go.Figure:
         for heat in _HEAT_COLOURS
     }
     for row, strategy in enumerate(result.strategies, start=1):
-        for heat, colour in _HEAT_COLOURS.items():
+        for rank, (heat, colour) in enumerate(_HEAT_COLOURS.items()):
             records = [record for record in strategy.records if record.heat == heat]
             dots = go.Scattergl(
                 x=[record.step for record in records],
-                y=[record.recomputed_tokens for record in records],
-                text=[record.kind for record in records],
+                y=[_logarithmic(record.recomputed_tokens) for record in records],
+                text=[f"{record.recomputed_tokens} tokens, {record.kind}" for record in records],
                 mode="markers",
                 marker={"color": colour, "size": 3},
                 name=heat,
                 legendgroup=heat,
+                legendrank=rank,
                 showlegend=row == first_row[heat],
-                hovertemplate="%{y} tokens, keystroke %{x}, %{text}",
+                hovertemplate="%{text}, keystroke %{x}",
             )
             figure.add_trace(dots, row=row, col=1)
-    figure.update_yaxes(type="log", range=[-0.1, 4])
+    figure.update_yaxes(type="log", dtick=1, range=[math.log10(_NONE) - 0.1, 4], title_text="tokens")
     figure.update_xaxes(title_text="keystroke", row=len(names))
     return _styled(figure, height=120 + 190 * len(names))
+
+
+def _logarithmic(tokens: float) -> float:
+    """A place on a logarithmic axis for none, too."""
+    return max(tokens, _NONE)
 
 
 def _count(result: StrategyResult, heat: str) -> int:
@@ -106,19 +117,19 @@ def _distributions(result: ReplayResult) -> go.Figure:
     for strategy in result.strategies:
         recomputed = sorted(record.recomputed_tokens for record in strategy.records)
         figure.add_scatter(
-            x=[percentile(recomputed, share) for share in shares],
+            x=[_logarithmic(percentile(recomputed, share)) for share in shares],
             y=shares,
             name=strategy.strategy,
             line={"color": _STRATEGY_COLOURS.get(strategy.strategy), "shape": "hv"},
         )
-    figure.update_xaxes(type="log", title_text="recomputed tokens")
+    figure.update_xaxes(type="log", dtick=1, title_text="recomputed tokens")
     figure.update_yaxes(title_text="share of requests", tickformat=".0%", range=[0, 1.01])
     return _styled(figure, height=380)
 
 
 def _misses(result: ReplayResult) -> go.Figure:
     figure = make_subplots(
-        cols=2, subplot_titles=("share of requests that missed", "tokens per request of the session")
+        cols=2, subplot_titles=("share of all requests", "recomputed tokens per request, of all requests")
     )
     for strategy in result.strategies:
         counts: Counter[str] = Counter()
@@ -139,8 +150,8 @@ def _misses(result: ReplayResult) -> go.Figure:
                 marker_color=_STRATEGY_COLOURS.get(strategy.strategy),
             )
             figure.add_trace(bars, row=1, col=column)
-    figure.update_yaxes(type="log")
-    figure.update_yaxes(tickformat=".2%", col=1)
+    figure.update_yaxes(type="log", dtick=1)
+    figure.update_yaxes(tickformat=".2~%", col=1)
     return _styled(figure, height=420)
 
 

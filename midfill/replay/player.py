@@ -139,4 +139,6 @@ async def _play(
         )
     saved = None if options.mode == "dry" else keystrokes_saved_share(steps, suggestions)
     tiers = tuple(target.store_bytes())
-    return StrategyResult(settings.strategy, tuple(records), tuple(errors), saved, tiers, dict(rude), tuple(remarks))
+    return StrategyResult(
+        settings.strategy, tuple(records), tuple(errors), saved, tiers, dict(rude), tuple(remarks), tell_move
+    )

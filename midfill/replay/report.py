@@ -7,25 +7,33 @@ from rich.table import Table
 from rich.text import Text
 
 from midfill.replay.results import ReplayResult, StrategyResult, strategy_summary
+from protocol.heat import SLACK_TOKENS
 
 _SHOWN_ERRORS = 5
 
 COLUMNS = (
     "strategy",
+    "told of moves",
     "requests",
     "hot",
     "hot, one cursor",
-    "recomputed: mean",
-    "p50",
-    "p95",
-    "p99",
-    "ahead: mean",
-    "prompt: mean",
+    "recomputed tokens: mean",
+    "recomputed tokens: p50",
+    "recomputed tokens: p95",
+    "recomputed tokens: p99",
+    "tokens ahead: mean",
+    "prompt tokens: mean",
     "ms: p50",
-    "p95",
-    "p99",
+    "ms: p95",
+    "ms: p99",
     "keystrokes saved",
     "errors",
+)
+
+LEGEND = (
+    f"hot: at most {SLACK_TOKENS} tokens recomputed beyond those that the edit inserted; cold: the whole prompt; "
+    "warm: in between. recomputed: through the model between the keystroke and its suggestion; ahead: before the "
+    "keystroke, when the cursor moved. p95: 95 of 100 requests have no more. ms: time to suggestion."
 )
 
 
@@ -38,7 +46,7 @@ def report(result: ReplayResult) -> RenderableType:
         table.add_column(justify="right")
     for row in zip(COLUMNS, *map(summary_cells, result.strategies), strict=True):
         table.add_row(*row)
-    return Group(title, table, *_errors(result))
+    return Group(title, table, Text(LEGEND, style="dim"), *_errors(result))
 
 
 def summary_cells(result: StrategyResult) -> list[str]:
@@ -48,6 +56,7 @@ def summary_cells(result: StrategyResult) -> list[str]:
     saved = numbers["keystrokes_saved_share"]
     return [
         result.strategy,
+        "yes" if result.told_of_moves else "no",
         str(len(result.records)),
         f"{numbers['hot_share']:.1%}",
         f"{numbers['hot_share_single_cursor']:.1%}",

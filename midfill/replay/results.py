@@ -42,6 +42,7 @@ class StrategyResult:
     tiers: tuple[str, ...] = ()  # names for `Record.store_bytes`
     rude: Mapping[str, int] = field(default_factory=dict)  # suggestions, by what is wrong with them
     remarks: tuple[str, ...] = ()  # the same, each in words
+    told_of_moves: bool = False  # it heard of the cursor before an edit that happened elsewhere
 
 
 @dataclass(frozen=True, slots=True)

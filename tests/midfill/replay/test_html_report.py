@@ -1,7 +1,9 @@
+import html
 import re
 from pathlib import Path
 
 from midfill.replay.html_report import write_html_report
+from midfill.replay.report import LEGEND
 from midfill.replay.results import Record, ReplayResult, StrategyResult
 from protocol.heat import Heat
 
@@ -22,7 +24,7 @@ def test_the_page_stands_alone_and_shows_every_strategy_and_kind(tmp_path: Path)
     page = path.read_text(encoding="utf-8")
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=", page)  # nothing is fetched
     assert "a &lt;session&gt;" in page
-    for text in ("efim", "psm", "kind warm", "kind cold", "25.0%", "Memory"):
+    for text in ("efim", "psm", "kind warm", "kind cold", "25.0%", "Memory", html.escape(LEGEND)):
         assert text in page
 
 

@@ -1,0 +1,42 @@
+"""What the command prints and writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from midfill.cli import app
+
+TRACE = Path(__file__).parents[2] / "data" / "rustcode-3000-3400.json.gz"
+
+
+def replay(*options: str) -> str:
+    done = CliRunner().invoke(app, ["replay", str(TRACE), "--dry", "--limit", "3", *options], env={"COLUMNS": "400"})
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_the_table_has_a_legend_and_says_who_was_told_of_moves() -> None:
+    printed = replay("--strategies", "spm,efim", "--moves")
+    told = next(line for line in printed.splitlines() if "told of moves" in line)
+    assert [cell.strip() for cell in told.split("│")[2:4]] == ["no", "yes"]
+    for word in ("hot:", "warm:", "cold:", "ahead:", "p95:", "ms:"):
+        assert word in printed
+
+
+def test_it_says_what_it_wrote(tmp_path: Path) -> None:
+    page, figures = tmp_path / "report.html", tmp_path / "figures.json"
+    printed = replay("--strategies", "efim", "--html", str(page), "--json", str(figures))
+    assert f"wrote {page}" in printed
+    assert f"wrote {figures}" in printed
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert json.loads(figures.read_text())["requests"] == 3
+
+
+@pytest.mark.parametrize("option", ["--html", "--json"])
+def test_what_cannot_be_written_is_said_at_once(tmp_path: Path, option: str) -> None:
+    done = CliRunner().invoke(app, ["replay", str(TRACE), "--dry", option, str(tmp_path)])
+    assert done.exit_code != 0
