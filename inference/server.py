@@ -81,7 +81,7 @@ def serve(options: ServeOptions) -> None:
         signalled = stack.enter_context(_signals_that_end_gently())
         stack.callback(published.unlink, missing_ok=True)
         write_address(published, address)
-        log.info("serving %s at %s", address.model, address.url)
+        log.info("serving %s at %s, to whoever shows the token in %s", address.model, address.url, folder / "token")
         _run(options, listener, token, signalled)
         log.info("stopped serving %s", address.model)
 
@@ -169,7 +169,9 @@ def _url(listener: socket.socket, host: str) -> str:
     address, port = listener.getsockname()[:2]
     parsed = ipaddress.ip_address(address)
     if not parsed.is_loopback:
-        log.warning("%s can be reached from other machines, and only the token keeps them out", host)
+        log.warning(
+            "%s can be reached from other machines; only the token keeps them out, and nothing is encrypted", host
+        )
     if parsed.is_unspecified:
         parsed = ipaddress.ip_address("127.0.0.1" if parsed.version == 4 else "::1")
     return f"ws://{f'[{parsed}]' if parsed.version == 6 else parsed}:{port}/ws"

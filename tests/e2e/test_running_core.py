@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from typer.testing import CliRunner
@@ -15,10 +17,11 @@ from midfill.cli import app
 from midfill.complete import Place, complete
 from midfill.doctor.core import cores
 from protocol.errors import Unauthorized
-from protocol.rendezvous import address_file
+from protocol.rendezvous import address_file, read_address
 from protocol.settings import BUNDLED_MODEL, Settings
 
 START_SECONDS = 60.0
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -61,6 +64,27 @@ def test_the_doctor_finds_it(core: "subprocess.Popen[bytes]") -> None:
     found = json.loads(result.stdout)
     assert found["ok"], found["problems"]
     assert f"process {core.pid}, " in found["sections"]["core"][BUNDLED_MODEL]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_the_documented_requests(core: "subprocess.Popen[bytes]") -> None:
+    folder = Path(os.environ["MIDFILL_RUNTIME_DIR"])
+    address = read_address(address_file(folder, BUNDLED_MODEL))
+    assert address is not None
+    http = (ROOT / "docs" / "core.md").read_text(encoding="utf-8").partition("## HTTP")[2]
+    commands = http.partition("```sh\n")[2].partition("```")[0]
+    port = str(urlsplit(address.url).port)
+    commands = commands.replace("8765", port).replace("cat FILE", f"cat '{folder / 'token'}'")
+    answers = subprocess.run(
+        ["bash", "-e", "-c", commands.replace("\n\n", "\necho\n")], capture_output=True, text=True, check=True
+    ).stdout.splitlines()[1:]
+    health, infill, completions = map(json.loads, answers[:3])
+    assert health == {"status": "unloaded", "model": BUNDLED_MODEL, "detail": ""}
+    assert infill["content"]
+    assert infill["tokens_predicted"] <= 8
+    assert completions["choices"][0]["text"] == infill["content"]
+    assert completions["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+    assert 'midfill_requests_total{kind="suggestion",outcome="completed"} 2' in answers
 
 
 async def test_a_token_that_is_not_the_cores(core: "subprocess.Popen[bytes]", source: Path) -> None:
