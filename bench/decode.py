@@ -147,10 +147,10 @@ def torch_decoder(weights: DecoderWeights, shape: Architecture, threads: int) ->
     """Our decoder without the kernel, in bfloat16."""
     workspace = KVWorkspace(KVShape(shape.layers, shape.kv_heads, shape.head_dim, torch.bfloat16), max_resident())
     workspace.buffer.normal_()
-    decoder = Decoder(shape, {}, weights, workspace)
+    decoder = Decoder(shape, {}, weights, workspace.max_tokens)
 
     def forward(resident: int, new: int) -> object:
-        return decoder.logits(decoder.hidden([1] * new, resident))
+        return decoder.logits(decoder.hidden([Chunk([1] * new, resident, workspace)]))
 
     return Engine(TORCH, threads, 2, 2, forward)
 

@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 
 from inference.healing import Healer
-from inference.healing_choice import greedy_choice
+from inference.healing_choice import greedy_choices
 from inference.tokenization import read_tokenizer
 
 LINE = "        return self.compute_something(first_argument, 'café', limit=128) + other_values[index]"
@@ -45,7 +45,7 @@ def main(
     started = time.perf_counter()
     healer = Healer(tokenizer)
     build_ms = (time.perf_counter() - started) * 1e3
-    logits = torch.randn(tokenizer.vocabulary_size, generator=torch.Generator().manual_seed(0))
+    logits = torch.randn(1, tokenizer.vocabulary_size, generator=torch.Generator().manual_seed(0))
     times: dict[str, list[float]] = {"boundary": [], "allowed": [], "choice": [], "choice without healing": []}
     left = []
     for _ in range(rounds):
@@ -58,8 +58,8 @@ def main(
                 continue
             times["allowed"].append(microseconds(lambda typed=healed.typed: healer.vocabulary.allowed(typed)))
             allowed = healer.vocabulary.allowed(healed.typed)
-            times["choice"].append(microseconds(lambda ids=allowed: greedy_choice(logits, ids)))
-            times["choice without healing"].append(microseconds(lambda: greedy_choice(logits, None)))
+            times["choice"].append(microseconds(lambda ids=allowed: greedy_choices(logits, ids)))
+            times["choice without healing"].append(microseconds(lambda: greedy_choices(logits)))
     figures = {
         "vocabulary": tokenizer.vocabulary_size,
         "build_ms": build_ms,

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from inference.healing_vocabulary import AllowedIds
 from kv_store.interface import Workspace
 
+SHORT_TOKENS = 16
+"""Chunks of up to so many tokens are short: the CPU kernel computes them faster than torch's matrix products do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -26,3 +29,12 @@ class Chunk:
     workspace: Workspace
     wanted: int = 0
     allowed: AllowedIds | None = None
+
+    @property
+    def stop(self) -> int:
+        """The position after the last token."""
+        return self.start + len(self.token_ids)
+
+    @property
+    def is_short(self) -> bool:
+        return len(self.token_ids) <= SHORT_TOKENS

@@ -1,8 +1,9 @@
-"""Our own decoder for the Llama family (Llama, Qwen2, Qwen3, Mistral), on the static buffers of a workspace."""
+"""Our own decoder for the Llama family (Llama, Qwen2, Qwen3, Mistral), on the static buffers of workspaces."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,55 +11,64 @@ import torch.nn.functional as F  # noqa: N812 - the name that everybody uses
 from torch import Tensor
 
 from inference.architecture import Architecture
+from inference.chunk import Chunk
 from inference.decoder_weights import DecoderWeights, LayerWeights
-from inference.healing_choice import greedy_choice
-from inference.healing_vocabulary import AllowedIds
+from inference.healing_choice import greedy_choices
 from inference.model import Choice
 from inference.rope import rotate, rotation_tables
-from kv_store.workspace import KVWorkspace
+from kv_store.workspace import KVShape, KVWorkspace
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Where the tokens of one sequence are: in the rows of a forward, and in their workspace."""
+
+    rows: slice
+    start: int
+    stop: int
+    workspace: KVWorkspace
+    mask: Tensor | None  # [tokens, visible]; None for a single token, which sees all
 
 
 class Decoder:
-    """Implements `Model`; one thread uses it, since its workspace is one."""
+    """Implements `Model`. All sequences' tokens go through the matrices together; each sequence attends to its own."""
 
     def __init__(
-        self, architecture: Architecture, config: Mapping[str, Any], weights: DecoderWeights, workspace: KVWorkspace
+        self, architecture: Architecture, config: Mapping[str, Any], weights: DecoderWeights, context_tokens: int
     ) -> None:
         self.architecture = architecture
-        self.workspace = workspace
+        self.context_tokens = context_tokens
+        self.device = weights.embedding.device
+        dtype = weights.embedding.dtype
+        self.kv_shape = KVShape(architecture.layers, architecture.kv_heads, architecture.head_dim, dtype)
         self._weights = weights
-        self._device = weights.embedding.device
-        self._cosines, self._sines = rotation_tables(
-            architecture, config, workspace.max_tokens, weights.embedding.dtype, self._device
-        )
-        self._layer_kv = [self._grouped(*workspace.layer(index)) for index in range(architecture.layers)]
-
-    @property
-    def context_tokens(self) -> int:
-        return self.workspace.max_tokens
+        self._cosines, self._sines = rotation_tables(architecture, config, context_tokens, dtype, self.device)
 
     @property
     def alignment(self) -> int:
         return 1
 
-    def prefill(self, token_ids: Sequence[int], start: int) -> None:
-        self.hidden(token_ids, start)
-
-    def choose_next(self, token_ids: Sequence[int], start: int, allowed: AllowedIds | None = None) -> Choice:
-        return greedy_choice(self.logits(self.hidden(token_ids, start)[-1:])[0], allowed)
+    def new_workspace(self) -> KVWorkspace:
+        return KVWorkspace(self.kv_shape, self.context_tokens, self.device)
 
     @torch.inference_mode()
-    def hidden(self, token_ids: Sequence[int], start: int) -> Tensor:
-        """Hidden states [tokens, hidden] before the final norm; writes KV at [start, start + tokens).
+    def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        hidden = torch.split(self.hidden(chunks), [len(chunk.token_ids) for chunk in chunks])
+        last = [states[len(states) - chunk.wanted :] for chunk, states in zip(chunks, hidden, strict=True)]
+        logits = torch.split(self.logits(torch.cat(last)), [chunk.wanted for chunk in chunks])
+        return [greedy_choices(rows, chunk.allowed) for chunk, rows in zip(chunks, logits, strict=True)]
 
-        Needs the KV of [0, start) in the workspace, and start + tokens <= context_tokens.
-        """
-        stop = start + len(token_ids)
-        assert 0 <= start < stop <= self.context_tokens, f"tokens [{start}, {stop}) of {self.context_tokens}"
-        x = F.embedding(torch.tensor(token_ids, device=self._device), self._weights.embedding)
-        mask = self._causal_mask(start, stop) if len(token_ids) > 1 else None  # [tokens, visible]
-        for layer, (keys, values) in zip(self._weights.layers, self._layer_kv, strict=True):
-            x = x + self._attention(layer, self._normed(x, layer.attention_norm), keys, values, start, mask)
+    @torch.inference_mode()
+    def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
+        """Hidden states [tokens of all chunks, hidden] before the final norm; writes the KV of these tokens."""
+        spans = self._spans(chunks)
+        token_ids = [token_id for chunk in chunks for token_id in chunk.token_ids]
+        x = F.embedding(torch.tensor(token_ids, device=self.device), self._weights.embedding)
+        tables = tuple(
+            torch.cat([table[span.start : span.stop] for span in spans]) for table in (self._cosines, self._sines)
+        )
+        for index, layer in enumerate(self._weights.layers):
+            x = x + self._attention(index, layer, self._normed(x, layer.attention_norm), spans, tables)
             x = x + self._mlp(layer, self._normed(x, layer.mlp_norm))
         return x
 
@@ -67,24 +77,36 @@ class Decoder:
         """Logits [tokens, vocabulary] in float32 of hidden states [tokens, hidden]."""
         return F.linear(self._normed(hidden, self._weights.final_norm), self._weights.head).float()
 
+    def _spans(self, chunks: Sequence[Chunk]) -> list[_Span]:
+        spans, row = [], 0
+        for chunk in chunks:
+            start, stop, workspace = chunk.start, chunk.stop, chunk.workspace
+            assert 0 <= start < stop <= self.context_tokens, f"tokens [{start}, {stop}) of {self.context_tokens}"
+            assert isinstance(workspace, KVWorkspace), f"a workspace of type {type(workspace).__name__}"
+            mask = self._causal_mask(start, stop) if stop > start + 1 else None
+            spans.append(_Span(slice(row, row + stop - start), start, stop, workspace, mask))
+            row += stop - start
+        return spans
+
     def _attention(
-        self, layer: LayerWeights, x: Tensor, keys: Tensor, values: Tensor, start: int, mask: Tensor | None
+        self, index: int, layer: LayerWeights, x: Tensor, spans: Sequence[_Span], tables: Sequence[Tensor]
     ) -> Tensor:
-        """x: [tokens, hidden]; keys, values: [kv_heads, 1, max_tokens, head_dim]; the result is [tokens, hidden]."""
+        """x: [tokens, hidden]; tables: cosines and sines [tokens, head_dim]; the result is [tokens, hidden]."""
         shape = self.architecture
-        stop = start + x.shape[0]
         qkv = F.linear(x, layer.qkv, layer.qkv_bias).view(x.shape[0], -1, shape.head_dim).transpose(0, 1)
-        q, k = qkv[: shape.heads], qkv[shape.heads : -shape.kv_heads]  # each [heads, tokens, head_dim]
+        q, k, v = torch.split(qkv, [shape.heads, shape.kv_heads, shape.kv_heads])  # each [heads, tokens, head_dim]
         if layer.q_norm is not None and layer.k_norm is not None:
             q, k = self._normed(q, layer.q_norm), self._normed(k, layer.k_norm)
-        cosines, sines = self._cosines[start:stop], self._sines[start:stop]
-        keys[:, 0, start:stop] = rotate(k, cosines, sines)
-        values[:, 0, start:stop] = qkv[-shape.kv_heads :]
-        group = shape.heads // shape.kv_heads
-        q = rotate(q, cosines, sines).view(shape.kv_heads, group, -1, shape.head_dim)
-        visible = self._visible(stop)
-        attended = _attend(q, keys[:, :, :visible], values[:, :, :visible], mask)  # [kv_heads, group, tokens, head_dim]
-        heads_last = attended.flatten(0, 1).transpose(0, 1).reshape(x.shape[0], -1)
+        q, k = rotate(q, *tables), rotate(k, *tables)
+        q = q.view(shape.kv_heads, shape.heads // shape.kv_heads, -1, shape.head_dim)
+        attended = []  # each [kv_heads, group, tokens of the sequence, head_dim]
+        for span in spans:
+            keys, values = span.workspace.buffer[index].unsqueeze(2)  # each [kv_heads, 1, max_tokens, head_dim]
+            keys[:, 0, span.start : span.stop] = k[:, span.rows]
+            values[:, 0, span.start : span.stop] = v[:, span.rows]
+            visible = self._visible(span.stop)
+            attended.append(_attend(q[:, :, span.rows], keys[:, :, :visible], values[:, :, :visible], span.mask))
+        heads_last = torch.cat(attended, dim=2).flatten(0, 1).transpose(0, 1).reshape(x.shape[0], -1)
         return F.linear(heads_last, layer.attention_out, layer.attention_out_bias)
 
     @staticmethod
@@ -101,14 +123,9 @@ class Decoder:
 
     def _causal_mask(self, start: int, stop: int) -> Tensor:
         """[tokens, visible]: 0 up to the token itself, minus infinity after it, to be added to attention scores."""
-        positions = torch.arange(self._visible(stop), device=self._device)
-        scores = torch.zeros(stop - start, len(positions), dtype=self._weights.embedding.dtype, device=self._device)
+        positions = torch.arange(self._visible(stop), device=self.device)
+        scores = torch.zeros(stop - start, len(positions), dtype=self._weights.embedding.dtype, device=self.device)
         return scores.masked_fill_(positions > positions[start:stop, None], float("-inf"))
-
-    @staticmethod
-    def _grouped(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Views [kv_heads, 1, max_tokens, head_dim] of a layer's [1, kv_heads, max_tokens, head_dim]."""
-        return keys.transpose(0, 1), values.transpose(0, 1)
 
 
 def _attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:

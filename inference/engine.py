@@ -1,23 +1,22 @@
-"""The inference core as a library: a request goes in, matched, prefilled, decoded, and its completion comes out."""
+"""The inference core as a library: requests go in, share forwards, and their completions come out."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from inference.branches import Branches
-from inference.healing import Healer, TypedBytes
-from inference.model import Choice, Model
-from inference.prompts import TokenizedPrompt, tokenize_prompt
-from inference.resident import ResidentPrompt
-from inference.stops import find_stop
+from inference.completing import Tools, complete
+from inference.healing import Healer
+from inference.model import Model
+from inference.run import Cancelled, Run, Stopped
+from inference.slots import Slots
 from inference.tokenization import TextTokenizer
 from kv_store.interface import KVStore, StoreStats
-from protocol.errors import BadInput
-from protocol.messages import Completion, CompletionRequest, FinishReason, Usage
+from protocol.messages import Completion, CompletionRequest
 
-Cancelled = Callable[[], bool]
+SMALL_CHUNK = 32
+"""Chunks of up to so many tokens have a place in every forward; longer ones take turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,43 +29,23 @@ class EngineInfo:
     chars_per_token: float  # of source code
 
 
-@dataclass(slots=True)
-class _Work:
-    """What one request has cost so far."""
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How the engine goes about its work; none of it changes a text."""
 
-    prompt_tokens: int
-    recomputed_tokens: int = 0
-    forwards: int = 0
-    started: float = field(default_factory=time.perf_counter)
-    prefilled: float | None = None
-    logprobs: list[float] = field(default_factory=list)
-    branch_tokens: int = 0  # generated for alternatives
-
-    def completion(self, text: str, reason: FinishReason, alternatives: tuple[str, ...] = ()) -> Completion:
-        now = time.perf_counter()
-        prefilled = now if self.prefilled is None else self.prefilled
-        generated = len(self.logprobs)
-        usage = Usage(
-            prompt_tokens=self.prompt_tokens,
-            recomputed_tokens=self.recomputed_tokens,
-            generated_tokens=generated + self.branch_tokens,
-            forwards=self.forwards,
-            queue_ms=0.0,
-            prefill_ms=(prefilled - self.started) * 1e3,
-            decode_ms=(now - prefilled) * 1e3,
-        )
-        mean_logprob = sum(self.logprobs) / generated if generated else None
-        return Completion(text, reason, usage, mean_logprob, alternatives)
-
-    def add(self, branch: _Work) -> None:
-        """Count what an alternative cost."""
-        self.recomputed_tokens += branch.recomputed_tokens
-        self.forwards += branch.forwards
-        self.branch_tokens += len(branch.logprobs)
+    prefill_chunk: int = 256  # tokens of a prompt per forward, and so how long everybody else may have to wait
+    slots: int = 1  # workspaces: so many prompts are resident without a copy
+    batching: bool = True  # requests share forwards, as many as there are slots
 
 
 class Engine:
-    """A model, its tokenizer and what is resident. One thread uses it; `complete` tells the whole story."""
+    """A model, its tokenizer and what is resident. One thread uses it.
+
+    `begin` takes a request up, and every `step` is one forward for all that are at work: each contributes the chunk
+    of tokens that it needs next (`completing` tells a request's own story). Chunks of keystrokes and of decoding
+    have a place in every forward, prompts to be computed take turns. So nobody waits for more than one
+    forward of somebody else's work.
+    """
 
     def __init__(
         self,
@@ -74,48 +53,66 @@ class Engine:
         model: Model,
         tokenizer: TextTokenizer,
         store: KVStore,
-        prefill_chunk: int,
+        policy: Policy,
         healer: Healer | None = None,
     ) -> None:
         self.info = info
-        self._healer = healer
-        self._branches = Branches(tokenizer, healer)
         self.tokenizer = tokenizer
         self._model = model
-        self._resident = ResidentPrompt(model.workspace, store, model.alignment)
         self._store = store
-        self._prefill_chunk = prefill_chunk
+        self._slots = Slots(policy.slots, model.new_workspace, store, model.alignment)
+        self._tools = Tools(
+            tokenizer,
+            healer,
+            Branches(tokenizer, healer),
+            self._slots,
+            model.context_tokens,
+            policy.prefill_chunk,
+        )
+        self.capacity = policy.slots if policy.batching else 1
+        """How many requests can be at work at once."""
+        self._runs: list[Run] = []  # in the order in which they were begun
 
     def complete(self, request: CompletionRequest, cancelled: Cancelled = lambda: False) -> Completion:
         """The greedy completion of a request; BadInput where the request cannot be used.
 
-        `cancelled` is asked before every forward. A cancelled request answers with what it has, and leaves what it
+        `cancelled` is asked before every forward. A cancelled request answers with no text, and leaves what it
         had prefilled resident. With `max_tokens=0` the whole prompt is made resident and the text is empty.
         """
-        if request.max_tokens < 0:
-            raise BadInput(f"max_tokens is {request.max_tokens}: it has to be 0 or more")
-        prompt = tokenize_prompt(
-            request.prompt, self.tokenizer, self._model.context_tokens, request.max_tokens, self._healer
-        )
-        work = _Work(len(prompt.token_ids))
-        typed = TypedBytes(prompt.typed, self._healer)
-        matched = self._match(prompt.token_ids, request)
-        choice = self._prefill(prompt.token_ids[matched:], request, typed, work, cancelled)
-        work.prefilled = time.perf_counter()
-        if choice is None:
-            finished = matched + work.recomputed_tokens == len(prompt.token_ids)
-            return work.completion("", "length" if finished else "cancelled")
-        alternatives = self._alternatives(prompt, choice, request, work, cancelled)
-        if alternatives:  # the suggestion comes last, so that it is resident when it is accepted
-            choice = self._begin(prompt, request, typed, work, cancelled)
-            if choice is None:
-                return work.completion("", "cancelled")
-        text, reason = self._decode(choice, request, typed, work, cancelled)
-        return work.completion(text, reason, tuple(other for other in alternatives if other != text))
+        run = self.begin(request, cancelled)
+        while not run.has_ended:
+            self.step()
+        return run.completion()
+
+    def begin(self, request: CompletionRequest, cancelled: Cancelled = lambda: False) -> Run:
+        """Take a request up: it has its workspace, and what is resident of its prompt.
+
+        It has ended already where no forward is needed. At most `capacity` can be at work.
+        """
+        assert len(self._runs) < self.capacity, f"{len(self._runs)} requests are at work, and no more can be"
+        run = Run(request, cancelled, complete(request, self._tools))
+        if not run.has_ended:
+            self._runs.append(run)
+        return run
+
+    def step(self) -> list[Run]:
+        """One forward, for all who have a place in it; the requests that have ended with it, or were cancelled."""
+        ended = self.drop_cancelled()
+        sharing = self._sharing()
+        if sharing:
+            self._forward(sharing)
+        return ended + self._take_ended()
+
+    def drop_cancelled(self) -> list[Run]:
+        """End the requests that are cancelled, so that others can be begun; those that have ended with it."""
+        for run in self._runs:
+            if run.cancelled():
+                run.end(Stopped())
+        return self._take_ended()
 
     def forget(self, session: str) -> None:
         """Drop what is resident for this session alone."""
-        self._resident.forget(session)
+        self._slots.forget(session)
 
     def stats(self) -> StoreStats:
         """What the store holds."""
@@ -126,89 +123,31 @@ class Engine:
         self._store.check_integrity()
 
     def close(self) -> None:
-        """Save what is in the workspace to the store, and give back what the store holds of the system."""
-        self._resident.save()
+        """Save what is in the workspaces to the store, and give back what the store holds of the system."""
+        self._slots.save()
         self._store.save()
         self._store.close()
 
-    def _alternatives(
-        self, prompt: TokenizedPrompt, first: Choice, request: CompletionRequest, work: _Work, cancelled: Cancelled
-    ) -> tuple[str, ...]:
-        """As many other texts as the request wants, each greedy from a first token that none before begins with."""
-        taken: tuple[int, ...] = (first.token_id,)
-        texts: list[str] = []
-        for _ in range(request.alternatives):
-            typed, branch = self._branches.other_than(taken, prompt.typed), _Work(work.prompt_tokens)
-            choice = self._begin(prompt, request, typed, branch, cancelled) if typed.possible else None
-            if choice is None:
-                break
-            text, _reason = self._decode(choice, request, typed, branch, cancelled)
-            work.add(branch)
-            taken += (choice.token_id,)
-            texts.append(text)
-        return tuple(dict.fromkeys(filter(None, texts)))
+    def _sharing(self) -> list[Run]:
+        """Whose chunks go into the next forward: all small ones, and of the large ones the first.
 
-    def _begin(
-        self,
-        prompt: TokenizedPrompt,
-        request: CompletionRequest,
-        typed: TypedBytes,
-        work: _Work,
-        cancelled: Cancelled,
-    ) -> Choice | None:
-        """The first choice after the prompt; None where it was cancelled before that."""
-        matched = self._match(prompt.token_ids, request)
-        return self._prefill(prompt.token_ids[matched:], request, typed, work, cancelled)
+        Ahead work has its turn while there is nothing else.
+        """
+        runs = [run for run in self._runs if not run.is_ahead_work] or self._runs
+        large = [run for run in runs if run.chunk and len(run.chunk.token_ids) > SMALL_CHUNK]
+        return [run for run in runs if run not in large[1:]]
 
-    def _match(self, token_ids: Sequence[int], request: CompletionRequest) -> int:
-        """How many leading tokens need not be computed: never the last, where what follows it is asked for."""
-        if not request.reuse:
-            self._resident.prepare_cold()
-            return 0
-        return self._resident.prepare(token_ids[:-1] if request.max_tokens else token_ids, request.session)
+    def _forward(self, runs: Sequence[Run]) -> None:
+        try:
+            answers = self._model.forward([run.chunk for run in runs if run.chunk])
+        except Exception as error:  # noqa: BLE001 - each of them is told
+            for run in runs:
+                run.end(error)
+        else:
+            for run, choices in zip(runs, answers, strict=True):
+                run.resume(choices)
 
-    def _prefill(
-        self, missing: Sequence[int], request: CompletionRequest, typed: TypedBytes, work: _Work, cancelled: Cancelled
-    ) -> Choice | None:
-        """Compute the missing tokens of the prompt, in chunks; the first choice, if one is wanted and reached."""
-        choice = None
-        for start in range(0, len(missing), self._prefill_chunk):
-            if cancelled():
-                return None
-            chunk = missing[start : start + self._prefill_chunk]
-            position = len(self._resident.token_ids)
-            if request.max_tokens > 0 and start + len(chunk) == len(missing):
-                choice = self._model.choose_next(chunk, position, typed.allowed())
-            else:
-                self._model.prefill(chunk, position)
-            self._resident.extend(chunk, is_prompt=request.reuse)
-            work.forwards += 1
-            work.recomputed_tokens += len(chunk)
-        return choice
-
-    def _decode(
-        self, choice: Choice, request: CompletionRequest, typed: TypedBytes, work: _Work, cancelled: Cancelled
-    ) -> tuple[str, FinishReason]:
-        """Generate from the first choice on, until the text or a limit ends it; typed bytes are no part of the text."""
-        stream = self.tokenizer.text_stream(skip=len(typed.rest))
-        resume_at = 0
-        while self.tokenizer.is_text(choice.token_id):
-            whole = stream.push(choice.token_id)
-            if typed.take(choice.token_id):
-                work.recomputed_tokens += 1  # it stands for what was typed, and goes through the model
-            else:
-                work.logprobs.append(choice.logprob)
-            end, resume_at = find_stop(stream.text, request.stop, resume_at)
-            if end is not None:
-                return stream.text[:end], "stop"
-            if not whole:
-                return stream.text, "stop"
-            if len(work.logprobs) == request.max_tokens:
-                return stream.text, "length"
-            if cancelled():
-                return stream.text, "cancelled"
-            token = (choice.token_id,)
-            choice = self._model.choose_next(token, len(self._resident.token_ids), typed.allowed())
-            self._resident.extend(token, is_prompt=False)
-            work.forwards += 1
-        return stream.text, "eos"
+    def _take_ended(self) -> list[Run]:
+        ended = [run for run in self._runs if run.has_ended]
+        self._runs = [run for run in self._runs if not run.has_ended]
+        return ended

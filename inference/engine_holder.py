@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from inference.engine import Engine
 from inference.hub import Progress
+from inference.run import Run
 from protocol.errors import BadModel, MidfillError
 from protocol.messages import CoreStatus
 
@@ -43,6 +44,19 @@ class EngineHolder:
                 raise self._failure
             self._engine = self._attempt()
         return self._engine
+
+    @property
+    def capacity(self) -> int:
+        """How many requests can be at work at once; one while nothing is loaded, which that one has to do."""
+        return 1 if self._engine is None else self._engine.capacity
+
+    def drop_cancelled(self) -> list[Run]:
+        """As the engine's; nothing is at work while nothing is loaded."""
+        return [] if self._engine is None else self._engine.drop_cancelled()
+
+    def step(self) -> list[Run]:
+        """As the engine's; nothing is at work while nothing is loaded."""
+        return [] if self._engine is None else self._engine.step()
 
     def forget(self, session: str) -> None:
         """Drop what is resident for this session alone; what is on disk while nothing is loaded, as soon as it is."""

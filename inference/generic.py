@@ -11,9 +11,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
+from inference.chunk import Chunk
 from inference.generic_workspace import SplitWorkspace
-from inference.healing_choice import greedy_choice
-from inference.healing_vocabulary import AllowedIds
+from inference.healing_choice import greedy_choices
 from inference.model import Choice
 from kv_store.workspace import KVShape
 from protocol.errors import BadModel
@@ -29,35 +29,36 @@ class GenericModel:
         self._model = model
         model.train(False)
         self._takes_logits_to_keep = "logits_to_keep" in inspect.signature(model.forward).parameters
-        shape, devices = _kv_of_one_token(model, where)
-        self.workspace = SplitWorkspace(shape, context_tokens, devices)
-        self._layers = [WorkspaceLayer(keys, values) for keys, values in self.workspace.layers()]
+        self.context_tokens = context_tokens
+        self.kv_shape, self._devices = _kv_of_one_token(model, where)
 
     @property
-    def context_tokens(self) -> int:
-        return self.workspace.max_tokens
+    def device(self) -> torch.device:
+        """Where payloads of KV are."""
+        return self._devices[0]
 
-    def prefill(self, token_ids: Sequence[int], start: int) -> None:
-        self.logits(token_ids, start, wanted=1)
+    def new_workspace(self) -> SplitWorkspace:
+        return SplitWorkspace(self.kv_shape, self.context_tokens, self._devices)
 
-    def choose_next(self, token_ids: Sequence[int], start: int, allowed: AllowedIds | None = None) -> Choice:
-        return greedy_choice(self.logits(token_ids, start, wanted=1)[0], allowed)
+    def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        """One sequence after another: transformers' modules know batches of one length only."""
+        return [greedy_choices(self.logits(chunk)[: chunk.wanted], chunk.allowed) for chunk in chunks]
 
     @torch.inference_mode()
-    def logits(self, token_ids: Sequence[int], start: int, wanted: int) -> Tensor:
-        """Logits [wanted, vocabulary] in float32 of the last `wanted` tokens; writes KV at [start, start + tokens)."""
-        stop = start + len(token_ids)
+    def logits(self, chunk: Chunk) -> Tensor:
+        """Logits [at least 1, vocabulary] in float32 of the last `wanted` tokens; writes the KV of the chunk."""
+        start, stop, workspace = chunk.start, chunk.stop, chunk.workspace
         assert 0 <= start < stop <= self.context_tokens, f"tokens [{start}, {stop}) of {self.context_tokens}"
-        for layer in self._layers:
-            layer.crop_to(start)
-        keep = {"logits_to_keep": wanted} if self._takes_logits_to_keep else {}
+        assert isinstance(workspace, SplitWorkspace), f"a workspace of type {type(workspace).__name__}"
+        kept = max(1, chunk.wanted)  # transformers takes 0 for all
+        keep = {"logits_to_keep": kept} if self._takes_logits_to_keep else {}
         output = self._model(
-            input_ids=torch.tensor([token_ids], device=_input_device(self._model)),
-            past_key_values=Cache(layers=list(self._layers)),
+            input_ids=torch.tensor([list(chunk.token_ids)], device=_input_device(self._model)),
+            past_key_values=Cache(layers=[WorkspaceLayer(*layer, start) for layer in workspace.layers()]),
             use_cache=True,
             **keep,
         )
-        logits: Tensor = output.logits[0, -wanted:]
+        logits: Tensor = output.logits[0, -kept:]
         return logits.float()
 
 
@@ -66,16 +67,12 @@ class WorkspaceLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # transf
 
     is_sliding = False  # all tokens are kept; a model that looks back less far masks the others
 
-    def __init__(self, keys: Tensor, values: Tensor) -> None:
-        """`keys` and `values` are buffers [1, kv_heads, max_tokens, head_dim]."""
+    def __init__(self, keys: Tensor, values: Tensor, tokens: int) -> None:
+        """`keys` and `values` are buffers [1, kv_heads, max_tokens, head_dim], of which `tokens` tokens are written."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._keys, self._values = keys, values
-        self._tokens = 0
-        self.is_initialized = True
-
-    def crop_to(self, tokens: int) -> None:
-        """Forget all but the first `tokens` tokens, or take up as many that were written by others."""
         self._tokens = tokens
+        self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing is left to do: the buffers are there."""

@@ -22,6 +22,7 @@ class Job:
     request: CompletionRequest
     on_done: Callable[[Answer], None]
     submitted: float = field(default_factory=time.perf_counter)
+    queue_ms: float = 0.0  # in line, until it was last begun
     cancelled: bool = False
 
     @property
@@ -63,10 +64,12 @@ class JobQueue:
         """Take a session's job out of line; None where it has none."""
         return self._waiting.pop(key, None)
 
-    def take(self) -> Job | None:
-        """The next one to run: the first that somebody waits for, else the first ahead work."""
+    def take(self, ahead_too: bool = True) -> Job | None:
+        """The next one to begin: the first that somebody waits for, else the first ahead work, if that may be begun."""
         jobs = self._waiting.values()
-        job = next((job for job in jobs if not job.is_ahead_work), None) or next(iter(jobs), None)
+        job = next((job for job in jobs if not job.is_ahead_work), None)
+        if job is None and ahead_too:
+            job = next(iter(jobs), None)
         return None if job is None else self._waiting.pop(job.key)
 
     def clear(self) -> list[Job]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from inference.architecture import Architecture, ModelShape
 from inference.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
-from inference.engine import Engine, EngineInfo
+from inference.engine import Engine, EngineInfo, Policy
 from inference.fim import AUTO
 from inference.healing import Healer, HealingMode, wants_healing
 from inference.hub import Progress
@@ -35,6 +35,7 @@ DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
 DEFAULT_CONTEXT_TOKENS = 8192
 MIN_CONTEXT_TOKENS = 64
+MOST_SLOTS = 8  # by default
 SHARE_FOR_WEIGHTS = 0.85  # of a GPU's free memory
 DRY_BYTES_PER_VALUE = 4  # float32, as a CPU would keep them
 
@@ -53,7 +54,9 @@ class EngineOptions:
     host_budget_bytes: int = 4 * 2**30  # of KV in main memory, where that is not the device's
     cache_folder: Path | None = None  # keeps KV, which tells of the text, across restarts
     cache_budget_bytes: int = 4 * 2**30
-    prefill_chunk: int = 256  # tokens per forward, and so how long a cancellation may wait
+    prefill_chunk: int = 256  # tokens per forward, and so how long a cancellation, or another request, may wait
+    slots: int | None = None  # prompts that are resident without a copy; None takes as many as suit the store's budget
+    batching: bool = True  # requests share forwards, as many as there are slots
     threads: int | None = None  # of the CPU; None takes half the cores
     exact: bool = False  # cached and cold logits the same to the bit, at the price of larger forwards
     fim_format: str = AUTO  # the name of one of inference.fim's, where it is not to be recognised
@@ -94,9 +97,10 @@ def load_engine(options: EngineOptions, progress: Progress | None = None) -> Eng
     budgets = TierBudgets(
         options.store_budget_bytes, options.host_budget_bytes, options.cache_folder, options.cache_budget_bytes
     )
-    shape, place = model.workspace.shape, model.workspace.device
-    store = open_store(budgets, shape, place, fingerprint(checkpoint, _numbers(options, dtype, checkpoint)))
-    return _wire(options, tokenizer, model, store, str(device))
+    identity = fingerprint(checkpoint, _numbers(options, dtype, checkpoint))
+    store = open_store(budgets, model.kv_shape, model.device, identity)
+    slots = _slots(options, model.kv_shape.bytes_per_token * model.context_tokens)
+    return _wire(options, tokenizer, model, store, str(device), slots)
 
 
 def load_dry_engine(options: EngineOptions) -> Engine:
@@ -106,17 +110,29 @@ def load_dry_engine(options: EngineOptions) -> Engine:
     """
     checkpoint = find_checkpoint(options.model)
     tokenizer = checkpoint.tokenizer(options.fim_format)
-    workspace = DryWorkspace(checkpoint.architecture.kv_values_per_token * DRY_BYTES_PER_VALUE)
-    end_token = min(tokenizer.markers.end)
-    model = DryModel(workspace, _context_tokens(options, checkpoint.architecture), end_token)
+    bytes_per_token = checkpoint.architecture.kv_values_per_token * DRY_BYTES_PER_VALUE
+    context_tokens = _context_tokens(options, checkpoint.architecture)
+    model = DryModel(lambda: DryWorkspace(bytes_per_token), context_tokens, end_token=min(tokenizer.markers.end))
     tier = Tier("device", options.store_budget_bytes, MemoryStorage())
-    return _wire(options, tokenizer, model, PagedStore([tier], workspace.bytes_per_token), "none")
+    return _wire(options, tokenizer, model, PagedStore([tier], bytes_per_token), "none", slots=options.slots or 1)
 
 
-def _wire(options: EngineOptions, tokenizer: TextTokenizer, model: Model, store: KVStore, device: str) -> Engine:
+def _wire(
+    options: EngineOptions, tokenizer: TextTokenizer, model: Model, store: KVStore, device: str, slots: int
+) -> Engine:
     info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer))
     healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
-    return Engine(info, model, tokenizer, store, options.prefill_chunk, healer)
+    policy = Policy(options.prefill_chunk, slots, options.batching)
+    return Engine(info, model, tokenizer, store, policy, healer)
+
+
+def _slots(options: EngineOptions, workspace_bytes: int) -> int:
+    """As many as asked for; else so many that what their prompts pin in the store is half of its budget at most."""
+    if options.slots is None:
+        return max(1, min(MOST_SLOTS, options.store_budget_bytes // 2 // workspace_bytes))
+    if options.slots < 1:
+        raise BadInput(f"{options.slots} slots: it has to be 1 or more")
+    return options.slots
 
 
 def _load_model(
@@ -171,7 +187,6 @@ def _load_decoder(
     from inference.decoder_weights import TensorReader, read_decoder_weights
     from inference.exact import EXACT_TOKENS, ExactDecoder
     from inference.short_forwards import with_kernel
-    from kv_store.workspace import KVShape, KVWorkspace
 
     if options.exact and options.kernel == "int8":
         raise BadInput("int8 weights and exact mode exclude each other: exact mode does without the CPU kernel")
@@ -179,10 +194,9 @@ def _load_decoder(
         context_tokens -= context_tokens % EXACT_TOKENS
     reader = TensorReader(checkpoint.weights(), dtype, device)
     weights = read_decoder_weights(shape, reader, lambda share: report("reading the weights", share))
-    workspace = KVWorkspace(KVShape(shape.layers, shape.kv_heads, shape.head_dim, dtype), context_tokens, device)
     if options.exact:
-        return ExactDecoder(shape, checkpoint.config, weights, workspace)
-    decoder = Decoder(shape, checkpoint.config, weights, workspace)
+        return ExactDecoder(shape, checkpoint.config, weights, context_tokens)
+    decoder = Decoder(shape, checkpoint.config, weights, context_tokens)
     return with_kernel(decoder, checkpoint.config, weights, options.kernel)
 
 

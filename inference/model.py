@@ -1,14 +1,12 @@
 """What the engine asks of a model, and the one that answers without computing."""
 
-# ruff: noqa: ARG002 -- a dry model needs no arguments
-
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from inference.healing_vocabulary import AllowedIds
+from inference.chunk import Chunk
 from kv_store.interface import Workspace
 
 
@@ -21,30 +19,27 @@ class Choice:
 
 
 class Model(Protocol):
-    """A causal language model on a workspace. Every call is one forward.
-
-    A forward at `start` needs the KV of tokens [0, start) in the workspace, and writes that of its own tokens.
-    """
-
-    @property
-    def workspace(self) -> Workspace: ...
+    """A causal language model; the sequences that it is at work on are in workspaces of their own."""
 
     @property
     def context_tokens(self) -> int:
-        """How many tokens the workspace holds."""
+        """How many tokens a workspace holds."""
         ...
 
     @property
     def alignment(self) -> int:
-        """What is reused is cut to a multiple of so many tokens."""
+        """Every chunk begins at a multiple of so many tokens; what is reused of a prompt is cut to one."""
         ...
 
-    def prefill(self, token_ids: Sequence[int], start: int) -> None:
-        """Write the KV of `token_ids` at [start, start + len(token_ids))."""
+    def new_workspace(self) -> Workspace:
+        """An empty workspace, with memory of its own."""
         ...
 
-    def choose_next(self, token_ids: Sequence[int], start: int, allowed: AllowedIds | None = None) -> Choice:
-        """The same, and the greedy choice of what follows the last of them, among the `allowed` tokens if given."""
+    def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        """One forward: write the KV of all chunks' tokens; for each chunk, what follows its last `wanted` tokens.
+
+        The choices are greedy, the one after the last token comes last.
+        """
         ...
 
 
@@ -56,13 +51,16 @@ class DryModel:
 
     alignment = 1
 
-    def __init__(self, workspace: Workspace, context_tokens: int, end_token: int) -> None:
-        self.workspace = workspace
+    def __init__(self, new_workspace: Callable[[], Workspace], context_tokens: int, end_token: int) -> None:
+        self._new_workspace = new_workspace
         self.context_tokens = context_tokens
         self._end = Choice(end_token, 0.0)
 
-    def prefill(self, token_ids: Sequence[int], start: int) -> None:
-        return
+    def new_workspace(self) -> Workspace:
+        return self._new_workspace()
 
-    def choose_next(self, token_ids: Sequence[int], start: int, allowed: AllowedIds | None = None) -> Choice:
-        return self._end if allowed is None else Choice(int(allowed[0]), 0.0)
+    def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        return [(self._choose(chunk),) * chunk.wanted for chunk in chunks]
+
+    def _choose(self, chunk: Chunk) -> Choice:
+        return self._end if chunk.allowed is None else Choice(int(chunk.allowed[0]), 0.0)

@@ -1,9 +1,11 @@
-"""What the workspace holds: its token ids, kept in step with the KV, and exchanged with the store."""
+"""What a workspace holds: its token ids, kept in step with the KV, and exchanged with the store."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inference.chunk import Chunk
+from inference.healing_vocabulary import AllowedIds
 from kv_store.interface import KVStore, Workspace
 
 SAVE_BEYOND = 4
@@ -13,17 +15,17 @@ COMPARED_AT_ONCE = 256
 
 
 class ResidentPrompt:
-    """The one prompt whose KV is in the workspace, and whose it is.
+    """The one prompt whose KV is in a workspace, and whose it is.
 
     `token_ids` never claims a token whose KV is not there: extend it only after the forward that wrote it.
     """
 
     def __init__(self, workspace: Workspace, store: KVStore, alignment: int = 1) -> None:
-        self._alignment = alignment  # what is reused is cut to a multiple of it
+        self._alignment = alignment  # what is reused is cut to a multiple of it, and chunks begin at one
         self.workspace = workspace
         self.store = store
         self.token_ids: list[int] = []
-        self._session = ""
+        self.session = ""
         self._saveable = 0  # leading tokens that belong to a prompt, rather than to a suggestion or a cold run
 
     def prepare(self, wanted: Sequence[int], session: str) -> int:
@@ -35,7 +37,7 @@ class ResidentPrompt:
         length = common_prefix_length(self.token_ids, wanted)
         with self.store.match_prefix(wanted) as match:
             longer = match.length > length
-            self.crop(length, will_change=longer or session != self._session)
+            self.crop(length, will_change=longer or session != self.session)
             if longer:
                 length = match.load(self.workspace, start=length)
         length -= length % self._alignment
@@ -47,6 +49,12 @@ class ResidentPrompt:
     def prepare_cold(self) -> None:
         """Make the workspace empty."""
         self.crop(0)
+
+    def chunk(self, token_ids: Sequence[int], wanted: int = 0, allowed: AllowedIds | None = None) -> Chunk:
+        """What the model has to compute for `token_ids` to stand after those that are here."""
+        length = len(self.token_ids)
+        start = length - length % self._alignment
+        return Chunk((*self.token_ids[start:], *token_ids), start, self.workspace, wanted, allowed)
 
     def extend(self, token_ids: Sequence[int], is_prompt: bool) -> None:
         """Note tokens whose KV has been written after those that are here; only a prompt's are worth saving."""
@@ -64,22 +72,21 @@ class ResidentPrompt:
     def save(self) -> None:
         """Make the prompt resident in the store, under its session's name."""
         if self._saveable:
-            self.store.insert_prefix(self.token_ids[: self._saveable], self.workspace, self._session)
+            self.store.insert_prefix(self.token_ids[: self._saveable], self.workspace, self.session)
 
     def forget(self, session: str) -> None:
-        """Drop what only this session used, here and in the store."""
-        if session == self._session:
+        """Drop what is here if it is this session's."""
+        if session == self.session:
             self.token_ids.clear()
             self._saveable = 0
-            self._session = ""
-        self.store.purge(session)
+            self.session = ""
 
     def _own(self, session: str) -> None:
         """Pin the session that is being worked on, and let the one before go."""
-        if session != self._session:
-            self.store.unpin(self._session)
+        if session != self.session:
+            self.store.unpin(self.session)
             self.store.pin(session)
-            self._session = session
+            self.session = session
 
 
 def common_prefix_length(first: Sequence[int], second: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""The one thread that uses the model, and what others ask of it: submit, cancel, forget."""
+"""The one thread that uses the engine, and what others ask of it: submit, cancel, forget."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from inference.engine_holder import EngineHolder
 from inference.job_queue import Answer, Job, JobQueue
+from inference.run import Run
 from kv_store.interface import StoreStats
 from protocol.errors import Cancelled, MidfillError
 from protocol.messages import CompletionRequest, CoreStatus
@@ -21,11 +23,12 @@ log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Runs requests one at a time: each session's newest, in the order in which the sessions began to wait.
+    """Gives the engine as many requests as it has room for: each session's newest, in the order of their sessions.
 
-    Ahead work (`max_tokens=0`) runs when nothing else waits, stops within one forward when something does, and goes
-    on afterwards. Every request is answered exactly once, with a completion or with the error that it met;
-    `on_done` is called by the model thread, or by the thread whose call ended the request.
+    Between two forwards it takes up what has arrived, so that a request waits for one forward of the others at most,
+    and for more only where the engine has no room. Ahead work (`max_tokens=0`) runs when nothing else does, makes
+    room within one forward, and goes on afterwards. Every request is answered exactly once, with a completion or
+    with the error that it met; `on_done` is called by the model thread, or by the thread whose call ended the request.
     """
 
     def __init__(
@@ -37,7 +40,8 @@ class Scheduler:
         self._observe = observe
         self._changed = threading.Condition()  # guards all that follows
         self._queue = JobQueue()
-        self._running: Job | None = None
+        self._running: list[Job] = []
+        self._jobs: dict[Run, Job] = {}  # of the model thread alone
         self._to_forget: list[str] = []
         self._closing = False
         self._residency: StoreStats | None = None
@@ -62,8 +66,7 @@ class Scheduler:
                 raise Cancelled("the core is shutting down")
             job = Job(next(self._ids), (client, request.session), request, on_done)
             superseded = self._queue.put(job)
-            if self._running is not None and self._running.key == job.key:
-                self._running.cancelled = True
+            self._cancel_running(lambda running: running.key == job.key)
             self._changed.notify()
         if superseded is not None:
             self._tell(superseded, Cancelled("a newer request of the same session came"))
@@ -73,8 +76,7 @@ class Scheduler:
         """Answer a request with Cancelled: at once if it waits, within one forward if it runs."""
         with self._changed:
             waiting = self._queue.remove(job_id)
-            if waiting is None and self._running is not None and self._running.id == job_id:
-                self._running.cancelled = True
+            self._cancel_running(lambda running: running.id == job_id)
         if waiting is not None:
             self._tell(waiting, Cancelled("the client cancelled it"))
 
@@ -83,8 +85,7 @@ class Scheduler:
         key = (client, session)
         with self._changed:
             waiting = self._queue.withdraw(key)
-            if self._running is not None and self._running.key == key:
-                self._running.cancelled = True
+            self._cancel_running(lambda running: running.key == key)
             self._to_forget.append(session)
             self._changed.notify()
         if waiting is not None:
@@ -95,71 +96,107 @@ class Scheduler:
         with self._changed:
             self._closing = True
             waiting = self._queue.clear()
-            if self._running is not None:
-                self._running.cancelled = True
+            for job in self._running:
+                job.cancelled = True
             self._changed.notify()
         for job in waiting:
             self._tell(job, Cancelled("the core is shutting down"))
         self._thread.join(timeout_s)
 
-    def _serve(self) -> None:
-        while (job := self._next_job()) is not None:
-            answer = self._run(job)
-            with self._changed:
-                self._running = None
-                gave_way = answer is None and not job.cancelled
-                goes_on = gave_way and not self._closing and self._queue.put_back(job)
-            if not goes_on:
-                self._tell(job, answer or Cancelled("superseded or cancelled"))
-        self._keep_house([], unload=True)
+    def _cancel_running(self, meant: Callable[[Job], bool]) -> None:
+        for job in filter(meant, self._running):
+            job.cancelled = True
 
-    def _next_job(self) -> Job | None:
-        """Wait for the next job, and do the housekeeping between jobs; None when closing."""
+    def _serve(self) -> None:
+        while self._wait_for_work():
+            try:
+                self._go_on()
+            except Exception as error:
+                log.exception("the engine broke down; the next request loads it anew")
+                self._abandon(MidfillError(f"the core failed: {error!r}"))
+        self._end(self._holder.drop_cancelled())
+        self._unload()
+
+    def _go_on(self) -> None:
+        """Everything between two forwards, and a forward."""
+        self._end(self._holder.drop_cancelled())
+        self._forget_sessions()
+        while (job := self._take()) is not None:
+            self._begin(job)
+        self._end(self._holder.step())
+
+    def _abandon(self, error: MidfillError) -> None:
+        self._jobs.clear()
+        for job in tuple(self._running):
+            self._finish(job, error)
+        self._unload()
+
+    def _wait_for_work(self) -> bool:
+        """Return when there is something to do; False when closing. A model that is idle for long is unloaded."""
         while True:
             with self._changed:
                 patience = self._unload_after_s if self._holder.is_loaded else None
-                woken = self._changed.wait_for(self._has_work, patience)
-                if self._closing:
-                    return None
-                sessions, self._to_forget = self._to_forget, []
-                self._running = job = self._queue.take()
-            self._keep_house(sessions, unload=not woken)
-            if job is not None:
-                return job
+                if self._changed.wait_for(self._has_work, patience):
+                    return not self._closing
+            self._unload()
 
     def _has_work(self) -> bool:
-        return self._closing or len(self._queue) > 0 or len(self._to_forget) > 0
+        return bool(self._closing or self._running or len(self._queue) or self._to_forget)
 
-    def _keep_house(self, to_forget: list[str], unload: bool) -> None:
-        try:
-            for session in to_forget:
-                self._holder.forget(session)
-            if unload:
-                self._holder.unload()
-        except Exception:
-            log.exception("housekeeping failed; the core goes on")
+    def _take(self) -> Job | None:
+        """The next job to begin, where there is room; ahead work only where nothing else is at work."""
+        with self._changed:
+            if self._closing or len(self._running) >= self._holder.capacity:
+                return None
+            job = self._queue.take(ahead_too=all(running.is_ahead_work for running in self._running))
+            if job is not None:
+                self._running.append(job)
+            return job
 
-    def _run(self, job: Job) -> Answer | None:
-        """The answer to a job; None where it was cancelled or gave way."""
-        queued_ms = (time.perf_counter() - job.submitted) * 1e3
+    def _begin(self, job: Job) -> None:
+        job.queue_ms = (time.perf_counter() - job.submitted) * 1e3
         try:
-            engine = self._holder.engine()
-            completion = engine.complete(job.request, lambda: self._must_stop(job))
-            self._residency = engine.stats()
+            run = self._holder.engine().begin(job.request, lambda: self._must_stop(job))
+        except MidfillError as error:  # there is no engine
+            self._finish(job, error)
+        else:
+            self._jobs[run] = job
+            if run.has_ended:
+                self._end([run])
+
+    def _must_stop(self, job: Job) -> bool:
+        """Whether it is cancelled, or is ahead work that takes the room of something that somebody waits for."""
+        if job.cancelled or not job.is_ahead_work:
+            return job.cancelled
+        with self._changed:
+            return self._queue.somebody_waits and len(self._running) >= self._holder.capacity
+
+    def _end(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            job = self._jobs.pop(run)
+            self._residency = self._holder.engine().stats()
+            self._finish(job, self._answer(run, job))
+
+    def _answer(self, run: Run, job: Job) -> Answer | None:
+        """The answer of a run that has ended; None where it was cancelled or gave way."""
+        try:
+            completion = run.completion()
         except MidfillError as error:
             return error
         except Exception as error:
             log.exception("request %d failed", job.id)
             return MidfillError(f"the core failed: {error!r}")
-        if completion.finish_reason == "cancelled":
+        if job.cancelled or completion.finish_reason == "cancelled":
             return None
-        return replace(completion, usage=replace(completion.usage, queue_ms=queued_ms))
+        return replace(completion, usage=replace(completion.usage, queue_ms=job.queue_ms))
 
-    def _must_stop(self, job: Job) -> bool:
-        if job.cancelled or not job.is_ahead_work:
-            return job.cancelled
+    def _finish(self, job: Job, answer: Answer | None) -> None:
+        """Deliver the answer; ahead work that has none because it gave way goes on later."""
         with self._changed:
-            return self._queue.somebody_waits
+            self._running.remove(job)
+            goes_on = answer is None and not (job.cancelled or self._closing) and self._queue.put_back(job)
+        if not goes_on:
+            self._tell(job, answer or Cancelled("superseded or cancelled"))
 
     def _tell(self, job: Job, answer: Answer) -> None:
         """A listener's failure is its own: the model thread goes on."""
@@ -169,3 +206,18 @@ class Scheduler:
             job.on_done(answer)
         except Exception:
             log.exception("the answer to request %d could not be delivered", job.id)
+
+    def _forget_sessions(self) -> None:
+        with self._changed:
+            sessions, self._to_forget = self._to_forget, []
+        for session in sessions:
+            self._keep_going(partial(self._holder.forget, session))
+
+    def _unload(self) -> None:
+        self._keep_going(self._holder.unload)
+
+    def _keep_going(self, housekeeping: Callable[[], None]) -> None:
+        try:
+            housekeeping()
+        except Exception:
+            log.exception("housekeeping failed; the core goes on")

@@ -1,9 +1,9 @@
-"""A model whose short forwards are the CPU kernel's and whose long ones are torch's, on one workspace."""
+"""A model whose short chunks are the CPU kernel's and whose long ones are torch's, on the same workspaces."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -11,9 +11,8 @@ import torch
 from inference.chunk import Chunk
 from inference.decoder import Decoder
 from inference.decoder_weights import DecoderWeights
-from inference.healing_vocabulary import AllowedIds
 from inference.kernel import KernelDecoder, unavailable_reason, unsupported_reason
-from inference.kernel.limits import KV_DTYPES
+from inference.kernel.limits import KV_DTYPES, MAX_NEW_TOKENS
 from inference.kernel.packing import WeightType
 from inference.model import Choice
 from inference.rope import rotation_tables
@@ -22,72 +21,80 @@ from protocol.errors import BadInput
 
 KernelMode = Literal["auto", "off", "int8"]
 
-SHORT_TOKENS = 16
-"""The longest forward that the kernel is given: beyond it, torch's matrix products are the quicker ones."""
-
 log = logging.getLogger(__name__)
 
 
 class ShortForwards:
-    """Implements `Model`."""
+    """Implements `Model`. A chunk's bits depend on nothing but the chunk: not on who shares the forward."""
 
     alignment = 1
 
     def __init__(self, decoder: Decoder, kernel: KernelDecoder) -> None:
         self._decoder = decoder
         self._kernel = kernel
+        self.context_tokens = decoder.context_tokens
+        self.kv_shape = decoder.kv_shape
+        self.device = decoder.device
 
-    @property
-    def workspace(self) -> KVWorkspace:
-        return self._decoder.workspace
+    def new_workspace(self) -> KVWorkspace:
+        return self._decoder.new_workspace()
 
-    @property
-    def context_tokens(self) -> int:
-        return self._decoder.context_tokens
+    def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        answers: dict[int, tuple[Choice, ...]] = {}  # by place among the chunks
+        for places in _calls(chunks):
+            together = [chunks[place] for place in places]
+            choose = self._kernel.choices if together[0].is_short else self._decoder.forward
+            answers |= zip(places, choose(together), strict=True)
+        return [answers[place] for place in range(len(chunks))]
 
-    def prefill(self, token_ids: Sequence[int], start: int) -> None:
-        if len(token_ids) > SHORT_TOKENS:
-            self._decoder.prefill(token_ids, start)
-        else:
-            self._kernel.forward([Chunk(token_ids, start, self.workspace)])
 
-    def choose_next(self, token_ids: Sequence[int], start: int, allowed: AllowedIds | None = None) -> Choice:
-        if len(token_ids) > SHORT_TOKENS:
-            return self._decoder.choose_next(token_ids, start, allowed)
-        ((choice,),) = self._kernel.choices([Chunk(token_ids, start, self.workspace, 1, allowed)])
-        return choice
+def _calls(chunks: Sequence[Chunk]) -> Iterator[list[int]]:
+    """The places of the chunks that are computed together: short ones, as many as the kernel takes; others alone."""
+    together: list[int] = []
+    tokens = 0
+    for place, chunk in enumerate(chunks):
+        count = len(chunk.token_ids)
+        if not chunk.is_short or chunk.allowed is not None:  # those with a choice among few are chosen from logits
+            yield [place]
+            continue
+        if tokens + count > MAX_NEW_TOKENS:
+            yield together
+            together, tokens = [], 0
+        together.append(place)
+        tokens += count
+    if together:
+        yield together
 
 
 def with_kernel(
     decoder: Decoder, config: Mapping[str, Any], weights: DecoderWeights, mode: KernelMode
 ) -> Decoder | ShortForwards:
-    """The decoder with the kernel for its short forwards, where it can be had.
+    """The decoder with the kernel for short chunks, where it can be had.
 
     "auto" gives the kernel weights of the decoder's dtype, "int8" smaller ones; BadInput where int8 is asked for and
     the kernel is not to be had.
     """
     if mode == "off":
         return decoder
-    shape, workspace = decoder.architecture, decoder.workspace
+    shape = decoder.architecture
     reason = _unusable_reason(decoder)
     if reason is not None and mode == "int8":
         raise BadInput(f"int8 weights need the CPU kernel: {reason}")
     if reason is not None:
         log.info("without the CPU kernel: %s", reason)
         return decoder
-    weight_type: WeightType = "int8" if mode == "int8" else _weight_type(workspace.shape.dtype)
-    tables = rotation_tables(shape, config, workspace.max_tokens, torch.float32, workspace.device)
+    weight_type: WeightType = "int8" if mode == "int8" else _weight_type(decoder.kv_shape.dtype)
+    tables = rotation_tables(shape, config, decoder.context_tokens, torch.float32, decoder.device)
     kernel = KernelDecoder(shape, weights, tables, weight_type, torch.get_num_threads())
     log.info("CPU kernel: %s weights, level %s", weight_type, kernel.level)
     return ShortForwards(decoder, kernel)
 
 
 def _unusable_reason(decoder: Decoder) -> str | None:
-    workspace = decoder.workspace
-    if workspace.device.type != "cpu":
-        return f"the model runs on {workspace.device}"
-    if workspace.shape.dtype not in KV_DTYPES:
-        return f"it computes no {workspace.shape.dtype}"
+    if decoder.device.type != "cpu":
+        return f"the model runs on {decoder.device}"
+    if decoder.kv_shape.dtype not in KV_DTYPES:
+        return f"it computes no {decoder.kv_shape.dtype}"
     return unsupported_reason(decoder.architecture) or unavailable_reason()
 
 

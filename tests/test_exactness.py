@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from inference.chunk import Chunk
 from inference.engine import Engine
 from inference.loading import EngineOptions, load_engine
 from inference.prompts import tokenize_prompt
@@ -17,6 +18,7 @@ from lsp_server.documents import Document, Edit, Position, line_length
 from lsp_server.prompting import Plan, PromptPlanner
 from lsp_server.windows import WindowBudget
 from protocol.messages import Completion, CompletionRequest, StopRule
+from tests.inference.slots import only_slot
 from tests.inference.tiny import write_checkpoint
 
 CHUNK = 16
@@ -190,13 +192,14 @@ def check_cost(completion: Completion, prompt_tokens: int, at_least: int) -> Non
 
 
 def resident_ids(engine: Engine) -> list[int]:
-    return engine._resident.token_ids
+    return only_slot(engine).token_ids
 
 
 def last_logits(engine: Engine, token_ids: tuple[int, ...]) -> torch.Tensor:
     """Logits after the prompt, from the KV that the engine has resident; writes the same KV again."""
     model = engine._model
-    return model.logits(model.hidden(token_ids[-1:], len(token_ids) - 1))  # type: ignore[attr-defined]
+    chunk = Chunk(token_ids[-1:], len(token_ids) - 1, only_slot(engine).workspace)
+    return model.logits(model.hidden([chunk]))  # type: ignore[attr-defined]
 
 
 @pytest.mark.timeout(300)

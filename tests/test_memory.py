@@ -21,7 +21,7 @@ SOURCES = sorted((Path(__file__).parents[1] / "lsp_server").glob("*.py"))
 
 def test_fifty_documents_with_a_budget_for_eight(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "tiny", max_position_embeddings=2048)
-    bytes_per_token = load_dry_engine(EngineOptions(str(checkpoint)))._model.workspace.bytes_per_token
+    bytes_per_token = load_dry_engine(EngineOptions(str(checkpoint)))._model.new_workspace().bytes_per_token
     budget = ROOM_FOR * PROMPT_TOKENS * bytes_per_token
     engine = load_dry_engine(EngineOptions(str(checkpoint), store_budget_bytes=budget))
     documents = [

@@ -14,7 +14,7 @@ from torch import Tensor
 from inference.architecture import Architecture
 from inference.chunk import Chunk
 from inference.decoder_weights import DecoderWeights, LayerWeights
-from inference.healing_choice import greedy_choice
+from inference.healing_choice import greedy_choices
 from inference.kernel.library import (
     LEVELS,
     CChoice,
@@ -95,8 +95,7 @@ class KernelDecoder:
         """The same forward, and the greedy choice of what follows each of the last `wanted` tokens of each chunk."""
         if any(chunk.allowed is not None for chunk in chunks):
             return [
-                tuple(greedy_choice(row, chunk.allowed) for row in rows)
-                for rows, chunk in zip(self.forward(chunks), chunks, strict=True)
+                greedy_choices(rows, chunk.allowed) for rows, chunk in zip(self.forward(chunks), chunks, strict=True)
             ]
         found = (CChoice * sum(chunk.wanted for chunk in chunks))()
         self._run(chunks, None, found)

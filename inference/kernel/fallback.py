@@ -11,7 +11,7 @@ from torch import Tensor
 from inference.architecture import Architecture
 from inference.chunk import Chunk
 from inference.decoder_weights import DecoderWeights, LayerWeights
-from inference.healing_choice import greedy_choice
+from inference.healing_choice import greedy_choices
 from inference.kernel.limits import check_call
 from inference.kernel.packing import BLOCK, LARGEST, WeightType, padded, quantize
 from inference.model import Choice
@@ -43,9 +43,7 @@ class FallbackDecoder:
     def choices(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
         """The same forward, and the greedy choice of what follows each of the last `wanted` tokens of each chunk."""
         logits = self.forward(chunks)
-        return [
-            tuple(greedy_choice(row, chunk.allowed) for row in rows) for rows, chunk in zip(logits, chunks, strict=True)
-        ]
+        return [greedy_choices(rows, chunk.allowed) for rows, chunk in zip(logits, chunks, strict=True)]
 
     def _forward(self, chunk: Chunk) -> Tensor:
         assert isinstance(chunk.workspace, KVWorkspace)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inference.engine import Engine, EngineInfo
-from inference.healing_vocabulary import AllowedIds
+from inference.chunk import Chunk
+from inference.engine import Engine, EngineInfo, Policy
 from inference.loading import EngineOptions, load_dry_engine, load_engine
 from inference.model import Choice, DryModel
 from inference.prompts import tokenize_prompt
@@ -196,18 +196,20 @@ class ScriptedModel(DryModel):
     """Says what it is told to, token by token, and then ends."""
 
     def __init__(self, token_ids: Iterable[int], end_token: int) -> None:
-        super().__init__(DryWorkspace(bytes_per_token=4), context_tokens=512, end_token=end_token)
+        super().__init__(lambda: DryWorkspace(bytes_per_token=4), context_tokens=512, end_token=end_token)
         self._script = iter(token_ids)
 
-    def choose_next(self, token_ids: Sequence[int], start: int, allowed: AllowedIds | None = None) -> Choice:
-        token_id = next(self._script, None)
-        return super().choose_next(token_ids, start) if token_id is None else Choice(token_id, -0.5)
+    def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        ((end,),) = super().forward([replace(chunks[0], wanted=1)])
+        token_ids = [next(self._script, end.token_id) for _ in range(chunks[0].wanted)]
+        return [tuple(Choice(token_id, -0.5) for token_id in token_ids)]
 
 
 def scripted(tokenizer: TextTokenizer, script: Iterable[str | tuple[int, ...]]) -> Engine:
     parts = [tokenizer.encode(part) if isinstance(part, str) else part for part in script]
     model = ScriptedModel(itertools.chain(*parts), min(tokenizer.markers.end))
-    return Engine(EngineInfo("scripted", "none", 512, 3.0), model, tokenizer, NaiveStore(), prefill_chunk=32)
+    info = EngineInfo("scripted", "none", 512, 3.0)
+    return Engine(info, model, tokenizer, NaiveStore(), Policy(prefill_chunk=32))
 
 
 def test_mean_logprob_is_that_of_the_generated_tokens(engine: Engine) -> None:
@@ -217,7 +219,8 @@ def test_mean_logprob_is_that_of_the_generated_tokens(engine: Engine) -> None:
     assert completion.usage.generated_tokens > 0
 
 
-def test_forgotten_session_is_not_resident(engine: Engine) -> None:
+def test_forgotten_session_is_not_resident(options: EngineOptions) -> None:
+    engine = load_engine(replace(options, slots=1))
     engine.complete(ask("x"))
     engine.forget("a.py")
     usage = engine.complete(ask("x")).usage

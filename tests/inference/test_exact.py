@@ -13,6 +13,7 @@ from inference.engine import Engine
 from inference.exact import EXACT_TOKENS
 from inference.loading import EngineOptions, load_engine
 from protocol.messages import CompletionRequest, Prompt, StopRule
+from tests.inference.slots import only_slot
 
 BLOCK = StopRule(indent=0)
 PREFIX = "def f(a, b):\n    return a + b\n\n\n" * 6
@@ -20,7 +21,7 @@ PREFIX = "def f(a, b):\n    return a + b\n\n\n" * 6
 
 @pytest.fixture(scope="module")
 def engines(tiny_checkpoint: Path) -> tuple[Engine, Engine]:
-    options = EngineOptions(str(tiny_checkpoint), dtype="float32", prefill_chunk=48, exact=True)
+    options = EngineOptions(str(tiny_checkpoint), dtype="float32", prefill_chunk=48, exact=True, slots=1)
     return load_engine(options), load_engine(options)
 
 
@@ -29,8 +30,9 @@ def request(prompt: Prompt, *, reuse: bool = True, max_tokens: int = 6) -> Compl
 
 
 def resident_kv(engine: Engine) -> torch.Tensor:
-    """The KV of all tokens in the workspace, [layers, 2, kv_heads, tokens, head_dim]."""
-    return engine._resident.workspace.export_kv(0, len(engine._resident.token_ids))  # type: ignore[return-value]
+    """The KV of all tokens in its workspace, [layers, 2, kv_heads, tokens, head_dim]."""
+    resident = only_slot(engine)
+    return resident.workspace.export_kv(0, len(resident.token_ids))  # type: ignore[return-value]
 
 
 EDITS = st.lists(

@@ -10,9 +10,11 @@ import pytest
 import torch
 from transformers import MambaConfig, MambaForCausalLM
 
+from inference.chunk import Chunk
 from inference.engine import Engine
 from inference.generic import GenericModel
 from inference.loading import EngineOptions, load_dry_engine, load_engine
+from kv_store.interface import Workspace
 from protocol.errors import BadInput, BadModel
 from protocol.messages import CompletionRequest, Prompt, StopRule
 from tests.inference.generic_models import ARCHITECTURES, make_model, write_model
@@ -47,18 +49,33 @@ def test_logits_are_those_of_transformers(kind: str) -> None:
     token_ids = torch.randint(0, 500, (60,), generator=torch.Generator().manual_seed(1)).tolist()
     with torch.inference_mode():
         expected = reference(torch.tensor([token_ids]), use_cache=False).logits[0].float()
-    model, other = GenericModel(make_model(kind), 64, kind), GenericModel(make_model(kind), 64, kind)
+    model = GenericModel(make_model(kind), 64, kind)
+    workspace, other = model.new_workspace(), model.new_workspace()
 
-    def check(logits: torch.Tensor, position: int) -> None:
-        assert torch.allclose(logits[-1], expected[position], atol=EPSILON), position
+    def check(start: int, stop: int, wanted: int = 1, on: Workspace = workspace) -> None:
+        logits = model.logits(Chunk(token_ids[start:stop], start, on, wanted))
+        assert torch.allclose(logits, expected[stop - wanted : stop], atol=EPSILON), (start, stop)
 
-    check(model.logits(token_ids[:40], 0, wanted=1), 39)
-    for position in (40, 41):
-        check(model.logits([token_ids[position]], position, wanted=1), position)
-    model.prefill([5, 6, 7], 20)
-    check(model.logits(token_ids[20:50], 20, wanted=1), 49)
-    other.workspace.import_kv(0, model.workspace.export_kv(0, 50), 50)
-    check(other.logits(token_ids[50:], 50, wanted=1), 59)
+    check(0, 40)
+    check(40, 41)
+    check(41, 42)
+    model.forward([Chunk([5, 6, 7], 20, workspace)])
+    check(20, 50, wanted=5)
+    other.import_kv(0, workspace.export_kv(0, 50), 50)
+    check(50, 60, on=other)
+
+
+def test_sequences_share_a_forward(kind: str) -> None:
+    model = GenericModel(make_model(kind), 64, kind)
+    token_ids = torch.randint(0, 500, (60,), generator=torch.Generator().manual_seed(2)).tolist()
+
+    def chunks() -> list[Chunk]:
+        return [Chunk(part, 0, model.new_workspace(), wanted) for part, wanted in ((token_ids, 3), (token_ids[:20], 0))]
+
+    three, none = model.forward(chunks())
+    assert none == ()
+    assert three == model.forward(chunks()[:1])[0]
+    assert [choice.token_id for choice in three] == model.logits(chunks()[0]).argmax(-1).tolist()
 
 
 def test_warm_is_as_cold(checkpoint: Path) -> None:

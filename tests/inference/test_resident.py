@@ -25,6 +25,11 @@ def compute(prompt: ResidentPrompt, token_ids: tuple[int, ...], session: str = "
     return len(token_ids) - length
 
 
+def forget(prompt: ResidentPrompt, session: str) -> None:
+    prompt.forget(session)
+    prompt.store.purge(session)
+
+
 def in_store(prompt: ResidentPrompt, token_ids: tuple[int, ...]) -> int:
     with prompt.store.match_prefix(token_ids) as match:
         return match.length
@@ -70,9 +75,9 @@ def test_other_session_is_saved_under_its_own_name() -> None:
     compute(prompt, PROMPT, "a")
     compute(prompt, (*PROMPT[:20], 7), "b")
     assert compute(prompt, PROMPT, "a") == 1
-    prompt.forget("b")
+    forget(prompt, "b")
     assert in_store(prompt, PROMPT) == len(PROMPT)
-    prompt.forget("a")
+    forget(prompt, "a")
     assert prompt.store.stats().tokens == 0
     assert compute(prompt, PROMPT, "a") == len(PROMPT)
     prompt.store.check_integrity()

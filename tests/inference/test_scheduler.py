@@ -18,12 +18,37 @@ USAGE = Usage(1, 1, 1, 1, 0.0, 0.0, 0.0)
 PATIENCE_S = 10.0
 
 
+@dataclass(eq=False)
+class SteppedRun:
+    """Stands in for a request at work, which needs some forwards and then says its prefix."""
+
+    request: CompletionRequest
+    cancelled: Callable[[], bool]
+    forwards_left: int
+    dropped: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        return self.dropped or self.forwards_left == 0
+
+    @property
+    def is_ahead_work(self) -> bool:
+        return self.request.max_tokens == 0
+
+    def completion(self) -> Completion:
+        if self.request.prompt.prefix == "explode":
+            raise RuntimeError("boom")
+        return Completion(self.request.prompt.prefix, "cancelled" if self.dropped else "eos", USAGE)
+
+
 class SteppedEngine:
-    """Stands in for an engine: every request takes forwards that the test lets happen one by one."""
+    """Stands in for an engine: forwards are shared by all that is at work, and the test lets them happen one by one."""
 
     info = EngineInfo("stepped", "none", 128, 3.0)
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int = 1) -> None:
+        self.capacity = capacity
+        self.running: list[SteppedRun] = []
         self.steps = threading.Semaphore(0)
         self.started: list[str] = []
         self.begun = threading.Semaphore(0)
@@ -31,18 +56,35 @@ class SteppedEngine:
         self.closed = False
         self.forwards_needed = 1
 
-    def complete(self, request: CompletionRequest, cancelled: Callable[[], bool]) -> Completion:
+    def begin(self, request: CompletionRequest, cancelled: Callable[[], bool]) -> SteppedRun:
+        assert len(self.running) < self.capacity
         self.started.append(request.prompt.prefix)
+        needed = 0 if request.prompt.prefix in ("explode", "at once") else self.forwards_needed
+        run = SteppedRun(request, cancelled, needed)
+        if not run.has_ended:
+            self.running.append(run)
         self.begun.release()
-        if request.prompt.prefix == "explode":
-            raise RuntimeError("boom")
-        for _ in range(self.forwards_needed):
-            if cancelled():
-                return Completion("", "cancelled", USAGE)
+        return run
+
+    def drop_cancelled(self) -> list[SteppedRun]:
+        for run in self.running:
+            run.dropped = run.cancelled()
+        return self.take_ended()
+
+    def step(self) -> list[SteppedRun]:
+        ended = self.drop_cancelled()
+        if self.running:
             assert self.steps.acquire(timeout=PATIENCE_S)
-        if cancelled():
-            return Completion("", "cancelled", USAGE)
-        return Completion(request.prompt.prefix, "eos", USAGE)
+            if self.running[0].request.prompt.prefix == "break down":
+                raise AssertionError("broken")
+            for run in [run for run in self.running if not run.is_ahead_work] or self.running:
+                run.forwards_left -= 1
+        return ended + self.take_ended()
+
+    def take_ended(self) -> list[SteppedRun]:
+        ended = [run for run in self.running if run.has_ended]
+        self.running = [run for run in self.running if not run.has_ended]
+        return ended
 
     def forget(self, session: str) -> None:
         self.forgotten.append(session)
@@ -184,11 +226,106 @@ def test_cancel(scheduler: Scheduler, engine: SteppedEngine) -> None:
     assert (running.times, waiting.times) == (1, 1)
 
 
+@pytest.fixture
+def roomy() -> Iterator[tuple[Scheduler, SteppedEngine]]:
+    """A scheduler whose engine has room for three requests."""
+    engine = SteppedEngine(capacity=3)
+    scheduler = start(lambda progress: engine)
+    engine.steps.release(1)
+    assert ask(scheduler, "loads the model").text() == "loads the model"
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.started.clear()
+    yield scheduler, engine
+    engine.steps.release(1000)
+    scheduler.close()
+
+
+def test_a_keystroke_waits_for_one_forward_of_a_long_decode(roomy: tuple[Scheduler, SteppedEngine]) -> None:
+    scheduler, engine = roomy
+    engine.forwards_needed = 100
+    long = ask(scheduler, "long", "a.py")
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.forwards_needed = 1
+    keystroke = ask(scheduler, "quick", "b.py")
+    engine.steps.release(2)  # the one that was under way, and its own
+    assert keystroke.text() == "quick"
+    assert not long.told.is_set()
+
+
+def test_requests_beyond_the_room_wait_in_line(roomy: tuple[Scheduler, SteppedEngine]) -> None:
+    scheduler, engine = roomy
+    engine.forwards_needed = 2
+    listeners = [ask(scheduler, name, name) for name in "abcde"]
+    engine.steps.release(6)
+    assert [listener.text() for listener in listeners] == list("abcde")
+    assert engine.started == list("abcde")
+
+
+def test_superseding_makes_room_before_the_next_forward(roomy: tuple[Scheduler, SteppedEngine]) -> None:
+    scheduler, engine = roomy
+    engine.forwards_needed = 100
+    for name in "abc":
+        ask(scheduler, name, name)
+    engine.steps.release(1)
+    for _ in "abc":
+        assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.forwards_needed = 1
+    newest = ask(scheduler, "a, typed on", "a")
+    engine.steps.release(2)  # the one that was under way, and its own
+    assert newest.text() == "a, typed on"
+
+
+def test_ahead_work_is_begun_when_nothing_is_at_work(roomy: tuple[Scheduler, SteppedEngine]) -> None:
+    scheduler, engine = roomy
+    engine.forwards_needed = 2
+    real = ask(scheduler, "real", "a")
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    ahead = ask(scheduler, "ahead", "b", ahead=True)
+    engine.steps.release(1)
+    assert not engine.begun.acquire(timeout=0.05)
+    engine.steps.release(1)
+    assert real.text() == "real"
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.steps.release(2)
+    assert ahead.text() == "ahead"
+
+
+def test_ahead_work_makes_room_when_somebody_waits_for_it(roomy: tuple[Scheduler, SteppedEngine]) -> None:
+    scheduler, engine = roomy
+    engine.forwards_needed = 3
+    ahead = [ask(scheduler, f"ahead {name}", name, ahead=True) for name in "abc"]
+    engine.steps.release(1)
+    for _ in ahead:
+        assert engine.begun.acquire(timeout=PATIENCE_S)
+    real = ask(scheduler, "real", "d")
+    engine.steps.release(1 + 3)
+    assert real.text() == "real"
+    engine.steps.release(20)
+    assert [listener.text() for listener in ahead] == ["ahead a", "ahead b", "ahead c"]
+
+
+def test_what_needs_no_forward_is_answered_at_once(roomy: tuple[Scheduler, SteppedEngine]) -> None:
+    scheduler, _ = roomy
+    assert ask(scheduler, "at once").text() == "at once"
+
+
 def test_unexpected_failure_is_delivered_and_the_thread_goes_on(scheduler: Scheduler, engine: SteppedEngine) -> None:
     answer = ask(scheduler, "explode").wait()
     assert isinstance(answer, MidfillError)
     assert "boom" in str(answer)
     engine.steps.release(1)
+    assert ask(scheduler, "fine").text() == "fine"
+
+
+def test_an_engine_that_breaks_down_is_loaded_anew(roomy: tuple[Scheduler, SteppedEngine]) -> None:
+    scheduler, engine = roomy
+    listeners = [ask(scheduler, name, name) for name in ("break down", "b")]
+    engine.steps.release(2)
+    for listener in listeners:
+        assert "broken" in str(listener.wait())
+    assert engine.closed
+    engine.running.clear()
+    engine.steps.release(2)
     assert ask(scheduler, "fine").text() == "fine"
 
 

@@ -6,38 +6,81 @@ from pathlib import Path
 import pytest
 import torch
 
+from inference.chunk import SHORT_TOKENS, Chunk
 from inference.decoder import Decoder
 from inference.kernel import unavailable_reason
 from inference.loading import EngineOptions, load_engine
-from inference.short_forwards import SHORT_TOKENS, ShortForwards, with_kernel
+from inference.model import Choice
+from inference.short_forwards import ShortForwards, with_kernel
+from kv_store.workspace import KVWorkspace
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt
-from tests.inference.kernel.models import RandomModel, Shape
+from tests.inference.kernel.models import POSITIONS, RandomModel, Shape
 from tests.inference.tiny import write_checkpoint
 
 compiled = pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
 SOURCE = Path(__file__).read_text(encoding="utf-8")
 
 
-def decoder_of(model: RandomModel, dtype: torch.dtype = torch.float32) -> Decoder:
-    return Decoder(model.architecture, {}, model.weights, model.workspace(dtype))
+def decoder_of(model: RandomModel) -> Decoder:
+    return Decoder(model.architecture, {}, model.weights, POSITIONS)
+
+
+def choose(
+    model: Decoder | ShortForwards, token_ids: list[int], start: int, workspace: KVWorkspace, wanted: int = 1
+) -> tuple[Choice, ...]:
+    return model.forward([Chunk(token_ids, start, workspace, wanted)])[0]
 
 
 @compiled
-def test_short_and_long_forwards_share_the_workspace() -> None:
+def test_short_and_long_chunks_share_a_workspace() -> None:
     model = RandomModel(Shape())
     alone, helped = decoder_of(model), with_kernel(decoder_of(model), {}, model.weights, "auto")
     assert isinstance(helped, ShortForwards)
     token_ids = model.token_ids(100)
+    workspaces = alone.new_workspace(), helped.new_workspace()
     start = 0
     for count in (40, 1, SHORT_TOKENS, SHORT_TOKENS + 1, 3):
-        for decoder in (alone, helped):
-            decoder.prefill(token_ids[start : start + count], start)
+        theirs, ours = (
+            choose(decoder, token_ids[start : start + count], start, workspace)[0]
+            for decoder, workspace in zip((alone, helped), workspaces, strict=True)
+        )
+        assert ours.token_id == theirs.token_id
+        assert ours.logprob == pytest.approx(theirs.logprob, abs=1e-4)
         start += count
-    ours, theirs = (decoder.choose_next(token_ids[start : start + 2], start) for decoder in (helped, alone))
-    assert ours.token_id == theirs.token_id
-    assert ours.logprob == pytest.approx(theirs.logprob, abs=1e-4)
-    torch.testing.assert_close(helped.workspace.buffer, alone.workspace.buffer, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(workspaces[0].buffer, workspaces[1].buffer, atol=1e-4, rtol=1e-4)
+
+
+@compiled
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_who_shares_a_forward_changes_no_bit(dtype: torch.dtype) -> None:
+    model = RandomModel(Shape(), dtype=dtype)
+    helped = with_kernel(decoder_of(model), {}, model.weights, "auto")
+    sequences = [model.token_ids(60, seed) for seed in range(5)]
+    together, alone = ([helped.new_workspace() for _ in sequences] for _ in range(2))
+    for start, stop in ((0, 41), (41, 42), (42, 45), (45, 60)):
+        calls = [
+            [
+                Chunk(token_ids[start:stop], start, workspace, wanted=1)
+                for token_ids, workspace in zip(sequences, on, strict=True)
+            ]
+            for on in (together, alone)
+        ]
+        assert helped.forward(calls[0]) == [helped.forward([chunk])[0] for chunk in calls[1]]
+    for ours, theirs in zip(together, alone, strict=True):
+        assert torch.equal(ours.buffer, theirs.buffer)
+
+
+@compiled
+def test_several_choices_are_those_one_by_one() -> None:
+    model = RandomModel(Shape())
+    helped = with_kernel(decoder_of(model), {}, model.weights, "auto")
+    token_ids = model.token_ids(50)
+    together, alone = helped.new_workspace(), helped.new_workspace()
+    for workspace in (together, alone):
+        choose(helped, token_ids[:40], 0, workspace)
+    one_by_one = [choose(helped, [token_ids[start]], start, alone)[0] for start in range(40, 50)]
+    assert list(choose(helped, token_ids[40:], 40, together, wanted=10)) == one_by_one
 
 
 @compiled
@@ -55,7 +98,7 @@ def test_int8_weights_are_another_model() -> None:
     model = RandomModel(Shape())
     whole, rounded = (with_kernel(decoder_of(model), {}, model.weights, mode) for mode in ("auto", "int8"))
     token_ids = model.token_ids(10)
-    ours, theirs = rounded.choose_next(token_ids, 0).logprob, whole.choose_next(token_ids, 0).logprob
+    ours, theirs = (choose(decoder, token_ids, 0, decoder.new_workspace())[0].logprob for decoder in (rounded, whole))
     assert ours != theirs
     assert ours == pytest.approx(theirs, abs=0.1)
 
@@ -73,7 +116,7 @@ def test_the_kernel_can_be_switched_off() -> None:
 )
 def test_where_there_is_no_kernel_torch_does_all(shape: Shape, dtype: torch.dtype, reason: str) -> None:
     model = RandomModel(shape, dtype=dtype)
-    decoder = decoder_of(model, dtype)
+    decoder = decoder_of(model)
     assert with_kernel(decoder, {}, model.weights, "auto") is decoder
     with pytest.raises(BadInput, match=f"int8 weights need the CPU kernel: .*{reason}"):
         with_kernel(decoder, {}, model.weights, "int8")

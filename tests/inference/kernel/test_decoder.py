@@ -169,9 +169,9 @@ def test_it_takes_weights_of_any_dtype(dtype: torch.dtype) -> None:
 def test_it_goes_on_where_torch_has_prefilled(level: Level) -> None:
     model = RandomModel(ODD)
     workspace = model.workspace()
-    decoder = Decoder(model.architecture, {}, model.weights, workspace)
+    decoder = Decoder(model.architecture, {}, model.weights, POSITIONS)
     token_ids = model.token_ids(200)
-    expected = decoder.logits(decoder.hidden(token_ids, 0))[150:]
+    expected = decoder.logits(decoder.hidden([Chunk(token_ids, 0, workspace)]))[150:]
 
     workspace.buffer[:, :, :, 150:] = 0
     kernel = model.kernel(level=level)

@@ -1,0 +1,67 @@
+"""The workspaces of the engine, each with the prompt that is resident in it, lent to one request at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from inference.resident import SAVE_BEYOND, ResidentPrompt, common_prefix_length
+from kv_store.interface import KVStore, Workspace
+
+
+class Slots:
+    """A fixed number of workspaces; memory for all but the first is taken when they are first needed."""
+
+    def __init__(self, count: int, new_workspace: Callable[[], Workspace], store: KVStore, alignment: int = 1) -> None:
+        self._count = count
+        self._store = store
+        self._new_workspace = new_workspace
+        self._alignment = alignment
+        self._idle = [self._new()]  # the least recently used first
+        self._lent: list[ResidentPrompt] = []
+
+    @contextmanager
+    def lend(self, session: str, token_ids: Sequence[int] = ()) -> Iterator[ResidentPrompt]:
+        """A workspace for a request of this session; at most `count` at a time.
+
+        It is the one where the session's last prompt is, so that typing copies nothing; else a new one, else the one
+        that was used longest ago. What other workspaces hold of `token_ids` is in the store afterwards.
+        """
+        slot = self._choose(session)
+        self._lent.append(slot)
+        try:
+            self._share(token_ids, slot)
+            yield slot
+        finally:
+            self._lent.remove(slot)
+            self._idle.append(slot)
+
+    def forget(self, session: str) -> None:
+        """Drop what only this session used, in idle workspaces and in the store."""
+        for slot in self._idle:
+            slot.forget(session)
+        self._store.purge(session)
+
+    def save(self) -> None:
+        """Make everything that is resident here resident in the store."""
+        for slot in (*self._idle, *self._lent):
+            slot.save()
+
+    def _choose(self, session: str) -> ResidentPrompt:
+        own = [slot for slot in self._idle if slot.session == session]
+        empty = [slot for slot in self._idle if not slot.session]
+        if not own and not empty and len(self._idle) + len(self._lent) < self._count:
+            return self._new()
+        slot = (own[-1:] or empty or self._idle)[0]
+        self._idle.remove(slot)
+        return slot
+
+    def _new(self) -> ResidentPrompt:
+        return ResidentPrompt(self._new_workspace(), self._store, self._alignment)
+
+    def _share(self, token_ids: Sequence[int], slot: ResidentPrompt) -> None:
+        """Save the other prompts that begin with more of `token_ids` than the slot's does."""
+        length = common_prefix_length(slot.token_ids, token_ids)
+        for other in (*self._idle, *self._lent):
+            if common_prefix_length(other.token_ids, token_ids) > length + SAVE_BEYOND:
+                other.save()

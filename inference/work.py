@@ -1,0 +1,44 @@
+"""What a request costs: counted while it is at work, told with its answer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from protocol.messages import Completion, FinishReason, Usage
+
+
+@dataclass(slots=True)
+class Work:
+    """What one request has cost so far."""
+
+    prompt_tokens: int
+    recomputed_tokens: int = 0
+    forwards: int = 0  # that it had a part in
+    started: float = field(default_factory=time.perf_counter)
+    prefilled: float | None = None
+    logprobs: list[float] = field(default_factory=list)
+    branch_tokens: int = 0  # generated for alternatives
+
+    def completion(self, text: str, reason: FinishReason, alternatives: tuple[str, ...] = ()) -> Completion:
+        """The answer, with what it has cost."""
+        now = time.perf_counter()
+        prefilled = now if self.prefilled is None else self.prefilled
+        generated = len(self.logprobs)
+        usage = Usage(
+            prompt_tokens=self.prompt_tokens,
+            recomputed_tokens=self.recomputed_tokens,
+            generated_tokens=generated + self.branch_tokens,
+            forwards=self.forwards,
+            queue_ms=0.0,
+            prefill_ms=(prefilled - self.started) * 1e3,
+            decode_ms=(now - prefilled) * 1e3,
+        )
+        mean_logprob = sum(self.logprobs) / generated if generated else None
+        return Completion(text, reason, usage, mean_logprob, alternatives)
+
+    def add(self, branch: Work) -> None:
+        """Count what an alternative cost."""
+        self.recomputed_tokens += branch.recomputed_tokens
+        self.forwards += branch.forwards
+        self.branch_tokens += len(branch.logprobs)

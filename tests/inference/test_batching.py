@@ -1,0 +1,227 @@
+"""Several requests share forwards: what that saves, who waits for whom, and that no text changes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inference.chunk import Chunk
+from inference.engine import SMALL_CHUNK, Engine
+from inference.loading import EngineOptions, load_engine
+from inference.model import Choice, Model
+from inference.run import Run
+from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
+from tests.inference.tiny import write_checkpoint
+
+SOURCE = Path(__file__).read_text(encoding="utf-8")
+CHUNK = 64
+
+
+class WatchedModel:
+    """A model that notes how many tokens every sequence has in each forward."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.forwards: list[list[int]] = []
+        self.failure: Exception | None = None
+
+    def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        assert len({id(chunk.workspace) for chunk in chunks}) == len(chunks)
+        self.forwards.append([len(chunk.token_ids) for chunk in chunks])
+        if self.failure is not None:
+            raise self.failure
+        return self._model.forward(chunks)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that the CPU kernel can run."""
+    folder = tmp_path_factory.mktemp("kernel-sized")
+    return write_checkpoint(folder, hidden_size=64, num_attention_heads=2, num_key_value_heads=1)
+
+
+@pytest.fixture(scope="module")
+def options(checkpoint: Path) -> EngineOptions:
+    return EngineOptions(str(checkpoint), dtype="float32", context_tokens=512, prefill_chunk=CHUNK, threads=1, slots=3)
+
+
+@pytest.fixture
+def engine(options: EngineOptions) -> Engine:
+    return load_engine(options)
+
+
+@pytest.fixture
+def watched(engine: Engine) -> WatchedModel:
+    engine._model = model = WatchedModel(engine._model)  # type: ignore[assignment]
+    return model
+
+
+def ask(session: str, cut: int = 400, max_tokens: int = 8, increment: str = "") -> CompletionRequest:
+    prompt = Prompt(f"# {session}\n" + SOURCE[:cut], SOURCE[cut : cut + 60], increment)
+    return CompletionRequest(session, prompt, max_tokens, StopRule(indent=0))
+
+
+def finish(engine: Engine, *runs: Run) -> list[Completion]:
+    while not all(run.has_ended for run in runs):
+        engine.step()
+    return [run.completion() for run in runs]
+
+
+def test_sessions_that_decode_together_share_their_forwards(engine: Engine, watched: WatchedModel) -> None:
+    for session in "abc":
+        engine.complete(ask(session, max_tokens=0))
+    watched.forwards.clear()
+    answers = finish(
+        engine,
+        *(engine.begin(ask(session, max_tokens=tokens)) for session, tokens in zip("abc", (8, 3, 6), strict=True)),
+    )
+    forwards = [answer.usage.forwards for answer in answers]
+    assert len(watched.forwards) == max(forwards) < sum(forwards)
+    assert [len(shared) for shared in watched.forwards] == [
+        sum(count > number for count in forwards) for number in range(max(forwards))
+    ]
+
+
+def test_prompts_take_turns_and_keystrokes_do_not_wait_for_them(engine: Engine, watched: WatchedModel) -> None:
+    engine.complete(ask("a"))
+    watched.forwards.clear()
+    long = [engine.begin(ask("b", cut=900)), engine.begin(ask("c", cut=900))]
+    engine.step()
+    keystroke = engine.begin(ask("a", increment="x"))
+    forwards = len(watched.forwards)
+    (answer,) = finish(engine, keystroke)
+    assert len(watched.forwards) - forwards == answer.usage.forwards  # it had a place in every one of them
+    finish(engine, *long)
+    assert all(sum(tokens > SMALL_CHUNK for tokens in shared) <= 1 for shared in watched.forwards)
+
+
+def test_ahead_work_has_its_turn_when_nobody_waits(engine: Engine, watched: WatchedModel) -> None:
+    ahead = engine.begin(ask("a", cut=900, max_tokens=0))
+    engine.step()
+    asked = engine.begin(ask("b"))
+    needed = len(watched.forwards)
+    (answer,) = finish(engine, asked)
+    assert [len(shared) for shared in watched.forwards[needed:]] == [1] * answer.usage.forwards
+    (done,) = finish(engine, ahead)
+    assert done.finish_reason == "length"
+    assert engine.complete(ask("a", cut=900, increment="x")).usage.recomputed_tokens <= 2
+
+
+def test_cancellation_is_seen_before_the_next_forward(engine: Engine, watched: WatchedModel) -> None:
+    wanted = True
+    cancelled = engine.begin(ask("a", cut=900), lambda: not wanted)
+    other = engine.begin(ask("b"))
+    engine.step()
+    wanted = False
+    forwards = len(watched.forwards)
+    assert engine.drop_cancelled() == [cancelled]
+    assert len(watched.forwards) == forwards
+    assert cancelled.completion().finish_reason == "cancelled"
+    assert finish(engine, other)[0].finish_reason != "cancelled"
+    assert engine.complete(ask("a", cut=900)).usage.recomputed_tokens <= 900  # what it had is resident
+    engine.check_integrity()
+
+
+def test_a_failing_forward_is_told_to_all_who_shared_it_and_to_nobody_else(
+    engine: Engine, watched: WatchedModel
+) -> None:
+    expected = engine.complete(replace(ask("a"), reuse=False)).text
+    runs = [engine.begin(ask("a")), engine.begin(ask("b"))]
+    engine.step()
+    watched.failure = RuntimeError("out of memory")
+    assert engine.step() == runs
+    for run in runs:
+        with pytest.raises(RuntimeError, match="out of memory"):
+            run.completion()
+    watched.failure = None
+    assert engine.complete(ask("a")).text == expected
+
+
+def test_without_batching_there_is_room_for_one(options: EngineOptions) -> None:
+    engine = load_engine(replace(options, batching=False))
+    assert engine.capacity == 1
+    for session in "abc":
+        engine.complete(ask(session))
+    assert engine.complete(ask("a", increment="x")).usage.recomputed_tokens <= 2
+    assert engine.stats().tokens == 0  # every session has a workspace, and nothing was copied
+
+
+WORDS = ["def ", "main", "(", ")", ":\n", "    ", "return", " x", "\n", "'é'", "1"]
+
+
+class Editors:
+    """Some people at their documents, who share an engine, and a cold engine that knows what they have to see."""
+
+    def __init__(self, engine: Engine, oracle: Callable[[CompletionRequest], str], seed: int) -> None:
+        self.engine = engine
+        self.oracle = oracle
+        self.rng = random.Random(seed)
+        self.texts = {"a": "", "b": "", "c": "", "d": ""}
+        self.cuts = dict.fromkeys(self.texts, 300)
+        self.running: list[Run] = []
+
+    def begin(self) -> None:
+        """Somebody types, deletes, or goes elsewhere, and asks; perhaps the answer is not wanted for long."""
+        idle = [session for session in self.texts if session not in {run.request.session for run in self.running}]
+        session = self.rng.choice(idle)
+        text = self.texts[session]
+        keep = len(text) if self.rng.random() < 0.7 else self.rng.randint(0, len(text))
+        self.texts[session] = (text[:keep] + "".join(self.rng.choices(WORDS, k=self.rng.randint(0, 4))))[:80]
+        if self.rng.random() < 0.2:
+            self.cuts[session] = self.rng.choice([100, 300, 700])
+        request = ask(
+            "same" if self.rng.random() < 0.3 else session,
+            self.cuts[session],
+            self.rng.choice([0, 1, 4, 12]),
+            self.texts[session],
+        )
+        patience = self.rng.choice([1000, 1000, 1000, 0, 2, 5])
+        asked = iter(range(patience))
+        self.note(self.engine.begin(replace(request, session=session), lambda: next(asked, None) is None))
+
+    def step(self) -> None:
+        for run in self.engine.step():
+            self.note(run)
+
+    def note(self, run: Run) -> None:
+        """A run that was begun, or has ended: then its text has to be the one that is computed alone, and cold."""
+        self.engine.check_integrity()
+        if not run.has_ended:
+            self.running.append(run)
+            return
+        if run in self.running:
+            self.running.remove(run)
+        completion = run.completion()
+        if completion.finish_reason != "cancelled":
+            assert completion.text == self.oracle(run.request)
+
+
+@pytest.mark.parametrize("changes", [{}, {"kernel": "off"}, {"exact": True}, {"healing": "on"}], ids=str)
+def test_whoever_shares_the_engine_no_text_changes(options: EngineOptions, changes: dict[str, object]) -> None:
+    options = replace(options, **changes)
+    alone = load_engine(replace(options, batching=False, slots=1))
+    engines = {
+        (slots, budget): load_engine(replace(options, slots=slots, store_budget_bytes=budget))
+        for slots in (1, 2, 4)
+        for budget in (2**15, 2**24)
+    }
+
+    @settings(max_examples=50, deadline=None)
+    @given(seed=st.integers(0, 2**32 - 1), engine=st.sampled_from(list(engines.values())))
+    def check(seed: int, engine: Engine) -> None:
+        editors = Editors(engine, lambda request: alone.complete(replace(request, reuse=False)).text, seed)
+        for _ in range(30):
+            if len(editors.running) < engine.capacity and editors.rng.random() < 0.5:
+                editors.begin()
+            else:
+                editors.step()
+        while editors.running:
+            editors.step()
+
+    check()

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from inference.resident import SAVE_BEYOND, ResidentPrompt
+from inference.slots import Slots
+from kv_store.dry_workspace import DryWorkspace
+from kv_store.storage import MemoryStorage
+from kv_store.store import PagedStore
+from kv_store.tier import Tier
+
+PROMPT = tuple(range(100, 140))
+OTHER = tuple(range(200, 240))
+
+
+class Workplace:
+    """Slots over a store, and how many workspaces were made for them."""
+
+    def __init__(self, count: int) -> None:
+        self.made = 0
+        self.store = PagedStore([Tier("device", 2**20, MemoryStorage())], 4)
+        self.slots = Slots(count, self._make, self.store)
+
+    def _make(self) -> DryWorkspace:
+        self.made += 1
+        return DryWorkspace(bytes_per_token=4)
+
+    def compute(self, token_ids: tuple[int, ...], session: str) -> int:
+        """What a request does with its workspace; how many tokens it computed."""
+        with self.slots.lend(session, token_ids) as slot:
+            return compute(slot, token_ids, session)
+
+
+def compute(slot: ResidentPrompt, token_ids: tuple[int, ...], session: str) -> int:
+    length = slot.prepare(token_ids[:-1], session)
+    slot.extend(token_ids[length:], is_prompt=True)
+    return len(token_ids) - length
+
+
+def test_each_session_finds_its_prompt_where_it_was_without_a_copy() -> None:
+    place = Workplace(2)
+    place.compute(PROMPT, "a")
+    place.compute(OTHER, "b")
+    for length in range(1, 5):
+        assert place.compute((*PROMPT, *range(length)), "a") == 1
+        assert place.compute((*OTHER, *range(length)), "b") == 1
+    assert (place.made, place.store.stats().tokens) == (2, 0)
+
+
+def test_workspaces_are_made_when_they_are_needed() -> None:
+    place = Workplace(3)
+    for _ in range(3):
+        place.compute(PROMPT, "a")
+    assert place.made == 1
+    with place.slots.lend("a"), place.slots.lend("a"):
+        assert place.made == 2
+    place.slots.forget("a")
+    place.compute(PROMPT, "b")
+    assert place.made == 2
+
+
+def test_the_one_used_longest_ago_gives_way_and_is_saved() -> None:
+    place = Workplace(2)
+    for session, token_ids in (("a", PROMPT), ("b", OTHER), ("a", PROMPT), ("c", (1, 2, 3))):
+        place.compute(token_ids, session)
+    assert place.store.stats().tokens == len(OTHER)
+    assert place.compute(OTHER, "b") == 1
+
+
+def test_sessions_with_the_same_text_share_it_through_the_store() -> None:
+    place = Workplace(3)
+    place.compute(PROMPT, "a")
+    assert place.compute((*PROMPT, 1), "b") == 1
+    with place.slots.lend("b") as busy:
+        compute(busy, (*PROMPT, 1, *OTHER), "b")
+        assert place.compute((*PROMPT, 1, *OTHER, 2), "c") == 1
+    place.store.check_integrity()
+
+
+def test_a_few_shared_tokens_are_not_worth_a_copy() -> None:
+    place = Workplace(2)
+    place.compute(PROMPT, "a")
+    place.compute((*PROMPT[:SAVE_BEYOND], *OTHER), "b")
+    assert place.store.stats().tokens == 0
+
+
+def test_forgetting_spares_what_others_use_and_who_is_at_work() -> None:
+    place = Workplace(2)
+    place.compute(PROMPT, "a")
+    place.compute(OTHER, "b")
+    place.slots.forget("a")
+    assert place.compute(OTHER, "b") == 1
+    with place.slots.lend("b") as busy:
+        place.slots.forget("b")
+        assert compute(busy, (*OTHER, 7), "b") == 1
+    assert place.compute(PROMPT, "a") == len(PROMPT)
+
+
+def test_saving_makes_everything_resident_in_the_store() -> None:
+    place = Workplace(2)
+    place.compute(PROMPT, "a")
+    with place.slots.lend("b") as busy:
+        compute(busy, OTHER, "b")
+        place.slots.save()
+    assert place.store.stats().tokens == len(PROMPT) + len(OTHER)
+
+
+def test_a_workspace_comes_back_whatever_happens() -> None:
+    place = Workplace(1)
+    with pytest.raises(RuntimeError, match="boom"), place.slots.lend("a"):
+        raise RuntimeError("boom")
+    with ExitStack() as stack:
+        stack.enter_context(place.slots.lend("a"))
+    assert place.made == 1
