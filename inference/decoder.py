@@ -20,14 +20,21 @@ from kv_store.workspace import KVShape, KVWorkspace
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
-    """Where the tokens of one sequence are: in the rows of a forward, and in their workspace."""
+class Span:
+    """Where the tokens of one sequence are: in the rows of a forward, and in their workspace.
+
+    Attributes:
+        rows: of the forward.
+        positions: in the workspace, as a slice or as int64 [tokens].
+        visible: how many of the workspace's tokens attention is given.
+        mask: [tokens, visible], to be added to attention scores; None where all that is given is seen.
+    """
 
     rows: slice
-    start: int
-    stop: int
+    positions: slice | Tensor
+    visible: int
     workspace: KVWorkspace
-    mask: Tensor | None  # [tokens, visible]; None for a single token, which sees all
+    mask: Tensor | None
 
 
 class Decoder:
@@ -61,12 +68,13 @@ class Decoder:
     @torch.inference_mode()
     def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
         """Hidden states [tokens of all chunks, hidden] before the final norm; writes the KV of these tokens."""
-        spans = self._spans(chunks)
         token_ids = [token_id for chunk in chunks for token_id in chunk.token_ids]
-        x = F.embedding(torch.tensor(token_ids, device=self.device), self._weights.embedding)
-        tables = tuple(
-            torch.cat([table[span.start : span.stop] for span in spans]) for table in (self._cosines, self._sines)
-        )
+        return self.hidden_of(torch.tensor(token_ids, device=self.device), self._spans(chunks))
+
+    def hidden_of(self, token_ids: Tensor, spans: Sequence[Span]) -> Tensor:
+        """The same for token ids, int64 [tokens], that are on the device already."""
+        x = F.embedding(token_ids, self._weights.embedding)
+        tables = tuple(torch.cat([table[span.positions] for span in spans]) for table in (self._cosines, self._sines))
         for index, layer in enumerate(self._weights.layers):
             x = x + self._attention(index, layer, self._normed(x, layer.attention_norm), spans, tables)
             x = x + self._mlp(layer, self._normed(x, layer.mlp_norm))
@@ -77,19 +85,20 @@ class Decoder:
         """Logits [tokens, vocabulary] in float32 of hidden states [tokens, hidden]."""
         return F.linear(self._normed(hidden, self._weights.final_norm), self._weights.head).float()
 
-    def _spans(self, chunks: Sequence[Chunk]) -> list[_Span]:
+    def _spans(self, chunks: Sequence[Chunk]) -> list[Span]:
         spans, row = [], 0
         for chunk in chunks:
             start, stop, workspace = chunk.start, chunk.stop, chunk.workspace
             assert 0 <= start < stop <= self.context_tokens, f"tokens [{start}, {stop}) of {self.context_tokens}"
             assert isinstance(workspace, KVWorkspace), f"a workspace of type {type(workspace).__name__}"
             mask = self._causal_mask(start, stop) if stop > start + 1 else None
-            spans.append(_Span(slice(row, row + stop - start), start, stop, workspace, mask))
+            rows = slice(row, row + stop - start)
+            spans.append(Span(rows, slice(start, stop), self._visible(stop), workspace, mask))
             row += stop - start
         return spans
 
     def _attention(
-        self, index: int, layer: LayerWeights, x: Tensor, spans: Sequence[_Span], tables: Sequence[Tensor]
+        self, index: int, layer: LayerWeights, x: Tensor, spans: Sequence[Span], tables: Sequence[Tensor]
     ) -> Tensor:
         """x: [tokens, hidden]; tables: cosines and sines [tokens, head_dim]; the result is [tokens, hidden]."""
         shape = self.architecture
@@ -102,10 +111,10 @@ class Decoder:
         attended = []  # each [kv_heads, group, tokens of the sequence, head_dim]
         for span in spans:
             keys, values = span.workspace.buffer[index].unsqueeze(2)  # each [kv_heads, 1, max_tokens, head_dim]
-            keys[:, 0, span.start : span.stop] = k[:, span.rows]
-            values[:, 0, span.start : span.stop] = v[:, span.rows]
-            visible = self._visible(span.stop)
-            attended.append(_attend(q[:, :, span.rows], keys[:, :, :visible], values[:, :, :visible], span.mask))
+            keys[:, 0, span.positions] = k[:, span.rows]
+            values[:, 0, span.positions] = v[:, span.rows]
+            seen = keys[:, :, : span.visible], values[:, :, : span.visible]
+            attended.append(_attend(q[:, :, span.rows], *seen, span.mask))
         heads_last = torch.cat(attended, dim=2).flatten(0, 1).transpose(0, 1).reshape(x.shape[0], -1)
         return F.linear(heads_last, layer.attention_out, layer.attention_out_bias)
 
@@ -135,7 +144,7 @@ def _attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Ten
     several tokens' see the keys through a stride of zero.
     """
     if q.shape[2] == 1:
-        attended = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values)
+        attended = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=mask)
         return attended.transpose(1, 2)
     shared = (-1, q.shape[1], -1, -1)
     return F.scaled_dot_product_attention(q, keys.expand(shared), values.expand(shared), attn_mask=mask)

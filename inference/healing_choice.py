@@ -14,10 +14,19 @@ def greedy_choices(logits: Tensor, allowed: AllowedIds | None = None) -> tuple[C
 
     The probability of a choice is that among the tokens it is made from.
     """
-    if allowed is not None:
-        logits = logits[:, torch.from_numpy(allowed).to(logits.device)]
+    if allowed is None:
+        return choices(*best_tokens(logits))
+    places, logprobs = best_tokens(logits[:, torch.from_numpy(allowed).to(logits.device)])
+    return choices(torch.from_numpy(allowed)[places.cpu()], logprobs)
+
+
+def best_tokens(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """For each row of logits [tokens, vocabulary], the best token and its log-probability, each [tokens]."""
     best = logits.argmax(dim=-1, keepdim=True)
     logprobs = logits.gather(-1, best) - logits.logsumexp(dim=-1, keepdim=True)
-    places, values = best.flatten().tolist(), logprobs.flatten().tolist()
-    token_ids = places if allowed is None else allowed[places].tolist()
-    return tuple(map(Choice, token_ids, values))
+    return best.flatten(), logprobs.flatten()
+
+
+def choices(token_ids: Tensor, logprobs: Tensor) -> tuple[Choice, ...]:
+    """Tokens and log-probabilities, each [tokens], as values."""
+    return tuple(map(Choice, token_ids.tolist(), logprobs.tolist()))

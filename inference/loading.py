@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from inference.decoder import Decoder
     from inference.generic import GenericModel
+    from inference.graphs import GraphedDecoder
     from inference.short_forwards import ShortForwards
 
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
@@ -142,7 +143,7 @@ def _load_model(
     dtype: torch.dtype,
     options: EngineOptions,
     report: Progress,
-) -> Decoder | ShortForwards | GenericModel:
+) -> Decoder | GraphedDecoder | ShortForwards | GenericModel:
     """Our decoder where it knows the architecture and the device has room; transformers' modules otherwise."""
     anywhere = options.device == "auto"
     shape = checkpoint.architecture
@@ -182,10 +183,11 @@ def _load_decoder(
     dtype: torch.dtype,
     options: EngineOptions,
     report: Progress,
-) -> Decoder | ShortForwards:
+) -> Decoder | GraphedDecoder | ShortForwards:
     from inference.decoder import Decoder
     from inference.decoder_weights import TensorReader, read_decoder_weights
     from inference.exact import EXACT_TOKENS, ExactDecoder
+    from inference.graphs import GraphedDecoder, record_cuda_graph
     from inference.short_forwards import with_kernel
 
     if options.exact and options.kernel == "int8":
@@ -197,6 +199,8 @@ def _load_decoder(
     if options.exact:
         return ExactDecoder(shape, checkpoint.config, weights, context_tokens)
     decoder = Decoder(shape, checkpoint.config, weights, context_tokens)
+    if device.type == "cuda" and options.kernel != "int8":
+        return GraphedDecoder(decoder, record_cuda_graph)
     return with_kernel(decoder, checkpoint.config, weights, options.kernel)
 
 
