@@ -6,7 +6,6 @@ from setuptools.command.build_ext import build_ext
 KERNEL = Extension(
     "inference.kernel._decode",
     sources=["inference/kernel/decode.cpp"],
-    depends=["inference/kernel/lanes.inc", "inference/kernel/forward.inc"],
     language="c++",
     extra_compile_args=[
         *("-std=c++17", "-O3", "-g0", "-pthread", "-fvisibility=hidden"),

@@ -5,38 +5,47 @@
 // the overhead of many small operations. Here the forward is one call. Weights are streamed once, in the order in which
 // they lie in memory, and the threads meet five times per layer. Long prefills belong to torch.
 //
-// WEIGHTS. A matrix [rows, columns] is cut into groups of GROUP rows. A group is stored column by column: 32 bits
-// of its first row, 32 bits of its second, and so on, that is one column of float32, a pair of bfloat16 or four of int8.
-// A 512-bit vector therefore holds the same columns of GROUP rows, is multiplied by one spread input, and
-// its lanes are the sums of GROUP rows: nothing is ever added across lanes. Two groups make a unit, the smallest
-// piece of work. In `gate_up` a unit is GROUP rows of the gate and the same GROUP rows of up, so that SwiGLU happens
-// where the unit is computed. Columns are padded with zeros to a multiple of BLOCK, rows to one of UNIT.
-//   int8: stored plus 128, as unsigned numbers; to each BLOCK columns of a row belongs a bfloat16 scale, [group, block,
+// WEIGHTS. A matrix [rows, columns] is cut into units of UNIT rows, the smallest piece of work. A unit is stored column
+// by column: 32 bits of its first row, 32 bits of its second, and so on, that is one column of float32, a pair of
+// bfloat16 or four of int8. A vector therefore holds the same columns of several rows, is multiplied by one spread input,
+// and its lanes are the sums of rows: nothing is ever added across lanes, and memory is read from front to back. In
+// `gate_up` a unit is HALF rows of the gate and the same HALF rows of up, so that SwiGLU happens where the unit is
+// computed. Columns are padded with zeros to a multiple of BLOCK, rows to one of UNIT.
+//   int8: stored plus 128, as unsigned numbers; to each BLOCK columns of a row belongs a bfloat16 scale, [unit, block,
 //   row]. Inputs are quantized to int8 with a scale to each BLOCK too, when they are needed.
 //   narrow float32: float32 weights that lose nothing as bfloat16, as those of most published models, are stored so;
 //   the arithmetic, to the bit, is that of float32.
-//   bfloat16: inputs are rounded to bfloat16; sums are float32. Residuals, norms and attention are float32 always.
+//   bfloat16: inputs are rounded to bfloat16; sums are float32. Residuals, norms and softmaxes are float32 always.
 //
 // KV. A call takes the new tokens of several sequences. Each has a workspace, the engine's own buffer, shared with torch
 // and described by strides in numbers: K of a layer and KV head is [tokens, head_dim] in float32 or bfloat16, V lies
 // `value_stride` behind it. Attention is split into chunks of CHUNK keys, each a partial softmax; the thread that has a
-// chunk writes the new tokens' KV into it.
+// chunk writes the new tokens' KV into it. Keys are turned into columns tile by tile, LANES keys to a tile, so that
+// here too lanes are never added up; each tile serves all queries of its KV head. Where the CPU multiplies pairs of
+// bfloat16 and the KV is bfloat16, queries and the softmax's weights are rounded to bfloat16 as well.
 //
 // THREADS. A forward is a sequence of stages, five to a layer; the caller opens one after another, and a team of
 // persistent threads helps. A stage's units are shared out evenly, in contiguous runs, so that each thread reads one
-// stream; who has finished takes from the others' shares. The caller waits for helpers that are at work, never for one
-// that has not come: on a busy machine, where waking a thread can take milliseconds, it does all by itself. Helpers wait
-// for the next stage by spinning for some microseconds, then asleep: an idle process uses no CPU. A handle serves one
-// call at a time, from whichever thread; who calls sees to that.
+// stream; who has finished takes from the others' shares, then fetches the beginning of what it will read next. The
+// caller waits for helpers that are at work, never for one that has not come: on a busy machine, where waking a thread
+// can take milliseconds, it does all by itself. Helpers wait for the next stage by spinning for some tens of
+// microseconds, then asleep: an idle process uses no CPU. A decoder serves one call at a time, from whichever thread;
+// who calls sees to that.
 //
-// LEVELS. lanes.inc and forward.inc are compiled once per instruction-set level; the CPU is asked which to call.
+// THE SAME BITS. Whatever the number of threads, of tokens and of sequences in the call, a number is computed by the
+// same operations in the same order: a row's dot product runs over its columns one after another, attention over chunks
+// that begin at multiples of CHUNK. Only who computes it changes. Between levels the bits differ.
+//
+// LEVELS. The second half of this file is compiled once per instruction-set level: the file includes itself, with LEVEL
+// saying which. The CPU is asked which one to call.
+
+#ifndef LEVEL
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <condition_variable>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -54,9 +63,10 @@
 
 namespace {
 
-constexpr int GROUP = 16, UNIT = 2 * GROUP, BLOCK = 64, CHUNK = 64;
+constexpr int HALF = 16, UNIT = 2 * HALF, BLOCK = 64, CHUNK = 256;
 constexpr int MAX_TOKENS = 32, MAX_GROUP = 32;  // new tokens in a call; heads that share a KV head
-constexpr int PREFETCH = 1024;                  // how far ahead weights are fetched, in 32-bit words
+constexpr int PREFETCH = 4096;                  // how far ahead weights are fetched, in bytes
+constexpr int LINE = 64;                        // bytes of a cache line
 
 enum NumberType { FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32 };
 
@@ -228,22 +238,18 @@ private:
 
 // -------------------------------------------------------------------------------------------------- the decoder
 
-template <typename T>
-using Buffer = std::unique_ptr<T[], void (*)(void*)>;
+struct Release {
+    template <typename T>
+    void operator()(T* place) const { ::operator delete[](place, std::align_val_t{LINE}); }
+};
 
-// Zeros that take no memory before they are touched, aligned for the widest vectors. Some slack for whole vectors.
 template <typename T>
-Buffer<T> zeros(size_t count) {
-    struct Aligned {
-        static void release(void* place) {
-            if (place) std::free(static_cast<void**>(place)[-1]);
-        }
-    };
-    void* const raw = std::calloc(count * sizeof(T) + 192, 1);
-    if (!raw) throw std::bad_alloc();
-    void** const place = reinterpret_cast<void**>((reinterpret_cast<uintptr_t>(raw) + 127) & ~uintptr_t{63});
-    place[-1] = raw;
-    return {reinterpret_cast<T*>(place), &Aligned::release};
+using Buffer = std::unique_ptr<T[], Release>;
+
+// Takes no memory before it is written; some slack at its end for whole vectors.
+template <typename T>
+Buffer<T> buffer(size_t count) {
+    return Buffer<T>(static_cast<T*>(::operator new[](count * sizeof(T) + LINE, std::align_val_t{LINE})));
 }
 
 enum Stage { QKV, ATTENTION, ATTENTION_OUT, GATE_UP, DOWN, STAGES };  // of a layer
@@ -253,18 +259,15 @@ int chunks_of(int tokens) { return (tokens + CHUNK - 1) / CHUNK; }
 
 // What one thread computes for itself.
 struct Scratch {
-    Buffer<float> rows, queries, scores, keys, scales;
-    Buffer<uint32_t> inputs;
-    Buffer<int32_t> offsets;
+    Buffer<float> rows, scales, scores;
+    Buffer<int32_t> inputs, offsets, queries, tile;
 };
 
 struct Decoder;
-
-// What a level has to offer.
-typedef void (*Level)(Decoder&, int thread, int stage);
+typedef void (*Level)(Decoder&, int thread, int stage);  // does a thread's part of a stage
 
 struct Decoder {
-    Decoder(const Model& model, int threads, const Level& level);
+    Decoder(const Model& model, int threads, Level level);
 
     void run(const int32_t* token_ids, const Sequence* called, int count);
 
@@ -283,21 +286,21 @@ struct Decoder {
     int wanted = 0, wanted_tokens[MAX_TOKENS];
     float* logits = nullptr;    // [wanted, head.rows]
     Choice* choices = nullptr;  // [wanted], or null
-    Team team;  // last: its threads see a whole decoder
+    Team team;                  // last: its threads see a whole decoder
 };
 
-Decoder::Decoder(const Model& m, int threads, const Level& level)
+Decoder::Decoder(const Model& m, int threads, Level level)
     : model(m),
       layers(m.layer_weights, m.layer_weights + m.layers),
       chunks(chunks_of(m.positions)),
       level(level),
-      residual(zeros<float>((size_t)MAX_TOKENS * m.head.columns)),
-      qkv(zeros<float>((size_t)MAX_TOKENS * layers[0].qkv.rows)),
-      activated(zeros<float>((size_t)MAX_TOKENS * layers[0].down.columns)),
-      own_logits(zeros<float>((size_t)MAX_TOKENS * m.head.rows)),
-      largest(zeros<float>((size_t)MAX_TOKENS * m.heads * chunks)),
-      sums(zeros<float>((size_t)MAX_TOKENS * m.heads * chunks)),
-      sums_of_values(zeros<float>((size_t)MAX_TOKENS * m.heads * chunks * m.head_dim)),
+      residual(buffer<float>((size_t)MAX_TOKENS * m.head.columns)),
+      qkv(buffer<float>((size_t)MAX_TOKENS * layers[0].qkv.rows)),
+      activated(buffer<float>((size_t)MAX_TOKENS * layers[0].down.columns)),
+      own_logits(buffer<float>((size_t)MAX_TOKENS * m.head.rows)),
+      largest(buffer<float>((size_t)MAX_TOKENS * m.heads * chunks)),
+      sums(buffer<float>((size_t)MAX_TOKENS * m.heads * chunks)),
+      sums_of_values(buffer<float>((size_t)MAX_TOKENS * m.heads * chunks * m.head_dim)),
       team(threads, [](void* self, int thread, int stage) {
           Decoder& decoder = *static_cast<Decoder*>(self);
           decoder.level(decoder, thread, stage);
@@ -305,9 +308,13 @@ Decoder::Decoder(const Model& m, int threads, const Level& level)
     const size_t widest = std::max({m.head.columns, layers[0].attention_out.columns, layers[0].down.columns});
     const size_t queries = (size_t)MAX_TOKENS * (m.heads / m.kv_heads), wide = MAX_TOKENS * widest;
     for (int thread = 0; thread < threads; ++thread)
-        scratch.push_back({zeros<float>(wide), zeros<float>(queries * m.head_dim),
-                           zeros<float>(std::max(queries * CHUNK, (size_t)chunks)), zeros<float>(CHUNK * m.head_dim),
-                           zeros<float>(wide / BLOCK), zeros<uint32_t>(wide), zeros<int32_t>(wide / BLOCK)});
+        scratch.push_back({buffer<float>(wide), buffer<float>(wide / BLOCK),
+                           buffer<float>(std::max(queries * CHUNK, (size_t)chunks)), buffer<int32_t>(wide),
+                           buffer<int32_t>(wide / BLOCK), buffer<int32_t>(queries * m.head_dim),
+                           buffer<int32_t>((size_t)16 * m.head_dim)});
+    // what pads the columns is multiplied with zeros, so it has to be a number
+    std::fill_n(residual.get(), (size_t)MAX_TOKENS * m.head.columns, 0.0f);
+    std::fill_n(activated.get(), (size_t)MAX_TOKENS * layers[0].down.columns, 0.0f);
 }
 
 void embed(const Model& m, int token_id, float* to) {
@@ -357,37 +364,31 @@ void Decoder::run(const int32_t* token_ids, const Sequence* called, int count) {
 
 #define LEVEL LEVEL_PORTABLE
 namespace portable {
-#include "lanes.inc"
-#include "forward.inc"
-}  // namespace portable
+#include "decode.cpp"
+}
 #if defined(__x86_64__)
 #undef LEVEL
 #define LEVEL LEVEL_AVX2
 namespace avx2 {
-#include "lanes.inc"
-#include "forward.inc"
-}  // namespace avx2
+#include "decode.cpp"
+}
 #undef LEVEL
 #define LEVEL LEVEL_AVX2_VNNI
 namespace avx2_vnni {
-#include "lanes.inc"
-#include "forward.inc"
-}  // namespace avx2_vnni
+#include "decode.cpp"
+}
 #undef LEVEL
 #define LEVEL LEVEL_AVX512
 namespace avx512 {
-#include "lanes.inc"
-#include "forward.inc"
-}  // namespace avx512
+#include "decode.cpp"
+}
 #undef LEVEL
 #define LEVEL LEVEL_AVX512_BF16
 namespace avx512_bf16 {
-#include "lanes.inc"
-#include "forward.inc"
-}  // namespace avx512_bf16
+#include "decode.cpp"
+}
 
-constexpr Level LEVELS[] = {portable::LEVEL_HERE, avx2::LEVEL_HERE, avx2_vnni::LEVEL_HERE, avx512::LEVEL_HERE,
-                            avx512_bf16::LEVEL_HERE};
+constexpr Level LEVELS[] = {portable::work, avx2::work, avx2_vnni::work, avx512::work, avx512_bf16::work};
 
 bool runs_here(int level) {
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -404,7 +405,7 @@ bool runs_here(int level) {
     }
 }
 #else
-constexpr Level LEVELS[] = {portable::LEVEL_HERE};
+constexpr Level LEVELS[] = {portable::work};
 
 bool runs_here(int level) { return level == LEVEL_PORTABLE; }
 #endif
@@ -419,7 +420,7 @@ extern "C" {
 #define EXPORT __attribute__((visibility("default")))
 
 // Changes whenever a structure, a function or a layout here does.
-EXPORT int midfill_kernel_version() { return 4; }
+EXPORT int midfill_kernel_version() { return 5; }
 
 EXPORT int midfill_kernel_runs(int level) { return runs_here(level); }
 
@@ -448,3 +449,690 @@ EXPORT void midfill_kernel_forward(Decoder* decoder, const int32_t* token_ids, c
 }
 
 }  // extern "C"
+
+#else  // LEVEL: the rest is included once per level, inside a namespace
+
+// ---------------------------------------------------------------------------------------------------- its vectors
+
+// Every function carries its level's target attribute, so that one library runs on any CPU.
+#undef TARGET
+#undef FN
+#undef IN
+#if LEVEL == LEVEL_AVX512_BF16
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma")))
+#elif LEVEL == LEVEL_AVX512
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma")))
+#elif LEVEL == LEVEL_AVX2_VNNI
+#define TARGET __attribute__((target("avx2,fma,avxvnni")))
+#elif LEVEL == LEVEL_AVX2
+#define TARGET __attribute__((target("avx2,fma")))
+#else
+#define TARGET
+#endif
+#define FN static TARGET
+#define IN static TARGET inline __attribute__((always_inline))
+
+// There are registers for so many sums: 32 with AVX-512, otherwise 16. A dot product goes on in SPLITS sums in turn where
+// one token alone would leave the CPU waiting for the addition before.
+#if LEVEL >= LEVEL_AVX512
+constexpr int LANES = 16, SPLITS = 2, TOKENS_AT_ONCE = 4, QUERIES_AT_ONCE = 6;
+#elif LEVEL >= LEVEL_AVX2
+constexpr int LANES = 8, SPLITS = 1, TOKENS_AT_ONCE = 2, QUERIES_AT_ONCE = 2;
+#else
+constexpr int LANES = 4, SPLITS = 1, TOKENS_AT_ONCE = 1, QUERIES_AT_ONCE = 2;
+#endif
+constexpr int VECTORS = UNIT / LANES;  // to a column of a unit
+
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
+typedef int8_t Bytes __attribute__((vector_size(LANES)));
+typedef float FloatsAnywhere __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t IntsAnywhere __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint16_t HalvesAnywhere __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+typedef int8_t BytesAnywhere __attribute__((vector_size(LANES), aligned(1), may_alias));
+
+IN Floats load(const float* from) { return *(const FloatsAnywhere*)from; }
+IN Ints load_ints(const void* from) { return *(const IntsAnywhere*)from; }
+IN void store(float* to, Floats x) { *(FloatsAnywhere*)to = x; }
+IN void store_ints(void* to, Ints x) { *(IntsAnywhere*)to = x; }
+IN Floats spread(float x) { return Floats{} + x; }
+IN Ints spread(int32_t x) { return Ints{} + x; }
+IN Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+
+// What will soon be read of weights, a column of a unit, is fetched.
+IN void fetch(const int32_t* place) {
+    for (int line = 0; line < UNIT * 4; line += LINE) __builtin_prefetch((const char*)place + PREFETCH + line);
+}
+
+// bfloat16 numbers as float32.
+IN Floats widen(const uint16_t* from) {
+    return (Floats)(__builtin_convertvector(*(const HalvesAnywhere*)from, Words) << 16);
+}
+
+// x rounded to bfloat16, to even; NaN stays NaN.
+IN Floats to_bf16(Floats x) {
+    const Words bits = (Words)x;
+    const Floats near = (Floats)((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);
+    return x == x ? near : x;
+}
+
+IN void store_bf16(void* to, Floats x) {
+    *(HalvesAnywhere*)to = __builtin_convertvector((Words)to_bf16(x) >> 16, Halves);
+}
+
+// a * b + c
+IN Floats fused(Floats a, Floats b, Floats c) {
+#if LEVEL >= LEVEL_AVX512
+    return _mm512_fmadd_ps(a, b, c);
+#elif LEVEL >= LEVEL_AVX2
+    return _mm256_fmadd_ps(a, b, c);
+#elif defined(__ARM_NEON)
+    return (Floats)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    return a * b + c;
+#endif
+}
+
+// sum + a * the float32 at b; with PAIRS, sum + the products of each lane's pair of bfloat16 with the pair at b.
+constexpr bool HAS_PAIRS = LEVEL == LEVEL_AVX512_BF16;
+template <bool PAIRS>
+IN Floats multiplied(Floats sum, Ints a, const int32_t* b) {
+#if LEVEL == LEVEL_AVX512_BF16
+    if constexpr (PAIRS) return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)spread(*b));
+#endif
+    return fused((Floats)a, (Floats)spread(*b), sum);
+}
+
+// sum + the products of a lane's four weights, stored plus 128, with four inputs, less 128 times the inputs where
+// `sum` began with that (Input::offsets): the instructions multiply unsigned numbers by signed ones.
+constexpr bool OFFSET_IN_SUM = LEVEL >= LEVEL_AVX2_VNNI;
+IN Ints dot_int8(Ints sum, Ints weights, int32_t inputs) {
+#if LEVEL >= LEVEL_AVX512
+    return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, (__m512i)spread(inputs));
+#elif LEVEL == LEVEL_AVX2_VNNI
+    return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)weights, (__m256i)spread(inputs));
+#elif LEVEL == LEVEL_AVX2
+    const __m256i plain = (__m256i)(weights ^ (int32_t)0x80808080);  // signs moved over, so that pairs fit 16 bits
+    const __m256i products = _mm256_maddubs_epi16(
+        _mm256_abs_epi8(plain), _mm256_sign_epi8((__m256i)spread(inputs), plain));
+    return sum + (Ints)_mm256_madd_epi16(products, _mm256_set1_epi16(1));
+#else
+    const Ints plain = weights ^ (int32_t)0x80808080;
+    for (int byte = 0; byte < 32; byte += 8)
+        sum += ((Ints)((Words)plain << (24 - byte)) >> 24) * ((int32_t)((uint32_t)inputs << (24 - byte)) >> 24);
+    return sum;
+#endif
+}
+
+IN float sum_lanes(Floats x) {
+#if LEVEL >= LEVEL_AVX512
+    return _mm512_reduce_add_ps(x);
+#elif LEVEL >= LEVEL_AVX2
+    const __m128 four = _mm256_castps256_ps128(x) + _mm256_extractf128_ps(x, 1);
+    return (four[0] + four[2]) + (four[1] + four[3]);
+#else
+    return (x[0] + x[2]) + (x[1] + x[3]);
+#endif
+}
+
+IN float largest_lane(Floats x) {
+#if LEVEL >= LEVEL_AVX512
+    return _mm512_reduce_max_ps(x);
+#elif LEVEL >= LEVEL_AVX2
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    return std::max(std::max(four[0], four[2]), std::max(four[1], four[3]));
+#else
+    return std::max(std::max(x[0], x[2]), std::max(x[1], x[3]));
+#endif
+}
+
+// LANES rows of LANES words become columns.
+IN void transpose(Ints* rows) {
+#if LEVEL >= LEVEL_AVX512
+    __m512i fours[16];  // [4 * i + column % 4]: that column of rows 4 * i to 4 * i + 3, in the 128 bits that it is from
+    for (int i = 0; i < 16; i += 4) {
+        const __m512i a = (__m512i)rows[i], b = (__m512i)rows[i + 1], c = (__m512i)rows[i + 2], d = (__m512i)rows[i + 3];
+        const __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d);
+        const __m512i ab_high = _mm512_unpackhi_epi32(a, b), cd_high = _mm512_unpackhi_epi32(c, d);
+        fours[i] = _mm512_unpacklo_epi64(ab, cd), fours[i + 1] = _mm512_unpackhi_epi64(ab, cd);
+        fours[i + 2] = _mm512_unpacklo_epi64(ab_high, cd_high), fours[i + 3] = _mm512_unpackhi_epi64(ab_high, cd_high);
+    }
+    for (int i = 0; i < 4; ++i) {
+        const __m512i even_low = _mm512_shuffle_i32x4(fours[i], fours[4 + i], 0x88);
+        const __m512i even_high = _mm512_shuffle_i32x4(fours[8 + i], fours[12 + i], 0x88);
+        const __m512i odd_low = _mm512_shuffle_i32x4(fours[i], fours[4 + i], 0xdd);
+        const __m512i odd_high = _mm512_shuffle_i32x4(fours[8 + i], fours[12 + i], 0xdd);
+        rows[i] = (Ints)_mm512_shuffle_i32x4(even_low, even_high, 0x88);
+        rows[4 + i] = (Ints)_mm512_shuffle_i32x4(odd_low, odd_high, 0x88);
+        rows[8 + i] = (Ints)_mm512_shuffle_i32x4(even_low, even_high, 0xdd);
+        rows[12 + i] = (Ints)_mm512_shuffle_i32x4(odd_low, odd_high, 0xdd);
+    }
+#elif LEVEL >= LEVEL_AVX2
+    __m256i fours[8];
+    for (int i = 0; i < 8; i += 4) {
+        const __m256i a = (__m256i)rows[i], b = (__m256i)rows[i + 1], c = (__m256i)rows[i + 2], d = (__m256i)rows[i + 3];
+        const __m256i ab = _mm256_unpacklo_epi32(a, b), cd = _mm256_unpacklo_epi32(c, d);
+        const __m256i ab_high = _mm256_unpackhi_epi32(a, b), cd_high = _mm256_unpackhi_epi32(c, d);
+        fours[i] = _mm256_unpacklo_epi64(ab, cd), fours[i + 1] = _mm256_unpackhi_epi64(ab, cd);
+        fours[i + 2] = _mm256_unpacklo_epi64(ab_high, cd_high), fours[i + 3] = _mm256_unpackhi_epi64(ab_high, cd_high);
+    }
+    for (int i = 0; i < 4; ++i) {
+        rows[i] = (Ints)_mm256_permute2x128_si256(fours[i], fours[4 + i], 0x20);
+        rows[4 + i] = (Ints)_mm256_permute2x128_si256(fours[i], fours[4 + i], 0x31);
+    }
+#else
+    for (int i = 1; i < LANES; ++i)
+        for (int j = 0; j < i; ++j) {
+            const int32_t word = rows[i][j];
+            rows[i][j] = rows[j][i], rows[j][i] = word;
+        }
+#endif
+}
+
+// The nearest whole number, even where there are two; for |x| < 2^22.
+IN Floats rounded(Floats x) { return (x + 12582912.0f) - 12582912.0f; }
+
+// e^x to about 2e-7 of its value (Cephes' polynomial); what would under- or overflow is clamped.
+IN Floats exponential(Floats x) {
+    x = x < -87.0f ? spread(-87.0f) : x;
+    x = x > 88.0f ? spread(88.0f) : x;
+    const Floats n = rounded(x * 1.44269504f);
+    const Floats r = fused(n, spread(2.12194440e-4f), fused(n, spread(-0.693359375f), x));
+    Floats y = spread(1.9875691500e-4f);
+    for (const float coefficient :
+         {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+        y = fused(y, r, spread(coefficient));
+    y = fused(y, r * r, r) + 1.0f;
+    return y * (Floats)((__builtin_convertvector(n, Ints) + 127) << 23);
+}
+
+// ---------------------------------------------------------------------------------------------- what rows multiply
+
+// Inputs [tokens, columns] in the form that dot products want: float32; for bfloat16 weights the rounded inputs, as
+// bfloat16 where the CPU multiplies those; for int8 weights int8, with a scale and an offset to each BLOCK columns.
+struct Input {
+    const void* data;
+    const float* scales;     // [tokens, columns / BLOCK]
+    const int32_t* offsets;  // [tokens, columns / BLOCK]: -128 times the sum of the inputs, where dot_int8 needs it
+};
+
+FN void quantize_block(const float* from, int8_t* to, float* scale, int32_t* offset) {
+    Floats largest = {};
+    for (int i = 0; i < BLOCK; i += LANES) {
+        const Floats x = load(from + i);
+        largest = larger(largest, x < 0.0f ? -x : x);
+    }
+    const float limit = largest_lane(largest), factor = limit > 0.0f ? 127.0f / limit : 0.0f;
+    Ints sum = {};
+    for (int i = 0; i < BLOCK; i += LANES) {
+        const Ints whole = __builtin_convertvector(rounded(load(from + i) * factor), Ints);
+        sum += whole;
+        *(BytesAnywhere*)(to + i) = __builtin_convertvector(whole, Bytes);
+    }
+    int32_t total = 0;
+    for (int lane = 0; lane < LANES; ++lane) total += sum[lane];
+    *scale = limit / 127.0f;
+    *offset = OFFSET_IN_SUM ? -128 * total : 0;
+}
+
+// from: [tokens, columns], the columns beyond the model's own being zero
+FN Input prepare(const Decoder& d, Scratch& scratch, const float* from, int tokens, int columns) {
+    const size_t count = (size_t)tokens * columns;
+    int32_t* const to = scratch.inputs.get();
+    switch (d.model.weight_type) {
+        case INT8:
+            for (size_t i = 0; i < count; i += BLOCK)
+                quantize_block(from + i, (int8_t*)to + i, &scratch.scales[i / BLOCK], &scratch.offsets[i / BLOCK]);
+            return {to, scratch.scales.get(), scratch.offsets.get()};
+        case BFLOAT16:
+            for (size_t i = 0; i < count; i += LANES) {
+                if (HAS_PAIRS) store_bf16((uint16_t*)to + i, load(from + i));
+                else store((float*)to + i, to_bf16(load(from + i)));
+            }
+            return {to, nullptr, nullptr};
+        default: return {from, nullptr, nullptr};
+    }
+}
+
+// The RMS norm of so many tokens' residuals; `tokens`: of which ones, where not all.
+FN float inverse_root_mean_square(const float* x, int padded, int count, float epsilon) {
+    Floats squares = {};
+    for (int i = 0; i < padded; i += LANES) squares = fused(load(x + i), load(x + i), squares);
+    return 1.0f / std::sqrt(sum_lanes(squares) / (float)count + epsilon);
+}
+
+FN Input normalized(const Decoder& d, Scratch& scratch, const float* weight, int count, const int* tokens = nullptr) {
+    const int columns = d.model.head.columns;
+    for (int t = 0; t < count; ++t) {
+        const float* const x = d.residual.get() + (size_t)(tokens ? tokens[t] : t) * columns;
+        float* const to = scratch.rows.get() + (size_t)t * columns;
+        const float factor = inverse_root_mean_square(x, columns, d.model.hidden, d.model.norm_epsilon);
+        for (int i = 0; i < columns; i += LANES) store(to + i, load(x + i) * factor * load(weight + i));
+    }
+    return prepare(d, scratch, scratch.rows.get(), count, columns);
+}
+
+// --------------------------------------------------------------------------------------------------- dot products
+
+// The products of a unit's rows with TOKENS tokens, to tile [TOKENS, UNIT]: each weight is loaded once and used for
+// every token, and the sums stay in registers.
+template <int TOKENS>
+FN void dot_int8_unit(const Matrix& matrix, int unit, const Input& input, int token, float* tile) {
+    const int steps = matrix.columns / 4, blocks = matrix.columns / BLOCK;
+    const int32_t* place = (const int32_t*)matrix.weights + (size_t)unit * steps * UNIT;
+    const uint16_t* const weight_scales = matrix.scales + (size_t)unit * blocks * UNIT;
+    const int32_t* const inputs = (const int32_t*)input.data + (size_t)token * steps;
+    Floats sums[VECTORS][TOKENS] = {};
+    for (int block = 0; block < blocks; ++block) {
+        Ints products[VECTORS][TOKENS];
+        for (int v = 0; v < VECTORS; ++v)
+            for (int t = 0; t < TOKENS; ++t) products[v][t] = spread(input.offsets[(token + t) * blocks + block]);
+        for (int step = block * (BLOCK / 4); step < (block + 1) * (BLOCK / 4); ++step, place += UNIT) {
+            fetch(place);
+            for (int v = 0; v < VECTORS; ++v)
+                for (int t = 0; t < TOKENS; ++t)
+                    products[v][t] = dot_int8(products[v][t], load_ints(place + v * LANES), inputs[t * steps + step]);
+        }
+        for (int v = 0; v < VECTORS; ++v) {
+            const Floats scale = widen(weight_scales + block * UNIT + v * LANES);
+            for (int t = 0; t < TOKENS; ++t)
+                sums[v][t] = fused(__builtin_convertvector(products[v][t], Floats),
+                                   scale * input.scales[(token + t) * blocks + block], sums[v][t]);
+        }
+    }
+    for (int t = 0; t < TOKENS; ++t)
+        for (int v = 0; v < VECTORS; ++v) store(tile + t * UNIT + v * LANES, sums[v][t]);
+}
+
+// The same for float32 and bfloat16.
+template <int TYPE, int TOKENS>
+FN void dot_float_unit(const Matrix& matrix, int unit, const Input& input, int token, float* tile) {
+    constexpr bool PAIRS = TYPE == BFLOAT16 && HAS_PAIRS, WIDE = TYPE == FLOAT32 || PAIRS;
+    const int steps = PAIRS ? matrix.columns / 2 : matrix.columns;  // columns, or pairs that are multiplied at once
+    const int32_t* place = (const int32_t*)matrix.weights + (size_t)unit * (WIDE ? steps : steps / 2) * UNIT;
+    const int32_t* const inputs = (const int32_t*)input.data + (size_t)token * steps;
+    Floats sums[SPLITS][VECTORS][TOKENS] = {};
+    for (int step = 0; step < steps; step += 2, place += WIDE ? 2 * UNIT : UNIT) {
+        fetch(place);
+        if (WIDE) fetch(place + UNIT);
+        for (int v = 0; v < VECTORS; ++v) {
+            const Ints words = load_ints(place + v * LANES);
+            const Ints even = WIDE ? words : (Ints)((Words)words << 16);
+            const Ints odd = WIDE ? load_ints(place + (WIDE ? UNIT : 0) + v * LANES) : words & (int32_t)0xffff0000;
+            for (int t = 0; t < TOKENS; ++t) {
+                const int32_t* const x = inputs + t * steps + step;
+                sums[0][v][t] = multiplied<PAIRS>(sums[0][v][t], even, x);
+                sums[SPLITS - 1][v][t] = multiplied<PAIRS>(sums[SPLITS - 1][v][t], odd, x + 1);
+            }
+        }
+    }
+    for (int t = 0; t < TOKENS; ++t)
+        for (int v = 0; v < VECTORS; ++v)
+            store(tile + t * UNIT + v * LANES, SPLITS == 1 ? sums[0][v][t] : sums[0][v][t] + sums[SPLITS - 1][v][t]);
+}
+
+template <int TYPE, int TOKENS = TOKENS_AT_ONCE>
+FN void dot_unit(const Matrix& matrix, int unit, const Input& input, int token, int tokens, float* tile) {
+    if (tokens < TOKENS) {
+        if constexpr (TOKENS > 1) dot_unit<TYPE, TOKENS - 1>(matrix, unit, input, token, tokens, tile);
+        return;
+    }
+    if constexpr (TYPE == INT8) dot_int8_unit<TOKENS>(matrix, unit, input, token, tile);
+    else dot_float_unit<TYPE, TOKENS>(matrix, unit, input, token, tile);
+}
+
+enum Finish { STORE, ADD, GATE };
+
+// A unit's results for one token to their place: stored, added, or the SwiGLU of its gate rows and its up rows.
+FN void finish_unit(Finish finish, const float* tile, const float* bias, float* to, int unit) {
+    Floats row[VECTORS];
+    for (int v = 0; v < VECTORS; ++v) {
+        row[v] = load(tile + v * LANES);
+        if (bias) row[v] += load(bias + unit * UNIT + v * LANES);
+    }
+    if (finish == GATE) {
+        for (int v = 0; v < VECTORS / 2; ++v)
+            store(to + unit * HALF + v * LANES, row[v] / (exponential(-row[v]) + 1.0f) * row[VECTORS / 2 + v]);
+        return;
+    }
+    for (int v = 0; v < VECTORS; ++v) {
+        float* const place = to + unit * UNIT + v * LANES;
+        store(place, finish == ADD ? load(place) + row[v] : row[v]);
+    }
+}
+
+// Rows of matrix * input, to `to` [tokens, stride]: the units of `run`, and those that the thread gets after it.
+FN void project(Decoder& d, int thread, Share run, const Matrix& matrix, const Input& input, int tokens, Finish finish,
+                float* to, int64_t stride) {
+    alignas(LINE) float tile[TOKENS_AT_ONCE * UNIT];
+    do {
+        for (int unit = run.begin; unit < run.end; ++unit)
+            for (int token = 0; token < tokens; token += TOKENS_AT_ONCE) {
+                const int count = std::min(TOKENS_AT_ONCE, tokens - token);
+                switch (d.model.weight_type) {
+                    case FLOAT32: dot_unit<FLOAT32>(matrix, unit, input, token, count, tile); break;
+                    case BFLOAT16: dot_unit<BFLOAT16>(matrix, unit, input, token, count, tile); break;
+                    case INT8: dot_unit<INT8>(matrix, unit, input, token, count, tile); break;
+                    case NARROW_FLOAT32: dot_unit<NARROW_FLOAT32>(matrix, unit, input, token, count, tile); break;
+                }
+                for (int t = 0; t < count; ++t)
+                    finish_unit(finish, tile + t * UNIT, matrix.bias, to + (token + t) * stride, unit);
+            }
+    } while (d.team.take(thread, run));
+}
+
+// ------------------------------------------------------------------------------------------------------ attention
+
+// One head of q or k: normalized where the model does that, turned to its position, times `scale`.
+FN void turn_head(const Model& m, const float* from, const float* norm, int position, float scale, float* to) {
+    const int half = m.head_dim / 2;
+    const float* const cosines = m.cosines + (size_t)position * half;
+    const float* const sines = m.sines + (size_t)position * half;
+    const float factor = norm ? inverse_root_mean_square(from, m.head_dim, m.head_dim, m.norm_epsilon) : 1.0f;
+    for (int i = 0; i < half; i += LANES) {
+        Floats low = load(from + i), high = load(from + half + i);
+        if (norm) low = low * factor * load(norm + i), high = high * factor * load(norm + half + i);
+        const Floats cosine = load(cosines + i), sine = load(sines + i);
+        store(to + i, fused(low, cosine, -(high * sine)) * scale);
+        store(to + half + i, fused(high, cosine, low * sine) * scale);
+    }
+}
+
+// What attention multiplies: a lane is a float32, stored so or WIDENED from bfloat16, or a pair of bfloat16.
+enum Lane { PLAIN, WIDENED, PAIR };
+
+template <int LANE>
+IN Ints load_kv(const void* kv, int64_t place) {
+    if constexpr (LANE == PLAIN) return load_ints((const float*)kv + place);
+    if constexpr (LANE == WIDENED) return (Ints)widen((const uint16_t*)kv + place);
+    return load_ints((const uint16_t*)kv + place);
+}
+
+// One KV head of one sequence in a layer, and the queries of the new tokens that look at it: those of their heads that
+// share it, in the order [tokens, group].
+struct Attended {
+    const Sequence& sequence;
+    const LayerWeights& layer;
+    int64_t base;  // where its keys begin
+    int kv_head, group, first_token, queries;
+};
+
+// Writes the KV of the new tokens that fall into a chunk of keys. The thread that has the chunk does it, so nobody
+// has to wait for anybody.
+FN void append_kv(Decoder& d, Scratch& scratch, const Attended& a, int begin, int end) {
+    const Model& m = d.model;
+    for (int position = std::max(begin, a.sequence.start); position < end; ++position) {
+        const int token = a.first_token + position - a.sequence.start;
+        const float* const k = d.qkv.get() + (size_t)token * a.layer.qkv.rows + (m.heads + a.kv_head) * m.head_dim;
+        float* const turned = (float*)scratch.tile.get();
+        turn_head(m, k, a.layer.k_norm, position, 1.0f, turned);
+        const float* const rows[] = {turned, k + m.kv_heads * m.head_dim};
+        int64_t place = a.base + (int64_t)position * m.head_dim;
+        for (int i = 0; i < 2; ++i, place += a.sequence.value_stride)
+            for (int column = 0; column < m.head_dim; column += LANES) {
+                if (a.sequence.kv_type == FLOAT32) store((float*)a.sequence.kv + place + column, load(rows[i] + column));
+                else store_bf16((uint16_t*)a.sequence.kv + place + column, load(rows[i] + column));
+            }
+    }
+}
+
+// Its queries, turned, to `scratch` [queries, lanes].
+template <int D, int LANE>
+FN void turn_queries(Decoder& d, Scratch& scratch, const Attended& a) {
+    constexpr int WORDS = LANE == PAIR ? D / 2 : D;
+    for (int query = 0; query < a.queries; ++query) {
+        const int token = a.first_token + query / a.group, head = a.kv_head * a.group + query % a.group;
+        const float* const q = d.qkv.get() + (size_t)token * a.layer.qkv.rows + head * D;
+        int32_t* const to = scratch.queries.get() + query * WORDS;
+        float* const turned = LANE == PAIR ? (float*)scratch.tile.get() : (float*)to;
+        turn_head(d.model, q, a.layer.q_norm, d.positions[token], d.model.attention_scale, turned);
+        for (int i = 0; LANE == PAIR && i < D; i += LANES) store_bf16((uint16_t*)to + i, load(turned + i));
+    }
+}
+
+// The products of QUERIES queries [QUERIES, WORDS] with a tile of keys [WORDS, LANES].
+template <int WORDS, bool PAIRS, int QUERIES = QUERIES_AT_ONCE>
+FN void dot_keys(int queries, const int32_t* q, const int32_t* tile, float* scores) {
+    if (queries < QUERIES) {
+        if constexpr (QUERIES > 1) dot_keys<WORDS, PAIRS, QUERIES - 1>(queries, q, tile, scores);
+        return;
+    }
+    Floats sums[2][QUERIES] = {};
+    for (int i = 0; i < WORDS; i += 2)
+        for (int query = 0; query < QUERIES; ++query) {
+            const int32_t* const x = q + query * WORDS + i;
+            sums[0][query] = multiplied<PAIRS>(sums[0][query], load_ints(tile + i * LANES), x);
+            sums[1][query] = multiplied<PAIRS>(sums[1][query], load_ints(tile + (i + 1) * LANES), x + 1);
+        }
+    for (int query = 0; query < QUERIES; ++query) store(scores + query * CHUNK, sums[0][query] + sums[1][query]);
+}
+
+// Scores of the first `count` of `keys` keys become e^(score - largest); zero for the others.
+FN void soften(float* scores, int count, int keys, float* largest, float* sum) {
+    const int whole = (count + LANES - 1) / LANES * LANES;
+    for (int key = count; key < whole; ++key) scores[key] = -INFINITY;
+    for (int key = whole; key < keys; key += LANES) store(scores + key, Floats{});
+    Floats most = spread(-INFINITY), total = {};
+    for (int key = 0; key < whole; key += LANES) most = larger(load(scores + key), most);
+    *largest = largest_lane(most);
+    for (int key = 0; key < whole; key += LANES) {
+        const Floats score = load(scores + key), weight = exponential(score - *largest);
+        const Floats kept = score == -INFINITY ? Floats{} : weight;
+        store(scores + key, kept);
+        total += kept;
+    }
+    *sum = sum_lanes(total);
+}
+
+// LANES numbers of a value and as many behind them; of pairs, the numbers of two keys' values, side by side.
+template <int LANE>
+IN void load_values(const void* kv, int64_t place, int64_t next, Ints* lanes) {
+#if LEVEL == LEVEL_AVX512_BF16
+    if constexpr (LANE == PAIR) {
+        const __m512i one = (__m512i)load_kv<PAIR>(kv, place), other = (__m512i)load_kv<PAIR>(kv, next);
+        lanes[0] = (Ints)_mm512_unpacklo_epi16(one, other), lanes[1] = (Ints)_mm512_unpackhi_epi16(one, other);
+        return;
+    }
+#endif
+    (void)next;
+    lanes[0] = load_kv<LANE>(kv, place), lanes[1] = load_kv<LANE>(kv, place + LANES);
+}
+
+// Unpacking works within 128 bits: what it took apart is put together again.
+template <int LANE>
+IN void store_sums(float* to, Floats a, Floats b) {
+#if LEVEL == LEVEL_AVX512_BF16
+    if constexpr (LANE == PAIR) {
+        const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+        const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+        store(to, _mm512_permutex2var_ps(a, low, b)), store(to + LANES, _mm512_permutex2var_ps(a, high, b));
+        return;
+    }
+#endif
+    store(to, a), store(to + LANES, b);
+}
+
+// The sums of the values of keys [begin, end) at `place`, weighted with each of QUERIES rows of weights [CHUNK], to
+// their places.
+template <int D, int LANE, int QUERIES = QUERIES_AT_ONCE>
+FN void sum_values(int queries, const int32_t* weights, const void* kv, int64_t place, int count, float* to,
+                   const int64_t* places) {
+    if (queries < QUERIES) {
+        if constexpr (QUERIES > 1) sum_values<D, LANE, QUERIES - 1>(queries, weights, kv, place, count, to, places);
+        return;
+    }
+    constexpr int KEYS = LANE == PAIR ? 2 : 1, AT_ONCE = D % (4 * LANES) == 0 ? 4 : 2;  // vectors of a value
+    for (int column = 0; column < D; column += AT_ONCE * LANES) {
+        Floats sums[QUERIES][AT_ONCE] = {};
+        for (int key = 0; key < count; key += KEYS) {
+            const int64_t row = place + (int64_t)key * D + column, next = key + 1 < count ? row + D : row;
+            Ints values[AT_ONCE];
+            for (int v = 0; v < AT_ONCE; v += 2) load_values<LANE>(kv, row + v * LANES, next + v * LANES, values + v);
+            for (int query = 0; query < QUERIES; ++query)
+                for (int v = 0; v < AT_ONCE; ++v)
+                    sums[query][v] =
+                        multiplied<LANE == PAIR>(sums[query][v], values[v], weights + query * CHUNK + key / KEYS);
+        }
+        for (int query = 0; query < QUERIES; ++query)
+            for (int v = 0; v < AT_ONCE; v += 2)
+                store_sums<LANE>(to + places[query] * D + column + v * LANES, sums[query][v], sums[query][v + 1]);
+    }
+}
+
+// Attention of the queries in `scratch` to the keys [begin, end) of a chunk; leaves a partial softmax: the largest score,
+// the sum of the weights, and the weighted sum of the values.
+template <int D, int LANE>
+FN void attend_chunk(Decoder& d, Scratch& scratch, const Attended& a, int begin, int end) {
+    constexpr int WORDS = LANE == PAIR ? D / 2 : D, PER_WORD = D / WORDS;
+    float* const scores = scratch.scores.get();
+    int32_t* const tile = scratch.tile.get();
+    for (int first = begin; first < end; first += LANES) {
+        for (int i = 0; i < WORDS; i += LANES) {
+            Ints rows[LANES];
+            for (int key = 0; key < LANES; ++key) {  // nothing beyond the keys is read
+                const int64_t row = a.base + (int64_t)std::min(first + key, end - 1) * D;
+                rows[key] = load_kv<LANE>(a.sequence.kv, row + i * PER_WORD);
+            }
+            transpose(rows);
+            for (int row = 0; row < LANES; ++row) store_ints(tile + (i + row) * LANES, rows[row]);
+        }
+        for (int query = 0; query < a.queries; query += QUERIES_AT_ONCE)
+            dot_keys<WORDS, LANE == PAIR>(std::min(QUERIES_AT_ONCE, a.queries - query),
+                                          scratch.queries.get() + query * WORDS, tile,
+                                          scores + query * CHUNK + first - begin);
+    }
+    int64_t places[MAX_TOKENS * MAX_GROUP];
+    for (int query = 0; query < a.queries; ++query) {
+        const int token = a.first_token + query / a.group, head = a.kv_head * a.group + query % a.group;
+        const int64_t place = places[query] = (int64_t)(token * d.model.heads + head) * d.chunks + begin / CHUNK;
+        const int visible = std::max(std::min(end, d.positions[token] + 1) - begin, 0);
+        float* const row = scores + query * CHUNK;
+        soften(row, visible, end - begin, &d.largest[place], &d.sums[place]);
+        for (int key = 0; LANE == PAIR && key < end - begin; key += LANES) store_bf16((uint16_t*)row + key, load(row + key));
+    }
+    for (int query = 0; query < a.queries; query += QUERIES_AT_ONCE)
+        sum_values<D, LANE>(std::min(QUERIES_AT_ONCE, a.queries - query), (const int32_t*)scores + query * CHUNK,
+                            a.sequence.kv, a.base + a.sequence.value_stride + (int64_t)begin * D, end - begin,
+                            d.sums_of_values.get(), places + query);
+}
+
+// Units are chunks of KV heads of sequences: those of `run`, and those that the thread gets after it.
+template <int D>
+FN void attend(Decoder& d, int thread, Share run, int layer_index) {
+    const Model& m = d.model;
+    Scratch& scratch = d.scratch[thread];
+    int turned = -1;  // which queries are in `scratch`
+    do {
+        for (int unit = run.begin; unit < run.end; ++unit) {
+            int index = 0;
+            while (unit >= m.kv_heads * d.first_chunks[index + 1]) ++index;
+            const Sequence& s = d.sequences[index];
+            const int chunks = d.first_chunks[index + 1] - d.first_chunks[index];
+            const int within = unit - m.kv_heads * d.first_chunks[index], head = within / chunks;
+            const int chunk = within % chunks, begin = chunk * CHUNK, end = std::min(begin + CHUNK, s.start + s.tokens);
+            const int64_t base = layer_index * s.layer_stride + head * s.head_stride;
+            const int group = m.heads / m.kv_heads;
+            const Attended a{s, d.layers[layer_index], base, head, group, d.first_tokens[index], s.tokens * group};
+            const auto lanes = s.kv_type == FLOAT32 ? PLAIN : HAS_PAIRS ? PAIR : WIDENED;
+            if (turned != unit - chunk) lanes == PAIR ? turn_queries<D, PAIR>(d, scratch, a) : turn_queries<D, PLAIN>(d, scratch, a);
+            turned = unit - chunk;
+            append_kv(d, scratch, a, begin, end);
+            if (lanes == PLAIN) attend_chunk<D, PLAIN>(d, scratch, a, begin, end);
+            else attend_chunk<D, HAS_PAIRS ? PAIR : WIDENED>(d, scratch, a, begin, end);
+        }
+    } while (d.team.take(thread, run));
+}
+
+FN void attend(Decoder& d, int thread, Share run, int layer_index) {
+    switch (d.model.head_dim) {
+        case 32: return attend<32>(d, thread, run, layer_index);
+        case 64: return attend<64>(d, thread, run, layer_index);
+        case 96: return attend<96>(d, thread, run, layer_index);
+        case 128: return attend<128>(d, thread, run, layer_index);
+    }
+}
+
+// The chunks' partial softmaxes made one, for all heads of all tokens.
+FN Input merged(const Decoder& d, Scratch& scratch, int columns) {
+    const Model& m = d.model;
+    for (int t = 0; t < d.tokens; ++t) {
+        const int used = d.positions[t] / CHUNK + 1;
+        float* const row = scratch.rows.get() + (size_t)t * columns;
+        for (int head = 0; head < m.heads; ++head) {
+            const int64_t partial = (int64_t)(t * m.heads + head) * d.chunks;
+            float largest = -INFINITY, total = 0.0f;
+            for (int c = 0; c < used; ++c) largest = std::max(largest, d.largest[partial + c]);
+            float* const weights = scratch.scores.get();
+            for (int c = 0; c < used; c += LANES) store(weights + c, exponential(load(&d.largest[partial + c]) - largest));
+            for (int c = 0; c < used; ++c) total += weights[c] * d.sums[partial + c];
+            for (int i = 0; i < m.head_dim; i += LANES) {
+                Floats sum = {};
+                for (int c = 0; c < used; ++c)
+                    sum = fused(spread(weights[c]), load(&d.sums_of_values[(partial + c) * m.head_dim + i]), sum);
+                store(row + head * m.head_dim + i, sum / total);
+            }
+        }
+        std::fill(row + m.heads * m.head_dim, row + columns, 0.0f);
+    }
+    return prepare(d, scratch, scratch.rows.get(), d.tokens, columns);
+}
+
+// The greedy choice among logits, the first of equals.
+FN Choice choose(const float* logits, int count) {
+    Floats most = spread(-INFINITY), total = {};
+    const int whole = count - count % LANES;
+    for (int i = 0; i < whole; i += LANES) most = larger(load(logits + i), most);
+    float largest = largest_lane(most), sum = 0.0f;
+    for (int i = whole; i < count; ++i) largest = std::max(largest, logits[i]);
+    for (int i = 0; i < whole; i += LANES) total += exponential(load(logits + i) - largest);
+    for (int i = whole; i < count; ++i) sum += std::exp(logits[i] - largest);
+    const int32_t best = (int32_t)(std::find(logits, logits + count - 1, largest) - logits);
+    return {best, -std::log(sum + sum_lanes(total))};
+}
+
+// ------------------------------------------------------------------------------------------------------ the forward
+
+// What a thread does in a stage: take units, or leave where there are none; compute what they all need (norms,
+// the merged attention, quantized inputs), which is cheaper for every thread than a stage of its own; compute them.
+FN void work(Decoder& d, int thread, int stage) {
+    Share run;
+    if (!d.team.take(thread, run)) return;
+    const Model& m = d.model;
+    Scratch& scratch = d.scratch[thread];
+    const int tokens = d.tokens, hidden = m.head.columns, index = stage / STAGES;
+    if (stage == m.layers * STAGES + HEAD) {
+        const Input x = normalized(d, scratch, m.final_norm, d.wanted, d.wanted_tokens);
+        return project(d, thread, run, m.head, x, d.wanted, STORE, d.logits, m.head.rows);
+    }
+    if (stage == m.layers * STAGES + CHOICE) {
+        do {
+            for (int row = run.begin; row < run.end; ++row)
+                d.choices[row] = choose(d.logits + (size_t)row * m.head.rows, m.vocabulary);
+        } while (d.team.take(thread, run));
+        return;
+    }
+    const LayerWeights& layer = d.layers[index];
+    switch (stage % STAGES) {
+        case QKV: {
+            const Input x = normalized(d, scratch, layer.attention_norm, tokens);
+            return project(d, thread, run, layer.qkv, x, tokens, STORE, d.qkv.get(), layer.qkv.rows);
+        }
+        case ATTENTION: return attend(d, thread, run, index);
+        case ATTENTION_OUT: {
+            const Input x = merged(d, scratch, layer.attention_out.columns);
+            return project(d, thread, run, layer.attention_out, x, tokens, ADD, d.residual.get(), hidden);
+        }
+        case GATE_UP: {
+            const Input x = normalized(d, scratch, layer.mlp_norm, tokens);
+            return project(d, thread, run, layer.gate_up, x, tokens, GATE, d.activated.get(), layer.down.columns);
+        }
+        case DOWN: {
+            const Input x = prepare(d, scratch, d.activated.get(), tokens, layer.down.columns);
+            return project(d, thread, run, layer.down, x, tokens, ADD, d.residual.get(), hidden);
+        }
+    }
+}
+
+#endif  // LEVEL

@@ -11,8 +11,8 @@ from torch import Tensor
 
 WeightType = Literal["float32", "bfloat16", "int8"]
 
-GROUP = 16  # rows side by side in a vector
-UNIT = 2 * GROUP  # rows that a thread computes at once
+UNIT = 32  # rows that are stored side by side
+HALF = UNIT // 2  # of gate, and of up, in a unit of both
 BLOCK = 64  # columns that share a scale, and that rows are padded to
 ROWS_AT_ONCE = 4096  # packed at once, so that temporaries stay small beside the weights
 LARGEST = 127
@@ -22,8 +22,8 @@ LARGEST = 127
 class PackedMatrix:
     """A matrix as the kernel reads it; `rows` and `columns` count the padding."""
 
-    weights: Tensor  # [rows / GROUP, columns / per_lane, GROUP, per_lane]
-    scales: Tensor | None  # bfloat16 [rows / GROUP, columns / BLOCK, GROUP], with int8 weights
+    weights: Tensor  # [rows / UNIT, columns / per_lane, UNIT, per_lane]
+    scales: Tensor | None  # bfloat16 [rows / UNIT, columns / BLOCK, UNIT], with int8 weights
     bias: Tensor | None  # float32 [rows]
     rows: int
     columns: int
@@ -53,8 +53,8 @@ def pack_matrix(weight: Tensor, bias: Tensor | None, weight_type: WeightType) ->
 
 
 def pack_gate_up(weight: Tensor, bias: Tensor | None, weight_type: WeightType) -> PackedMatrix:
-    """weight: [2 * intermediate, columns], the gate's rows first; a unit gets a group of each."""
-    return pack_matrix(_interleave_groups(weight), None if bias is None else _interleave_groups(bias), weight_type)
+    """weight: [2 * intermediate, columns], the gate's rows first; a unit gets HALF rows of each."""
+    return pack_matrix(_interleave_halves(weight), None if bias is None else _interleave_halves(bias), weight_type)
 
 
 def fits_bfloat16(weight: Tensor) -> bool:
@@ -86,14 +86,14 @@ def _pack_rows(weight: Tensor, columns: int, weight_type: WeightType) -> tuple[T
 
 
 def _interleave_rows(weight: Tensor, per_lane: int) -> Tensor:
-    """[rows, columns] as [rows / GROUP, columns / per_lane, GROUP, per_lane]."""
-    return weight.reshape(-1, GROUP, weight.shape[1] // per_lane, per_lane).transpose(1, 2).contiguous()
+    """[rows, columns] as [rows / UNIT, columns / per_lane, UNIT, per_lane]."""
+    return weight.reshape(-1, UNIT, weight.shape[1] // per_lane, per_lane).transpose(1, 2).contiguous()
 
 
-def _interleave_groups(gate_up: Tensor) -> Tensor:
-    """Rows of [2 * intermediate, ...] in turns of GROUP of the gate and GROUP of up, each padded with zeros."""
+def _interleave_halves(gate_up: Tensor) -> Tensor:
+    """Rows of [2 * intermediate, ...] in turns of HALF of the gate and HALF of up, each padded with zeros."""
     halves = gate_up.reshape(2, -1, *gate_up.shape[1:])
-    missing = padded(halves.shape[1], GROUP) - halves.shape[1]
+    missing = padded(halves.shape[1], HALF) - halves.shape[1]
     trailing = (0, 0) * (halves.dim() - 2)
     whole = F.pad(halves, (*trailing, 0, missing))
-    return whole.reshape(2, -1, GROUP, *gate_up.shape[1:]).transpose(0, 1).flatten(0, 2)
+    return whole.reshape(2, -1, HALF, *gate_up.shape[1:]).transpose(0, 1).flatten(0, 2)

@@ -24,7 +24,7 @@ public:
             LayerWeights layer{};
             layer.qkv = matrix((s.heads + 2 * s.kv_heads) * s.head_dim, s.hidden);
             layer.attention_out = matrix(s.hidden, s.heads * s.head_dim);
-            layer.gate_up = matrix(2 * padded(s.intermediate, GROUP), s.hidden);
+            layer.gate_up = matrix(2 * padded(s.intermediate, HALF), s.hidden);
             layer.down = matrix(s.hidden, s.intermediate);
             layer.attention_norm = floats(padded(s.hidden, BLOCK));
             layer.mlp_norm = floats(padded(s.hidden, BLOCK));

@@ -7,7 +7,7 @@ import torch
 
 from inference.kernel.packing import (
     BLOCK,
-    GROUP,
+    HALF,
     UNIT,
     PackedMatrix,
     WeightType,
@@ -46,16 +46,16 @@ def test_every_weight_finds_its_place(weight_type: WeightType, rows: int, column
     )
 
 
-def test_gate_and_up_take_turns_by_groups() -> None:
+def test_gate_and_up_take_turns_by_halves_of_units() -> None:
     gate, up = torch.randn(20, 8, generator=GENERATOR), torch.randn(20, 8, generator=GENERATOR)
     bias = torch.arange(40.0)
     packed = pack_gate_up(torch.cat([gate, up]), bias, "float32")
-    rows = unpack(packed)[:, :8].unflatten(0, (-1, 2, GROUP))
+    rows = unpack(packed)[:, :8].unflatten(0, (-1, 2, HALF))
     torch.testing.assert_close(rows[:, 0].flatten(0, 1)[:20], gate)
     torch.testing.assert_close(rows[:, 1].flatten(0, 1)[:20], up)
     assert packed.bias is not None
-    assert packed.bias[:GROUP].tolist() == bias[:GROUP].tolist()
-    assert packed.bias[GROUP : 2 * GROUP].tolist() == bias[20 : 20 + GROUP].tolist()
+    assert packed.bias[:HALF].tolist() == bias[:HALF].tolist()
+    assert packed.bias[HALF : 2 * HALF].tolist() == bias[20 : 20 + HALF].tolist()
 
 
 def test_quantized_numbers_stay_within_127() -> None:
