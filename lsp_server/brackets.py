@@ -6,6 +6,7 @@ import re
 
 CLOSER_OF = {"(": ")", "[": "]", "{": "}"}
 QUOTES = "\"'`"
+_TRIPLE_QUOTES = frozenset(quote * 3 for quote in QUOTES)
 _BRACKET = re.compile(r"[()\[\]{}]")
 
 
@@ -31,6 +32,9 @@ def auto_closed_length(before: str, after: str) -> int:
     head = after.lstrip()
     if not head or head[0] not in ")]}" + QUOTES:
         return 0
+    triple = head[:3]
+    if triple in _TRIPLE_QUOTES and before.count(triple) % 2:
+        return len(after) - len(head) + 3  # of a string that may have lines before this one
     wanted = open_brackets(before)
     line = before[before.rfind("\n") + 1 :]
     length = 0

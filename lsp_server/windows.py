@@ -14,6 +14,9 @@ _MAX_EDGES = 32
 # The estimate of characters per token follows a document only when it is off by more than this: it moves
 # window ends, and a window end that trembles costs what it was meant to save.
 _TOLERANCE = 0.15
+# Beyond any tokenizer's average on code or prose. A core whose context is smaller than the windows cuts prompts and
+# counts what is left: believing that would make the windows larger, and the next count even less true.
+_MOST_CHARS_PER_TOKEN = 6.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class WindowBudget:
         """The budget after a prompt of `chars` code points was found to have `tokens` tokens."""
         if tokens < 200:
             return self  # too few to tell
-        measured = chars / tokens
+        measured = min(chars / tokens, _MOST_CHARS_PER_TOKEN)
         if abs(measured - self.chars_per_token) <= _TOLERANCE * self.chars_per_token:
             return self
         return replace(self, chars_per_token=measured)

@@ -25,6 +25,10 @@ def test_open_brackets(text: str, wanted: list[str]) -> None:
         ("if x {\n    y();\n", "}\n", 1),
         ("f(", "  ", 0),
         ("f((", ") tail)", 1),
+        ("f(g(h(a", "))) + 1", 3),
+        ('"""', '"""', 3),
+        ('"""Do.\n\n    ', '\n    """\n', 8),
+        ('"""Do."""', '"""', 0),
         ("f(a[", ") + 1", 1),  # the inner one is still to be typed
         ("if x {\n    f(", "\n}", 2),
         ("if x {\n    f(", "}\n)", 1),  # the outer one was closed, and the inner one cannot be any more

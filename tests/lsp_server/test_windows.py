@@ -59,3 +59,10 @@ def test_the_estimate_follows_a_document_only_when_it_is_far_off() -> None:
     assert budget.observe(chars=150, tokens=100) is budget
     assert budget.observe(chars=2000, tokens=1000).chars_per_token == 2.0
     assert budget.observe(chars=2000, tokens=1000).prefix_chars == 4096
+
+
+def test_a_core_that_cuts_prompts_does_not_make_them_ever_longer() -> None:
+    budget = WindowBudget()
+    for _ in range(20):
+        budget = budget.observe(chars=budget.prefix_chars + budget.suffix_chars, tokens=1800)  # never more than that
+    assert budget.prefix_chars < 2.01 * WindowBudget().prefix_chars
