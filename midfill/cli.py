@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,7 @@ from midfill.demo.command import demo_command
 from midfill.doctor.command import doctor_command
 from midfill.evaluation.command import eval_command
 from midfill.options import takes_settings
+from midfill.output_files import check_writable
 from midfill.replay.command import replay_command
 from midfill.stats import stats_command
 from protocol.errors import BadInput, MidfillError
@@ -82,23 +84,18 @@ def core(
 
     They start it themselves where none is found; run it by hand to serve other machines, or programs that speak HTTP.
     """
-    from inference.loading import EngineOptions
     from inference.server import ServeOptions, serve
+    from midfill.engine_core import engine_options
 
     if log_file is not None:
+        check_writable(log_file)
         log = log_file.open("ab", buffering=0)
         os.dup2(log.fileno(), sys.stderr.fileno())
-    engine = EngineOptions(
+    engine = replace(
+        engine_options(settings),
         model=resolve_model(settings.model),
-        device=settings.device,
-        dtype=settings.dtype,
-        context_tokens=settings.context_tokens,
-        store_budget_bytes=settings.store_mb * 2**20,
         cache_folder=cache_folder() if settings.disk_mb else None,
         cache_budget_bytes=settings.disk_mb * 2**20,
-        exact=settings.exact,
-        fim_format=settings.fim_format,
-        healing=settings.healing,
     )
     serve(
         ServeOptions(

@@ -27,7 +27,7 @@ from protocol.settings import Settings
 if TYPE_CHECKING:
     from lsp_server.core_client import CoreClient
     from lsp_server.documents import Document, Position
-    from midfill.replay.targets import EngineCore
+    from midfill.engine_core import EngineCore
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,7 @@ async def _find_core(settings: Settings) -> AsyncIterator[CoreClient | EngineCor
             await client.close()
         return
     from inference.loading import load_engine
-    from midfill.replay.player import engine_options
-    from midfill.replay.targets import EngineCore
+    from midfill.engine_core import EngineCore, engine_options
 
     console = Console(stderr=True)
     with console.status("loading the model"):

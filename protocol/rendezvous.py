@@ -30,7 +30,10 @@ class CoreAddress:
 
 
 def runtime_folder() -> Path:
-    """The folder of this user's cores, made if need be with mode 0700; `MIDFILL_RUNTIME_DIR` overrides it."""
+    """The folder of this user's cores, made if need be with mode 0700; `MIDFILL_RUNTIME_DIR` overrides it.
+
+    BadInput if it cannot be made.
+    """
     override = os.environ.get("MIDFILL_RUNTIME_DIR")
     if override:
         folder = Path(override)
@@ -39,7 +42,12 @@ def runtime_folder() -> Path:
         folder = Path(platformdirs.user_state_dir("midfill", appauthor=False)) / "run"
     else:
         folder = Path(platformdirs.user_runtime_dir("midfill", appauthor=False))
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"the runtime folder {folder} cannot be made: {error.strerror}. MIDFILL_RUNTIME_DIR names another"
+        ) from error
     return folder
 
 

@@ -14,7 +14,7 @@ from lsp_server.open_documents import OpenDocument, OpenDocuments
 from lsp_server.queries import Query
 from lsp_server.spans import end_of
 from lsp_server.suggesting import Suggester
-from midfill.replay.targets import EngineCore
+from midfill.engine_core import EngineCore
 from protocol.settings import Settings
 from tests.inference.tiny import write_checkpoint
 

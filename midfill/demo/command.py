@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from midfill.output_files import check_writable
 from protocol.settings import Settings
 
 _INTERRUPTED = 130
@@ -27,6 +28,7 @@ def demo_command(
     """
     from midfill.demo.run import DemoOptions, run_demo
 
+    check_writable(svg)
     console = Console()
     try:
         asyncio.run(run_demo(console, settings, DemoOptions(speed, share, svg)))

@@ -43,7 +43,6 @@ def write_picture(path: Path, keystrokes: Sequence[Keystroke], result: Renderabl
     """Write the SVG."""
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(Group(frame(keystrokes[: _telling(keystrokes) + 1]), Text(), result))
-    path.parent.mkdir(parents=True, exist_ok=True)
     console.save_svg(str(path), title="midfill demo", theme=_THEME)
 
 

@@ -24,18 +24,18 @@ def report(summary: Summary, rivals: Mapping[Strategy, float], model: str, devic
     typed = summary.requests - summary.computed
     reused = 1 - summary.recomputed_tokens / max(1, summary.prompt_tokens)
     hot = Text(f"{summary.hot_share:.1%}", style=HEAT_STYLES["hot"])
-    table.add_row("keystrokes answered", str(summary.requests), f"{typed} of them typed as suggested: no computation")
+    table.add_row("keystrokes answered", str(summary.requests), f"{typed} typed as suggested")
     table.add_row("suggestions accepted", str(summary.accepted), f"{summary.undone} undone")
-    table.add_row("hot", hot, "they recomputed only what was typed")
+    table.add_row("hot", hot, "only what was typed")
     table.add_row("time to suggestion, median", f"{summary.median_ms:.0f} ms", f"p95 {summary.p95_ms:.0f} ms")
     table.add_row("prompt tokens found resident", f"{reused:.2%}", f"of {summary.prompt_tokens:,}")
     table.add_row("ahead, when the cursor jumped", f"{summary.ahead_tokens:,} tokens", "before the next key")
     table.add_row(
         "recomputed per request to the core",
         f"{summary.mean_recomputed:.1f} tokens",
-        "as it ran, prompts laid out EFIM",
+        "laid out EFIM, as it ran",
         style="bold",
     )
     for strategy, mean in rivals.items():
-        table.add_row("", f"{mean:.1f} tokens", f"had they been laid out {strategy.upper()} (counted, not run)")
+        table.add_row("", f"{mean:.1f} tokens", f"laid out {strategy.upper()} (counted)")
     return table

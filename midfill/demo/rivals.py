@@ -12,8 +12,7 @@ from lsp_server.open_documents import OpenDocuments
 from lsp_server.queries import Query
 from lsp_server.suggesting import Suggester
 from midfill.demo.player import Keystroke
-from midfill.replay.player import engine_options
-from midfill.replay.targets import EngineCore
+from midfill.engine_core import EngineCore, engine_options
 from protocol.settings import Settings, Strategy
 
 

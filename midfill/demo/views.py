@@ -19,7 +19,7 @@ from midfill.demo.summary import summarize
 from midfill.lsp_values import Cost
 from protocol.heat import Heat
 
-WIDTH = 100
+WIDTH = 80
 HEAT_STYLES: dict[Heat, str] = {"hot": "bold red", "warm": "bold yellow", "cold": "bold blue"}
 LOG_ROWS = 6
 _BAR_CELLS = 20
@@ -79,7 +79,6 @@ def _log(keystrokes: Sequence[Keystroke]) -> Table:
     table.add_column("recomputed", width=_BAR_CELLS)
     table.add_column("of prompt tokens", justify="right", width=17)
     table.add_column("ms", justify="right", width=5)
-    table.add_column("", no_wrap=True, ratio=1)
     for index, key in enumerate(keystrokes):
         style = None if index == len(keystrokes) - 1 else "dim"
         table.add_row(key.press.label, *_cost_cells(key), style=style)
@@ -91,15 +90,15 @@ def _log(keystrokes: Sequence[Keystroke]) -> Table:
 def _cost_cells(key: Keystroke) -> tuple[RenderableType, ...]:
     cost = key.cost
     if cost is None:
-        return ("", "", "", "", "nothing to suggest here" if not key.press.jumped else "resident already")
+        return ("", "resident already" if key.press.jumped else "nothing to suggest", "", "")
     heat = Text(cost.heat, style=HEAT_STYLES[cost.heat])
     usage = cost.usage
     if cost.source == "typed":
-        return (heat, Text("0"), "", f"{key.milliseconds:.0f}", "typed as suggested")
+        return (heat, "typed as suggested", "0", f"{key.milliseconds:.0f}")
     tokens = f"{usage.recomputed_tokens:,} of {usage.prompt_tokens:,}"
     if cost.ahead:
-        return (Text("ahead", style="magenta"), _bar(cost, "magenta"), tokens, "", "before the next key")
-    return (heat, _bar(cost, HEAT_STYLES[cost.heat]), tokens, f"{key.milliseconds:.0f}", "")
+        return (Text("ahead", style="magenta"), _bar(cost, "magenta"), tokens, "")
+    return (heat, _bar(cost, HEAT_STYLES[cost.heat]), tokens, f"{key.milliseconds:.0f}")
 
 
 def _bar(cost: Cost, style: str) -> Text:
@@ -116,7 +115,7 @@ def _totals(keystrokes: Sequence[Keystroke]) -> Text:
     return Text.assemble(
         f" {total.requests} keystrokes   ",
         (f"{total.hot_share:.0%} hot", HEAT_STYLES["hot"]),
-        f"   recomputed {total.recomputed_tokens:,} of {total.prompt_tokens:,} prompt tokens"
+        f"   recomputed {total.recomputed_tokens:,} of {total.prompt_tokens:,} tokens"
         f"   median {total.median_ms:.0f} ms",
     )
 

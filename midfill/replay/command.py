@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from midfill.output_files import check_writable
 from midfill.replay.trace import Trace, read_trace
 from protocol.errors import BadInput
 from protocol.settings import Settings, Strategy
+
+if TYPE_CHECKING:
+    from midfill.replay.player import ReplayOptions
+    from midfill.replay.results import ReplayResult
 
 STRATEGIES: tuple[Strategy, ...] = ("none", "psm", "spm", "efim")
 
@@ -43,17 +49,13 @@ def replay_command(
 
     By default it runs against a real language server over stdio and a real core.
     """
-    from midfill.replay.html_report import write_html_report
-    from midfill.replay.player import ReplayOptions, replay
+    from midfill.replay.player import ReplayOptions
     from midfill.replay.report import report
-    from midfill.replay.results import summary
 
-    if dry and engine:
-        raise BadInput("--dry and --engine exclude each other: the dry run has no model")
-    if dry and verify:
-        raise BadInput("--dry and --verify exclude each other: the dry run has no model")
+    if dry and (engine or verify):
+        raise BadInput(f"--dry and {'--engine' if engine else '--verify'} exclude each other: the dry run has no model")
     for path in (json_file, html_file):
-        _check_writable(path)
+        check_writable(path)
     session = read_trace(trace)
     if start >= len(session.transactions):
         raise BadInput(f"--start {start}: {trace} has {len(session.transactions)} transactions")
@@ -67,34 +69,11 @@ def replay_command(
         language_id=language,
         verify=verify,
     )
+    result = _play(session, replace(settings, max_tokens=max_new_tokens), options)
     console = Console(stderr=json_file == Path("-"))
-    settings = replace(settings, max_tokens=max_new_tokens)
-    with _progress(session, options.strategies, start, limit) as progress:
-        tasks = {task.description: task.id for task in progress.tasks}
-        result = asyncio.run(
-            replay(session, settings, options, lambda name, done: progress.update(tasks[name], completed=done))
-        )
     console.print(report(result))
-    if json_file is not None:
-        text = json.dumps(summary(result), indent=2)
-        if json_file == Path("-"):
-            typer.echo(text)
-        else:
-            json_file.write_text(text + "\n", encoding="utf-8")
-            console.print(f"wrote {json_file}")
-    if html_file is not None:
-        write_html_report(result, html_file)
-        console.print(f"wrote {html_file}")
-
-
-def _check_writable(path: Path | None) -> None:
-    """Before the replay rather than after it: BadInput if nothing can be written there."""
-    if path is None or path == Path("-"):
-        return
-    try:
-        path.open("a").close()
-    except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error.strerror}") from error
+    for path in _write(result, json_file, html_file):
+        console.print(f"wrote {path}")
 
 
 def _strategies(names: str) -> tuple[Strategy, ...]:
@@ -105,12 +84,30 @@ def _strategies(names: str) -> tuple[Strategy, ...]:
     return tuple(name for name in STRATEGIES if name in chosen)
 
 
-def _progress(trace: Trace, strategies: tuple[Strategy, ...], start: int, limit: int | None) -> Progress:
-    """A bar per strategy, on stderr and only where that is a terminal."""
+def _play(session: Trace, settings: Settings, options: ReplayOptions) -> ReplayResult:
+    """Run the replay, with a bar per strategy on stderr where that is a terminal."""
+    from midfill.replay.player import replay
+
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:5}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, console=console, disable=not console.is_terminal)
-    total = len(trace.transactions) - start
-    for strategy in strategies:
-        progress.add_task(strategy, total=total if limit is None else min(limit, total))
-    return progress
+    steps = len(session.transactions[options.start :][: options.limit])
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bars = dict[str, TaskID]((name, progress.add_task(name, total=steps)) for name in options.strategies)
+        told = replay(session, settings, options, lambda name, done: progress.update(bars[name], completed=done))
+        return asyncio.run(told)
+
+
+def _write(result: ReplayResult, json_file: Path | None, html_file: Path | None) -> Iterator[Path]:
+    """Write what was asked for, and say which files."""
+    from midfill.replay.html_report import write_html_report
+    from midfill.replay.results import summary
+
+    text = json.dumps(summary(result), indent=2)
+    if json_file == Path("-"):
+        typer.echo(text)
+    elif json_file is not None:
+        json_file.write_text(text + "\n", encoding="utf-8")
+        yield json_file
+    if html_file is not None:
+        write_html_report(result, html_file)
+        yield html_file

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from inference.checkpoint import find_checkpoint
-from inference.loading import EngineOptions, load_dry_engine, load_engine
+from inference.loading import load_dry_engine, load_engine
 from inference.tokenization import TextTokenizer
+from midfill.engine_core import engine_options
 from midfill.lsp_session import open_session
 from midfill.private_core import private_core_environment
 from midfill.replay.results import Record, ReplayResult, StrategyResult, keystrokes_saved_share
@@ -77,17 +78,6 @@ async def open_target(trace: Trace, settings: Settings, options: ReplayOptions) 
         engine = load(engine_options(settings))
         yield EngineTarget(engine, settings, options.language_id, text)
         engine.close()
-
-
-def engine_options(settings: Settings) -> EngineOptions:
-    """How these settings load an engine in process."""
-    return EngineOptions(
-        model=settings.model,
-        device=settings.device,
-        dtype=settings.dtype,
-        store_budget_bytes=settings.store_mb * 2**20,
-        exact=settings.exact,
-    )
 
 
 async def _play(

@@ -13,6 +13,7 @@ from lsp_server.documents import Position
 from lsp_server.open_documents import OpenDocuments
 from lsp_server.queries import Query
 from lsp_server.suggesting import Suggester
+from midfill.engine_core import EngineCore
 from midfill.lsp_session import LspSession
 from midfill.replay.manners import OUTDATED, Shown, rudeness
 from midfill.replay.trace import Step
@@ -49,25 +50,6 @@ class Target(Protocol):
     def store_bytes(self) -> dict[str, int]:
         """What the store holds by tier, where the target can tell."""
         ...
-
-
-class EngineCore:
-    """An engine in process, in the place of the connection to the core."""
-
-    ready = True
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    @property
-    def chars_per_token(self) -> float:
-        return self.engine.info.chars_per_token
-
-    async def complete(self, request: CompletionRequest) -> Completion:
-        return self.engine.complete(request)
-
-    def forget(self, session: str) -> None:
-        self.engine.forget(session)
 
 
 class EngineTarget:

@@ -51,6 +51,8 @@ def test_every_setting_of_a_core_is_an_option_of_its_command() -> None:
         (["core", "--model", "no-such"], "midfill: no model 'no-such': it is neither"),
         (["lsp", "--tcp", "9257"], "midfill: --tcp 9257: expected HOST:PORT"),
         (["lsp", "--max-tokens", "0"], "midfill: --max-tokens = 0: must be at least 1"),
+        (["core", "--log-file", "{empty}/no/core.log"], "midfill: {empty}/no/core.log cannot be written: No such file"),
+        (["demo", "--svg", "{empty}/no/demo.svg"], "midfill: {empty}/no/demo.svg cannot be written: No such file"),
         (["complete", "a.py"], "midfill: a.py: expected FILE:LINE:COL"),
     ],
 )

@@ -79,3 +79,10 @@ def test_model_folders_are_called_by_their_absolute_path(tmp_path: Path, monkeyp
     assert resolve_model("some/model") == "some/model"
     (tmp_path / "bundled").mkdir()
     assert resolve_model("bundled") == "bundled"
+
+
+def test_a_runtime_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MIDFILL_RUNTIME_DIR", str(tmp_path / "file" / "run"))
+    with pytest.raises(BadInput, match=r"file/run cannot be made: Not a directory"):
+        runtime_folder()
