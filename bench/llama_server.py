@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,10 @@ class Infill:
 
 
 class LlamaServer:
-    """A connection to a running server, kept open."""
+    """A running server. Each request has a connection of its own: the server ends idle ones after seconds."""
 
     def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=REQUEST_SECONDS)
+        self._port = port
 
     def infill(self, prompt: Prompt, max_tokens: int, stop: Sequence[str] = ()) -> Infill:
         """Fill the gap between prefix and suffix greedily.
@@ -73,16 +73,14 @@ class LlamaServer:
 
     def post(self, path: str, body: Mapping[str, object]) -> Any:
         """The parsed answer; RuntimeError with what the server says where it refuses."""
-        self._connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-        response = self._connection.getresponse()
-        text = response.read()
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=REQUEST_SECONDS)
+        with closing(connection):
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            text = response.read()
         if response.status != http.client.OK:
             raise RuntimeError(f"{path}: HTTP {response.status}: {text[:500]!r}")
         return json.loads(text)
-
-    def close(self) -> None:
-        """Let go of the connection."""
-        self._connection.close()
 
 
 @contextmanager
@@ -95,9 +93,7 @@ def run_llama_server(command: Sequence[str], model: Path, threads: int, *, spm: 
     process = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _wait_until_ready(process, port)
-        server = LlamaServer(port)
-        yield server
-        server.close()
+        yield LlamaServer(port)
     finally:
         process.terminate()
         process.wait()
@@ -121,11 +117,9 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int) -> None:
 
 
 def _is_healthy(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == http.client.OK
-    except OSError:
-        return False
-    finally:
-        connection.close()
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=1)) as connection:
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == http.client.OK
+        except OSError:
+            return False
