@@ -6,12 +6,12 @@ import asyncio
 import errno
 import logging
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from pygls.io_ import StdinAsyncReader, StdoutWriter, run_async
+from pygls.io_ import StdoutWriter, run_async
 
 from lsp_server.server import MidfillServer
+from lsp_server.stdio import FairReader, stdin_reader
 from protocol.errors import PortInUse
 from protocol.settings import Settings
 
@@ -50,10 +50,14 @@ def run_tcp(settings: Settings, host: str, port: int) -> None:
 
 
 async def _serve_stdio(settings: Settings, writer: StdoutWriter) -> int:
-    with ThreadPoolExecutor(1, "stdin") as executor:
-        server = MidfillServer(settings)
-        server.protocol.set_writer(writer)
-        return await _serve(server, StdinAsyncReader(sys.stdin.buffer, executor))
+    server = MidfillServer(settings)
+    server.protocol.set_writer(writer)
+    async with stdin_reader() as reader:
+        try:
+            return await _serve(server, reader)
+        except asyncio.IncompleteReadError as error:
+            logger.info("the client went away: %s", error)
+            return server.protocol.exit_code
 
 
 async def listen(settings: Settings, host: str, port: int) -> asyncio.Server:
@@ -63,7 +67,7 @@ async def listen(settings: Settings, host: str, port: int) -> asyncio.Server:
         server = MidfillServer(settings)
         server.protocol.set_writer(writer)
         try:
-            await _serve(server, _FairReader(reader))
+            await _serve(server, FairReader(reader))
         except (ConnectionError, asyncio.IncompleteReadError) as error:
             logger.info("a client went away: %s", error)
         finally:
@@ -87,23 +91,6 @@ async def _serve(server: MidfillServer, reader: AsyncReader) -> int:
     finally:
         await server.link.stop()
     return protocol.exit_code
-
-
-class _FairReader:
-    """Lets the handler of each message begin before the next message is handled, as reading from stdin does.
-
-    A request for a suggestion then sees the document as it was when the request was sent.
-    """
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
-
-    async def readline(self) -> bytes:
-        await asyncio.sleep(0)
-        return await self._reader.readline()
-
-    async def readexactly(self, n: int) -> bytes:
-        return await self._reader.readexactly(n)
 
 
 def _log_to_stderr(settings: Settings) -> None:

@@ -1,0 +1,93 @@
+"""Stdin of every kind that a client may give, with messages longer than any pipe holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+NO_CORE = {**os.environ, "MIDFILL_CORE": "ws://127.0.0.1:9/ws"}
+LSP = (sys.executable, "-m", "midfill", "lsp")
+LONG = "x" * 500_000
+LAST = 3  # the request that a client waits for before it leaves
+
+
+def message(method: str, params: object, number: int | None = None) -> bytes:
+    fields = {"jsonrpc": "2.0", "method": method, "params": params} | ({} if number is None else {"id": number})
+    body = json.dumps(fields).encode()
+    return b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+DOCUMENT = {"uri": "file:///a.py", "languageId": "python", "version": 1, "text": LONG}
+SESSION = b"".join(
+    (
+        message("initialize", {"capabilities": {}}, 1),
+        message("initialized", {}),
+        message("textDocument/didOpen", {"textDocument": DOCUMENT}),
+        message("midfill/documentHash", {"textDocument": {"uri": DOCUMENT["uri"]}}, 2),
+        message("shutdown", None, LAST),
+    )
+)
+
+
+def answers(stream: IO[bytes]) -> dict[int, dict[str, object]]:
+    """What a server writes until its answer to the last request, by the ids of the requests."""
+    found: dict[int, dict[str, object]] = {}
+    while LAST not in found:
+        length = stream.readline()
+        while stream.readline().strip():
+            pass  # another header
+        body = json.loads(stream.read(int(length.split(b":")[1])))
+        if "id" in body:
+            found[body["id"]] = body
+    return found
+
+
+def check(found: dict[int, dict[str, object]]) -> None:
+    assert sorted(found) == [1, 2, LAST]
+    result = found[2]["result"]
+    assert isinstance(result, dict)
+    assert result["length"] == len(LONG)
+
+
+def test_a_pipe() -> None:
+    with subprocess.Popen(LSP, env=NO_CORE, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(SESSION)
+        process.stdin.flush()
+        check(answers(process.stdout))
+        process.stdin.write(message("exit", None))
+    assert process.returncode == 0
+
+
+def test_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "session"
+    path.write_bytes(SESSION)
+    with path.open("rb") as file, subprocess.Popen(LSP, env=NO_CORE, stdin=file, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        check(answers(process.stdout))
+
+
+def test_one_socket_for_both_directions() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = subprocess.Popen(LSP, env=NO_CORE, stdin=theirs, stdout=theirs)
+        theirs.close()
+        with ours.makefile("rwb") as stream:
+            stream.write(SESSION)
+            stream.flush()
+            check(answers(stream))
+            stream.write(message("exit", None))
+        assert process.wait(60) == 0
+
+
+def test_a_client_that_dies_in_the_middle_of_a_message() -> None:
+    torn = message("initialize", {"capabilities": {}}, 1) + message("initialized", {})[:-1]
+    done = subprocess.run(LSP, env=NO_CORE, input=torn, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 1, "LSP's status for a client that left without a shutdown"
+    assert b"Traceback" not in done.stderr
