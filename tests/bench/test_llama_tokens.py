@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inference.kernel import unavailable_reason
+
+pytest.importorskip("gguf")
+
+ROOT = Path(__file__).parents[2]
+FAKE_BENCH = """
+import json, sys
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+seconds = 2 if options["-fa"] == "on" else 1
+print(json.dumps([{"n_gen": int(options["-n"]), "samples_ns": [seconds * 1e9] * int(options["-r"])}]))
+"""
+FAKE_QUANTIZER = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])\n"
+
+
+@pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
+def test_a_tiny_run_takes_the_better_of_the_peers_settings(tmp_path: Path) -> None:
+    for name, text in (("llama-bench", FAKE_BENCH), ("llama-quantize", FAKE_QUANTIZER)):
+        program = tmp_path / name
+        program.write_text(f"#!{sys.executable}\n{text}")
+        program.chmod(0o755)
+    command = [sys.executable, "bench/llama_tokens.py", "--llama-bench", str(tmp_path / "llama-bench")]
+    command += ["--shape", "S", "--rounds", "1", "--threads", "1", "--json", str(tmp_path / "figures.json")]
+    subprocess.run(command, cwd=ROOT, check=True)
+    rows = json.loads((tmp_path / "figures.json").read_text())["shapes"]["S"]
+    found = {(row["case"], row["engine"]): row for row in rows}
+    assert found["512+1", "llama.cpp q8_0"]["milliseconds"] == 1000 / 16, "a run's 16 tokens, one at a time"
+    assert found["2048+4", "llama.cpp bf16"]["milliseconds"] == 1000
+    assert found["0+2048", "engine bfloat16"]["times_as_fast_as"]["q8_0"] > 0
+    assert found["2048+1", "kernel int8, KV float32"]["times_as_fast_as"]["q8_0"] > 1
