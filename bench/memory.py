@@ -24,7 +24,7 @@ from rich.table import Table
 
 from inference.architecture import Architecture
 from inference.checkpoint import find_checkpoint
-from inference.engine import Engine, EngineInfo
+from inference.engine import Engine, EngineInfo, Policy
 from inference.model import DryModel
 from kv_store.page_folder import PageFolder
 from kv_store.store import PagedStore
@@ -92,8 +92,8 @@ def open_desk(documents: int, room_for: int, windows: WindowBudget, folder: Path
     memory = Tier("memory", budget, TensorStorage("cpu"))
     disk = Tier("disk", 2 * budget, PageFolder(folder, "bench", TensorCodec(shape)))
     store = PagedStore([memory, disk], shape.bytes_per_token)
-    model = DryModel(KVWorkspace(shape, CONTEXT_TOKENS), CONTEXT_TOKENS, min(tokenizer.markers.end))
-    engine = Engine(EngineInfo(BUNDLED_MODEL, "cpu", CONTEXT_TOKENS, 0.0), model, tokenizer, store, 256)
+    model = DryModel(lambda: KVWorkspace(shape, CONTEXT_TOKENS), CONTEXT_TOKENS, min(tokenizer.markers.end))
+    engine = Engine(EngineInfo(BUNDLED_MODEL, "cpu", CONTEXT_TOKENS, 0.0), model, tokenizer, store, Policy())
     planners = [PromptPlanner(document, windows) for document in _documents(documents)]
     return Desk(engine, memory, disk, shape, folder, planners)
 

@@ -16,6 +16,7 @@ from lsp_server.queries import Query
 from lsp_server.suggesting import Suggester
 from midfill.engine_core import EngineCore
 from protocol.settings import Settings
+from tests.inference.slots import only_slot
 from tests.inference.tiny import write_checkpoint
 
 MARK = "zebra"  # stands in the text of lib.py alone
@@ -47,9 +48,9 @@ class Editor:
 
     def resident(self) -> list[str]:
         """The texts of the workspace and of all pages in all tiers."""
-        resident = self.engine._resident
-        paths = [resident.token_ids]
-        for page in resident.store._tree.pages():  # type: ignore[attr-defined]
+        slot = only_slot(self.engine)
+        paths = [slot.token_ids]
+        for page in slot.store._tree.pages():  # type: ignore[attr-defined]
             token_ids = page.token_ids
             while page.parent.parent is not page.parent:
                 page = page.parent
@@ -66,7 +67,7 @@ class Editor:
 
     def levels(self) -> set[int]:
         """The tiers that have a page."""
-        return {level for page in self.engine._resident.store._tree.pages() for level in page.copies}  # type: ignore[attr-defined]
+        return {level for page in only_slot(self.engine).store._tree.pages() for level in page.copies}  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -74,7 +75,12 @@ def options(tmp_path: Path) -> EngineOptions:
     checkpoint = write_checkpoint(tmp_path / "tiny", max_position_embeddings=2048)
     # Room in memory for about one prompt, so that most of what is resident is on disk.
     return EngineOptions(
-        str(checkpoint), context_tokens=2048, threads=1, store_budget_bytes=400_000, cache_folder=tmp_path / "kv"
+        str(checkpoint),
+        context_tokens=2048,
+        threads=1,
+        store_budget_bytes=400_000,
+        cache_folder=tmp_path / "kv",
+        slots=1,
     )
 
 
