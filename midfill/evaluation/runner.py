@@ -68,11 +68,15 @@ class Evaluator:
 
     def row(self, tasks: TaskSet, cut: Cut, form: Format, progress: Progress) -> Row:
         """Evaluate one row; `progress` is told of every case."""
+        return _row(tasks, cut, form, self.scores(tasks, cut, form, progress))
+
+    def scores(self, tasks: TaskSet, cut: Cut, form: Format, progress: Progress) -> list[Score]:
+        """The same case by case: two rows of the same tasks can be compared in pairs."""
         scores = []
         for task in tasks.tasks:
             scores.append(self._score(place_cursor(task, cut, self.token_ends, self.seed), form))
             progress()
-        return _row(tasks, cut, form, scores)
+        return scores
 
     def _score(self, case: Case, form: Format) -> Score:
         completion = self.complete(lay_prompt(case, form, self.budget), _STOPS[case.task.split])
