@@ -14,6 +14,7 @@ from inference.chunk import Chunk
 from inference.engine import Engine
 from inference.loading import EngineOptions, load_engine
 from inference.prompts import tokenize_prompt
+from inference.tokenization import TextTokenizer
 from lsp_server.documents import Document, Edit, Position, line_length
 from lsp_server.prompting import Plan, PromptPlanner
 from lsp_server.windows import WindowBudget
@@ -52,9 +53,18 @@ PIECES = st.sampled_from(
 PLACES = st.floats(0, 1)
 
 
+class Afresh:
+    """Tokenizes every fragment in one piece, and remembers nothing."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self.format, self.markers = tokenizer.format, tokenizer.markers
+        self.encode = tokenizer._encode_block
+
+
 class Editing(RuleBasedStateMachine):
     """People edit documents that share one engine, whose every answer is compared with a cold one."""
 
+    options: EngineOptions
     warm: Engine
     cold: Engine
 
@@ -151,6 +161,13 @@ class Editing(RuleBasedStateMachine):
         self.warm.complete(self.request(self.plan(self.place(share))), lambda: next(answers, True))
         self.ask()
 
+    @rule()
+    def restart(self) -> None:
+        """What was resident comes back from disk."""
+        self.warm.close()
+        type(self).warm = load_engine(self.options)
+        self.ask()
+
     @precondition(lambda self: len(self.documents) > 1)
     @rule()
     def forget_a_document(self) -> None:
@@ -171,7 +188,7 @@ class Editing(RuleBasedStateMachine):
     def ask(self, max_tokens: int = MAX_TOKENS) -> None:
         request = self.request(self.plan(self.cursors[self.current]), max_tokens)
         context_tokens = self.warm.info.context_tokens
-        token_ids = tokenize_prompt(request.prompt, self.warm.tokenizer, context_tokens, max_tokens).token_ids
+        token_ids = tokenize_prompt(request.prompt, Afresh(self.cold.tokenizer), context_tokens, max_tokens).token_ids
         warm = self.warm.complete(request)
         cold = self.cold.complete(replace(request, reuse=False))
         assert warm.text == cold.text
@@ -205,9 +222,11 @@ def last_logits(engine: Engine, token_ids: tuple[int, ...]) -> torch.Tensor:
 @pytest.mark.timeout(300)
 def test_reuse_never_changes_a_suggestion(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = write_checkpoint(tmp_path_factory.mktemp("tiny"), tie_word_embeddings=True)
-    # Room for about three prompts, so that evictions happen all the time.
-    options = EngineOptions(str(folder), dtype="float32", store_budget_bytes=3 * 120 * 400, prefill_chunk=CHUNK)
-    Editing.warm, Editing.cold = load_engine(options), load_engine(options)
+    # Room for a few prompts in memory and on disk, so that they move down, back up and out all the time.
+    room = 2 * 120 * 400
+    options = EngineOptions(str(folder), dtype="float32", store_budget_bytes=room, prefill_chunk=CHUNK)
+    kept = replace(options, cache_folder=tmp_path_factory.mktemp("kv"), cache_budget_bytes=2 * room)
+    Editing.options, Editing.warm, Editing.cold = kept, load_engine(kept), load_engine(options)
     state_machine = Editing.TestCase
     state_machine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
     state_machine().runTest()
