@@ -17,7 +17,7 @@ from inference.stops import find_stop
 from inference.tokenization import TextTokenizer
 from inference.work import Work
 from protocol.errors import BadInput
-from protocol.messages import Completion, CompletionRequest, FinishReason
+from protocol.messages import MAX_ALTERNATIVES, Completion, CompletionRequest, FinishReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ def complete(request: CompletionRequest, tools: Tools) -> Steps[Completion]:
     """The steps from a request to its completion; BadInput where the request cannot be used."""
     if request.max_tokens < 0:
         raise BadInput(f"max_tokens is {request.max_tokens}: it has to be 0 or more")
+    if not 0 <= request.alternatives <= MAX_ALTERNATIVES:
+        raise BadInput(f"alternatives is {request.alternatives}: it has to be between 0 and {MAX_ALTERNATIVES}")
     prompt = tokenize_prompt(request.prompt, tools.tokenizer, tools.context_tokens, request.max_tokens, tools.healer)
     shared = prompt.token_ids if request.reuse else ()
     with tools.slots.lend(request.session, shared) as resident:

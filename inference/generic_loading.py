@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 from inference.generic import GenericModel
 from protocol.errors import BadModel
@@ -21,6 +22,7 @@ def load_generic(
 
     `max_memory` bounds what accelerate uses of each device, for models that leave others their share.
     """
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # it draws on stderr, which is a log
     placement = {"device_map": "auto", "max_memory": max_memory} if device is None else {"device_map": {"": device}}
     try:
         model = AutoModelForCausalLM.from_pretrained(

@@ -55,9 +55,10 @@ class LocalCore:
         self._timeout_s = timeout_s
 
     async def find_or_start(self) -> CoreAddress:
-        """The address of a core that listens; its last log lines in a CoreUnavailable if it does not come up.
+        """The address of a core that listens.
 
-        They are in a BadInput where the core refuses what it was asked for, and would again.
+        Raises CoreUnavailable with its last log lines if it does not come up, and BadInput with its reason where it
+        refuses what it was asked for, and would again.
         """
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -96,18 +97,26 @@ class LocalCore:
         process = await asyncio.to_thread(_spawn, self._command, self._log_file)
         while (address := await self._find()) is None:
             if status := process.poll():  # 0 says that another one serves this model, or is about to
-                kind = BadInput if status == BadInput.exit_status else CoreUnavailable
-                raise kind(self._say(f"the core ended with status {status}"))
+                if status == BadInput.exit_status:
+                    raise BadInput(self._reason())
+                raise CoreUnavailable(self._say(f"the core ended with status {status}"))
             await asyncio.sleep(_POLL_S)
         return address
 
     def _say(self, what: str) -> str:
+        return "\n".join([f"{what} (log: {self._log_file})", *self._last_lines()])
+
+    def _reason(self) -> str:
+        """Why the core refused to start: what a command says last."""
+        *_, last = ["it said nothing", *self._last_lines()]
+        return f"{last.removeprefix('midfill: ')} (log: {self._log_file})"
+
+    def _last_lines(self) -> list[str]:
         try:
             log = self._log_file.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
-            log = ""
-        lines = [line for line in log.splitlines() if line.strip()]
-        return "\n".join([f"{what} (log: {self._log_file})", *lines[-_LOG_LINES:]])
+            return []
+        return [line for line in log.splitlines() if line.strip()][-_LOG_LINES:]
 
 
 def _spawn(command: Sequence[str], log_file: Path) -> subprocess.Popen[bytes]:

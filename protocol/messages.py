@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 PROTOCOL_VERSION = 1
+MAX_ALTERNATIVES = 16  # nobody looks through more, and each takes the model's time
 
 FinishReason = Literal["eos", "stop", "length", "cancelled"]
 CoreState = Literal["unloaded", "loading", "ready", "failed"]
@@ -54,7 +55,7 @@ class CompletionRequest:
 
     `session` names the document, as `client/document`: the newest request of a session supersedes the older ones.
     `reuse=False` computes everything cold (the strategy `none`, and checks of exactness). Of `alternatives` at most
-    so many come back besides the suggestion itself.
+    so many come back besides the suggestion itself, and never more than MAX_ALTERNATIVES.
     """
 
     session: str

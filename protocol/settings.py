@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+from protocol.messages import MAX_ALTERNATIVES
+
 ENVIRONMENT_PREFIX = "MIDFILL_"
 BUNDLED_MODEL = "bundled"
 
@@ -18,10 +20,19 @@ Healing = Literal["auto", "on", "off"]
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a setting means, and the smallest number that makes sense."""
+    """What a setting means, and between which numbers it makes sense."""
 
     meaning: str
     at_least: int | None = None
+    at_most: int | None = None
+
+    def limit(self, value: Any) -> str | None:
+        """The limit that a value is beyond, for people."""
+        if self.at_least is not None and value < self.at_least:
+            return f"at least {self.at_least}"
+        if self.at_most is not None and value > self.at_most:
+            return f"at most {self.at_most}"
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +79,15 @@ class Settings:
     max_tokens: Annotated[int, About("Longest suggestion, in tokens", at_least=1)] = 64
     multi_line: Annotated[bool, About("Suggest whole blocks where a block may begin")] = True
     alternatives: Annotated[
-        int, About("Other suggestions to choose from, where suggestions are asked for by hand", at_least=0)
+        int,
+        About("Other suggestions to choose from, where suggestions are asked for by hand", 0, MAX_ALTERNATIVES),
     ] = 2
     hold_back_percent: Annotated[
         int,
         About(
             "Show no suggestion on its own whose tokens are on average less probable, in percent; 0 shows all",
             at_least=0,
+            at_most=100,
         ),
     ] = 20
     other_files: Annotated[bool, About("Put pieces of other open files before the prefix")] = True

@@ -16,6 +16,7 @@ import cattrs
 
 from protocol.errors import BadSettings
 from protocol.settings import ENVIRONMENT_PREFIX, SETTINGS, Setting, Settings, json_name, option_name, variable_name
+from protocol.strict import refuse_conversions
 
 # Variables of the same prefix that are no settings: where cores meet and keep KV (`protocol.rendezvous`), what the
 # kernels use of the CPU (`inference.kernel`), and where the tests find large files.
@@ -82,9 +83,8 @@ def _overlay(
             changes[name] = converter.structure(value, setting.kind)
         except Exception as error:
             raise BadSettings(f"{named(name)} = {shown}: expected {setting.expected}") from error
-        at_least = setting.about.at_least
-        if at_least is not None and changes[name] < at_least:
-            raise BadSettings(f"{named(name)} = {shown}: must be at least {at_least}")
+        if (limit := setting.about.limit(changes[name])) is not None:
+            raise BadSettings(f"{named(name)} = {shown}: must be {limit}")
     return replace(base, **changes)
 
 
@@ -104,19 +104,13 @@ def _snake_case(key: str) -> str:
 def _make_strict_converter() -> cattrs.Converter:
     """Takes values that have their type already; nothing is converted but lists to tuples."""
     converter = cattrs.Converter(detailed_validation=False)
-
-    def exactly(value: object, kind: type) -> object:
-        if type(value) is not kind:
-            raise TypeError(f"{value!r} is not of type {kind.__name__}")
-        return value
+    refuse_conversions(converter)
 
     def texts(value: object, _: object) -> tuple[object, ...]:
         if not isinstance(value, list | tuple):
             raise TypeError(f"{value!r} is not a list")
-        return tuple(exactly(item, str) for item in value)
+        return tuple(converter.structure(item, str) for item in value)
 
-    for kind in (int, bool, str):
-        converter.register_structure_hook(kind, exactly)
     converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], texts)
     return converter
 

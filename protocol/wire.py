@@ -15,6 +15,7 @@ from cattrs.strategies import configure_tagged_union
 
 from protocol.errors import BadInput
 from protocol.messages import Completion, CompletionRequest, CoreStatus
+from protocol.strict import refuse_conversions
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ CoreMessage = Completed | Failed | StatusChanged
 
 def _make_converter(union: object) -> cattrs.Converter:
     converter = make_converter(forbid_extra_keys=True, omit_if_default=True)
+    refuse_conversions(converter)
     configure_tagged_union(union, converter, tag_name="type")
     return converter
 

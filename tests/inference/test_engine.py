@@ -240,7 +240,13 @@ def test_context_and_order_are_part_of_the_prompt(engine: Engine, oracle: Callab
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"), [({"max_tokens": -1}, "max_tokens is -1"), ({"max_tokens": 600}, "600")]
+    ("changes", "message"),
+    [
+        ({"max_tokens": -1}, "max_tokens is -1"),
+        ({"max_tokens": 600}, "600"),
+        ({"alternatives": -1}, "alternatives is -1"),
+        ({"alternatives": 10**9}, "between 0 and 16"),
+    ],
 )
 def test_impossible_requests_are_refused(engine: Engine, changes: dict[str, int], message: str) -> None:
     with pytest.raises(BadInput, match=message):

@@ -60,6 +60,7 @@ def test_no_settings_change_nothing() -> None:
         ({"maxTokens": "7"}, "maxTokens = '7': expected whole number"),
         ({"maxTokens": True}, "maxTokens = True: expected whole number"),
         ({"maxTokens": 0}, "maxTokens = 0: must be at least 1"),
+        ({"alternatives": 17}, "alternatives = 17: must be at most 16"),
         ({"multiLine": 1}, "multiLine = 1: expected true or false"),
         ({"strategy": "fim"}, "strategy = 'fim': expected one of `efim`, `psm`, `spm`, `none`"),
         ({"disabledLanguages": "go"}, "disabledLanguages = 'go': expected list of texts"),

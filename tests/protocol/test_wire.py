@@ -97,6 +97,13 @@ def test_the_smallest_request() -> None:
         (_complete(max_tokens="many"), "max_tokens"),
         (_complete(prompt={"prefix": "", "suffix": "", "order": "mps"}), "order"),
         (_complete(surprise=1), "surprise"),
+        (_complete(max_tokens=1.5), "max_tokens"),
+        (_complete(max_tokens=float("nan")), "max_tokens"),
+        (_complete(max_tokens=True), "max_tokens"),
+        (_complete(prompt={"prefix": None, "suffix": ""}), "prefix"),
+        (_complete(prompt={"prefix": "", "suffix": 5}), "suffix"),
+        (_complete(reuse="no"), "reuse"),
+        (_complete(session=["s"]), "session"),
     ],
 )
 def test_what_is_no_message_is_refused(text: str, named: str) -> None:
