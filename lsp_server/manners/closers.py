@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lsp_server.brackets import CLOSER_OF, QUOTES
-from lsp_server.manners.balance import Surroundings
 from lsp_server.manners.place import Insertion, Place
+from lsp_server.manners.statement import Statement
 
 _CLOSERS = frozenset(")]}" + QUOTES)
 
@@ -17,14 +17,14 @@ def keep_balance(insertion: Insertion, place: Place) -> Insertion:
     What is in balance stays whole: `bar()` before `)`. Where the text goes on behind a closer that stands there
     already, it replaces it; otherwise it ends before its own.
     """
-    text, surroundings = insertion.text, Surroundings.of(place)
-    if surroundings.balanced_by(text):
+    text, statement = insertion.text, Statement.of(place)
+    if statement.balanced_by(text):
         return insertion
     once = _close_once(insertion, place.after)
-    if surroundings.balanced_by(once.text, once.replaced):
+    if statement.balanced_by(once.text, once.replaced):
         return once
     ends = (index for index in range(len(text) - 1, 0, -1) if text[index] in _CLOSERS)
-    end = next((end for end in ends if surroundings.balanced_by(text[:end])), 0)
+    end = next((end for end in ends if statement.balanced_by(text[:end])), 0)
     return replace(insertion, text=text[:end])
 
 

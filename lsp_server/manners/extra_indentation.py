@@ -17,11 +17,29 @@ def drop_extra_indentation(insertion: Insertion, place: Place) -> Insertion:
     space = leading_space(insertion.text)
     if not space or "\n" in space or place.before.strip():
         return insertion
-    deepest = max(_depth_asked_for(place), indentation(place.before))
-    extra = indentation(place.before + space) - deepest
-    if extra <= 0:
+    depth = indentation(place.before + space)
+    asked_for = max(_depth_asked_for(place), indentation(place.before))
+    if depth <= asked_for:
         return insertion
-    return replace(insertion, text="\n".join(_outdented(line, extra) for line in insertion.text.split("\n")))
+    first, *more = insertion.text.split("\n")
+    outward = _how_far_out(insertion.text, depth, asked_for, place)
+    lines = (_moved(first, asked_for - depth), *(_moved(line, -outward) for line in more))
+    return replace(insertion, text="\n".join(lines))
+
+
+def _how_far_out(text: str, depth: int, asked_for: int, place: Place) -> int:
+    """The columns that the later lines move with the first, which stands at `depth` and goes to `asked_for`.
+
+    Where one of them is less deep than the first, the model has said the indentation of the cursor's line again:
+    then they stand right as they are, if the next one is as deep as the first line wants it, and else they count
+    from the start of the line, as the first does.
+    """
+    first, *more = (line for line in text.split("\n") if line.strip())
+    if all(indentation(line) >= depth for line in more):
+        return depth - asked_for
+    if (indentation(more[0]) > asked_for) == opens_block(first, place.language_id):
+        return 0
+    return indentation(first) - asked_for
 
 
 def _depth_asked_for(place: Place) -> int:
@@ -30,10 +48,11 @@ def _depth_asked_for(place: Place) -> int:
     return indentation(line) + (indentation(place.indent_unit) if opens_block(line, place.language_id) else 0)
 
 
-def _outdented(line: str, columns: int) -> str:
-    """The line without so many columns of its indentation, as far as it has them."""
-    text = line.lstrip()
+def _moved(line: str, columns: int) -> str:
+    """The line so many columns further in, or further out as far as it has them; a blank one stays as it is."""
+    if columns >= 0:
+        return " " * columns + line if line.strip() else line
     space = leading_space(line)
-    while space and indentation(line) - indentation(space) < columns:
+    while space and indentation(line) - indentation(space) < -columns:
         space = space[:-1]
-    return space + text
+    return space + line.lstrip()

@@ -21,6 +21,8 @@ class Place:
     after: str = ""  # of the cursor's line
     above: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
+    from_start: bool = True  # whether `above` begins where the document does
+    to_end: bool = True  # whether `below` ends where it does
     language_id: str = ""
     line_end: str = "\n"  # of the document
     indent_unit: str = "    "  # of the document
@@ -51,6 +53,8 @@ def place_at(document: Document, cursor: Position, *, multi_line: bool = True) -
         after=line[cursor.column : end],
         above=above,
         below=below,
+        from_start=len(above) == cursor.line,
+        to_end=cursor.line + 1 + len(below) == len(lines),
         language_id=document.language_id,
         line_end=line[end:] or lines[0][line_length(lines[0]) :] or "\n",
         indent_unit=indent_unit((*above, *below)),

@@ -27,6 +27,7 @@ COLUMNS = (
     "ms: p95",
     "ms: p99",
     "keystrokes saved",
+    "rude, of those shown",
     "errors",
 )
 
@@ -66,6 +67,7 @@ def summary_cells(result: StrategyResult) -> list[str]:
         f"{numbers['prompt_tokens_mean']:.0f}",
         *(f"{times[rank]:.1f}" for rank in ("p50", "p95", "p99")),
         "-" if saved is None else f"{saved:.1%}",
+        f"{sum(numbers['rude'].values())} of {numbers['shown']}",
         str(numbers["errors"]),
     ]
 

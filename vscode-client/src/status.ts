@@ -48,7 +48,7 @@ function describe(known: Known): Description {
     case "off":
       return { icon: "circle-slash", label: "midfill: off", lines: ["Switched off here."] };
     case "looking":
-      return { icon: "loading~spin", label: "midfill", lines: ["Looking for the `midfill` command."] };
+      return { icon: "loading~spin", label: "midfill: starting", lines: ["Looking for the `midfill` command."] };
     case "missing":
       return {
         icon: "warning",

@@ -24,6 +24,10 @@ BODY = "def f():\n    x = 1\n"
         (BODY + "    y =║", "    1", "    1"),  # not a blank line
         (BODY + "    ║", "\n        y", "\n        y"),  # begins on the next line
         (BODY + "\n\n    ║", "    return x", "return x"),  # blank lines say nothing
+        # lines less deep than the first: it says the indentation of the cursor's line again
+        (BODY + "    ║", "    if a:\n        b()\n    c()", "if a:\n        b()\n    c()"),
+        (BODY + "        ║", "    if a:\n        b()\n\n    c()", "if a:\n            b()\n\n        c()"),
+        (BODY + "        ║", "    if a:\n            b()\n        c()", "if a:\n            b()\n        c()"),
     ],
 )
 def test_extra_indentation_is_taken_back(marked: str, text: str, inserted: str) -> None:

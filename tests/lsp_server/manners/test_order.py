@@ -16,6 +16,7 @@ from .golden import suggested
         ("python", "if x:║\r\nz\r\n", "\n    y\nz", "if x:⟦\r\n    y⟧\r\nz\r\n"),
         ("python", "f(║)\nf(abc)\n", "abc)", "f(║)\nf(abc)\n"),
         ("python", "f(abc)\nf(║)\n", "abc)", "f(abc)\nf(║)\n"),
+        ("python", "def f():\n\tx = y\n\t\t║", "\tif a:\n\t\tb()", "def f():\n\tx = y\n\t\t⟦if a:\n\t\t\tb()⟧"),
         ("rust", "fn f() {\n    ║\n}\n", "g();\n}\n\nfn h() {\n", "fn f() {\n    ⟦g();⟧\n}\n"),
         ("rust", "fn f() {║\n\nfn g() {}\n", "\n    h();\n}\n\nfn g", "fn f() {⟦\n    h();\n}⟧\n\nfn g() {}\n"),
         ("typescript", "\tif (x) {║\n\ty();\n", "\n\t    z();\n\t}\n", "\tif (x) {⟦\n\t\tz();\n\t}⟧\n\ty();\n"),
