@@ -31,7 +31,9 @@ function text(known: Partial<Known>): string {
 test("before the server runs, the item tells what the extension does", () => {
   assert.equal(text({ phase: { name: "off" } }), "$(circle-slash) midfill: off");
   assert.equal(text({ phase: { name: "missing" } }), "$(warning) midfill: not installed");
-  assert.equal(text({ phase: { name: "starting" } }), "$(loading~spin) midfill: starting");
+  for (const name of ["looking", "starting"] as const) {
+    assert.equal(text({ phase: { name } }), "$(loading~spin) midfill: starting");
+  }
   assert.match(view({ ...RUNNING, phase: { name: "installing", step: "Collecting torch" } }).tooltip, /Collecting torch/);
 });
 

@@ -26,14 +26,44 @@ def write_text(path, text):
 
 def write_json(path, value):
 `;
+const CLASSES = `class Point:
+    def __init__(self, x, y, name):
+        self.x = x
+        self.y = y
+        self.name = name
+
+
+class Circle:
+    def __init__(self, x, y, name):
+        self.x = x
+        self.y = y
+        self.name = name
+`;
 const OPENING = "    with open(path";
+
+/** Where a block may begin. What a model has to say there is its own affair: one line will do for some. */
+const BLOCK_PLACES = [
+  `${CLASSES}\n\nclass Square:\n    def __init__(self, x, y, name):\n        `,
+  `${CLASSES}\n    def show(self):\n        `,
+  `${FILES}    `,
+  `${FILES}    with open(path, "w") as file:\n        `,
+  "for name in names:\n    ",
+  "def first(items):\n    if not items:\n        return None\n    return items[0]\n\n\ndef last(items):\n    ",
+  "import unittest\n\n\nclass SumTest(unittest.TestCase):\n    def test_sum(self):\n        ",
+  "import sys\n\n\ndef main():\n    ",
+  "try:\n    import tomllib\nexcept ImportError:\n    ",
+  "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n        ",
+];
 
 const workbench = new Workbench();
 let window: Window;
 
 before(() => workbench.start());
 after(() => workbench.stop());
-afterEach((context) => window.close(context.name));
+afterEach(async (context) => {
+  workbench.settings({});
+  await window.close(context.name);
+});
 
 test("what is typed is completed, Tab accepts, and the file on disk is right", async () => {
   window = await workbench.open("demo.py", FILES);
@@ -60,21 +90,28 @@ test("a word is accepted, and the rest stays", async () => {
   window = await workbench.open("demo.py", FILES);
   await window.type(OPENING);
   const { insertText } = await window.untilSuggestion();
-  await window.press("Control+ArrowRight");
-  const rest = await window.untilRest(insertText);
-  assert.equal(await window.save(), FILES + OPENING + insertText.slice(0, -rest.length));
+  const word = await window.acceptPart("Control+ArrowRight", insertText);
+  assert.equal(await window.save(), FILES + OPENING + word);
 });
 
 test("a block is suggested where one may begin, and accepted by the line or as a whole", async () => {
+  workbench.settings({ "editor.autoIndent": "none" }); // places are put in as they are
   window = await workbench.open("demo.py", FILES);
-  await window.type("    ");
-  const item = await window.untilSuggestion();
-  assert.match(item.insertText, /\S.*\n.*\S/, "the model has to suggest several lines here");
-  await window.press("Control+ArrowDown");
-  const rest = await window.untilRest(item.insertText);
+  const [place, item] = await placeOfBlock();
+  await window.untilGhost(item.insertText);
+  let rest = item.insertText;
+  while (rest !== "") {
+    const line = await window.acceptPart("Control+ArrowDown", rest);
+    assert.equal(line.trimEnd(), rest.split("\n")[0]);
+    rest = rest.slice(line.length);
+  }
+  assert.equal(await window.save(), accepted(place, item));
+  await window.replaceText(place);
+  const again = await window.untilSuggestion();
+  assert.equal(again.insertText, item.insertText);
   await window.press("Tab");
-  await window.untilGhostIsNot(rest);
-  assert.equal(await window.save(), accepted(FILES + "    ", item));
+  await window.untilGhostIsNot(item.insertText);
+  assert.equal(await window.save(), accepted(place, item));
 });
 
 test("Escape dismisses, and the text stays as it is", async () => {
@@ -95,6 +132,30 @@ test("a suggestion can be asked for, with nothing typed", async () => {
   await window.press("Tab");
   await window.untilGhostIsNot(item.insertText);
   assert.equal(await window.save(), accepted(FILES + OPENING, item));
+});
+
+test("who asks gets alternatives, and goes through them", async () => {
+  workbench.settings({ "editor.inlineSuggest.showToolbar": "always" });
+  window = await workbench.open("demo.py", FILES + OPENING);
+  await window.press("Alt+\\");
+  const first = await window.untilSuggestion();
+  const { items } = window.newest()!;
+  assert.ok(items.length > 1, JSON.stringify(items));
+  const count = window.page.locator(".inlineSuggestionsHints");
+  await until("the count", async () => (await count.textContent())?.includes(`1/${items.length}`) === true);
+  for (const [index, { insertText }] of [...items.entries()].slice(1)) {
+    await window.press("Alt+]");
+    await window.untilGhost(insertText);
+    await until("the count", async () => (await count.textContent())?.includes(`${index + 1}/${items.length}`) === true);
+  }
+  await window.press("Alt+]"); // round again
+  await window.untilGhost(first.insertText);
+  await window.press("Alt+[");
+  const last = items.at(-1)!;
+  await window.untilGhost(last.insertText);
+  await window.press("Tab");
+  await window.untilGhostIsNot(last.insertText);
+  assert.equal(await window.save(), accepted(FILES + OPENING, last));
 });
 
 test("with the popup open, Tab stays the popup's", async () => {
@@ -135,21 +196,24 @@ test("behind an emoji, the suggestion stands where the cursor is", async () => {
 
 test("a bracket that the editor has closed is not closed again", async () => {
   workbench.settings({ "editor.autoClosingBrackets": "always" });
-  try {
-    window = await workbench.open("demo.py", FILES);
-    await window.type(OPENING);
-    let item: Item | undefined;
-    await until("a suggestion", async () => {
-      item = window.newest()?.items[0];
-      return item !== undefined && (await window.ghost()) !== "" && item.insertText.includes(")");
-    });
-    await window.press("Tab");
-    await window.untilGhost("");
-    const saved = await window.save();
-    assert.equal(saved, accepted(`${FILES}${OPENING})`, item!));
-    const line = saved.split("\n").at(-1)!;
-    assert.equal(line.split("(").length, line.split(")").length, line);
-  } finally {
-    workbench.settings({});
-  }
+  window = await workbench.open("demo.py", FILES);
+  await window.type(OPENING);
+  const item = await window.untilSuggestion();
+  await window.press("Tab");
+  await window.untilGhostIsNot(item.insertText);
+  const saved = await window.save();
+  assert.equal(saved, accepted(`${FILES}${OPENING})`, item));
+  const line = saved.split("\n").at(-1)!;
+  assert.equal(line.split("(").length, line.split(")").length, line);
 });
+
+/** Finds a place where the model has several lines to say: the text up to there, and what it says. */
+async function placeOfBlock(): Promise<[string, Item]> {
+  for (const place of BLOCK_PLACES) {
+    const [item] = (await window.replaceText(place)).items;
+    if (item !== undefined && /^\S.*\n.*\S/.test(item.insertText)) {
+      return [place, item];
+    }
+  }
+  throw new Error("the model has no block to suggest anywhere");
+}

@@ -59,6 +59,24 @@ export class Wire {
     return this.entries().flatMap(({ message }) => (message.method === method ? [message.params] : []));
   }
 
+  /** What the language server knows the file to hold, lines ending as they do there. */
+  text(file: string): string {
+    let text = "";
+    for (const { message } of this.entries()) {
+      if (message.params?.textDocument?.uri !== `file://${file}`) {
+        continue;
+      }
+      if (message.method === "textDocument/didOpen") {
+        text = message.params.textDocument.text;
+      } else if (message.method === "textDocument/didChange") {
+        for (const change of message.params.contentChanges) {
+          text = accepted(text, { insertText: change.text, range: change.range });
+        }
+      }
+    }
+    return text;
+  }
+
   /** In the order of the answers. */
   exchanges(): Exchange[] {
     const asked = new Map<Message["id"], Message>();

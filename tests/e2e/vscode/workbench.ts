@@ -1,11 +1,13 @@
 // A real VS Code workbench in a headless browser, with the packaged extension, a real language server and core.
 
+import assert from "node:assert/strict";
 import { spawn, spawnSync, type ChildProcess } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import * as path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { isDeepStrictEqual } from "node:util";
 
 import { chromium, type Browser, type Page } from "playwright-core";
 
@@ -262,7 +264,8 @@ export class Window {
       "a suggestion",
       async () => {
         shown = await this.ghost();
-        return shown !== "" && shown === visible(this.newest()?.items[0]?.insertText ?? "");
+        const item = this.newest()?.items[0];
+        return shown !== "" && item !== undefined && ghostsOf(item, shown) === ghostsOf(item, visible(item.insertText));
       },
       () =>
         `shown ${JSON.stringify(shown)}, asked ${this.wire.sent("textDocument/inlineCompletion").length}, ` +
@@ -271,11 +274,12 @@ export class Window {
     return this.newest()!.items[0]!;
   }
 
+  /** Wait for what can be seen of this text to be shown. */
   async untilGhost(expected: string): Promise<void> {
     let shown = "";
     await until(
       `ghost text ${JSON.stringify(expected)}`,
-      async () => (shown = await this.ghost()) === expected,
+      async () => (shown = await this.ghost()) === visible(expected),
       () => JSON.stringify(shown),
     );
   }
@@ -285,16 +289,34 @@ export class Window {
     await until("other ghost text, or none", async () => (await this.ghost()) !== visible(before));
   }
 
-  /** Wait for the rest of a suggestion, of which a part has been accepted. */
-  async untilRest(suggestion: string): Promise<string> {
-    let [rest, before] = ["", ""];
-    await until("the rest of a suggestion, at rest", async () => {
-      [before, rest] = [rest, await this.ghost()];
-      const isRest = rest !== visible(suggestion) && visible(suggestion).endsWith(rest);
-      await sleep(200);
-      return isRest && rest !== "" && rest === before;
-    });
-    return rest;
+  /** Accept a part of the suggestion that is shown at the end of the file, by this key: the part. The rest stays. */
+  async acceptPart(key: string, suggestion: string): Promise<string> {
+    const before = this.wire.text(this.file);
+    await this.press(key);
+    await until("a part to be accepted", () => this.wire.text(this.file) !== before);
+    const after = this.wire.text(this.file);
+    const part = after.slice(before.length);
+    assert.ok(after.startsWith(before) && suggestion.startsWith(part), part);
+    if (part !== suggestion) {
+      await this.untilGhost(suggestion.slice(part.length));
+    }
+    return part;
+  }
+
+  /** Put this text in place of all that is there: the answer to a request at its end. */
+  async replaceText(text: string): Promise<Exchange> {
+    const before = this.wire.exchanges().length;
+    await this.press("Control+A");
+    await this.page.keyboard.insertText(text.slice(0, -1));
+    await this.type(text.slice(-1));
+    const lines = text.split("\n");
+    const end = { line: lines.length - 1, character: lines.at(-1)!.length };
+    await until(
+      "an answer",
+      () => isDeepStrictEqual(this.wire.exchanges().slice(before).at(-1)?.position, end),
+      () => `${JSON.stringify(end)}, answered ${JSON.stringify(this.wire.exchanges().slice(before))}`,
+    );
+    return this.newest()!;
   }
 
   /** The last exchange. */
@@ -322,6 +344,11 @@ export class Window {
 export function visible(text: string): string {
   const lines = text.split(/\r?\n/).filter((line) => line.trim() !== "");
   return lines.join("\n");
+}
+
+/** Of a text of this item, what is ghost text: the brackets that the item replaces by the same stand there already. */
+function ghostsOf({ range }: Item, text: string): string {
+  return range.start.character === range.end.character ? text : text.replaceAll(/[)\]}]/g, "");
 }
 
 export async function until(
