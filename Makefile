@@ -29,7 +29,7 @@ test: setup
 test-nvim: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement tests/e2e/neovim/requirements.txt
 	$(BIN)/python tests/e2e/neovim/install.py $(TEST_NVIM)
-	TEST_NVIM_FOLDER=$(TEST_NVIM) $(BIN)/python -m pytest tests/e2e/neovim
+	TEST_NVIM_FOLDER=$(TEST_NVIM) $(BIN)/python -m pytest --timeout 300 tests/e2e/neovim $(PYTEST_OPTIONS)
 
 # The packaged extension in a real workbench (code-server in headless Chromium), with the real server, core and model.
 test-vscode: setup

@@ -10,15 +10,11 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 _NEOVIM = """\
-vim.lsp.config('midfill', {{
+vim.opt.runtimepath:prepend('{checkout}/nvim')
+require('midfill').setup({{
   cmd = {{ '{command}', 'lsp' }},
-  filetypes = {{ 'python' }},
-}})
-vim.lsp.enable('midfill')
-vim.lsp.inline_completion.enable()
-vim.keymap.set('i', '<Tab>', function()
-  return vim.lsp.inline_completion.get() and '' or '<Tab>'
-end, {{ expr = true }})"""
+  keys = {{ accept = '<Tab>' }},
+}})"""
 
 _HELIX = """\
 [language-server.midfill]
@@ -30,20 +26,23 @@ name = "python"
 language-servers = ["midfill"]  # beside those that you have there"""
 
 _VS_CODE = """\
-make vsix                                   # in a checkout of midfill
-code --install-extension vscode-client/midfill.vsix"""
+make -C {checkout} vsix
+code --install-extension {checkout}/vscode-client/midfill.vsix"""
+
+_ANY_CHECKOUT = "/path/to/midfill"
 
 
 def how_to_connect() -> Text:
     """The lines to put into each editor's configuration."""
-    command = midfill_command()
+    command, checkout = midfill_command(), checkout_folder()
     sections = (
-        ("Neovim 0.12 or newer", "in init.lua", _NEOVIM, "lua"),
+        ("Neovim 0.10 or newer", "in init.lua", _NEOVIM, "lua"),
         ("Helix", "in languages.toml", _HELIX, "toml"),
         ("VS Code", "in a terminal", _VS_CODE, "sh"),
     )
     return Text("\n\n").join(
-        _section(name, where, code.format(command=command), language) for name, where, code, language in sections
+        _section(name, where, code.format(command=command, checkout=checkout), language)
+        for name, where, code, language in sections
     )
 
 
@@ -52,6 +51,12 @@ def midfill_command() -> str:
     if shutil.which("midfill"):
         return "midfill"
     return str(Path(sys.executable).with_name("midfill"))
+
+
+def checkout_folder() -> str:
+    """The checkout that midfill runs from; the extension and the plugin are there, and not in the Python package."""
+    folder = Path(__file__).parents[2]
+    return str(folder) if (folder / "nvim").is_dir() else _ANY_CHECKOUT
 
 
 def _section(name: str, where: str, code: str, language: str) -> Text:

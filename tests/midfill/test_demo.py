@@ -234,5 +234,5 @@ def test_picture(tmp_path: Path) -> None:
 
 def test_how_to_connect_names_every_editor() -> None:
     text = how_to_connect().plain
-    for word in ("Neovim", "vim.lsp.config", "Helix", "[language-server.midfill]", "VS Code"):
+    for word in ("Neovim", "require('midfill').setup", "Helix", "[language-server.midfill]", "VS Code"):
         assert word in text

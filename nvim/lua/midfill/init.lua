@@ -1,6 +1,7 @@
 --- What users and their maps call.
 local client = require('midfill.client')
 local config = require('midfill.config')
+local offers = require('midfill.offers')
 local report = require('midfill.report')
 local state = require('midfill.state')
 local stats = require('midfill.stats')
@@ -73,11 +74,11 @@ end
 ---@return boolean
 local function accept(how, piece_of)
   local buf = vim.api.nvim_get_current_buf()
-  local rest = surface and surface.rest(buf)
+  local rest = offers.rest(buf)
   if not rest then
     return false
   end
-  local suggestion = surface.suggestion(buf)
+  local suggestion = offers.current(buf)
   local piece = piece_of(rest.text)
   surface.insert(buf, rest, piece)
   report.accepted(suggestion, rest, piece, how)
@@ -129,7 +130,7 @@ end
 --- Whether a suggestion is shown at the cursor.
 ---@return boolean
 function M.visible()
-  return surface ~= nil and surface.rest(vim.api.nvim_get_current_buf()) ~= nil
+  return offers.rest(vim.api.nvim_get_current_buf()) ~= nil
 end
 
 ---@param on boolean

@@ -2,8 +2,7 @@
 local client_of = require('midfill.client').of
 local compat = require('midfill.compat')
 local ghost = require('midfill.ghost')
-local report = require('midfill.report')
-local suggestions = require('midfill.suggestion')
+local offers = require('midfill.offers')
 local switch = require('midfill.switch')
 
 local M = {}
@@ -12,8 +11,6 @@ local METHOD = 'textDocument/inlineCompletion'
 local INVOKED, AUTOMATIC = 1, 2
 
 ---@class midfill.Buffer
----@field items midfill.Suggestion[] the last answer
----@field index integer which of them is shown
 ---@field pending integer|nil the request that waits for its answer
 ---@field asked string|nil the place and state of the last request
 
@@ -23,14 +20,6 @@ local buffers = {}
 ---@return boolean
 local function inserting()
   return vim.api.nvim_get_mode().mode:sub(1, 1) == 'i'
-end
-
---- The text's version and the cursor: an answer is shown only where both are as they were.
----@param buf integer
----@return string
-local function place(buf)
-  local row, col = suggestions.cursor()
-  return ('%d:%d:%d'):format(vim.api.nvim_buf_get_changedtick(buf), row, col)
 end
 
 ---@param buf integer
@@ -44,38 +33,22 @@ local function cancel(buf, buffer)
 end
 
 ---@param buf integer
----@param hint string|nil
-local function draw(buf, hint)
-  local rest = M.rest(buf)
+local function draw(buf)
+  local rest = offers.rest(buf)
   if rest then
-    ghost.draw(buf, rest, hint)
+    ghost.draw(buf, rest, offers.hint(buf))
   else
     ghost.clear(buf)
   end
 end
 
 ---@param buf integer
----@param client vim.lsp.Client
----@param items table[]
----@param shown integer
-local function take(buf, client, items, shown)
-  local buffer = buffers[buf]
-  local told = buffer.items[buffer.index]
-  buffer.items = vim.tbl_map(function(item)
-    return suggestions.from_item(client, buf, item)
-  end, items)
-  buffer.index = math.min(shown, math.max(#items, 1))
-  draw(buf, shown > 1 and #items > 1 and (' (%d/%d)'):format(buffer.index, #items) or nil)
-  report.shown(buffer.items[buffer.index], told)
-end
-
----@param buf integer
 ---@param kind integer
----@param shown integer which item of the answer to show
-local function ask(buf, kind, shown)
+---@param index integer which item of the answer to show
+local function ask(buf, kind, index)
   local client = client_of(buf)
   local buffer = buffers[buf]
-  local asked = place(buf)
+  local asked = offers.place(buf)
   if not client or (kind == AUTOMATIC and buffer.asked == asked) then
     return
   end
@@ -85,19 +58,19 @@ local function ask(buf, kind, shown)
   params.context = { triggerKind = kind }
   local sent, id = compat.call(client, 'request', METHOD, params, function(err, result)
     local current = vim.api.nvim_get_current_buf() == buf and inserting() and buffers[buf] == buffer
-    if not current or buffer.asked ~= asked or place(buf) ~= asked then
+    if not current or buffer.asked ~= asked or offers.place(buf) ~= asked then
       return
     end
     buffer.pending = nil
-    local items = not err and result and (result.items or result) or {}
-    take(buf, client, items, shown)
+    offers.take(client, buf, not err and result and (result.items or result) or {}, index)
+    draw(buf)
   end, buf)
   buffer.pending = sent and id or nil
 end
 
 ---@param buf integer
 local function follow(buf)
-  if switch.on(buf) and inserting() then
+  if vim.api.nvim_get_current_buf() == buf and buffers[buf] and switch.on(buf) and inserting() then
     draw(buf)
     ask(buf, AUTOMATIC, 1)
   end
@@ -106,40 +79,29 @@ end
 --- Suggest in this buffer from now on.
 ---@param buf integer
 function M.attach(buf)
-  buffers[buf] = { items = {}, index = 1 }
+  buffers[buf] = {}
   local group = vim.api.nvim_create_augroup('midfill.own.' .. buf, {})
-  vim.api.nvim_create_autocmd({ 'TextChangedI', 'TextChangedP', 'CursorMovedI' }, {
-    group = group,
-    buffer = buf,
-    callback = function()
+  local function on(events, callback)
+    vim.api.nvim_create_autocmd(events, { group = group, buffer = buf, callback = callback })
+  end
+  on({ 'TextChangedI', 'TextChangedP', 'CursorMovedI' }, function()
+    follow(buf)
+  end)
+  on('InsertEnter', function()
+    -- The mode changes after this, and the cursor may move.
+    vim.schedule(function()
       follow(buf)
-    end,
-  })
-  vim.api.nvim_create_autocmd('InsertEnter', {
-    group = group,
-    buffer = buf,
-    callback = function()
-      -- The mode changes after this, and the cursor may move.
-      vim.schedule(function()
-        if vim.api.nvim_get_current_buf() == buf and buffers[buf] then
-          follow(buf)
-        end
-      end)
-    end,
-  })
-  vim.api.nvim_create_autocmd({ 'InsertLeave', 'BufLeave' }, {
-    group = group,
-    buffer = buf,
-    callback = function()
-      M.clear(buf)
-    end,
-  })
+    end)
+  end)
+  on({ 'InsertLeave', 'BufLeave' }, function()
+    M.clear(buf)
+  end)
 end
 
 ---@param buf integer
 function M.detach(buf)
   pcall(vim.api.nvim_del_augroup_by_name, 'midfill.own.' .. buf)
-  ghost.clear(buf)
+  M.clear(buf)
   buffers[buf] = nil
 end
 
@@ -147,9 +109,7 @@ end
 ---@param buf integer
 function M.switched(buf)
   M.clear(buf)
-  if vim.api.nvim_get_current_buf() == buf and buffers[buf] then
-    follow(buf)
-  end
+  follow(buf)
 end
 
 --- Show nothing, and wait for nothing.
@@ -158,9 +118,9 @@ function M.clear(buf)
   local buffer = buffers[buf]
   if buffer then
     cancel(buf, buffer)
-    buffer.items = {}
     buffer.asked = nil
   end
+  offers.drop(buf)
   ghost.clear(buf)
 end
 
@@ -168,20 +128,7 @@ end
 ---@param buf integer
 function M.dismiss(buf)
   M.clear(buf)
-  buffers[buf].asked = place(buf)
-end
-
----@param buf integer
----@return midfill.Suggestion|nil
-function M.suggestion(buf)
-  local buffer = buffers[buf]
-  return buffer and buffer.items[buffer.index]
-end
-
----@param buf integer
----@return midfill.Rest|nil
-function M.rest(buf)
-  return suggestions.rest(M.suggestion(buf), buf)
+  buffers[buf].asked = offers.place(buf)
 end
 
 --- Insert a piece of what is shown; what follows it stays shown.
@@ -189,14 +136,10 @@ end
 ---@param rest midfill.Rest
 ---@param piece string
 function M.insert(buf, rest, piece)
-  local buffer = buffers[buf]
-  local suggestion = buffer.items[buffer.index]
-  suggestions.insert(buf, rest, piece)
+  offers.insert(buf, rest, piece)
   if piece == rest.text then
     M.clear(buf)
   else
-    buffer.items = { suggestions.behind(suggestion, buf, rest, piece) }
-    buffer.index = 1
     draw(buf)
   end
 end
@@ -204,12 +147,10 @@ end
 --- Show the next of several suggestions, asking for more than one where that has not been done.
 ---@param buf integer
 function M.next(buf)
-  local buffer = buffers[buf]
-  if #buffer.items > 1 then
-    buffer.index = buffer.index % #buffer.items + 1
-    draw(buf, (' (%d/%d)'):format(buffer.index, #buffer.items))
+  if offers.turn(buf) then
+    draw(buf)
   elseif inserting() then
-    ask(buf, INVOKED, #buffer.items + 1)
+    ask(buf, INVOKED, offers.count(buf) + 1)
   end
 end
 

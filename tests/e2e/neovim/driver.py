@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,8 +23,20 @@ PLUGIN = Path(__file__).parents[3] / "nvim"
 SERVER = [sys.executable, "-m", "midfill", "lsp"]
 NAMESPACES = ("nvim.lsp.inline_completion", "midfill.ghost")
 
-# A core that loads torch on a busy machine takes its time.
-READY_SECONDS = 90.0
+# Remembers for which state of the text and the cursor the last answer came.
+WATCH = """
+local offers = require('midfill.offers')
+local take = offers.take
+vim.g.answered = ''
+offers.take = function(client, buf, ...)
+  take(client, buf, ...)
+  vim.g.answered = offers.place(buf)
+end
+"""
+
+# Machines that run these tests are often busy with others; what is well takes a tenth of this.
+PATIENCE_SECONDS = 60.0
+READY_SECONDS = 90.0  # a core loads torch first
 
 
 @dataclass(frozen=True)
@@ -36,7 +50,7 @@ class Program:
         return f"{self.path.parents[2].name}-{self.ghost_text}"
 
 
-def until(probe: Callable[[], T], seconds: float = 20.0) -> T:
+def until(probe: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
     """The first true value of `probe`; AssertionError with the last one if there is none in time."""
     deadline = time.monotonic() + seconds
     while not (value := probe()):
@@ -45,12 +59,32 @@ def until(probe: Callable[[], T], seconds: float = 20.0) -> T:
     return value
 
 
+def soon(probe: Callable[[], Any], seconds: float) -> bool:
+    """Whether `probe` becomes true in that time."""
+    deadline = time.monotonic() + seconds
+    while not probe():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 class Neovim:
     """One Neovim with one file open."""
 
     def __init__(self, nvim: pynvim.Nvim, file: Path) -> None:
         self.api = nvim
         self.file = file
+
+    def end(self) -> None:
+        """End the editor; nothing can be asked of it any more."""
+        self.api.command("qall!", async_=True)
+        self.api.close()
+        with warnings.catch_warnings():
+            # pynvim leaves its socket to the garbage collector.
+            warnings.simplefilter("ignore", ResourceWarning)
+            del self.api
+            gc.collect()
 
     def lua(self, code: str, *args: Any) -> Any:
         return self.api.exec_lua(code, *args)
@@ -93,11 +127,14 @@ class Neovim:
         """What the plugin would insert now; empty if nothing."""
         return str(
             self.lua(
-                "local builtin = package.loaded['midfill.builtin']"
-                "local rest = (builtin or require('midfill.own')).rest(vim.api.nvim_get_current_buf())"
+                "local rest = require('midfill.offers').rest(vim.api.nvim_get_current_buf())"
                 "return rest and rest.text or ''"
             )
         )
+
+    def answered(self) -> bool:
+        """Whether an answer for what stands there now, and for the cursor, has come, be it an empty one."""
+        return bool(self.lua("return vim.g.answered == require('midfill.offers').place(0)"))
 
     def until_ghost(self) -> str:
         """Wait until a suggestion is on the screen and can be accepted: its text."""
@@ -124,27 +161,27 @@ def opened(
     home.mkdir(exist_ok=True)
     init = home / "init.lua"
     init.write_text(init_script(program, options, before), encoding="utf-8")
-    with environment(home, runtime), attached(program, init, file) as nvim:
-        yield Neovim(nvim, file)
-        nvim.command("stopinsert")
-        assert "stack traceback" not in nvim.command_output("messages")
+    with environment(home, runtime), attached(program, init, file) as neovim:
+        neovim.lua(WATCH)
+        yield neovim
+        neovim.api.command("stopinsert")
+        assert "stack traceback" not in neovim.messages()
 
 
 @contextmanager
-def attached(program: Program, init: Path, file: Path) -> Iterator[pynvim.Nvim]:
+def attached(program: Program, init: Path, file: Path) -> Iterator[Neovim]:
     """Run a Neovim, in the present environment, with one file; it ends with the block."""
-    argv = [str(program.path), "--headless", "--embed", "-u", str(init), "-i", "NONE", "-n", str(file)]
-    nvim = pynvim.attach("child", argv=argv)
-    try:
-        yield nvim
-    finally:
-        nvim.command("qall!", async_=True)
-        nvim.close()
-        with warnings.catch_warnings():
-            # pynvim leaves the pipes of an editor that has ended to the garbage collector.
-            warnings.simplefilter("ignore", ResourceWarning)
-            del nvim
-            gc.collect()
+    with tempfile.TemporaryDirectory() as folder:  # a short path, as those of sockets have to be
+        socket = Path(folder) / "nvim"
+        argv = [program.path, "--headless", "--listen", socket, "-u", init, "-i", "NONE", "-n", file]
+        nowhere = subprocess.DEVNULL
+        with subprocess.Popen(argv, stdin=nowhere, stdout=nowhere, stderr=nowhere):
+            until(socket.exists)
+            neovim = Neovim(pynvim.attach("socket", path=str(socket)), file)
+            try:
+                yield neovim
+            finally:
+                neovim.end()
 
 
 def init_script(program: Program, options: str, before: str = "") -> str:

@@ -34,12 +34,28 @@ def install(folder: Path) -> None:
             done.write_text(wanted, encoding="ascii")
 
 
+def check() -> None:
+    """SystemExit with the reason where this machine cannot get the packages of every suite."""
+    for tool in ("apt-get", "dpkg-deb"):
+        if shutil.which(tool) is None:
+            raise SystemExit(f"there is no {tool}")
+    for suite in SUITES:
+        with tempfile.TemporaryDirectory() as scratch:
+            _update(Path(scratch), suite)
+
+
+def _update(apt: Path, suite: str) -> list[str]:
+    """Fetch the suite's list of packages into a private root of apt: the command that uses it."""
+    _make_apt_root(apt, suite)
+    apt_get = ["apt-get", "-qq", "-c", str(apt / "apt.conf")]
+    _run([*apt_get, "update"])
+    return apt_get
+
+
 def _unpack(suite: str, packages: list[str], root: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         apt = Path(scratch)
-        _make_apt_root(apt, suite)
-        apt_get = ["apt-get", "-qq", "-c", str(apt / "apt.conf")]
-        _run([*apt_get, "update"])
+        apt_get = _update(apt, suite)
         _run([*apt_get, "--download-only", "--no-install-recommends", "-y", "install", *packages])
         for package in (apt / "cache/archives").glob("*.deb"):
             _run(["dpkg-deb", "-x", str(package), str(root)])
@@ -58,6 +74,7 @@ def _make_apt_root(apt: Path, suite: str) -> None:
         f'Dir::State::status "{apt}/status";\n'
         f'Dir::Cache "{apt}/cache";\n'
         'Acquire::Check-Valid-Until "false";\n'
+        'APT::Update::Error-Mode "any";\n'
         'APT::Sandbox::User "";\n'
         'Debug::NoLocking "true";\n',
         encoding="utf-8",
@@ -96,4 +113,4 @@ def _run(command: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    install(Path(sys.argv[1]).resolve())
+    check() if sys.argv[1:] == ["--check"] else install(Path(sys.argv[1]).resolve())

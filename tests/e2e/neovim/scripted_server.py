@@ -1,44 +1,47 @@
 """A language server that answers as a script says, late if need be, and writes down what it is told.
 
 The script is a JSON file: `texts`, the suggestions for a manual request, of which an automatic one gets the first;
-`replaced`, how many characters behind the cursor they replace; `delay`, in seconds, before each answer; `command`,
-one to be run on acceptance. It is read anew for each request. What arrives is appended to the log, a line each.
+`replaced`, how many characters behind the cursor they replace; `late`, whether the answer waits until the request
+`test/release` asks for the oldest one that waits; `command`, one to be run on acceptance. It is read anew for each
+request. What arrives is appended to the log, a line each.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 _AUTOMATIC = 2
-_writing = threading.Lock()
 
 
 def serve(script: Path, log: Path) -> None:
     """Answer until the client leaves."""
+    late: list[dict[str, Any]] = []
     while (message := _read()) is not None:
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"method": message.get("method"), "params": message.get("params")}) + "\n")
         if message.get("method") == "exit":
             return
         if "id" in message and "method" in message:
-            _answer(message, json.loads(script.read_text(encoding="utf-8")))
+            _answer(message, json.loads(script.read_text(encoding="utf-8")), late)
 
 
-def _answer(message: dict[str, Any], script: dict[str, Any]) -> None:
+def _answer(message: dict[str, Any], script: dict[str, Any], late: list[dict[str, Any]]) -> None:
+    result: dict[str, Any] | None = None
     if message["method"] == "initialize":
-        capabilities = {"textDocumentSync": {"openClose": True, "change": 2}, "inlineCompletionProvider": {}}
-        _write({"id": message["id"], "result": {"capabilities": capabilities}})
+        result = {
+            "capabilities": {"textDocumentSync": {"openClose": True, "change": 2}, "inlineCompletionProvider": {}}
+        }
     elif message["method"] == "textDocument/inlineCompletion":
-        answer = {"id": message["id"], "result": {"items": _items(message["params"], script)}}
-        timer = threading.Timer(script.get("delay", 0.0), _write, [answer])
-        timer.daemon = True
-        timer.start()
-    else:
-        _write({"id": message["id"], "result": None})
+        result = {"items": _items(message["params"], script)}
+        if script.get("late"):
+            late.append({"id": message["id"], "result": result})
+            return
+    elif message["method"] == "test/release":
+        _write(late.pop(0))
+    _write({"id": message["id"], "result": result})
 
 
 def _items(params: dict[str, Any], script: dict[str, Any]) -> list[dict[str, Any]]:
@@ -63,9 +66,8 @@ def _read() -> dict[str, Any] | None:
 
 def _write(message: dict[str, Any]) -> None:
     body = json.dumps({"jsonrpc": "2.0"} | message).encode()
-    with _writing:
-        sys.stdout.buffer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        sys.stdout.buffer.flush()
+    sys.stdout.buffer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ import pytest
 from tests.e2e.neovim import scripted_server
 from tests.e2e.neovim.conftest import OpenNeovim
 from tests.e2e.neovim.driver import PLUGIN, Neovim, Program, until
-
-LATE = 0.8
 
 
 class Script:
@@ -60,37 +57,43 @@ def open_scripted(open_neovim: OpenNeovim, script: Script) -> Callable[..., Neov
 OpenScripted = Callable[..., Neovim]
 
 
+def release(neovim: Neovim) -> None:
+    """Let the oldest late answer arrive."""
+    neovim.lua("vim.lsp.buf_request_sync(0, 'test/release', {}, 60000)")
+
+
 def test_an_answer_to_an_earlier_text_is_not_shown(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n")
-    script.answer("old", delay=LATE)
+    script.answer("old", late=True)
     neovim.keys("ix")
     until(lambda: script.told("textDocument/inlineCompletion"))
-    script.answer("new", delay=LATE)
+    script.answer("new", late=True)
     neovim.keys("y")
     until(lambda: len(script.told("textDocument/inlineCompletion")) > 1)
-    seen = set()
-    until(lambda: seen.add(neovim.ghost()) or "new" in seen)  # type: ignore[func-returns-value]
-    assert seen == {"", "new"}
+    release(neovim)
+    assert (neovim.ghost(), neovim.offer()) == ("", "")
+    release(neovim)
+    assert (neovim.ghost(), neovim.offer()) == ("new", "new")
 
 
 def test_an_answer_for_another_place_is_not_shown(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("one\ntwo\n")
-    script.answer("late", delay=LATE)
+    script.answer("late", late=True)
     neovim.keys("A")
     until(lambda: script.told("textDocument/inlineCompletion"))
     script.answer()
     neovim.keys("<Down>")
-    time.sleep(LATE + 0.5)
+    release(neovim)
     assert (neovim.ghost(), neovim.offer()) == ("", "")
 
 
 def test_an_answer_after_insert_mode_is_not_shown(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("one\n")
-    script.answer("late", delay=LATE)
+    script.answer("late", late=True)
     neovim.keys("A")
     until(lambda: script.told("textDocument/inlineCompletion"))
     neovim.keys("<Esc>")
-    time.sleep(LATE + 0.5)
+    release(neovim)
     assert (neovim.ghost(), neovim.offer()) == ("", "")
 
 
@@ -99,7 +102,7 @@ def test_what_is_shown_leaves_with_the_first_other_character(open_scripted: Open
     script.answer("abc")
     neovim.keys("i")
     assert neovim.until_ghost() == "abc"
-    script.answer("late", delay=30.0)
+    script.answer("late", late=True)
     neovim.keys("a")
     until(lambda: neovim.offer() == "bc")
     assert neovim.ghost() == "bc"
@@ -113,7 +116,7 @@ def test_half_typed_and_then_accepted_is_inserted_once(open_scripted: OpenScript
     script.answer("abc")
     neovim.keys("i")
     neovim.until_ghost()
-    script.answer("late", delay=30.0)
+    script.answer("late", late=True)
     neovim.keys("ab<M-l>")
     until(lambda: neovim.text().startswith("abc"))
     neovim.keys("!<Esc>")
@@ -157,7 +160,7 @@ def test_words_of_a_suggestion(open_scripted: OpenScripted, script: Script) -> N
     script.answer("foo_bar = día(x)")
     neovim.keys("i")
     neovim.until_ghost()
-    script.answer("late", delay=30.0)
+    script.answer("late", late=True)
     for count in range(1, len(words) + 1):
         accepted, rest = "".join(words[:count]), "".join(words[count:])
         neovim.keys("<M-Right>")
@@ -230,7 +233,7 @@ def test_words_accepted_before_the_next_answer_add_up(open_scripted: OpenScripte
     script.answer("a b\r\nc d")
     neovim.keys("i")
     neovim.until_ghost()
-    script.answer("late", delay=30.0)
+    script.answer("late", late=True)
     neovim.keys("<M-Right><M-Right>")
     parts = until(lambda: script.told("textDocument/didPartiallyAcceptCompletion")[1:])
     assert [part["acceptedLength"] for part in parts] == [3]

@@ -15,7 +15,7 @@ from lsprotocol import types
 
 from tests.e2e.conftest import READY_SECONDS
 from tests.e2e.neovim.conftest import NEWEST
-from tests.e2e.neovim.driver import Neovim, Program, attached, environment, until
+from tests.e2e.neovim.driver import Program, attached, environment, soon, until
 from tests.e2e.neovim.terminal import Terminal, running
 from tests.lsp_server.editor import URI, Editor
 
@@ -66,8 +66,7 @@ def test_helix_offers_suggestions_in_its_menu(users_environment: Path, tmux: Pat
             terminal.type("Escape", "u", "o")
             for key in "self.y":
                 terminal.type_text(key)
-                time.sleep(0.7)
-                if seen(terminal):
+                if soon(lambda: seen(terminal), AN_ANSWER):
                     break
         terminal.type("Tab")
         until(lambda: "midfill" in terminal.screen())
@@ -83,15 +82,18 @@ def test_neovim_needs_no_plugin(users_environment: Path) -> None:
     file.write_text(CODE, encoding="utf-8")
     init = users_environment / "init.lua"
     init.write_text(snippet("lua", "vim.lsp.enable"), encoding="utf-8")
-    with attached(Program(NEWEST, "builtin"), init, file) as nvim:
-        neovim = Neovim(nvim, file)
+    with attached(Program(NEWEST, "builtin"), init, file) as neovim:
         neovim.keys("Go<C-u>")
         until(lambda: neovim.lua("local c = vim.lsp.get_clients()[1] return c and c.initialized or false"))
         deadline = time.monotonic() + READY_SECONDS
         while not neovim.ghost() and time.monotonic() < deadline:
-            neovim.keys("<Esc>ccself.")
-            time.sleep(AN_ANSWER)
+            neovim.keys("<Esc>cc")
+            for key in "self.y =":
+                neovim.keys(key)
+                if soon(neovim.ghost, AN_ANSWER):
+                    break
         ghost, before = neovim.ghost(), neovim.text()
+        assert ghost
         neovim.keys("<M-l>")
         until(lambda: neovim.text() == before + ghost)
 

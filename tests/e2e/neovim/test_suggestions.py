@@ -42,23 +42,20 @@ LINE = "        print(self.x)"
 
 # How long nothing must happen for it to count as nothing: Neovim waits 0.2 s before it asks.
 A_WHILE = 1.0
-AN_ANSWER = 3.0
 
 
 def type_until_ghost(neovim: Neovim, line: str = LINE) -> str:
     """Type a new last line until a suggestion is shown: its text."""
     neovim.keys("Go<C-u>")
     until(lambda: neovim.mode() == "i")
+    typed = neovim.text()
     for character in line[:-1]:
-        answered = neovim.usage()
         neovim.keys(character)
-        deadline = time.monotonic() + AN_ANSWER
-        while character.strip() and time.monotonic() < deadline:
-            if neovim.ghost() and (offer := neovim.offer()):
-                return offer
-            if neovim.usage() != answered:  # it is told right before the answer
-                deadline = min(deadline, time.monotonic() + 0.1)
-            time.sleep(0.02)
+        typed += character
+        until(lambda expected=typed: neovim.text() == expected and neovim.answered())  # type: ignore[misc]
+        if offer := neovim.offer():
+            until(neovim.ghost)
+            return offer
     raise AssertionError(f"no suggestion while typing {line!r}")
 
 
@@ -141,6 +138,39 @@ def test_a_line_is_accepted_alone(open_neovim: OpenNeovim) -> None:
     before = neovim.text()
     neovim.keys("<M-C-Right>")
     until(lambda: neovim.text() == before + offer.lstrip("\n").split("\n")[0])
+    check_mirror(neovim)
+
+
+def test_alternatives_are_gone_through(open_neovim: OpenNeovim) -> None:
+    neovim = open_neovim(CODE)
+    neovim.until_ready()
+    offer = type_until_ghost(neovim)
+    before = neovim.text()
+    neovim.keys("<M-]>")
+    until(lambda: neovim.offer() not in ("", offer))
+    other = neovim.offer()
+    until(lambda: neovim.ghost().startswith(other))  # how many there are may stand behind it
+    neovim.keys("<M-l><Esc>")
+    until(lambda: neovim.text() == before + other)
+    check_mirror(neovim)
+
+
+def test_with_the_popup_open_its_keys_stay_its_own(open_neovim: OpenNeovim) -> None:
+    neovim = open_neovim(CODE, before="vim.o.completeopt = 'menu,menuone'")
+    neovim.until_ready()
+    neovim.keys("Go<C-u>        print(self.na<C-n>")
+    until(lambda: neovim.lua("return vim.fn.pumvisible()"))
+    until(neovim.answered)
+    until(lambda: neovim.ghost() == neovim.offer())
+    selected = neovim.text()
+    assert selected.endswith("print(self.name")
+    neovim.keys("<C-y>")
+    until(lambda: not neovim.lua("return vim.fn.pumvisible()"))
+    assert neovim.text() == selected
+    until(neovim.answered)
+    until(lambda: neovim.ghost() == neovim.offer())
+    neovim.keys("<Esc>")
+    assert neovim.write() == f"{selected}\n".encode()
     check_mirror(neovim)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.e2e.conftest import READY_SECONDS
-from tests.e2e.neovim.driver import Program, environment, init_script, until
+from tests.e2e.neovim.driver import Program, environment, init_script, soon, until
 from tests.e2e.neovim.terminal import COLUMNS, Terminal, running
 
 CODE = """\
@@ -46,7 +45,7 @@ vim.api.nvim_set_hl(0, 'MidfillGhost', { link = 'ComplHint' })
 """
 GHOST_COLOUR = "38;2;138;143;152"
 READY = re.compile(r"midfill( \d+ ms \w+)? +1:1")
-AN_ANSWER = 1.5
+AN_ANSWER = 3.0
 
 
 @pytest.fixture
@@ -68,11 +67,8 @@ def ghost_lines(terminal: Terminal) -> list[str]:
 def type_until_ghost(terminal: Terminal, line: str) -> None:
     for key in line[:-1]:
         terminal.type_text(key)
-        deadline = time.monotonic() + AN_ANSWER
-        while not key.isspace() and time.monotonic() < deadline:
-            if ghost_lines(terminal):
-                return
-            time.sleep(0.05)
+        if not key.isspace() and soon(lambda: ghost_lines(terminal), AN_ANSWER):
+            return
     raise AssertionError(f"no suggestion while typing {line!r}:\n{terminal.screen()}")
 
 

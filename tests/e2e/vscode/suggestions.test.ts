@@ -70,6 +70,7 @@ test("what is typed is completed, Tab accepts, and the file on disk is right", a
   await window.type(OPENING);
   const item = await window.untilSuggestion();
   await window.untilStatus(/^midfill [\d.]+ ms (hot|warm|cold)$/);
+  await window.picture("vscode");
   await window.press("Tab");
   await window.untilGhostIsNot(item.insertText);
   assert.equal(await window.save(), accepted(FILES + OPENING, item));

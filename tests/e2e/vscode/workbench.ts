@@ -332,11 +332,16 @@ export class Window {
 
   /** Close the window; what it showed last is kept as a picture, where a folder for them is given. */
   async close(name: string): Promise<void> {
+    await this.picture(name);
+    await this.page.close();
+  }
+
+  /** Keep what is shown as a picture, where a folder for them is given. */
+  async picture(name: string): Promise<void> {
     const folder = process.env.E2E_SCREENSHOTS;
     if (folder !== undefined) {
       await this.page.screenshot({ path: path.join(folder, `${name.replaceAll(/\W+/g, "-")}.png`) });
     }
-    await this.page.close();
   }
 }
 
