@@ -116,9 +116,9 @@ def files_of_length(tokenizer: TextTokenizer, count: int, tokens: tuple[int, int
 
 
 @contextmanager
-def core(model: str) -> Iterator[Scheduler]:
+def core(model: str, threads: int | None) -> Iterator[Scheduler]:
     """A scheduler with the model in memory and nothing resident."""
-    options = EngineOptions(model, context_tokens=CONTEXT_TOKENS, store_budget_bytes=STORE_BYTES)
+    options = EngineOptions(model, context_tokens=CONTEXT_TOKENS, store_budget_bytes=STORE_BYTES, threads=threads)
     scheduler = Scheduler(EngineHolder(model, partial(load_engine, options), _ignore))
     _ask(scheduler, CompletionRequest("warm-up", Prompt("import ", ""), 4))
     scheduler.forget("warm-up")
@@ -191,7 +191,7 @@ def figures(runs: dict[Strategy, list[Run]]) -> dict[str, Any]:
     }
 
 
-def measure(name: str, users: int, rounds: int, max_new_tokens: int, repeats: int) -> dict[str, Any]:
+def measure(name: str, users: int, rounds: int, max_new_tokens: int, repeats: int, threads: int) -> dict[str, Any]:
     """The figures of one model."""
     with model_called(name) as model:
         files = files_of_length(find_checkpoint(model).tokenizer(), users, FILE_TOKENS)
@@ -200,7 +200,7 @@ def measure(name: str, users: int, rounds: int, max_new_tokens: int, repeats: in
         for repeat in range(repeats):
             first = repeat % len(STRATEGIES)
             for strategy in (*STRATEGIES[first:], *STRATEGIES[:first]):
-                with core(model) as scheduler:
+                with core(model, threads) as scheduler:
                     runs[strategy].append(play(scheduler, load, strategy))
     return figures(runs)
 
@@ -211,10 +211,11 @@ def main(
     rounds: Annotated[int, typer.Option(min=1)] = 5,
     max_new_tokens: Annotated[int, typer.Option(min=1)] = 128,
     repeats: Annotated[int, typer.Option(min=1)] = 2,
+    threads: Annotated[int, typer.Option(min=1)] = 2,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
 ) -> None:
     """Measure, and print a line per model and strategy."""
-    models = {name: measure(name, users, rounds, max_new_tokens, repeats) for name in model or ["S", "M"]}
+    models = {name: measure(name, users, rounds, max_new_tokens, repeats, threads) for name in model or ["S", "M"]}
     columns = ("latency_ms", "latency_p95_ms", "requests_per_s", "tokens_per_s", "recomputed_tokens", "reuse_share")
     table = Table("model", "strategy", *(column.replace("_", " ") for column in columns))
     for name, measured in models.items():
@@ -227,7 +228,13 @@ def main(
             compared = f"{ratios['latency']} of its latency, {ratios['throughput']} times its throughput"
             console.print(f"{name}: efim against {other}: {compared}")
     if json_file is not None:
-        asked = {"users": users, "rounds": rounds, "max_new_tokens": max_new_tokens, "repeats": repeats}
+        asked = {
+            "users": users,
+            "rounds": rounds,
+            "max_new_tokens": max_new_tokens,
+            "repeats": repeats,
+            "threads": threads,
+        }
         json_file.write_text(
             json.dumps({"machine": machine(), **asked, "models": models}, indent=2) + "\n", encoding="utf-8"
         )

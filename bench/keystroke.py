@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,9 +24,11 @@ from rich.table import Table
 from midfill.replay.targets import Answer
 
 
-async def time_to_suggestion(model: str, session: Session, *, moves: bool) -> list[Answer]:
+async def time_to_suggestion(
+    model: str, session: Session, settings: Mapping[str, object], *, moves: bool
+) -> list[Answer]:
     """The answers to the counted requests."""
-    settings = {"model": model, "maxTokens": session.max_new_tokens}
+    settings = {"model": model, "maxTokens": session.max_new_tokens, **settings}
     async with open_midfill(session.text, session.language, settings) as target:
         answers = [await target.play(step, tell_move=moves) for step in session.steps()]
     return answers[session.warm_up :]
@@ -48,10 +51,10 @@ def figures(answers: list[Answer]) -> dict[str, Any]:
     }
 
 
-def measure(model: str, session: Session, *, moves: bool) -> dict[str, Any]:
+def measure(model: str, session: Session, settings: Mapping[str, object], *, moves: bool) -> dict[str, Any]:
     """Play the session with a model: one of the shapes, or what `--model` of midfill takes."""
     with model_called(model) as checkpoint:
-        return figures(asyncio.run(time_to_suggestion(checkpoint, session, moves=moves)))
+        return figures(asyncio.run(time_to_suggestion(checkpoint, session, settings, moves=moves)))
 
 
 def main(
@@ -62,12 +65,15 @@ def main(
     limit: Annotated[int, typer.Option(min=1, help="How many to count.")] = 300,
     warm_up: Annotated[int, typer.Option(min=0, help="How many to play before.")] = 10,
     max_new_tokens: Annotated[int, typer.Option(min=1)] = 16,
+    weights: Annotated[str, typer.Option(help="The setting of that name: auto or int8.")] = "auto",
+    threads: Annotated[int, typer.Option(min=0, help="The setting of that name; 0 takes half the cores.")] = 0,
     moves: Annotated[bool, typer.Option(help="Tell of cursor moves, as editors do.")] = True,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
 ) -> None:
     """Measure, and print a line per model and percentile."""
     session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)
-    models = {name: measure(name, session, moves=moves) for name in model or ["bundled", "S", "M"]}
+    settings = {"weights": weights, "threads": threads}
+    models = {name: measure(name, session, settings, moves=moves) for name in model or ["bundled", "S", "M"]}
     table = Table("model", "", "time to suggestion, ms", "own share, ms", "recomputed tokens", "new tokens")
     columns = ("time_to_suggestion_ms", "own_share_ms", "recomputed_tokens", "generated_tokens")
     for name, measured in models.items():
@@ -75,7 +81,7 @@ def main(
             table.add_row(name, rank, *(str(measured[column][rank]) for column in columns))
     Console(width=120).print(table)
     if json_file is not None:
-        result = {"machine": machine(), "trace": session.trace.name, "models": models}
+        result = {"machine": machine(), "trace": session.trace.name, **settings, "models": models}
         json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 

@@ -2,11 +2,11 @@
 
     python bench/llamacpp.py --server PATH/TO/llama-server [--model bundled --model S --model M] [--json FILE]
 
-midfill runs end to end: language server over stdio, core, EFIM. llama-server is asked through `/infill` over HTTP, in
-its default order and with `--spm-infill`, each in bfloat16 and in q8_0, with its prompt cache, greedy, on the windows
-that midfill's own PSM strategy cuts: as large as midfill's, and as sticky, which is more than the editor plugins give
-it. Both write up to 16 tokens of one line; S and M, random weights in the shapes of `decode.py`, always write all 16.
-`llama-quantize` has to lie beside the server.
+midfill runs end to end: language server over stdio, core, EFIM, with its weights as they are and as int8. llama-server
+is asked through `/infill` over HTTP, in its default order and with `--spm-infill`, each in bfloat16 and in q8_0, with
+its prompt cache, greedy, on the windows that midfill's own PSM strategy cuts: as large as midfill's, and as sticky,
+which is more than the editor plugins give it. Both have as many threads, and write up to 16 tokens of one line; S and
+M, random weights in the shapes of `decode.py`, always write all 16. `llama-quantize` has to lie beside the server.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
+from operator import truediv
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import typer
 from checkpoints import MODEL_HELP, model_called
@@ -28,77 +29,17 @@ from llama_server import LlamaServer, run_llama_server
 from playing import RANKS, TRACE, Session, machine, open_midfill, percentiles
 from rich.console import Console
 from rich.table import Table
+from sides import STOP, LlamaSide, MidfillSide, Side, Timed
 from to_gguf import convert, quantize
 
 from inference.loading import EngineOptions, load_engine
-from lsp_server.documents import Document, Position
-from lsp_server.prompting import PromptPlanner
-from lsp_server.windows import WindowBudget
-from midfill.replay.targets import SessionTarget
-from midfill.replay.trace import Step, position_at
+from lsp_server.documents import Position
+from midfill.replay.trace import position_at
 from protocol.messages import CompletionRequest, Prompt
 
-OURS = "midfill"
-STOP = "\n"
+OURS = {"midfill": "auto", "midfill int8": "int8"}
+"""Our sides, and what each has for the setting `weights`."""
 AGREEMENT_PROMPTS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """One keystroke of one side."""
-
-    milliseconds: float
-    recomputed_tokens: int
-    generated_tokens: int
-
-
-class Side(Protocol):
-    """What takes part; it follows the session by itself."""
-
-    name: str
-
-    async def play(self, step: Step) -> Timed: ...
-
-
-class MidfillSide:
-    """The language server and its core."""
-
-    name = OURS
-
-    def __init__(self, target: SessionTarget) -> None:
-        self._target = target
-
-    async def play(self, step: Step) -> Timed:
-        answer = await self._target.play(step, tell_move=True)
-        if answer.usage is None:
-            return Timed(answer.milliseconds, 0, 0)
-        return Timed(answer.milliseconds, answer.usage.recomputed_tokens, answer.usage.generated_tokens)
-
-
-class LlamaSide:
-    """llama-server, and a mirror of the document from which its windows are cut."""
-
-    def __init__(self, name: str, server: LlamaServer, text: str, session: Session, *, tell_moves: bool) -> None:
-        self.name = name
-        self.server = server
-        self._document = Document.from_text("file:///bench", session.language, 1, text)
-        self._planner = PromptPlanner(self._document, WindowBudget(), "psm")
-        self._max_new_tokens = session.max_new_tokens
-        self._tell_moves = tell_moves
-
-    async def play(self, step: Step) -> Timed:
-        if self._tell_moves and step.moved_to is not None:
-            self.server.infill(self.prompt(step.moved_to), max_tokens=0)
-        for edit in step.edits:
-            self._planner.edited(self._document.apply(edit))
-        prompt = self.prompt(step.cursor)
-        answer = self.server.infill(prompt, self._max_new_tokens, [STOP])
-        self._planner.observe(prompt, answer.prompt_tokens)
-        return Timed(answer.milliseconds, answer.recomputed_tokens, answer.generated_tokens)
-
-    def prompt(self, cursor: Position) -> Prompt:
-        """The windows around the cursor."""
-        return self._planner.plan(cursor).prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,31 +102,38 @@ async def play_in_turns(sides: Sequence[Side], session: Session) -> dict[str, li
 
 
 def figures(times: dict[str, list[Timed]]) -> dict[str, Any]:
-    """Per side the percentiles, and how many times ours they are."""
-    ours = [timed.milliseconds for timed in times[OURS]]
+    """Per side the percentiles, and how many times those of our sides they are."""
+    taken = {name: [keystroke.milliseconds for keystroke in timed] for name, timed in times.items()}
     rows = {}
     for name, timed in times.items():
-        theirs = [keystroke.milliseconds for keystroke in timed]
-        mine, other = percentiles(ours), percentiles(theirs)
+        theirs = percentiles(taken[name])
         rows[name] = {
-            "time_to_suggestion_ms": other,
-            "times_midfill": {rank: round(other[rank] / mine[rank], 2) for rank in mine},
-            "times_midfill_per_key": round(median(b / a for a, b in zip(ours, theirs, strict=True)), 2),
+            "time_to_suggestion_ms": theirs,
+            "times": {ours: _ratios(percentiles(taken[ours]), theirs) for ours in OURS},
+            "times_per_key": {ours: median(map(truediv, taken[name], taken[ours])) for ours in OURS},
             "recomputed_tokens": percentiles([keystroke.recomputed_tokens for keystroke in timed]),
             "generated_tokens_mean": sum(keystroke.generated_tokens for keystroke in timed) / len(timed),
         }
     return rows
 
 
+def _ratios(ours: dict[str, float], theirs: dict[str, float]) -> dict[str, float]:
+    return {rank: round(theirs[rank] / ours[rank], 2) for rank in ours}
+
+
 async def compare(model: str, session: Session, peer: Peer, folder: Path) -> dict[str, Any]:
     """Both sides' figures with one model."""
     text = session.text
-    settings = {"model": model, "maxTokens": session.max_new_tokens, "multiLine": False}
+    settings = {"model": model, "maxTokens": session.max_new_tokens, "multiLine": False, "threads": peer.threads}
     with peer.sides(model, folder, text, session) as theirs:
         prompts = [theirs[0].prompt(_anywhere(text, index)) for index in range(AGREEMENT_PROMPTS)]
         agreed = agreement(model, theirs[0].server, prompts, session.max_new_tokens)
-        async with open_midfill(text, session.language, settings) as target:
-            times = await play_in_turns([MidfillSide(target), *theirs], session)
+        async with AsyncExitStack() as stack:
+            ours = []
+            for name, weights in OURS.items():
+                opened = open_midfill(text, session.language, {**settings, "weights": weights})
+                ours.append(MidfillSide(name, await stack.enter_async_context(opened)))
+            times = await play_in_turns([*ours, *theirs], session)
     return {"keystrokes": session.limit, "agreement": agreed, "sides": figures(times)}
 
 
@@ -211,7 +159,7 @@ def main(
     limit: Annotated[int, typer.Option(min=1, help="How many to count.")] = 60,
     warm_up: Annotated[int, typer.Option(min=0, help="How many to play before.")] = 5,
     max_new_tokens: Annotated[int, typer.Option(min=1)] = 16,
-    threads: Annotated[int, typer.Option(min=1, help="Of llama.cpp.")] = 2,
+    threads: Annotated[int, typer.Option(min=1, help="Of each side.")] = 2,
     moves_for_all: Annotated[
         bool, typer.Option(help="Prefill ahead for llama.cpp too, where the cursor goes.")
     ] = False,
@@ -224,14 +172,20 @@ def main(
     for name in model or ["bundled", "S", "M"]:
         with model_called(name) as checkpoint, tempfile.TemporaryDirectory() as folder:
             models[name] = asyncio.run(compare(checkpoint, session, peer, Path(folder)))
-    table = Table("model", "side", *(f"p{rank}, ms" for rank in RANKS), "times midfill", "recomputed", "new tokens")
+    table = Table(
+        "model",
+        "side",
+        *(f"p{rank}, ms" for rank in RANKS),
+        *(f"times {ours}" for ours in OURS),
+        "recomputed",
+        "new tokens",
+    )
     for name, measured in models.items():
         for side, row in measured["sides"].items():
-            times, ratios, tokens = row["time_to_suggestion_ms"], row["times_midfill"], row["recomputed_tokens"]
-            cells = [f"{times[rank]:.1f}" for rank in times]
-            cells += [" / ".join(str(ratio) for ratio in ratios.values())]
-            cells += [" / ".join(f"{count:.0f}" for count in tokens.values()), f"{row['generated_tokens_mean']:.1f}"]
-            table.add_row(name, side, *cells)
+            cells = [f"{milliseconds:.1f}" for milliseconds in row["time_to_suggestion_ms"].values()]
+            cells += [" / ".join(map(str, ratios.values())) for ratios in row["times"].values()]
+            cells += [" / ".join(f"{count:.0f}" for count in row["recomputed_tokens"].values())]
+            table.add_row(name, side, *cells, f"{row['generated_tokens_mean']:.1f}")
     console = Console(width=140)
     console.print(table)
     for name, measured in models.items():

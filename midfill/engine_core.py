@@ -14,6 +14,8 @@ def engine_options(settings: Settings) -> EngineOptions:
         model=settings.model,
         device=settings.device,
         dtype=settings.dtype,
+        kernel=settings.weights,
+        threads=settings.threads or None,
         context_tokens=settings.context_tokens,
         store_budget_bytes=settings.store_mb * 2**20,
         exact=settings.exact,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from inference.kernel import unavailable_reason
 from tests.inference.tiny import write_checkpoint
 
 pytest.importorskip("gguf")
@@ -16,8 +17,10 @@ ROOT = Path(__file__).parents[2]
 FAKE = Path(__file__).with_name("fake_llama_server.py")
 
 
+@pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
 def test_a_tiny_run_compares_each_order_with_midfill(tmp_path: Path) -> None:
-    model = str(write_checkpoint(tmp_path / "model", max_position_embeddings=8192))
+    shape = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1}  # heads that the kernel knows
+    model = str(write_checkpoint(tmp_path / "model", max_position_embeddings=8192, **shape))
     server = tmp_path / "llama-server"
     server.write_text(f"#!{sys.executable}\n{FAKE.read_text()}")
     server.chmod(0o755)
@@ -30,8 +33,8 @@ def test_a_tiny_run_compares_each_order_with_midfill(tmp_path: Path) -> None:
     figures = result["models"][model]
     assert figures["agreement"] == {"prompts": 8, "same_tokens": 0, "same_continuation": 0}, "the fake knows no words"
     sides = figures["sides"]
-    assert list(sides) == ["midfill", "llama.cpp bf16", "llama.cpp bf16, spm"]
-    assert sides["midfill"]["times_midfill"] == {"p50": 1.0, "p95": 1.0, "p99": 1.0}
+    assert list(sides) == ["midfill", "midfill int8", "llama.cpp bf16", "llama.cpp bf16, spm"]
+    assert sides["midfill"]["times"]["midfill"] == {"p50": 1.0, "p95": 1.0, "p99": 1.0}
     assert sides["llama.cpp bf16"]["recomputed_tokens"]["p50"] == 500
     assert sides["llama.cpp bf16, spm"]["recomputed_tokens"]["p50"] == 2
     assert all(row["time_to_suggestion_ms"]["p50"] > 0 for row in sides.values())

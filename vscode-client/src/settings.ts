@@ -5,6 +5,8 @@ export const SERVER_SETTINGS = [
   "model",
   "device",
   "dtype",
+  "weights",
+  "threads",
   "fimFormat",
   "healing",
   "contextTokens",

@@ -1,0 +1,75 @@
+"""The sides of a comparison of keystrokes: midfill's language server, and llama-server on windows of midfill's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from llama_server import LlamaServer
+from playing import Session
+
+from lsp_server.documents import Document, Position
+from lsp_server.prompting import PromptPlanner
+from lsp_server.windows import WindowBudget
+from midfill.replay.targets import SessionTarget
+from midfill.replay.trace import Step
+from protocol.messages import Prompt
+
+STOP = "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One keystroke of one side."""
+
+    milliseconds: float
+    recomputed_tokens: int
+    generated_tokens: int
+
+
+class Side(Protocol):
+    """What takes part; it follows the session by itself."""
+
+    name: str
+
+    async def play(self, step: Step) -> Timed: ...
+
+
+class MidfillSide:
+    """The language server and its core."""
+
+    def __init__(self, name: str, target: SessionTarget) -> None:
+        self.name = name
+        self._target = target
+
+    async def play(self, step: Step) -> Timed:
+        answer = await self._target.play(step, tell_move=True)
+        if answer.usage is None:
+            return Timed(answer.milliseconds, 0, 0)
+        return Timed(answer.milliseconds, answer.usage.recomputed_tokens, answer.usage.generated_tokens)
+
+
+class LlamaSide:
+    """llama-server, and a mirror of the document from which its windows are cut."""
+
+    def __init__(self, name: str, server: LlamaServer, text: str, session: Session, *, tell_moves: bool) -> None:
+        self.name = name
+        self.server = server
+        self._document = Document.from_text("file:///bench", session.language, 1, text)
+        self._planner = PromptPlanner(self._document, WindowBudget(), "psm")
+        self._max_new_tokens = session.max_new_tokens
+        self._tell_moves = tell_moves
+
+    async def play(self, step: Step) -> Timed:
+        if self._tell_moves and step.moved_to is not None:
+            self.server.infill(self.prompt(step.moved_to), max_tokens=0)
+        for edit in step.edits:
+            self._planner.edited(self._document.apply(edit))
+        prompt = self.prompt(step.cursor)
+        answer = self.server.infill(prompt, self._max_new_tokens, [STOP])
+        self._planner.observe(prompt, answer.prompt_tokens)
+        return Timed(answer.milliseconds, answer.recomputed_tokens, answer.generated_tokens)
+
+    def prompt(self, cursor: Position) -> Prompt:
+        """The windows around the cursor."""
+        return self._planner.plan(cursor).prompt
