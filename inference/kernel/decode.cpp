@@ -171,7 +171,7 @@ public:
     }
 
 private:
-    struct alignas(64) Slot {
+    struct alignas(LINE) Slot {
         std::atomic<int> next{0};
         int end = 0;
     };
@@ -225,11 +225,11 @@ private:
     const int threads_;
     void (*const work_)(void*, int, int);
     void* const argument_;
-    int stage_ = 0;
     uint32_t opened_ = 0;
     const std::unique_ptr<Slot[]> slots_;
-    alignas(64) std::atomic<uint32_t> gate_{0};  // how many stages were opened, whether one is, helpers at work
-    alignas(64) std::atomic<int> sleepers_{0};
+    alignas(LINE) std::atomic<uint32_t> gate_{0};  // how many stages were opened, whether one is, helpers at work
+    int stage_ = 0;                                // beside the gate: who sees it open has it
+    alignas(LINE) std::atomic<int> sleepers_{0};
     std::atomic<bool> dismissed_{false};
     std::mutex mutex_;
     std::condition_variable opened_or_dismissed_;
@@ -985,10 +985,16 @@ FN void sum_values(int queries, const int32_t* weights, const void* kv, int64_t 
 // the sum of the weights, and the weighted sum of the values.
 template <int D, int LANE>
 FN void attend_chunk(Decoder& d, Scratch& scratch, const Attended& a, int begin, int end) {
-    constexpr int WORDS = LANE == PAIR ? D / 2 : D, PER_WORD = D / WORDS;
+    constexpr int WORDS = LANE == PAIR ? D / 2 : D, PER_WORD = D / WORDS, BYTES = LANE == PLAIN ? 4 : 2;
     float* const scores = scratch.scores.get();
     int32_t* const tile = scratch.tile.get();
+    const char* const keys = (const char*)a.sequence.kv + a.base * BYTES;
     for (int first = begin; first < end; first += LANES) {
+        for (int byte = 0; byte < LANES * D * BYTES; byte += LINE) {  // values, and keys of a later tile
+            const char* const line = keys + (int64_t)first * D * BYTES + byte;
+            __builtin_prefetch(line + a.sequence.value_stride * BYTES);
+            __builtin_prefetch(line + PREFETCH);
+        }
         for (int i = 0; i < WORDS; i += LANES) {
             Ints rows[LANES];
             for (int key = 0; key < LANES; ++key) {  // nothing beyond the keys is read
