@@ -19,7 +19,7 @@ from typing import Annotated
 import torch
 import transformers
 import typer
-from decode import SHAPES, Shape
+from shapes import SHAPES, Shape
 
 from inference.checkpoint import BUNDLED_FOLDER
 

@@ -1,11 +1,11 @@
 """What a forward of a few tokens costs on the CPU: the kernel, torch on the same buffers, and transformers.
 
-    python bench/decode.py [--shape S --shape M --shape L] [--threads 1 --threads 2] [--rounds 20] [--json FILE]
+    python bench/decode.py [--shape S --shape M --shape L] [--threads 1 --threads 2] [--level avx2] [--json FILE]
 
-Models have random weights. "2048+4" is a forward of four new tokens behind 2,048 resident ones, with the logits of
-all four. Engines take turns within a round, so that whatever else the machine does meets all of them; figures are
-medians over rounds. The share of bandwidth compares the bytes that a forward has to read with what the same threads
-read of a buffer of that size in the same round.
+Models have random weights. "2048+4" is a forward of four new tokens behind 2,048 resident ones, with the choices, or
+logits, of all four. Engines take turns within a round, so that whatever else the machine does meets all of them;
+figures are medians over rounds, with the quartiles. The share of bandwidth compares the bytes that a forward has to
+read with what the same threads read of a buffer of that size in the same round.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import torch
 import transformers
 import typer
 from rich.console import Console
 from rich.table import Table
+from shapes import SHAPES, random_weights
 
 from inference.architecture import Architecture
 from inference.chunk import Chunk
 from inference.decoder import Decoder
-from inference.decoder_weights import DecoderWeights, LayerWeights
+from inference.decoder_weights import DecoderWeights
 from inference.kernel import KernelDecoder, WeightType
+from inference.kernel.library import Level
 from inference.rope import rotation_tables
 from kv_store.workspace import KVShape, KVWorkspace
 
@@ -40,76 +42,6 @@ CASES = ((512, 1), (2048, 1), (2048, 2), (2048, 4), (2048, 8))  # resident, new
 TORCH = "torch bfloat16"
 CALLS = 5  # in a row, of which the first warms the caches up
 BITS = {"float32": 16, "bfloat16": 16, "int8": 8.25}  # to a weight, scales included; ours fit bfloat16
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A model's dimensions; head_dim is 64 for all."""
-
-    layers: int
-    hidden: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    vocabulary: int
-
-    @property
-    def architecture(self) -> Architecture:
-        return Architecture(
-            model_type="qwen2",
-            layers=self.layers,
-            hidden=self.hidden,
-            intermediate=self.intermediate,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            head_dim=64,
-            vocabulary=self.vocabulary,
-            norm_epsilon=1e-6,
-            max_positions=4096,
-            tied_embeddings=True,
-            qk_norm=False,
-            rope_theta=10000.0,
-            rope_type="default",
-        )
-
-
-SHAPES = {
-    "tiny": Shape(1, 64, 64, 1, 1, 64),
-    "S": Shape(8, 320, 864, 5, 1, 8192),
-    "M": Shape(12, 512, 1408, 8, 2, 8192),
-    "L": Shape(24, 896, 4864, 14, 2, 151936),  # of Qwen2.5-Coder-0.5B
-}
-
-
-def random_weights(shape: Architecture) -> DecoderWeights:
-    """bfloat16 weights of about the size that trained ones have."""
-
-    def matrix(rows: int, columns: int) -> torch.Tensor:
-        return torch.empty(rows, columns, dtype=torch.bfloat16).normal_(std=columns**-0.5)
-
-    def ones(count: int) -> torch.Tensor:
-        return torch.ones(count, dtype=torch.bfloat16)
-
-    attended, qkv = shape.heads * shape.head_dim, (shape.heads + 2 * shape.kv_heads) * shape.head_dim
-    embedding = matrix(shape.vocabulary, shape.hidden)
-    layers = tuple(
-        LayerWeights(
-            attention_norm=ones(shape.hidden),
-            qkv=matrix(qkv, shape.hidden),
-            qkv_bias=ones(qkv),
-            q_norm=None,
-            k_norm=None,
-            attention_out=matrix(shape.hidden, attended),
-            attention_out_bias=None,
-            mlp_norm=ones(shape.hidden),
-            gate_up=matrix(2 * shape.intermediate, shape.hidden),
-            gate_up_bias=None,
-            down=matrix(shape.hidden, shape.intermediate),
-            down_bias=None,
-        )
-        for _ in range(shape.layers)
-    )
-    return DecoderWeights(embedding, layers, ones(shape.hidden), embedding)
 
 
 Forward = Callable[[int, int], object]
@@ -127,13 +59,20 @@ class Engine:
     forward: Forward
 
 
-def kernel(weights: DecoderWeights, shape: Architecture, weight_type: WeightType, threads: int, kv: str) -> Engine:
-    """The kernel on a workspace of its own."""
+def kernel(
+    weights: DecoderWeights,
+    shape: Architecture,
+    weight_type: WeightType,
+    threads: int,
+    kv: str,
+    level: Level | None = None,
+) -> Engine:
+    """The kernel on a workspace of its own, at the best level of this CPU or at the one that is given."""
     dtype = getattr(torch, kv)
     workspace = KVWorkspace(KVShape(shape.layers, shape.kv_heads, shape.head_dim, dtype), max_resident())
     workspace.buffer.normal_()
     tables = rotation_tables(shape, {}, max_resident(), torch.float32, CPU)
-    decoder = KernelDecoder(shape, weights, tables, weight_type, threads)
+    decoder = KernelDecoder(shape, weights, tables, weight_type, threads, level)
     return Engine(
         f"kernel {weight_type}, KV {kv}",
         threads,
@@ -145,9 +84,9 @@ def kernel(weights: DecoderWeights, shape: Architecture, weight_type: WeightType
 
 def torch_decoder(weights: DecoderWeights, shape: Architecture, threads: int) -> Engine:
     """Our decoder without the kernel, in bfloat16."""
-    workspace = KVWorkspace(KVShape(shape.layers, shape.kv_heads, shape.head_dim, torch.bfloat16), max_resident())
+    decoder = Decoder(shape, {}, weights, max_resident())
+    workspace = decoder.new_workspace()
     workspace.buffer.normal_()
-    decoder = Decoder(shape, {}, weights, workspace.max_tokens)
 
     def forward(resident: int, new: int) -> object:
         return decoder.logits(decoder.hidden([Chunk([1] * new, resident, workspace)]))
@@ -212,13 +151,13 @@ def bandwidth(size: float, buffers: dict[int, torch.Tensor]) -> float:
     return count * 4 / median_time(buffer.sum)
 
 
-def engines_of(shape: Architecture, threads: list[int], peers: bool) -> Iterator[Engine]:
+def engines_of(shape: Architecture, threads: list[int], peers: bool, level: Level | None) -> Iterator[Engine]:
     """All that take part; those of the same weights share them."""
     weights = random_weights(shape)
     for count in threads:
-        yield kernel(weights, shape, "int8", count, "float32")
-        yield kernel(weights, shape, "float32", count, "float32")
-        yield kernel(weights, shape, "bfloat16", count, "bfloat16")
+        yield kernel(weights, shape, "int8", count, "bfloat16", level)
+        yield kernel(weights, shape, "bfloat16", count, "bfloat16", level)
+        yield kernel(weights, shape, "float32", count, "float32", level)
     if peers:
         for count in threads:
             yield torch_decoder(weights, shape, count)
@@ -234,6 +173,7 @@ class Row:
     engine: str
     threads: int
     microseconds: float
+    quartiles: tuple[float, float]
     times_torch: float | None  # how many times as fast as torch in the same rounds
     share_of_bandwidth: float
 
@@ -255,10 +195,16 @@ def time_in_turns(
     return seconds, shares
 
 
-def measure(name: str, threads: list[int], rounds: int, peers: bool) -> Iterator[Row]:
+def quartiles(seconds: list[float]) -> tuple[float, float]:
+    """The lower and the upper one, in microseconds; of a single round, itself twice."""
+    low, _, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
+    return round(low * 1e6, 1), round(high * 1e6, 1)
+
+
+def measure(name: str, threads: list[int], rounds: int, peers: bool, level: Level | None) -> Iterator[Row]:
     """The rows of one shape."""
     shape = SHAPES[name].architecture
-    engines = list(engines_of(shape, threads, peers))
+    engines = list(engines_of(shape, threads, peers, level))
     torch_of = {engine.threads: engine for engine in engines if engine.name == TORCH}
     for resident, new in CASES:
         seconds, shares = time_in_turns(engines, shape, resident, new, rounds)
@@ -271,6 +217,7 @@ def measure(name: str, threads: list[int], rounds: int, peers: bool) -> Iterator
                 engine=engine.name,
                 threads=engine.threads,
                 microseconds=round(statistics.median(times) * 1e6, 1),
+                quartiles=quartiles(times),
                 times_torch=round(statistics.median(ratios), 2) if ratios else None,
                 share_of_bandwidth=round(statistics.median(shares[engine]), 3),
             )
@@ -281,14 +228,15 @@ def main(
     threads: Annotated[list[int] | None, typer.Option(min=1)] = None,
     rounds: Annotated[int, typer.Option(min=1)] = 20,
     peers: Annotated[bool, typer.Option(help="Measure torch and transformers too.")] = True,
+    level: Annotated[str | None, typer.Option(help="The kernel's instruction-set level, such as avx2.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
 ) -> None:
     """Measure, and print a line per engine and case."""
     torch.manual_seed(0)
     rows: list[Row] = []
-    table = Table("shape", "case", "engine", "threads", "µs", "times torch", "share of bandwidth")
+    table = Table("shape", "case", "engine", "threads", "µs", "quartiles", "times torch", "share of bandwidth")
     for name in shape or ["S", "M", "L"]:
-        for row in measure(name, threads or [1, 2], rounds, peers):
+        for row in measure(name, threads or [1, 2], rounds, peers, cast("Level | None", level)):
             rows.append(row)
             table.add_row(*(str(value) for value in asdict(row).values()))
         gc.collect()

@@ -26,10 +26,11 @@ from typing import Annotated, Any
 import torch
 import typer
 from checkpoints import write_checkpoint
-from decode import SHAPES, kernel, median_time, random_weights
+from decode import kernel, median_time
 from playing import machine
 from rich.console import Console
 from rich.table import Table
+from shapes import SHAPES, random_weights
 from to_gguf import convert, quantize
 
 from inference.engine import Engine
