@@ -16,22 +16,25 @@ from tests.e2e.neovim.driver import Program, environment, init_script, soon, unt
 from tests.e2e.neovim.terminal import COLUMNS, Terminal, running
 
 CODE = """\
-class Point:
-    def __init__(self, x, y):
-        self.x = x
-        self.y = y
-
-    def move(self, dx, dy):
-        self.x += dx
-        self.y += dy
+import json
 
 
-class Circle:
-    def __init__(self, center, radius):
-        self.center = center
-        self.radius = radius
+def read_text(path):
+    with open(path, "r") as file:
+        return file.read()
 
-    def move(self, dx, dy):
+
+def read_json(path):
+    with open(path, "r") as file:
+        return json.load(file)
+
+
+def write_text(path, text):
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def write_json(path, value):
 """
 LOOK = """
 vim.o.termguicolors = true
@@ -50,11 +53,11 @@ AN_ANSWER = 3.0
 
 @pytest.fixture
 def terminal(program: Program, tmux: Path, runtime: Path, tmp_path: Path) -> Iterator[Terminal]:
-    """Neovim with the file `circle.py`, in a terminal."""
-    (tmp_path / "circle.py").write_text(CODE, encoding="utf-8")
+    """Neovim with the file `files.py`, in a terminal."""
+    (tmp_path / "files.py").write_text(CODE, encoding="utf-8")
     init = tmp_path / "init.lua"
-    init.write_text(init_script(program, "{}", LOOK), encoding="utf-8")
-    command = [str(program.path), "-u", str(init), "-i", "NONE", "-n", str(tmp_path / "circle.py")]
+    init.write_text(init_script(program, "{ settings = { holdBackPercent = 0 } }", LOOK), encoding="utf-8")
+    command = [str(program.path), "-u", str(init), "-i", "NONE", "-n", str(tmp_path / "files.py")]
     with environment(tmp_path, runtime), running(tmux, tmp_path, command) as terminal:
         yield terminal
 
@@ -64,26 +67,27 @@ def ghost_lines(terminal: Terminal) -> list[str]:
     return [line for line in terminal.screen(escapes=True).splitlines() if GHOST_COLOUR in line]
 
 
-def type_until_ghost(terminal: Terminal, line: str) -> None:
-    for key in line[:-1]:
-        terminal.type_text(key)
-        if not key.isspace() and soon(lambda: ghost_lines(terminal), AN_ANSWER):
+def type_until_ghost(terminal: Terminal, beginning: str, then: str) -> None:
+    """Type the beginning of a line, and then on, key by key, until a suggestion is seen."""
+    for keys in (beginning, *then):
+        terminal.type_text(keys)
+        if not keys.isspace() and soon(lambda: ghost_lines(terminal), AN_ANSWER):
             return
-    raise AssertionError(f"no suggestion while typing {line!r}:\n{terminal.screen()}")
+    raise AssertionError(f"no suggestion while typing {beginning + then!r}:\n{terminal.screen()}")
 
 
 def test_ghost_text_is_seen_and_accepted(terminal: Terminal, program: Program, tmp_path: Path) -> None:
     until(lambda: READY.search(terminal.screen()), READY_SECONDS)
-    terminal.type("G", "o")
-    type_until_ghost(terminal, "self.center = center")
+    terminal.type("G", "o", "C-u")
+    type_until_ghost(terminal, "    with open(path", ', "w") as file')
     take_picture(terminal, program)
     shown = terminal.screen()
     terminal.type("M-l")
     until(lambda: not ghost_lines(terminal) or terminal.screen() != shown)
     terminal.type("Escape")
     terminal.type(":write", "Enter")
-    until(lambda: (tmp_path / "circle.py").read_text(encoding="utf-8") != CODE)
-    written = (tmp_path / "circle.py").read_text(encoding="utf-8").removeprefix(CODE).rstrip("\n")
+    until(lambda: (tmp_path / "files.py").read_text(encoding="utf-8") != CODE)
+    written = (tmp_path / "files.py").read_text(encoding="utf-8").removeprefix(CODE).rstrip("\n")
     for line in written.splitlines():
         assert line.strip() in shown
 

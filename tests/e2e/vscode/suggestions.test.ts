@@ -167,6 +167,8 @@ test("with the popup open, Tab stays the popup's", async () => {
   const entry = window.page.locator(".suggest-widget.visible .monaco-list-row.focused");
   await entry.waitFor();
   const label = (await entry.getAttribute("aria-label"))!.split(",")[0]!;
+  await until("a request with the entry", () => window.newest()?.selected?.text === label);
+  await window.picture("popup");
   await window.press("Tab");
   await entry.waitFor({ state: "hidden" });
   assert.equal(await window.save(), `${FILES}    with ${label}`);
