@@ -35,7 +35,10 @@ class Checkpoint:
 
     def tokenizer(self, fim_format: str = AUTO) -> TextTokenizer:
         """Its tokenizer; BadModel if it cannot be used for fill-in-the-middle."""
-        return read_tokenizer(self.folder / "tokenizer.json", fim_format)
+        told = self.config.get("midfill", {})  # by `midfill train`
+        wanted = told.get("fim_format", AUTO) if fim_format == AUTO else fim_format
+        trained_on_fragments = bool(told.get("trained_on_fragments"))
+        return read_tokenizer(self.folder / "tokenizer.json", wanted, trained_on_fragments=trained_on_fragments)
 
     def weights(self) -> tuple[WeightsFile, ...]:
         """Its weights files, checked; BadModel if one is missing or damaged."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,16 @@ class MarkerIds:
 class TextTokenizer:
     """Tokenizes fragments of text, in which no string is ever a marker."""
 
-    def __init__(self, definition: dict[str, Any], where: str, fim_format: str = AUTO) -> None:
-        """`definition` is a parsed tokenizer.json; BadModel, naming `where`, if it cannot be used."""
+    def __init__(
+        self, definition: dict[str, Any], where: str, fim_format: str = AUTO, *, trained_on_fragments: bool = False
+    ) -> None:
+        """`definition` is a parsed tokenizer.json; BadModel, naming `where`, if it cannot be used.
+
+        A model can be `trained_on_fragments` though its family is not.
+        """
         added = {str(token["content"]): int(token["id"]) for token in definition.get("added_tokens", [])}
-        self.format = choose_format(fim_format, added, where)
+        family = choose_format(fim_format, added, where)
+        self.format = replace(family, trained_on_fragments=family.trained_on_fragments or trained_on_fragments)
         self.markers = _marker_ids(self.format, added)
         self.is_byte_level = _is_byte_level(definition, where)
         self._tokenizer = _text_tokenizer(definition, where)
@@ -65,6 +71,10 @@ class TextTokenizer:
         MAX_BLOCK_CHARS are cut regardless. A lone surrogate counts as U+FFFD.
         """
         return self._remembered(self._fragments, fragment, self._encode_blocks)
+
+    def encode_once(self, fragment: str) -> TokenIds:
+        """The tokens of a fragment that is not expected again: nothing of it is looked up or remembered."""
+        return self._encode_block(fragment)
 
     def count_tokens(self, text: str) -> int:
         """How many tokens `text` has as one fragment."""
@@ -152,7 +162,7 @@ class TextTokenizer:
                 raise BadModel(f"{where}: the text {marker!r} is tokenized as the marker {added[marker]}")
 
 
-def read_tokenizer(path: Path, fim_format: str = AUTO) -> TextTokenizer:
+def read_tokenizer(path: Path, fim_format: str = AUTO, *, trained_on_fragments: bool = False) -> TextTokenizer:
     """The tokenizer of a tokenizer.json; BadModel if it is not one that midfill can use.
 
     `fim_format` is the name of a format, or "auto" to recognise it.
@@ -163,7 +173,7 @@ def read_tokenizer(path: Path, fim_format: str = AUTO) -> TextTokenizer:
         raise BadModel(f"{path} cannot be read as a tokenizer: {error}") from error
     if not isinstance(definition, dict) or "model" not in definition:
         raise BadModel(f"{path} is not a tokenizer of the tokenizers library: it has no 'model'")
-    return TextTokenizer(definition, str(path), fim_format)
+    return TextTokenizer(definition, str(path), fim_format, trained_on_fragments=trained_on_fragments)
 
 
 def _is_byte_level(definition: dict[str, Any], where: str) -> bool:

@@ -22,6 +22,7 @@ from midfill.options import takes_settings
 from midfill.output_files import check_writable
 from midfill.replay.command import replay_command
 from midfill.stats import stats_command
+from midfill.train.command import train_command
 from protocol.errors import BadInput, MidfillError
 from protocol.rendezvous import cache_folder, resolve_model
 from protocol.settings import CORE_SETTINGS, Settings
@@ -124,14 +125,7 @@ app.command("doctor")(takes_settings(doctor_command, tell_refused=True))
 app.command("eval")(takes_settings(eval_command, only=_EVAL_SETTINGS))
 app.command("stats")(stats_command)
 app.command("replay")(takes_settings(replay_command, only=_REPLAY_SETTINGS))
-
-
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
-def train(context: typer.Context) -> None:
-    """Train a model with fragment tokenization."""
-    from inference.training.cli import app as training
-
-    training(args=context.args, prog_name="midfill train", standalone_mode=False)
+app.command("train")(train_command)
 
 
 def main() -> None:

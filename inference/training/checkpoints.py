@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator  # type: ignore[import-untyped]
+from torch import Tensor, nn
 
 from inference.training.errors import CheckpointError
 from inference.training.machine import Machine, this_machine
@@ -68,12 +69,15 @@ class RunFolder:
             shutil.rmtree(old)
         return final
 
-    def resume(self, accelerator: Accelerator) -> Progress | None:
-        """Load the newest checkpoint, if there is one, and say how far it had come."""
+    def resume(self, accelerator: Accelerator, *, partial: bool = False) -> Progress | None:
+        """Load the newest checkpoint, if there is one, and say how far it had come.
+
+        It is `partial` where it has not all weights of the model, only those that learn.
+        """
         checkpoint = self.latest()
         if checkpoint is None:
             return None
-        accelerator.load_state(str(checkpoint))
+        accelerator.load_state(str(checkpoint), strict=not partial)
         return read_progress(checkpoint)
 
     def claim(self, corpus: Path, options: TrainingOptions, *, change_recipe: bool = False) -> None:
@@ -121,6 +125,13 @@ class RunFolder:
     def append_log(self, record: dict[str, Any]) -> None:
         with self.log.open("a") as log:
             log.write(json.dumps(record) + "\n")
+
+
+def leave_out_frozen(models: list[nn.Module], states: list[dict[str, Tensor]], _: str) -> None:
+    """Take out of the states that accelerate is about to save what does not learn, as its hooks are called."""
+    for index, model in enumerate(models):
+        learning = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        states[index] = {name: tensor for name, tensor in states[index].items() if name in learning}
 
 
 def read_progress(checkpoint: Path) -> Progress:

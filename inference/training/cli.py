@@ -19,8 +19,8 @@ from inference.training.environments import (
     installed_packages,
     standard_library,
 )
-from inference.training.errors import TrainingError
 from inference.training.options import ExampleOptions, TrainingOptions, parse_stages
+from protocol.errors import BadInput
 
 app = typer.Typer(
     help="Train a small completion model with fragment tokenization.",
@@ -93,7 +93,7 @@ def run_training(
     stages: Annotated[str, typer.Option(help="WINDOW:SHARE,... in tokens and shares of the run.")] = "512:0.7,2048:0.3",
     batch_tokens: Annotated[int, typer.Option(help="Tokens in one step.")] = _RUN.batch_tokens,
     lr: Annotated[float, typer.Option(help="AdamW's peak rate: embeddings and norms.")] = _RUN.lr,
-    muon_lr: Annotated[float, typer.Option(help="Muon's peak rate: matrices.")] = _RUN.muon_lr,
+    muon_lr: Annotated[float | None, typer.Option(help="Muon's peak rate: matrices.")] = _RUN.muon_lr,
     weight_decay: Annotated[float, typer.Option(help="Decay of the matrices.")] = _RUN.weight_decay,
     warmup: Annotated[float, typer.Option(help="Share of the run that warms up.")] = _RUN.warmup,
     decay: Annotated[float, typer.Option(help="Share of the run that decays.")] = _RUN.decay,
@@ -167,7 +167,7 @@ def _train(corpus: Path, run: Path, options: TrainingOptions, processes: int, *,
     documents = Corpus(corpus, "train")
     if processes > 1 and not is_launched():
         launch(processes)
-    accelerator = join_processes()
+    accelerator = join_processes(options.mixed_precision)
     if accelerator.is_main_process:
         folder.claim(corpus, options, change_recipe=change_recipe)
     accelerator.wait_for_everyone()
@@ -198,6 +198,6 @@ def _told_errors() -> Iterator[None]:
     """Print errors of bad input, without a traceback, and exit with status 2."""
     try:
         yield
-    except TrainingError as error:
+    except BadInput as error:
         Console(stderr=True).print(f"error: {error}", markup=False, style="red")
         raise typer.Exit(2) from error

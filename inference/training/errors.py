@@ -1,15 +1,17 @@
-"""Owns the errors that the training commands raise for input they cannot use.
+"""Owns the errors that the training commands raise for input they cannot use; those of models are `BadModel`.
 
 TrainingError
 ├── CorpusError        a corpus cannot be built or read
-├── VocabularyError    a tokenizer is missing markers, or was not made by this package
+├── VocabularyError    a tokenizer is missing, or cannot be learned
 ├── OptionError        a training option is out of range or contradicts another
 └── CheckpointError    a checkpoint cannot be resumed
 """
 
+from protocol.errors import BadInput
 
-class TrainingError(Exception):
-    """Base of all errors raised for bad input; the command line prints it without a traceback."""
+
+class TrainingError(BadInput):
+    """Base of all; the command line prints it without a traceback."""
 
 
 class CorpusError(TrainingError):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from inference.training.corpus import Corpus
-from inference.training.examples import FimExample, cut_example, encode_example
+from inference.training.examples import FimExample, cut_example, lay_out
 from inference.training.modeling import token_losses
 from inference.training.options import ExampleOptions
 from inference.training.vocabulary import Vocabulary
@@ -20,6 +20,7 @@ _CUTS = ExampleOptions(
 )
 _BATCH = 8
 _FAR_WINDOW = 3072
+_TRIES = 100
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,14 @@ def evaluate(
 ) -> HeldOutLosses:
     """Measure on `samples` windows and `samples` examples, the same ones for the same corpus."""
     rng = Random("held out")
-    texts = [_random_lines(corpus, rng, window * 5) for _ in range(samples)]
+    texts = [random_lines(corpus, rng, window * 5) for _ in range(samples)]
     ids = [vocabulary.encode(text)[:window] for text in texts]
     nats = sum(float(losses.sum()) for losses, _ in _losses(model, ids))
     num_bytes = sum(len(vocabulary.decode(sequence[1:]).encode()) for sequence in ids)
-    examples = [cut_example(_random_lines(corpus, rng, window * 4), _CUTS, rng) for _ in range(samples)]
-    fragments, stops = _middle_loss(model, examples, vocabulary)
+    examples = [cut_example(random_lines(corpus, rng, window * 4), _CUTS, rng) for _ in range(samples)]
+    fragments, stops = middle_loss(model, examples, vocabulary)
     joined = [replace(example, middle=("".join(example.middle),)) for example in examples]
-    whole, _ = _middle_loss(model, joined, vocabulary)
+    whole, _ = middle_loss(model, joined, vocabulary)
     tokens = sum(len(sequence) - 1 for sequence in ids)
     bits = nats / num_bytes / math.log(2)
     far = _far_loss(model, corpus, vocabulary, rng, samples=-(-samples // 12), beyond=window)
@@ -74,39 +75,44 @@ def _far_loss(
     return sum(means) / len(means) if means else None
 
 
-def _middle_loss(model: torch.nn.Module, examples: Sequence[FimExample], vocabulary: Vocabulary) -> tuple[float, float]:
-    """Nats a byte over middles and their end, and the share of ends that are predicted."""
-    ids = [encode_example(example, vocabulary) for example in examples]
+def middle_loss(
+    model: torch.nn.Module, examples: Sequence[FimExample], vocabulary: Vocabulary, batch: int = _BATCH
+) -> tuple[float, float]:
+    """Nats a byte over middles and their end, and the share of ends that are predicted; `batch` examples at a time."""
+    laid_out = [lay_out(example, vocabulary) for example in examples]
+    ids = [prompt + middle for prompt, middle in laid_out]
     nats, stops = 0.0, 0
-    for sequence, (losses, likeliest) in zip(ids, _losses(model, ids), strict=True):
-        nats += float(losses[sequence.index(vocabulary.markers.middle) :].sum())
+    for (prompt, _), (losses, likeliest) in zip(laid_out, _losses(model, ids, batch), strict=True):
+        nats += float(losses[len(prompt) - 1 :].sum())
         stops += int(likeliest[-1]) == vocabulary.markers.end_of_text
     num_bytes = sum(len("".join(example.middle).encode()) for example in examples)
     return nats / num_bytes, stops / len(ids)
 
 
-def _losses(model: torch.nn.Module, ids: Sequence[list[int]]) -> list[tuple[Tensor, Tensor]]:
+def _losses(model: torch.nn.Module, ids: Sequence[list[int]], batch: int = _BATCH) -> list[tuple[Tensor, Tensor]]:
     """Loss and likeliest token at every token but the first, float32 and int64 [T - 1], of each sequence."""
     results: dict[int, tuple[Tensor, Tensor]] = {}
     order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
     device = next(model.parameters()).device
-    for first in range(0, len(order), _BATCH):
-        batch = order[first : first + _BATCH]
-        longest = len(ids[batch[-1]])
+    for first in range(0, len(order), batch):
+        rows = order[first : first + batch]
+        longest = len(ids[rows[-1]])
         # Padding stands to the right, where causal attention keeps it out of what counts.
-        padded = torch.tensor([ids[index] + [0] * (longest - len(ids[index])) for index in batch], device=device)
+        padded = torch.tensor([ids[index] + [0] * (longest - len(ids[index])) for index in rows], device=device)
         losses, likeliest = token_losses(model, padded)
-        for row, index in enumerate(batch):
+        for row, index in enumerate(rows):
             results[index] = losses[row, : len(ids[index]) - 1].cpu(), likeliest[row, : len(ids[index]) - 1].cpu()
     return [results[index] for index in range(len(ids))]
 
 
-def _random_lines(corpus: Corpus, rng: Random, size: int) -> str:
-    """Whole lines, about `size` bytes or what the document has, from a random place."""
-    while True:
+def random_lines(corpus: Corpus, rng: Random, size: int) -> str:
+    """Whole lines, about `size` bytes or what the document has, from a random place; short ones where all are."""
+    text = ""
+    for _ in range(_TRIES):
         document = rng.randrange(len(corpus))
         length = int(corpus.boundaries[document + 1] - corpus.boundaries[document])
         start = rng.randint(0, max(0, length - size))
         text = corpus.lines_between(document, start, start + size)
         if len(text) >= min(size, 200):
-            return text
+            break
+    return text

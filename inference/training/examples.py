@@ -82,21 +82,31 @@ def random_fragments(text: str, rng: Random) -> tuple[str, ...]:
 
 
 def encode_example(example: FimExample, vocabulary: Vocabulary) -> list[int]:
-    """Lay out an example as token ids, `<|endoftext|>` after the middle.
+    """Lay out an example as token ids, with the middle and its end last."""
+    prompt, middle = lay_out(example, vocabulary)
+    return prompt + middle
+
+
+def lay_out(example: FimExample, vocabulary: Vocabulary) -> tuple[list[int], list[int]]:
+    """The token ids of the prompt, and those of the middle with the marker that ends it.
 
     PSM is `<PRE> prefix <SUF> suffix <MID> middle`; SPM is `<SUF> suffix <PRE> prefix <MID> middle`
-    (Bavarian et al., arXiv 2207.14255, section 3).
+    (Bavarian et al., arXiv 2207.14255, section 3). Families that know one order alone have all in that.
     """
-    markers = vocabulary.markers
+    fim, markers = vocabulary.format, vocabulary.markers
     prefix, middle, suffix = (
         [token for fragment in fragments for token in vocabulary.encode(fragment)]
-        for fragments in (example.prefix, example.middle, example.suffix)
+        for fragments in (_led(example.prefix, fim.lead), example.middle, example.suffix)
     )
-    if example.order == "psm":
-        head = [markers.prefix, *prefix, markers.suffix, *suffix, markers.middle]
-    else:
-        head = [markers.suffix, *suffix, markers.prefix, *prefix, markers.middle]
-    return [*head, *middle, markers.end_of_text]
+    prefix, suffix = [markers.prefix, *prefix], [markers.suffix, *suffix]
+    sides = suffix + prefix if fim.suffix_first or example.order == "spm" else prefix + suffix
+    begin, between = ([] if marker is None else [marker] for marker in (markers.begin, markers.middle))
+    return begin + sides + between, [*middle, markers.end_of_text]
+
+
+def _led(fragments: tuple[str, ...], lead: str) -> tuple[str, ...]:
+    """The fragments with `lead` before the first, which is tokenized with it."""
+    return (lead + fragments[0], *fragments[1:]) if fragments else ()
 
 
 def _pick_layout(options: ExampleOptions, rng: Random) -> Layout:

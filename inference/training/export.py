@@ -47,9 +47,9 @@ def export_model(run: RunFolder, corpus: Path, output: Path, *, samples: int = 3
     # Beside the output, so that moving a file into place is a rename and never a half-written copy.
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as name:
-        _write_files(model, run.tokenizer, Path(name), options)
+        write_model(model, run.tokenizer, Path(name), options)
         write_card(facts, Path(name) / "README.md")
-        _replace_files(Path(name), output)
+        replace_files(Path(name), output)
     return losses
 
 
@@ -65,13 +65,14 @@ def _load(checkpoint: Path, options: TrainingOptions, run: RunFolder) -> LlamaFo
     return model
 
 
-def _write_files(model: LlamaForCausalLM, tokenizer: Path, folder: Path, options: TrainingOptions) -> None:
+def write_model(model: LlamaForCausalLM, tokenizer: Path, folder: Path, options: TrainingOptions) -> None:
+    """Write a model that was trained from scratch, in the form of the Hugging Face hub."""
     model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         do_sample=False, eos_token_id=model.config.eos_token_id, pad_token_id=model.config.pad_token_id
     )
     model.save_pretrained(folder)
     # Readers older than transformers 5, and engines that are not transformers, look for these two names.
-    _add_to_json(folder / "config.json", {"rope_theta": options.shape.rope_theta, "torch_dtype": "bfloat16"})
+    add_to_json(folder / "config.json", {"rope_theta": options.shape.rope_theta, "torch_dtype": "bfloat16"})
     shutil.copyfile(tokenizer, folder / "tokenizer.json")
     # Written by hand for the same reason: what transformers 5 writes here, older ones cannot read.
     tokenizer_config = {
@@ -84,11 +85,12 @@ def _write_files(model: LlamaForCausalLM, tokenizer: Path, folder: Path, options
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config, indent=2) + "\n")
 
 
-def _add_to_json(path: Path, entries: dict[str, Any]) -> None:
+def add_to_json(path: Path, entries: dict[str, Any]) -> None:
+    """Set entries of the object in a JSON file."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **entries}, indent=2) + "\n")
 
 
-def _replace_files(source: Path, target: Path) -> None:
+def replace_files(source: Path, target: Path) -> None:
     """Move every file into `target`, the weights last: whoever reads meanwhile finds whole files."""
     target.mkdir(exist_ok=True)
     for path in sorted(source.iterdir(), key=lambda path: path.suffix == ".safetensors"):

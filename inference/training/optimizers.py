@@ -1,13 +1,43 @@
 """Owns the update of the weights: float32 masters of bf16 weights, Muon for matrices, AdamW for the rest."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
 
 from inference.training.options import TrainingOptions
+
+
+class Trained(Protocol):
+    """The parameters that the optimizers update: those of a model that learn, or copies of them."""
+
+    @property
+    def named(self) -> dict[str, nn.Parameter]:
+        """They, by their names in the model."""
+        ...
+
+    def take_gradients(self) -> None:
+        """Add the gradients of a backward pass to those that the step has so far."""
+        ...
+
+    def write_back(self) -> None:
+        """Bring the model up to date after a step."""
+        ...
+
+
+class OwnWeights:
+    """The model's own float32 weights; autocast, where it is on, takes care of precision."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+
+    def take_gradients(self) -> None:
+        """They are there already."""
+
+    def write_back(self) -> None:
+        """The model has them already."""
 
 
 class MasterWeights:
@@ -18,59 +48,64 @@ class MasterWeights:
 
     def __init__(self, model: nn.Module) -> None:
         self._weights = list(model.parameters())
-        self.masters = [nn.Parameter(weight.detach().float().clone()) for weight in self._weights]
-        self._names = [name for name, _ in model.named_parameters()]
-
-    def matrices(self) -> list[nn.Parameter]:
-        """The masters of the layers' matrices; embeddings are tables, not maps, and are left out."""
-        return [master for name, master in self._named() if _is_matrix(name, master)]
-
-    def others(self) -> list[nn.Parameter]:
-        """The masters of embeddings and norms."""
-        return [master for name, master in self._named() if not _is_matrix(name, master)]
+        self.named = {name: nn.Parameter(weight.detach().float().clone()) for name, weight in model.named_parameters()}
 
     @torch.no_grad()
     def take_gradients(self) -> None:
-        """Move the gradients from the model to the masters."""
-        for weight, master in zip(self._weights, self.masters, strict=True):
-            master.grad = None if weight.grad is None else weight.grad.float()
-            weight.grad = None
+        for weight, master in zip(self._weights, self.named.values(), strict=True):
+            if weight.grad is not None:
+                gradient = weight.grad.float()
+                master.grad = gradient if master.grad is None else master.grad + gradient
+                weight.grad = None
 
     @torch.no_grad()
     def write_back(self) -> None:
-        """Round the masters into the model's weights."""
-        for weight, master in zip(self._weights, self.masters, strict=True):
+        for weight, master in zip(self._weights, self.named.values(), strict=True):
             weight.copy_(master)
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: master.detach() for name, master in self._named()}
+        return {name: master.detach() for name, master in self.named.items()}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, master in self._named():
+        for name, master in self.named.items():
             master.copy_(state[name])
         self.write_back()
 
-    def _named(self) -> list[tuple[str, nn.Parameter]]:
-        return list(zip(self._names, self.masters, strict=True))
 
+def build_optimizers(parameters: Mapping[str, nn.Parameter], options: TrainingOptions) -> list[Optimizer]:
+    """The optimizers over all parameters, given by name; each group keeps its peak rate as `peak_lr`.
 
-def build_optimizers(masters: MasterWeights, options: TrainingOptions) -> list[Optimizer]:
-    """The optimizers over all masters; each group keeps its peak rate as `peak_lr`."""
-    optimizers: list[Optimizer] = [
-        Muon(
-            masters.matrices(),
-            lr=options.muon_lr,
-            weight_decay=options.weight_decay,
-            adjust_lr_fn="match_rms_adamw",
-        ),
-        # Norms and embeddings are not decayed: their size is meaningful.
-        AdamW(masters.others(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
-    ]
+    Norms and embeddings are not decayed: their size is meaningful.
+    """
+    matrices = [parameter for name, parameter in parameters.items() if _is_matrix(name, parameter)]
+    others = [parameter for name, parameter in parameters.items() if not _is_matrix(name, parameter)]
+    optimizers: list[Optimizer] = []
+    if options.muon_lr is not None:
+        decay = options.weight_decay
+        optimizers.append(Muon(matrices, lr=options.muon_lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
+        groups = [{"params": others, "weight_decay": 0.0}]
+    else:
+        groups = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
+    groups = [group for group in groups if group["params"]]
+    optimizers.append(AdamW(groups, lr=options.lr, betas=(0.9, 0.95), weight_decay=options.weight_decay, fused=True))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["peak_lr"] = group["lr"]
     return optimizers
+
+
+def peaks_of(optimizers: Sequence[Optimizer]) -> list[list[dict[str, float]]]:
+    """What the options say of every group of every optimizer: its peak rate and its decay."""
+    names = ("peak_lr", "weight_decay")
+    return [[{name: group[name] for name in names} for group in optimizer.param_groups] for optimizer in optimizers]
+
+
+def restore_peaks(optimizers: Sequence[Optimizer], peaks: list[list[dict[str, float]]]) -> None:
+    """Put back what `peaks_of` had found: a checkpoint brings the values of the options it was made with."""
+    for optimizer, of_optimizer in zip(optimizers, peaks, strict=True):
+        for group, values in zip(optimizer.param_groups, of_optimizer, strict=True):
+            group.update(values)
 
 
 def set_rates(optimizers: Sequence[Optimizer], factor: float) -> None:
@@ -81,4 +116,5 @@ def set_rates(optimizers: Sequence[Optimizer], factor: float) -> None:
 
 
 def _is_matrix(name: str, parameter: nn.Parameter) -> bool:
+    # Embeddings are tables, not maps.
     return parameter.ndim == 2 and "embed" not in name and "lm_head" not in name

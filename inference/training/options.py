@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from inference.training.errors import OptionError
 
@@ -68,6 +68,24 @@ class ExampleOptions:
 
 
 @dataclass(frozen=True)
+class LoraOptions:
+    """Low-rank adapters beside a checkpoint's frozen weights (arXiv 2106.09685), by the names of peft.
+
+    Attributes:
+        target_modules: the names of the layers that get an adapter; "all-linear" stands for all but the output.
+    """
+
+    rank: int = 16
+    alpha: float = 32.0
+    dropout: float = 0.0
+    target_modules: tuple[str, ...] = ("all-linear",)
+
+    def __post_init__(self) -> None:
+        _require(self.rank >= 1, "rank", self.rank, "1 or more")
+        _require(0 <= self.dropout < 1, "dropout", self.dropout, "between 0 and 1")
+
+
+@dataclass(frozen=True)
 class Stage:
     """A part of the run: windows of `window` tokens for `share` of its length."""
 
@@ -83,18 +101,30 @@ class TrainingOptions:
     first. `warmup` and `decay` are shares of its length.
 
     Attributes:
-        lr: peak rate of AdamW (embeddings and norms).
-        muon_lr: peak rate of Muon (matrices), scaled to match AdamW's update size.
+        shape: what a new model looks like.
+        start: the checkpoint that the run goes on from, by name or folder; None begins with a new model.
+        lora: trains adapters instead of the checkpoint's own weights.
+        mixed_precision: accelerate's "no", "bf16" or "fp16", over float32 weights; None computes in pure bf16, with
+            float32 masters of the weights.
+        lr: peak rate of AdamW (embeddings and norms, and matrices where Muon has none).
+        muon_lr: peak rate of Muon (matrices), scaled to match AdamW's update size; None leaves all to AdamW.
         batch_tokens: tokens in one optimizer step; a multiple of every stage's window.
+        gradient_accumulation_steps: in how many parts each process computes its share of a step, to save memory.
+        gradient_checkpointing: computes activations again in the backward pass, to save memory.
         clip: largest norm of the gradient.
     """
 
     shape: ModelShape = field(default_factory=ModelShape)
     examples: ExampleOptions = field(default_factory=ExampleOptions)
+    start: str | None = None
+    lora: LoraOptions | None = None
+    mixed_precision: Literal["no", "bf16", "fp16"] | None = None
     stages: tuple[Stage, ...] = (Stage(512, 0.7), Stage(2048, 0.3))
     batch_tokens: int = 8192
+    gradient_accumulation_steps: int = 1
+    gradient_checkpointing: bool = False
     lr: float = 4e-3
-    muon_lr: float = 4e-3
+    muon_lr: float | None = 4e-3
     weight_decay: float = 0.1
     clip: float = 1.0
     warmup: float = 0.02
@@ -110,31 +140,40 @@ class TrainingOptions:
         _require(abs(sum(stage.share for stage in self.stages) - 1) < 1e-6, "stages", self.stages, "shares of 1 in sum")
         for stage in self.stages:
             _require(self.batch_tokens % stage.window == 0, "batch_tokens", self.batch_tokens, f"n x {stage.window}")
-            _require(stage.window <= self.shape.positions, "window", stage.window, f"at most {self.shape.positions}")
-        for name in ("lr", "muon_lr", "clip", "checkpoint_minutes"):
-            _require(getattr(self, name) > 0, name, getattr(self, name), "more than 0")
+            if self.start is None:
+                most = self.shape.positions
+                _require(stage.window <= most, "window", stage.window, f"at most {most}")
+        for name in ("lr", "muon_lr", "clip", "checkpoint_minutes", "gradient_accumulation_steps"):
+            _require(getattr(self, name) is None or getattr(self, name) > 0, name, getattr(self, name), "more than 0")
+        _require(self.lora is None or self.start is not None, "lora", self.lora, "with a checkpoint to start from")
+        _require(self.lora is None or self.mixed_precision is not None, "lora", self.lora, "with a mixed precision")
         _require(self.warmup >= 0 and self.decay >= 0, "warmup and decay", (self.warmup, self.decay), "0 or more")
         _require(self.warmup + self.decay <= 1, "warmup + decay", self.warmup + self.decay, "at most 1")
 
     def recipe(self) -> dict[str, Any]:
         """The options that decide what is learned, by dotted name, as JSON holds them."""
-        free = ("max_minutes", "max_steps", "checkpoint_minutes", "compile")
+        free = (
+            "max_minutes", "max_steps", "checkpoint_minutes", "compile",
+            "gradient_accumulation_steps", "gradient_checkpointing",
+        )  # fmt: skip
         recipe: dict[str, Any] = {}
         for name, value in json.loads(json.dumps(asdict(self))).items():
             if isinstance(value, dict):
                 recipe |= {f"{name}.{inner}": of_inner for inner, of_inner in value.items()}
-            elif name not in free:
+            elif name not in free and value is not None:
                 recipe[name] = value
         return recipe
 
 
 def restore_options(raw: dict[str, Any]) -> TrainingOptions:
     """The options that `dataclasses.asdict` made a dictionary of."""
-    nested = {
+    nested: dict[str, Any] = {
         "shape": ModelShape(**raw["shape"]),
         "examples": ExampleOptions(**raw["examples"]),
         "stages": tuple(Stage(**stage) for stage in raw["stages"]),
     }
+    if lora := raw.get("lora"):
+        nested["lora"] = LoraOptions(**{**lora, "target_modules": tuple(lora["target_modules"])})
     return TrainingOptions(**{**raw, **nested})
 
 

@@ -1,5 +1,6 @@
 """Owns the processes of a run: how many there are, on what device each computes, and starting them."""
 
+import logging
 import os
 import sys
 from collections.abc import Iterable
@@ -26,16 +27,23 @@ def is_launched() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def join_processes() -> Accelerator:
+def join_processes(mixed_precision: str | None = None, *, cpu: bool = False) -> Accelerator:
     """This process among those of the run, as `accelerate launch`, torchrun or `launch` started them.
 
-    Without an accelerator, several processes share the cores and talk over gloo.
+    Without an accelerator, or where `cpu` keeps off it, several processes share the cores and talk over gloo. The
+    precision is as in `TrainingOptions`.
 
     Raises:
-        OptionError: they were started for training that shards the model (FSDP, DeepSpeed).
+        OptionError: they were started for training that shards the model (FSDP, DeepSpeed), or the device does not
+            know the precision.
     """
-    # The precision is the trainer's affair: bf16 weights with masters of our own need no autocast.
-    accelerator = Accelerator(mixed_precision="no", cpu=is_launched() and not torch.accelerator.is_available())
+    # It warns of tied weights whenever it saves them once, as it should.
+    logging.getLogger("accelerate.utils.other").setLevel(logging.ERROR)
+    cpu = cpu or (is_launched() and not torch.accelerator.is_available())
+    try:
+        accelerator = Accelerator(mixed_precision=mixed_precision or "no", cpu=cpu)
+    except ValueError as error:
+        raise OptionError(f"mixed precision {mixed_precision}: {error}") from error
     if accelerator.distributed_type not in _SUPPORTED:
         raise OptionError(f"launched for {accelerator.distributed_type.value}, expected data parallel processes")
     return accelerator

@@ -7,17 +7,26 @@ from dataclasses import dataclass, replace
 import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from accelerate.utils import set_seed  # type: ignore[import-untyped]
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from inference.training.checkpoints import RunFolder
+from inference.training.checkpoints import RunFolder, leave_out_frozen
 from inference.training.corpus import Corpus
 from inference.training.errors import OptionError
-from inference.training.modeling import LossFunction, build_model, token_loss, use_causal_attention
-from inference.training.optimizers import MasterWeights, build_optimizers, set_rates
+from inference.training.modeling import LossFunction, token_loss
+from inference.training.optimizers import (
+    MasterWeights,
+    OwnWeights,
+    Trained,
+    build_optimizers,
+    peaks_of,
+    restore_peaks,
+    set_rates,
+)
 from inference.training.options import TrainingOptions
 from inference.training.processes import average_gradients
 from inference.training.schedule import Progress, rate_factor, stage_at
+from inference.training.starting import start_model
 from inference.training.vocabulary import Vocabulary
 from inference.training.windows import Windows
 
@@ -58,55 +67,103 @@ class Trainer:
         for stage in options.stages:
             _share(options.batch_tokens // stage.window, accelerator.num_processes)
         set_seed(options.seed)
-        model = build_model(options.shape, vocabulary)
-        use_causal_attention(model)
-        torch.nn.Module.to(model, accelerator.device)
-        self._masters = MasterWeights(model)
-        torch.nn.Module.to(model, torch.bfloat16)
+        model = start_model(options, vocabulary)
+        nn.Module.to(model, accelerator.device)
+        if options.mixed_precision is None:
+            self._trained: Trained = MasterWeights(model)
+            accelerator.register_for_checkpointing(self._trained)
+            nn.Module.to(model, torch.bfloat16)
+        else:
+            self._trained = OwnWeights(model)
+        self.parameters = list(self._trained.named.values())
+        optimizers = build_optimizers(self._trained.named, options)
+        peaks = peaks_of(optimizers)
         # Not wrapped for distribution, which "evaluation" stands for here: see average_gradients.
         self.model = accelerator.prepare_model(model, evaluation_mode=True)
-        self._optimizers = [accelerator.prepare(optimizer) for optimizer in build_optimizers(self._masters, options)]
-        accelerator.register_for_checkpointing(self._masters)
+        self._optimizers = [accelerator.prepare(optimizer) for optimizer in optimizers]
         self._loss: LossFunction = torch.compile(token_loss, dynamic=False) if options.compile else token_loss
+        if options.lora is not None:
+            accelerator.register_save_state_pre_hook(leave_out_frozen)
         fresh = Progress(windows=(0,) * len(options.stages))
-        self.progress = folder.resume(accelerator) or fresh
+        self.progress = folder.resume(accelerator, partial=options.lora is not None) or fresh
+        restore_peaks(self._optimizers, peaks)
 
-    def run(self, report: Callable[[StepReport], None], checkpointed: Callable[[Progress], None]) -> None:
-        """Train to the end of the run; `report` hears of every step, `checkpointed` of every checkpoint."""
+    def run(
+        self,
+        report: Callable[[StepReport], None],
+        checkpointed: Callable[[Progress], None],
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Train to the end of the run, or until it is stopped in any process.
+
+        `report` hears of every step, `checkpointed` of every checkpoint, in the process that wrote it.
+        """
         saved_at = self.progress.seconds
-        while (share := self.progress.share(self._options)) < 1:
+        stopped = False
+        while not stopped and (share := self.progress.share(self._options)) < 1:
             stage = stage_at(share, self._options.stages)
             batches = self._batches(stage)
-            while share < 1 and stage_at(share, self._options.stages) == stage:
-                report(self._step(next(batches), stage, share))
+            while not stopped and share < 1 and stage_at(share, self._options.stages) == stage:
+                step, stopped = self._step(next(batches), stage, share, is_stopped)
+                report(step)
                 share = self.progress.share(self._options)
                 if self.progress.seconds - saved_at >= 60 * self._options.checkpoint_minutes:
                     self._save(checkpointed)
                     saved_at = self.progress.seconds
         self._save(checkpointed)
 
-    def _step(self, batch: Tensor, stage: int, share: float) -> StepReport:
-        """One optimizer step on batch: this process's [B, T] of the step's windows."""
+    def seconds_per_step(self) -> float:
+        """How long a step takes, by a part of one that is computed twice, and from which nothing is learned."""
+        stage = stage_at(self.progress.share(self._options), self._options.stages)
+        windows = self._windows(stage)
+        parts = self._options.gradient_accumulation_steps
+        size = self._options.batch_tokens // self._options.stages[stage].window
+        share = _share(size, self._accelerator.num_processes)
+        batch = torch.stack([windows[index] for index in range(-(-share // parts))]).to(self._accelerator.device)
+        seconds = 0.0
+        for _ in range(2):  # the first time, memory is found and the model compiled
+            began = time.monotonic()
+            loss = self._loss(self.model, batch)
+            self._accelerator.backward(loss)
+            loss.item()
+            seconds = time.monotonic() - began
+            for parameter in self.model.parameters():
+                parameter.grad = None
+        return seconds * min(parts, share)
+
+    def _step(self, batch: Tensor, stage: int, share: float, is_stopped: Callable[[], bool]) -> tuple[StepReport, bool]:
+        """One optimizer step on batch: this process's [B, T] of the step's windows; and whether to stop after it."""
         began = time.monotonic()
         factor = rate_factor(share, warmup=self._options.warmup, decay=self._options.decay)
         set_rates(self._optimizers, factor)
-        loss = self._loss(self.model, batch.to(self._accelerator.device))
-        self._accelerator.backward(loss)
-        self._masters.take_gradients()
-        average_gradients(self._accelerator, self._masters.masters)
-        torch.nn.utils.clip_grad_norm_(self._masters.masters, self._options.clip)
+        loss = self._backward(batch)
+        average_gradients(self._accelerator, self.parameters)
+        self._accelerator.clip_grad_norm_(self.parameters, self._options.clip)
         for optimizer in self._optimizers:
             optimizer.step()
-        self._masters.write_back()
-        mean_loss, seconds = self._agree(loss, time.monotonic() - began)
+            optimizer.zero_grad()
+        self._trained.write_back()
+        mean_loss, seconds, stopped = self._agree(loss, time.monotonic() - began, is_stopped())
         self._advance(stage, seconds)
-        return StepReport(self.progress, share, batch.shape[1], mean_loss, factor)
+        return StepReport(self.progress, share, batch.shape[1], mean_loss, factor), stopped > 0
 
-    def _agree(self, loss: Tensor, seconds: float) -> tuple[float, float]:
-        """The mean loss and time of the processes: all go by the same, or they would not end at the same step."""
-        own = torch.tensor([loss.item(), seconds], device=self._accelerator.device)
-        mean_loss, mean_seconds = self._accelerator.reduce(own, reduction="mean").tolist()
-        return mean_loss, mean_seconds
+    def _backward(self, batch: Tensor) -> float:
+        """The gradients of the mean loss over batch, which is returned, part by part."""
+        # Dropout, too, is a pure function of seed, step and process: a resumed run goes on as if nothing had happened.
+        torch.manual_seed(hash((self._options.seed, self.progress.step, self._accelerator.process_index)))
+        loss_sum = torch.zeros((), device=self._accelerator.device)
+        for part in batch.chunk(self._options.gradient_accumulation_steps):
+            loss = self._loss(self.model, part.to(self._accelerator.device)) * (len(part) / len(batch))
+            self._accelerator.backward(loss)
+            self._trained.take_gradients()
+            loss_sum += loss.detach()
+        return loss_sum.item()
+
+    def _agree(self, *own: float) -> list[float]:
+        """The means over the processes: all go by the same figures, or they would not end at the same step."""
+        figures = torch.tensor(own, device=self._accelerator.device)
+        means: list[float] = self._accelerator.reduce(figures, reduction="mean").tolist()
+        return means
 
     def _advance(self, stage: int, seconds: float) -> None:
         window = self._options.stages[stage].window
@@ -120,16 +177,17 @@ class Trainer:
             windows=tuple(windows),
         )
 
+    def _windows(self, stage: int) -> Windows:
+        length = self._options.stages[stage].window
+        return Windows(self._corpus, self._vocabulary, self._options.examples, length=length, seed=self._options.seed)
+
     def _batches(self, stage: int) -> Iterator[Tensor]:
         """The stage's batches from where the run stands: this process's share, int64 [B, T], made in a further one."""
-        length = self._options.stages[stage].window
-        windows = Windows(
-            self._corpus, self._vocabulary, self._options.examples, length=length, seed=self._options.seed
-        )
-        size = self._options.batch_tokens // length
+        size = self._options.batch_tokens // self._options.stages[stage].window
         share = _share(size, self._accelerator.num_processes)
         first = self.progress.windows[stage] + share * self._accelerator.process_index
-        return iter(DataLoader(windows, batch_sampler=_Batches(first, share, size), num_workers=1))
+        batches = _Batches(first, share, size)
+        return iter(DataLoader(self._windows(stage), batch_sampler=batches, num_workers=1))
 
     def _save(self, checkpointed: Callable[[Progress], None]) -> None:
         if self._accelerator.is_main_process:

@@ -1,11 +1,15 @@
-"""Owns the byte-level BPE vocabulary: its training, its markers, and encoding text that is never a marker."""
+"""Owns the vocabulary: a byte-level BPE's training, the markers, and encoding text that is never a marker."""
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from inference.fim import AUTO
+from inference.tokenization import TextTokenizer
 from inference.training.errors import VocabularyError
 
 END_OF_TEXT = "<|endoftext|>"
@@ -23,53 +27,62 @@ SPLIT_PATTERN = (
 
 @dataclass(frozen=True)
 class MarkerIds:
-    """Token ids of the markers that training uses."""
+    """Token ids of the markers that training uses; None for those that the family does not have."""
 
     prefix: int
     suffix: int
-    middle: int
+    middle: int | None
+    begin: int | None
     end_of_text: int
-    padding: int
+    padding: int | None
 
 
 class Vocabulary:
     """Encodes fragments of plain text; strings that look like markers come out as ordinary tokens."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        """Take over a tokenizer.
+    def __init__(self, definition: dict[str, Any], where: str, fim_format: str = AUTO) -> None:
+        """Take over a parsed `tokenizer.json`, found at `where`.
 
         Raises:
-            VocabularyError: a marker is missing.
+            BadModel: it is of a kind that cannot be used, or has not the markers of a known FIM format.
         """
-        tokenizer.encode_special_tokens = True
-        self._tokenizer = tokenizer
-        self.size = tokenizer.get_vocab_size()
+        self._text = TextTokenizer(definition, where, fim_format)
+        self._whole = Tokenizer.from_str(json.dumps(definition))
+        self.format = self._text.format
+        self.size = self._text.vocabulary_size
+        markers, added = self._text.markers, self._whole.get_added_tokens_decoder()
+        ids = {token.content: id_ for id_, token in added.items()}
         self.markers = MarkerIds(
-            prefix=_marker_id(tokenizer, PREFIX),
-            suffix=_marker_id(tokenizer, SUFFIX),
-            middle=_marker_id(tokenizer, MIDDLE),
-            end_of_text=_marker_id(tokenizer, END_OF_TEXT),
-            padding=_marker_id(tokenizer, PADDING),
+            prefix=markers.prefix,
+            suffix=markers.suffix,
+            middle=markers.middle,
+            begin=markers.begin,
+            end_of_text=ids[self.format.end[0]],
+            padding=ids.get(PADDING),
         )
 
     def encode(self, fragment: str) -> list[int]:
         """Token ids of one fragment, without any marker."""
-        return self._tokenizer.encode(fragment, add_special_tokens=False).ids
+        return list(self._text.encode_once(fragment))
 
     def decode(self, ids: list[int]) -> str:
         """The text of token ids; markers show as their names."""
-        return self._tokenizer.decode(ids, skip_special_tokens=False)
+        return self._whole.decode(ids, skip_special_tokens=False)
 
 
-def load_vocabulary(path: Path) -> Vocabulary:
+def load_vocabulary(path: Path, fim_format: str = AUTO) -> Vocabulary:
     """Read a `tokenizer.json`.
 
     Raises:
-        VocabularyError: the file is missing, or is no usable tokenizer.
+        VocabularyError: the file is missing, or is no JSON.
+        BadModel: it is no usable tokenizer.
     """
     if not path.is_file():
         raise VocabularyError(f"no tokenizer at {path}")
-    return Vocabulary(Tokenizer.from_file(str(path)))
+    try:
+        return Vocabulary(json.loads(path.read_text()), str(path), fim_format)
+    except ValueError as error:
+        raise VocabularyError(f"{path} is no JSON: {error}") from error
 
 
 def train_tokenizer(texts: Iterable[str], size: int, *, show_progress: bool = False) -> Tokenizer:
@@ -99,13 +112,6 @@ def train_tokenizer(texts: Iterable[str], size: int, *, show_progress: bool = Fa
     if tokenizer.get_vocab_size() != size:
         raise VocabularyError(f"the texts give {tokenizer.get_vocab_size()} tokens, fewer than the {size} asked for")
     return tokenizer
-
-
-def _marker_id(tokenizer: Tokenizer, name: str) -> int:
-    token = tokenizer.token_to_id(name)
-    if token is None:
-        raise VocabularyError(f"the tokenizer lacks {name}")
-    return token
 
 
 def _batches(texts: Iterable[str], size: int = 256) -> Iterator[list[str]]:

@@ -37,7 +37,7 @@ class Windows(Dataset[Tensor]):
         self._options = options
         self._length = length
         self._seed = seed
-        self._slot_bytes = round(length * _bytes_per_token(corpus, vocabulary))
+        self._slot_bytes = round(length * bytes_per_token(corpus, vocabulary))
         self.windows_per_epoch = max(1, corpus.num_bytes // self._slot_bytes)
         self._epoch_order = lru_cache(maxsize=2)(self._shuffle_epoch)
 
@@ -97,7 +97,8 @@ class Windows(Dataset[Tensor]):
     def _encode_left_to_right(self, text: str, room: int, rng: Random) -> list[int]:
         """As much of `text` as fits, `<|endoftext|>` after it only where it was not cut off."""
         split = rng.random() < self._options.fragment_rate
-        tokens: list[int] = []
+        begin = self._vocabulary.markers.begin
+        tokens = [] if begin is None else [begin]
         for fragment in random_fragments(text, rng) if split else (text,):
             tokens += self._vocabulary.encode(fragment)
             if len(tokens) >= room:
@@ -117,7 +118,7 @@ def _pieces(text: str, rate: float, rng: Random) -> Iterator[str]:
         yield text
 
 
-def _bytes_per_token(corpus: Corpus, vocabulary: Vocabulary, sample: int = 64) -> float:
+def bytes_per_token(corpus: Corpus, vocabulary: Vocabulary, sample: int = 64) -> float:
     """Bytes per token over some documents, markers left out."""
     indices = range(0, len(corpus), max(1, len(corpus) // sample))
     texts = [corpus.document(index) for index in indices]

@@ -22,6 +22,13 @@ def test_folder_is_a_model(folder: Path) -> None:
     assert len(checkpoint.weights()) == 1
 
 
+def test_the_config_may_tell_the_format_and_the_training(folder: Path) -> None:
+    edit_config(folder, midfill={"fim_format": "starcoder", "trained_on_fragments": True})
+    with pytest.raises(BadModel, match="no tokenizer for the FIM format 'starcoder'"):
+        find_checkpoint(str(folder)).tokenizer()
+    assert find_checkpoint(str(folder)).tokenizer("midfill").format.name == "midfill"  # what is asked for goes first
+
+
 @pytest.mark.parametrize("model", ["nothing", "./nowhere/at/all", "a b/c", ""])
 def test_what_is_no_model_is_named(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -6,9 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.training.examples import FimExample, cut_example, encode_example, random_fragments, split_at
+from inference.prompts import tokenize_prompt
+from inference.tokenization import read_tokenizer
+from inference.training.examples import FimExample, cut_example, encode_example, lay_out, random_fragments, split_at
 from inference.training.options import ExampleOptions
-from inference.training.vocabulary import Vocabulary
+from inference.training.vocabulary import Vocabulary, load_vocabulary
+from protocol.messages import Prompt
+from tests.inference.conftest import VOCABULARIES
 from tests.inference.training.packages import write_module
 
 SOURCE = write_module(Random(5), 12)
@@ -102,3 +106,23 @@ def test_marker_strings_in_the_source_stay_text(vocabulary: Vocabulary) -> None:
     markers = vocabulary.markers
     assert [ids.count(marker) for marker in (markers.prefix, markers.suffix, markers.middle)] == [1, 1, 1]
     assert ids.count(markers.end_of_text) == 1
+
+
+@pytest.mark.parametrize(
+    ("family", "prompt"),
+    [
+        ("qwen2.5-coder", "<|fim_prefix|>p\n<|fim_suffix|>s<|fim_middle|>"),
+        ("starcoder2", "<fim_prefix>p\n<fim_suffix>s<fim_middle>"),
+        ("deepseek-coder", "<｜begin▁of▁sentence｜><｜fim▁begin｜>p\n<｜fim▁hole｜>s<｜fim▁end｜>"),
+    ],
+)
+def test_examples_are_laid_out_as_their_family_has_it(family: str, prompt: str) -> None:
+    path = VOCABULARIES / family / "tokenizer.json"
+    if not path.is_file():
+        pytest.skip(f"the vocabulary {path} is not here")
+    vocabulary = load_vocabulary(path)
+    laid_out, middle = lay_out(FimExample(("p\n",), ("m",), ("s",)), vocabulary)
+    assert vocabulary.decode(laid_out) == prompt
+    assert vocabulary.decode(middle) == f"m{vocabulary.format.end[0]}"
+    tokenized = tokenize_prompt(Prompt("p\n", "s", ""), read_tokenizer(path), 512, 16)
+    assert laid_out == list(tokenized.token_ids)  # what the engine asks with

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models
 
 from inference.training.errors import VocabularyError
 from inference.training.vocabulary import MARKERS, Vocabulary, load_vocabulary, train_tokenizer
+from protocol.errors import BadModel
 from tests.inference.training.conftest import VOCABULARY_SIZE
 
 TEXT_WITH_MARKERS = st.lists(st.one_of(st.text(max_size=20), st.sampled_from(MARKERS))).map("".join)
@@ -43,8 +44,9 @@ def test_text_is_split_as_qwen_does_it(corpus_folder: Path) -> None:
 
 
 def test_a_tokenizer_without_markers_is_refused() -> None:
-    with pytest.raises(VocabularyError, match="fim_prefix"):
-        Vocabulary(Tokenizer(models.BPE()))
+    tokenizer = Tokenizer(models.BPE())
+    with pytest.raises(BadModel, match="fim_prefix"):
+        Vocabulary(json.loads(tokenizer.to_str()), "here")
 
 
 def test_a_vocabulary_too_small_or_too_large_for_its_texts_is_refused() -> None:

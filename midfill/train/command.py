@@ -1,0 +1,135 @@
+"""The command `midfill train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from inference.fim import AUTO
+from inference.training.options import ExampleOptions, LoraOptions, ModelShape, Stage, TrainingOptions
+
+STOPPED = 130  # as a shell has it for what Ctrl-C ended
+HEAD_DIM = 64
+SCRATCH_LR, FULL_LR, LORA_LR = 4e-3, 5e-5, 2e-4
+
+_EXAMPLES, _LORA, _SHAPE, _RUN = ExampleOptions(), LoraOptions(), ModelShape(), TrainingOptions(max_steps=1)
+
+
+def train_command(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of source files, or files.", show_default=False)],
+    output: Annotated[Path, typer.Option(help="The folder of the run: data, checkpoints, log, model.")],
+    start: Annotated[
+        str | None, typer.Option("--from", help="Go on from this model: bundled, a folder, a name on the hub.")
+    ] = None,
+    lora: Annotated[bool, typer.Option("--lora", help="Train low-rank adapters, not the model's own weights.")] = False,
+    lora_rank: Annotated[int, typer.Option(help="Rank of the adapters.")] = _LORA.rank,
+    lora_alpha: Annotated[float, typer.Option(help="Their scale, times the rank.")] = _LORA.alpha,
+    lora_dropout: Annotated[float, typer.Option(help="Dropout before them.")] = _LORA.dropout,
+    target_modules: Annotated[str, typer.Option(help="Layers that get one: names, or all-linear.")] = "all-linear",
+    epochs: Annotated[float, typer.Option(help="How often the data is seen.")] = 1.0,
+    steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps, instead of epochs.")] = None,
+    window: Annotated[int, typer.Option(help="Tokens in a training window.")] = 512,
+    batch_size: Annotated[int, typer.Option(min=1, help="Windows in a step, on all processes together.")] = 16,
+    gradient_accumulation_steps: Annotated[
+        int, typer.Option(min=1, help="Parts in which each process computes its share of a step.")
+    ] = 1,
+    gradient_checkpointing: Annotated[
+        bool, typer.Option("--gradient-checkpointing", help="Save memory, compute more.")
+    ] = False,
+    lr: Annotated[
+        float | None,
+        typer.Option(help=f"Peak rate. [default: {SCRATCH_LR} from scratch, {FULL_LR}, {LORA_LR} with --lora]"),
+    ] = None,
+    warmup: Annotated[float, typer.Option(help="Share of the run in which the rate grows.")] = 0.03,
+    decay: Annotated[float, typer.Option(help="Share of the run in which it falls, at the end.")] = _RUN.decay,
+    weight_decay: Annotated[float, typer.Option(help="Decay of the matrices.")] = _RUN.weight_decay,
+    fim_rate: Annotated[float, typer.Option(help="Share of fill-in-the-middle examples.")] = _EXAMPLES.fim_rate,
+    efim_rate: Annotated[float, typer.Option(help="Share of EFIM among them.")] = _EXAMPLES.efim_rate,
+    spm_rate: Annotated[float, typer.Option(help="Share of SPM among them; the rest is PSM.")] = _EXAMPLES.spm_rate,
+    fragment_rate: Annotated[
+        float, typer.Option(help="Share of examples split in fragments.")
+    ] = _EXAMPLES.fragment_rate,
+    mixed_precision: Annotated[
+        Literal["no", "bf16", "fp16"] | None,
+        typer.Option(help="As accelerate has it. [default: what suits the device]", show_default=False),
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="Train on so many processes, each with its device.")] = 1,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Keep off GPUs.")] = False,
+    compile_model: Annotated[bool, typer.Option("--compile", help="Compile the model: faster after minutes.")] = False,
+    checkpoint_minutes: Annotated[float, typer.Option(help="Time between checkpoints.")] = _RUN.checkpoint_minutes,
+    held_out: Annotated[float, typer.Option(min=0, max=0.5, help="Share of the files to hold out.")] = 0.05,
+    evaluation_samples: Annotated[int, typer.Option(min=1, help="Held-out examples to measure on.")] = 64,
+    fim_format: Annotated[str, typer.Option(help="FIM format of the model, where it is not recognised.")] = AUTO,
+    add_fim_markers: Annotated[
+        bool, typer.Option("--add-fim-markers", help="Teach fill-in-the-middle to a model without it.")
+    ] = False,
+    vocabulary_size: Annotated[int, typer.Option(help="From scratch: tokens in the vocabulary.")] = 8192,
+    num_hidden_layers: Annotated[int, typer.Option(min=1, help="From scratch: layers.")] = _SHAPE.layers,
+    hidden_size: Annotated[int, typer.Option(min=HEAD_DIM, help="From scratch: width.")] = _SHAPE.hidden,
+    seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
+) -> None:
+    """Train a model with fragment tokenization on your own files.
+
+    From scratch, or --from a checkpoint, whole or with --lora. Ctrl-C saves; the same command goes on.
+    """
+    from midfill.train.data import DataOptions
+    from midfill.train.run import Request, train
+
+    examples = ExampleOptions(
+        fim_rate=fim_rate,
+        efim_rate=efim_rate,
+        spm_rate=spm_rate,
+        fragment_rate=fragment_rate,
+        context_fragment_rate=fragment_rate * _EXAMPLES.context_fragment_rate,
+    )
+    adapters = LoraOptions(lora_rank, lora_alpha, lora_dropout, tuple(target_modules.split(","))) if lora else None
+    peak = lr or (SCRATCH_LR if start is None else LORA_LR if lora else FULL_LR)
+    training = TrainingOptions(
+        shape=_shape(num_hidden_layers, hidden_size),
+        examples=examples,
+        start=start,
+        lora=adapters,
+        mixed_precision=mixed_precision or _precision(start, cpu),
+        stages=(Stage(window, 1.0),),
+        batch_tokens=batch_size * window,
+        gradient_accumulation_steps=gradient_accumulation_steps,
+        gradient_checkpointing=gradient_checkpointing,
+        lr=peak,
+        muon_lr=peak if start is None else None,
+        weight_decay=weight_decay,
+        warmup=warmup,
+        decay=decay,
+        max_steps=steps or 1,
+        checkpoint_minutes=checkpoint_minutes,
+        compile=compile_model,
+        seed=seed,
+    )
+    places = tuple(str(folder.resolve()) for folder in folders)
+    data = DataOptions(places, held_out, start, fim_format, add_fim_markers, vocabulary_size)
+    request = Request(output.resolve(), data, training, steps, epochs, evaluation_samples, processes, cpu)
+    if not train(request, Console()):
+        raise typer.Exit(STOPPED)
+
+
+def _shape(layers: int, hidden: int) -> ModelShape:
+    """A Llama of the bundled model's proportions."""
+    ratio = _SHAPE.intermediate / _SHAPE.hidden
+    return ModelShape(
+        layers=layers,
+        hidden=hidden,
+        intermediate=round(ratio * hidden / HEAD_DIM) * HEAD_DIM,
+        heads=max(1, hidden // HEAD_DIM),
+        head_dim=HEAD_DIM,
+    )
+
+
+def _precision(start: str | None, cpu: bool) -> Literal["no", "bf16"] | None:
+    """None, pure bf16 with masters, from scratch; from a checkpoint what its device computes fast."""
+    if start is None:
+        return None
+    import torch
+
+    return "bf16" if not cpu and torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "no"

@@ -1,0 +1,116 @@
+"""The data of a run: collected once, with its tokenizer, and the same whenever the run is resumed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+from inference.checkpoint import Checkpoint, find_checkpoint
+from inference.fim import AUTO
+from inference.training.corpus import Manifest, read_manifest, write_corpus
+from inference.training.errors import CheckpointError
+from inference.training.vocabulary import (
+    END_OF_TEXT,
+    MIDDLE,
+    PREFIX,
+    SUFFIX,
+    Vocabulary,
+    load_vocabulary,
+    train_tokenizer,
+)
+from midfill.train.sources import Sources, read_sources
+from protocol.errors import BadModel
+
+
+@dataclass(frozen=True, slots=True)
+class DataOptions:
+    """What the data is made from; the paths are absolute.
+
+    Attributes:
+        held_out: share of the files to hold out.
+        start: the checkpoint whose tokenizer is used; None learns one of `vocabulary_size` tokens.
+        add_fim_markers: gives the checkpoint's tokenizer midfill's markers where it has none of any family.
+    """
+
+    folders: tuple[str, ...]
+    held_out: float
+    start: str | None = None
+    fim_format: str = AUTO
+    add_fim_markers: bool = False
+    vocabulary_size: int = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A corpus in `folder` and the vocabulary to read it with."""
+
+    folder: Path
+    manifest: Manifest
+    vocabulary: Vocabulary
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.folder / "tokenizer.json"
+
+
+def prepare_data(output: Path, options: DataOptions) -> Data:
+    """The data of the run in `output`: collected now, or by an earlier start.
+
+    Raises:
+        BadInput: the folders cannot be trained on, or the run was started with other options.
+    """
+    folder = output / "corpus"
+    if not (folder / "manifest.json").is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        sources = read_sources([Path(place) for place in options.folders], options.held_out)
+        lines = [f"{file.path}\t{file.reason}\n" for file in sources.left_out]
+        (output / "left-out.txt").write_text("".join(lines))
+        fim_format = _write_tokenizer(folder / "tokenizer.json", sources, options)
+        _note(output).write_text(json.dumps({**asdict(options), "found_format": fim_format}, indent=1) + "\n")
+        write_corpus(folder, sources.texts(), sources.manifest())
+    return open_data(output, options)
+
+
+def open_data(output: Path, options: DataOptions) -> Data:
+    """The data that was prepared; CheckpointError where it was made with other options."""
+    noted: dict[str, Any] = json.loads(_note(output).read_text())
+    fim_format = noted.pop("found_format")
+    for name, value in json.loads(json.dumps(asdict(options))).items():
+        if noted[name] != value:
+            raise CheckpointError(
+                f"{output} was started with {name} = {noted[name]}, not {value}: take another --output"
+            )
+    folder = output / "corpus"
+    return Data(folder, read_manifest(folder), load_vocabulary(folder / "tokenizer.json", fim_format))
+
+
+def _note(output: Path) -> Path:
+    return output / "data.json"
+
+
+def _write_tokenizer(path: Path, sources: Sources, options: DataOptions) -> str:
+    """Learn a tokenizer or take the checkpoint's; the name of its FIM format."""
+    if options.start is None:
+        train_tokenizer((file.text for file in sources.train), options.vocabulary_size).save(str(path))
+        return load_vocabulary(path).format.name
+    checkpoint = find_checkpoint(options.start)
+    try:
+        fim_format = checkpoint.tokenizer(options.fim_format).format.name
+    except BadModel as error:
+        if not options.add_fim_markers:
+            raise BadModel(f"{error}; --add-fim-markers gives it some, to be learned") from error
+        _with_markers(checkpoint).save(str(path))
+        return load_vocabulary(path).format.name
+    path.write_bytes((checkpoint.folder / "tokenizer.json").read_bytes())
+    return fim_format
+
+
+def _with_markers(checkpoint: Checkpoint) -> Tokenizer:
+    tokenizer = Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))
+    names = (END_OF_TEXT, PREFIX, MIDDLE, SUFFIX)
+    tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in names])
+    return tokenizer

@@ -1,0 +1,134 @@
+"""What a training tells: the counts before it starts, the losses by format, and the model's card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.filesize import decimal
+from rich.table import Table
+
+from inference.training.corpus import PackageRecord
+from inference.training.machine import this_machine
+from inference.training.options import TrainingOptions
+from inference.training.schedule import Progress
+from midfill.train.data import Data
+
+_BASE = """---
+{head}pipeline_tag: text-generation
+library_name: transformers
+tags: [code, fill-in-the-middle, efim]
+---
+
+# {name}
+
+{origin} with fragment tokenization (EFIM, arXiv 2505.21889) on files of its owner, by `midfill train`.
+Prompts are those of the FIM format `{fim_format}`. Run it with `midfill lsp --model FOLDER`.
+
+## Training
+
+{steps:,} steps, {tokens:,} tokens, {minutes:.0f} minutes on {machine}.
+Data: {files}; held out: {held_out}. They are not named here, but a model may repeat
+what it was trained on: share it only with those who may read them.{licence}
+
+```sh
+{command}
+```
+
+## Held-out losses
+
+Nats a byte of middle, its end included; "in fragments" has it tokenized in two pieces.
+
+{losses}
+"""
+
+
+def told_data(data: Data, tokens_per_byte: float) -> list[str]:
+    """Lines that say what is trained on and what is not."""
+    train, held_out = _size(data.manifest.of_role("train")), _size(data.manifest.of_role("held_out"))
+    tokens = round(train[1] * tokens_per_byte)
+    lines = [f"Training on {_told_size(train)}, about {tokens:,} tokens. Held out: {_told_size(held_out)}."]
+    if data.manifest.dropped:
+        dropped = ", ".join(f"{count:,} {kind}" for kind, count in data.manifest.dropped.items())
+        lines.append(f"Left out: {dropped}. Each with its reason: {data.folder.parent / 'left-out.txt'}")
+    return lines
+
+
+def told_run(options: TrainingOptions, learning: int, parameters: int, epochs: float, seconds: float) -> list[str]:
+    """Lines that say what will be done, and how long it will take."""
+    window = options.stages[0].window
+    what = f"{parameters / 1e6:,.1f}M parameters"
+    if learning != parameters:
+        what += f", of which {learning / 1e6:,.2f}M learn (LoRA)"
+    return [
+        f"Model: {what}, from {options.start or 'scratch'}.",
+        f"{options.max_steps:,} steps of {options.batch_tokens // window} windows of {window:,} tokens, "
+        f"{epochs:.1f} epochs; {seconds:.2g} s a step, {_duration(seconds * (options.max_steps or 0))} in all.",
+    ]
+
+
+def losses_table(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> Table:
+    """Held-out losses as a table for the terminal."""
+    table = Table(title="held-out loss, nats a byte of middle", title_justify="left")
+    for name in ("format", "before", "after", "in fragments: before", "after"):
+        table.add_column(name, justify="left" if name == "format" else "right")
+    for row in _rows(before, after):
+        table.add_row(*row)
+    return table
+
+
+def card(
+    name: str,
+    data: Data,
+    options: TrainingOptions,
+    progress: Progress,
+    command: str,
+    losses: tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]],
+) -> str:
+    """The model card, in Markdown."""
+    header = (
+        "| format | before | after | in fragments: before | in fragments: after |\n| --- | --- | --- | --- | --- |\n"
+    )
+    train, held_out = _size(data.manifest.of_role("train")), _size(data.manifest.of_role("held_out"))
+    start = options.start
+    return _BASE.format(
+        head="" if start is None else f"base_model: {start}\n",
+        name=name,
+        origin="Trained from scratch" if start is None else f"{start}, trained further",
+        fim_format=data.vocabulary.format.name,
+        steps=progress.step,
+        tokens=progress.tokens,
+        minutes=progress.seconds / 60,
+        machine=this_machine(),
+        files=_told_size(train),
+        held_out=_told_size(held_out),
+        licence="" if start is None else f" The licence of {start} holds for this model too.",
+        command=command,
+        losses=header + "\n".join(f"| {' | '.join(row)} |" for row in _rows(*losses)),
+    )
+
+
+def _rows(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+    return [
+        (
+            old["layout"].upper(),
+            *(f"{loss:.3f}" for loss in (old["whole"], new["whole"], old["fragments"], new["fragments"])),
+        )
+        for old, new in zip(before, after, strict=True)
+    ]
+
+
+def _size(records: Sequence[PackageRecord]) -> tuple[int, int]:
+    """Files and bytes."""
+    return sum(record.files for record in records), sum(record.bytes for record in records)
+
+
+def _told_size(size: tuple[int, int]) -> str:
+    files, count = size
+    return f"{files:,} {'file' if files == 1 else 'files'}, {decimal(count)}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"about {seconds:.0f} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"

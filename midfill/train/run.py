@@ -1,0 +1,189 @@
+"""A training from start to end: data, model, steps, held-out losses, and the model folder."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator  # type: ignore[import-untyped]
+from rich.console import Console
+
+from inference.training.checkpoints import RunFolder
+from inference.training.corpus import Corpus
+from inference.training.errors import OptionError
+from inference.training.format_losses import format_losses
+from inference.training.options import TrainingOptions
+from inference.training.processes import is_launched, join_processes, launch
+from inference.training.progress import ProgressDisplay
+from inference.training.publish import publish
+from inference.training.schedule import Progress
+from inference.training.trainer import StepReport, Trainer
+from inference.training.windows import Windows, bytes_per_token
+from midfill.train.data import Data, DataOptions, open_data, prepare_data
+from midfill.train.interrupts import stops_on_signals
+from midfill.train.report import card, losses_table, told_data, told_run
+
+MODEL = "model"
+MAX_EVALUATION_WINDOW = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for.
+
+    Attributes:
+        training: its `max_steps` is worked out from `steps`, or else from `epochs`.
+        evaluation_samples: held-out examples that are measured before, during and after.
+        cpu: keeps off GPUs.
+    """
+
+    output: Path
+    data: DataOptions
+    training: TrainingOptions
+    steps: int | None
+    epochs: float
+    evaluation_samples: int
+    processes: int
+    cpu: bool
+
+
+def train(request: Request, console: Console) -> bool:
+    """Train, or go on; the model is in the folder `model` of the output if this returns True, else it was stopped.
+
+    Raises:
+        BadInput: something that was asked for cannot be done.
+    """
+    if not is_launched() and request.processes > 1:
+        prepare_data(request.output, request.data)  # what is wrong with it is told before anything is launched
+        launch(request.processes)
+    accelerator = join_processes(request.training.mixed_precision, cpu=request.cpu)
+    run = _Run(request, accelerator, Console(quiet=True) if not accelerator.is_main_process else console)
+    try:
+        finished = run.train()
+        if finished and accelerator.is_main_process:
+            run.export()
+    except torch.OutOfMemoryError as error:
+        raise OptionError(
+            "the device's memory is too small: try more --gradient-accumulation-steps, --gradient-checkpointing, "
+            f"a smaller --window, or --lora ({error})"
+        ) from error
+    accelerator.end_training()
+    return finished
+
+
+class _Run:
+    """One process of a training."""
+
+    def __init__(self, request: Request, accelerator: Accelerator, console: Console) -> None:
+        self._request, self._accelerator, self._console = request, accelerator, console
+        self._folder = RunFolder(request.output)
+        if accelerator.is_main_process:
+            prepare_data(request.output, request.data)
+        accelerator.wait_for_everyone()
+        self._data = open_data(request.output, request.data)
+        self._options, self._epochs = _with_steps(request, self._data)
+        if accelerator.is_main_process:
+            self._folder.claim(self._data.folder, self._options)
+        accelerator.wait_for_everyone()
+        corpus = Corpus(self._data.folder, "train")
+        self._trainer = Trainer(self._folder, corpus, self._data.vocabulary, self._options, accelerator)
+
+    def train(self) -> bool:
+        """Make the steps that are left; False if it was stopped."""
+        for line in told_data(self._data, _tokens_per_byte(self._data)):
+            self._console.print(line, highlight=False, soft_wrap=True)
+        if self._trainer.progress.step == 0:
+            self._measure(self._trainer.progress)
+            self._accelerator.wait_for_everyone()
+        else:
+            self._console.print(f"Going on after step {self._trainer.progress.step:,}.")
+        self._tell_plan()
+        display = ProgressDisplay(self._console)
+
+        def report(step: StepReport) -> None:
+            display.step(step)
+            self._log(asdict(step))
+
+        def checkpointed(progress: Progress) -> None:
+            display.checkpointed(progress)
+            self._measure(progress)
+
+        with display, stops_on_signals(again=not is_launched()) as is_stopped:
+            self._trainer.run(report, checkpointed, is_stopped)
+        finished = self._trainer.progress.share(self._options) >= 1
+        if not finished:
+            self._console.print(f"Stopped and saved. The same command goes on: {_command()}", soft_wrap=True)
+        return finished
+
+    def export(self) -> None:
+        """Write the model folder and tell what came out."""
+        before, after = self._measured()
+        output = self._request.output / MODEL
+        model = self._accelerator.unwrap_model(self._trainer.model, keep_fp32_wrapper=False)
+        name = self._request.output.name
+        text = card(name, self._data, self._options, self._trainer.progress, _command(), (before, after))
+        publish(model, self._data.vocabulary, self._data.tokenizer, self._options, output, text)
+        self._console.print(losses_table(before, after))
+        self._console.print(f"The model: {output}, for example: midfill lsp --model {output}", soft_wrap=True)
+
+    def _tell_plan(self) -> None:
+        parameters = list(self._trainer.model.parameters())
+        learning = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+        seconds = self._trainer.seconds_per_step()
+        total = sum(parameter.numel() for parameter in parameters)
+        for line in told_run(self._options, learning, total, self._epochs, seconds):
+            self._console.print(line, highlight=False, soft_wrap=True)
+
+    def _measure(self, progress: Progress) -> None:
+        """Log the held-out losses, in the main process."""
+        if not self._accelerator.is_main_process:
+            return
+        options = self._options
+        window = min(options.stages[0].window, MAX_EVALUATION_WINDOW)
+        batch = options.batch_tokens // options.stages[0].window // options.gradient_accumulation_steps
+        held_out, vocabulary = Corpus(self._data.folder, "held_out"), self._data.vocabulary
+        samples = self._request.evaluation_samples
+        losses = format_losses(
+            self._trainer.model, held_out, vocabulary, samples=samples, window=window, batch=max(1, batch)
+        )
+        self._log({"step": progress.step, "held_out": [asdict(loss) for loss in losses]})
+        told = ", ".join(f"{loss.layout.upper()} {loss.whole:.3f} / {loss.fragments:.3f}" for loss in losses)
+        line = f"held-out loss after step {progress.step}, whole / in fragments: {told}"
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+    def _measured(self) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:
+        """The held-out losses before and after, from the log."""
+        records = [json.loads(line) for line in self._folder.log.read_text().splitlines()]
+        losses = [record["held_out"] for record in records if "held_out" in record]
+        return losses[0], losses[-1]
+
+    def _log(self, record: dict[str, Any]) -> None:
+        if self._accelerator.is_main_process:
+            self._folder.append_log(record)
+
+
+def _with_steps(request: Request, data: Data) -> tuple[TrainingOptions, float]:
+    """The options with the number of steps, and how many epochs those are."""
+    options = request.training
+    window = options.stages[0].window
+    windows = Windows(
+        Corpus(data.folder, "train"), data.vocabulary, options.examples, length=window, seed=options.seed
+    ).windows_per_epoch
+    per_step = options.batch_tokens // window
+    steps = request.steps or max(1, math.ceil(request.epochs * windows / per_step))
+    return replace(options, max_steps=steps), steps * per_step / windows
+
+
+def _tokens_per_byte(data: Data) -> float:
+    return 1 / bytes_per_token(Corpus(data.folder, "train"), data.vocabulary)
+
+
+def _command() -> str:
+    return shlex.join(["midfill", *sys.argv[1:]])

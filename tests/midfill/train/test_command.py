@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from click.testing import Result
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from typer.testing import CliRunner
+
+from inference.checkpoint import open_checkpoint
+from inference.loading import EngineOptions, load_engine
+from inference.training.checkpoints import RunFolder
+from midfill.cli import app
+from protocol.errors import BadInput
+from protocol.messages import CompletionRequest, Prompt
+from tests.inference.conftest import VOCABULARIES
+from tests.inference.tiny import write_checkpoint
+
+pytestmark = pytest.mark.usefixtures("fresh_accelerate")
+
+REQUEST = CompletionRequest("a.py", Prompt("def first(limit):\n    return limit\n\n", "\n", "def sec"), 4)
+SMALL = ("--window", "64", "--batch-size", "4", "--evaluation-samples", "4", "--cpu")
+SCRATCH = (*SMALL, "--vocabulary-size", "400", "--num-hidden-layers", "1", "--hidden-size", "64")
+
+
+def run(*arguments: str | Path) -> Result:
+    torch.set_num_threads(1)
+    return CliRunner().invoke(app, ["train", *map(str, arguments)])
+
+
+def trained(*arguments: str | Path) -> Result:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return result
+
+
+def refusal(*arguments: str | Path) -> str:
+    result = run(*arguments)
+    assert isinstance(result.exception, BadInput), result.output
+    return str(result.exception)
+
+
+def losses(output: Path) -> list[dict[str, float]]:
+    """Of every time that the held-out losses were measured: nats a byte by format and kind."""
+    records: list[dict[str, Any]] = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+    return [
+        {f"{loss['layout']} {kind}": loss[kind] for loss in record["held_out"] for kind in ("whole", "fragments")}
+        for record in records
+        if "held_out" in record
+    ]
+
+
+def assert_answers(model: Path) -> None:
+    engine = load_engine(EngineOptions(str(model), device="cpu", threads=1))
+    assert engine.complete(REQUEST).usage.forwards >= 1
+    engine.close()
+
+
+def write_with_vocabulary(folder: Path, vocabulary: str, kind: str) -> Path:
+    """A random model of a few thousand weights beside its embeddings, with a real vocabulary."""
+    source = VOCABULARIES / vocabulary
+    if not source.is_dir():
+        pytest.skip(f"the vocabulary {source} is not here")
+    size = max(Tokenizer.from_file(str(source / "tokenizer.json")).get_vocab().values()) + 1
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1}
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(vocab_size=size, num_key_value_heads=1, **shape)
+    config.tie_word_embeddings = True
+    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(folder)
+    for file in source.iterdir():
+        shutil.copyfile(file, folder / file.name)
+    return folder
+
+
+def test_from_scratch_learns_and_makes_a_model_that_the_engine_runs(project: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    told = trained(project, "--output", output, *SCRATCH, "--steps", "25").output
+    assert "Training on 9 files" in told
+    assert "2 not text, 1 secret" in told
+    assert "25 steps of 4 windows of 64 tokens" in told
+    before, after = losses(output)
+    assert all(after[name] < 0.95 * before[name] for name in before)
+    assert_answers(output / "model")
+    card = (output / "model" / "README.md").read_text()
+    assert f"| EFIM | {before['efim whole']:.3f} | {after['efim whole']:.3f} |" in card
+    assert "logo.png" in (output / "left-out.txt").read_text()
+
+
+def test_what_ctrl_c_has_stopped_goes_on_as_if_nothing_had_happened(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = (*SCRATCH, "--steps", "5")
+    trained(project, "--output", tmp_path / "whole", *arguments)
+    log = RunFolder.append_log
+
+    def interrupted(folder: RunFolder, record: dict[str, Any]) -> None:
+        log(folder, record)
+        if record.get("progress", {}).get("step") == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "append_log", interrupted)
+        stopped = run(project, "--output", tmp_path / "stopped", *arguments)
+    assert stopped.exit_code == 130
+    assert "Stopped and saved. The same command goes on" in stopped.output
+    assert not (tmp_path / "stopped" / "model").exists()
+    assert "Going on after step 3" in trained(project, "--output", tmp_path / "stopped", *arguments).output
+    weights = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "stopped")]
+    assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
+
+
+def test_adapters_learn_and_are_merged_into_the_model(project: Path, tmp_path: Path) -> None:
+    start, output = write_with_vocabulary(tmp_path / "deepseek", "deepseek-coder", "Llama"), tmp_path / "run"
+    arguments = ("--from", start, "--lora", "--lora-rank", "4", "--lora-dropout", "0.1", "--lr", "0.03", *SMALL)
+    told = trained(project, "--output", output, *arguments, "--window", "32", "--steps", "15").output
+    assert "learn (LoRA)" in told
+    before, after = losses(output)
+    assert all(after[name] < before[name] for name in before)
+    base, merged = (load_file(folder / "model.safetensors") for folder in (start, output / "model"))
+    changed = {name for name in base if not base[name].equal(merged[name])}
+    assert changed == {name for name in base if "_proj.weight" in name}
+    checkpoint = RunFolder(output).latest()
+    assert checkpoint is not None
+    assert all("lora_" in name for name in load_file(checkpoint / "model.safetensors"))
+    assert (output / "adapter" / "adapter_config.json").is_file()
+    assert_answers(output / "model")
+
+
+def test_a_model_trained_on_fragments_says_so_whatever_its_family(project: Path, tmp_path: Path) -> None:
+    start, output = write_with_vocabulary(tmp_path / "qwen", "qwen2.5-coder", "Qwen2"), tmp_path / "run"
+    least = ("--window", "32", "--batch-size", "1", "--evaluation-samples", "1", "--steps", "1", "--cpu")
+    trained(project, "--output", output, "--from", start, *least)
+    tokenizer = open_checkpoint(output / "model", "model").tokenizer()
+    assert (tokenizer.format.name, tokenizer.format.trained_on_fragments) == ("qwen-coder", True)
+
+
+def test_a_whole_checkpoint_learns_the_same_in_one_part_and_in_several(project: Path, tmp_path: Path) -> None:
+    start = write_checkpoint(tmp_path / "llama", rope_theta=20_000.0)
+    arguments = ("--from", start, *SMALL, "--steps", "12", "--lr", "3e-3", "--mixed-precision", "no")
+    trained(project, "--output", tmp_path / "one", *arguments)
+    trained(project, "--output", tmp_path / "several", *arguments, "--gradient-accumulation-steps", "2")
+    before, after = losses(tmp_path / "one")
+    assert all(after[name] < before[name] for name in before)
+    assert losses(tmp_path / "several")[1] == pytest.approx(after, rel=1e-3)
+    assert_answers(tmp_path / "several" / "model")
+
+
+def test_bf16_is_computed_over_float32_weights(project: Path, tmp_path: Path) -> None:
+    start = write_checkpoint(tmp_path / "llama")
+    trained(project, "--from", start, "--output", tmp_path / "run", *SMALL, "--steps", "1", "--mixed-precision", "bf16")
+    checkpoint = RunFolder(tmp_path / "run").latest()
+    assert checkpoint is not None
+    assert {tensor.dtype for tensor in load_file(checkpoint / "model.safetensors").values()} == {torch.float32}
+
+
+def test_markers_are_added_where_that_is_asked_for(project: Path, tmp_path: Path) -> None:
+    start = write_checkpoint(tmp_path / "llama")
+    definition = json.loads((start / "tokenizer.json").read_text())
+    definition["added_tokens"] = []
+    (start / "tokenizer.json").write_text(json.dumps(definition))
+    arguments = (project, "--from", start, "--output", tmp_path / "run", *SMALL, "--steps", "1")
+    assert "--add-fim-markers" in refusal(*arguments)
+    trained(*arguments, "--add-fim-markers")
+    assert_answers(tmp_path / "run" / "model")
+
+
+def test_a_run_is_not_mixed_with_another(project: Path, tmp_path: Path) -> None:
+    arguments = ("--output", tmp_path / "run", *SCRATCH, "--steps", "1")
+    trained(project, *arguments)
+    assert "was started with folders" in refusal(project / "src", *arguments)
+    assert "lr = 0.004, not 0.1" in refusal(project, *arguments, "--lr", "0.1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--lora",), "with a checkpoint to start from"),
+        (("--fim-rate", "2"), "fim_rate is 2.0"),
+        (("--from", "/no/such/model"), "no model '/no/such/model'"),
+        (("--vocabulary-size", "9000"), "fewer than the 9000 asked for"),
+        (("--window", "8192", "--vocabulary-size", "400"), "window is 8192"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(project: Path, tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+    assert told in refusal(project, "--output", tmp_path / "run", "--cpu", *arguments)
