@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inference.branches import Branches
+from inference.chunk import SHORT_TOKENS
+from inference.drafts import Drafter, agreeing
 from inference.healing import Healer, TypedBytes
 from inference.model import Choice
 from inference.prompts import TokenizedPrompt, tokenize_prompt
@@ -14,6 +17,8 @@ from inference.resident import ResidentPrompt
 from inference.run import Steps, Stopped
 from inference.slots import Slots
 from inference.stops import find_stop
+from inference.suggested import Memories, SessionMemory
+from inference.token_bytes import TextStream
 from inference.tokenization import TextTokenizer
 from inference.work import Work
 from protocol.errors import BadInput
@@ -28,8 +33,19 @@ class Tools:
     healer: Healer | None
     branches: Branches
     slots: Slots
+    memories: Memories | None  # None where nothing is to be guessed at
     context_tokens: int
     prefill_chunk: int  # tokens
+
+
+@dataclass(slots=True)
+class _Text:
+    """A text that is generated: the suggestion, or an alternative to it."""
+
+    typed: TypedBytes  # what its first tokens have to spell; no part of it
+    stream: TextStream
+    drafter: Drafter | None
+    work: Work
 
 
 def complete(request: CompletionRequest, tools: Tools) -> Steps[Completion]:
@@ -54,18 +70,39 @@ class _Completing:
         self._prompt = prompt
         self._resident = resident
         self._tools = tools
+        self._before = request.prompt.prefix + request.prompt.increment
+        remembers = tools.memories is not None and request.reuse  # a cold request is to cost the same every time
+        self._memory = tools.memories.of(request.session) if tools.memories and remembers else SessionMemory()
 
     def steps(self) -> Steps[Completion]:
         """Prefill, other beginnings if they are asked for, and the suggestion itself."""
-        work = Work(len(self._prompt.token_ids))
+        rest = self._memory.suggested.rest_after(self._before)
+        suggestion = self._text(TypedBytes(self._prompt.typed, self._tools.healer), rest)
         try:
-            return (yield from self._complete(work))
+            completion = yield from self._complete(suggestion)
         except Stopped:
-            return work.completion("", "cancelled")
+            completion = suggestion.work.completion("", "cancelled")
+        if suggestion.stream.text:
+            self._memory.remember(self._before, completion.text or suggestion.stream.text)
+        return completion
 
-    def _complete(self, work: Work) -> Steps[Completion]:
-        typed = TypedBytes(self._prompt.typed, self._tools.healer)
-        choices = yield from self._prefill(typed, work)
+    def _text(self, typed: TypedBytes, rest: str = "") -> _Text:
+        tokenizer, memory = self._tools.tokenizer, self._memory
+        drafter = None
+        if self._tools.memories is not None and self._request.max_tokens > 0:
+            seen = (*tokenizer.encode(memory.suggested.text), *self._prompt.token_ids)
+            odds = memory.odds_of_rest, memory.odds_of_repetition
+            drafter = Drafter(seen, rest, tokenizer.encode, self._ends, *odds)
+        return _Text(typed, tokenizer.text_stream(len(typed.rest)), drafter, Work(len(self._prompt.token_ids)))
+
+    def _ends(self, token_id: int) -> bool:
+        """Whether the text ends with this token, or within it."""
+        spelled = self._tools.tokenizer.bytes_of(token_id)
+        return spelled is None or (self._request.stop.indent is None and (b"\n" in spelled or b"\r" in spelled))
+
+    def _complete(self, suggestion: _Text) -> Steps[Completion]:
+        work = suggestion.work
+        choices = yield from self._prefill(suggestion)
         work.prefilled = time.perf_counter()
         if not choices:
             return work.completion("", "length")
@@ -73,24 +110,23 @@ class _Completing:
         if self._request.alternatives:
             alternatives = yield from self._alternatives(choices[0], work)
             # The suggestion comes last, so that it is resident when it is accepted.
-            choices = yield from self._prefill(typed, work)
-        text, reason = yield from self._decode(choices, typed, work)
+            choices = yield from self._prefill(suggestion)
+        text, reason = yield from self._decode(choices, suggestion)
         return work.completion(text, reason, tuple(other for other in alternatives if other != text))
 
-    def _prefill(self, typed: TypedBytes, work: Work) -> Steps[tuple[Choice, ...]]:
+    def _prefill(self, text: _Text) -> Steps[tuple[Choice, ...]]:
         """Compute what is missing of the prompt, in chunks; what follows it, where that is asked for."""
-        wanted = min(1, self._request.max_tokens)
         missing = self._prompt.token_ids[self._match() :]
         choices: tuple[Choice, ...] = ()
         for start in range(0, len(missing), self._tools.prefill_chunk):
             token_ids = missing[start : start + self._tools.prefill_chunk]
-            is_last = start + len(token_ids) == len(missing)
-            choices = yield (
-                self._resident.chunk(token_ids, wanted, typed.allowed()) if is_last else self._resident.chunk(token_ids)
-            )
-            self._resident.extend(token_ids, is_prompt=self._request.reuse)
-            work.forwards += 1
-            work.recomputed_tokens += len(token_ids)
+            if self._request.max_tokens and start + len(token_ids) == len(missing):
+                choices = yield from self._choose(token_ids, text, is_prompt=self._request.reuse)
+            else:
+                yield self._resident.chunk(token_ids)
+                self._resident.extend(token_ids, is_prompt=self._request.reuse)
+                text.work.forwards += 1
+            text.work.recomputed_tokens += len(token_ids)
         return choices
 
     def _match(self) -> int:
@@ -102,6 +138,23 @@ class _Completing:
         wanted = token_ids[:-1] if self._request.max_tokens else token_ids
         return self._resident.prepare(wanted, self._request.session)
 
+    def _choose(self, token_ids: Sequence[int], text: _Text, *, is_prompt: bool = False) -> Steps[tuple[Choice, ...]]:
+        """What follows these tokens, and then what follows as much of it as was guessed right: in one forward."""
+        allowed = text.typed.allowed()
+        draft: Sequence[int] = ()
+        if text.drafter is not None and allowed is None:
+            left = self._request.max_tokens - len(text.work.logprobs) - 1
+            draft = text.drafter.draft(text.stream.text, min(left, SHORT_TOKENS - len(token_ids)))
+        choices = yield self._resident.chunk((*token_ids, *draft), 1 + len(draft), allowed)
+        right = agreeing(draft, choices)
+        self._resident.extend(token_ids, is_prompt)
+        self._resident.extend(draft[:right], is_prompt=False)
+        text.work.forwards += 1
+        text.work.drafted_tokens += len(draft)
+        if text.drafter is not None:
+            text.drafter.verified((*draft[:right], choices[right].token_id), right)
+        return choices[: right + 1]
+
     def _alternatives(self, first: Choice, work: Work) -> Steps[tuple[str, ...]]:
         """As many other texts as the request wants, each greedy from a first token that none before begins with."""
         taken: tuple[int, ...] = (first.token_id,)
@@ -110,23 +163,22 @@ class _Completing:
             typed = self._tools.branches.other_than(taken, self._prompt.typed)
             if not typed.possible:
                 break
-            branch = Work(work.prompt_tokens)
+            branch = self._text(typed)
             try:
-                choices = yield from self._prefill(typed, branch)
-                text, _reason = yield from self._decode(choices, typed, branch)
+                choices = yield from self._prefill(branch)
+                text, _reason = yield from self._decode(choices, branch)
             finally:
-                work.add(branch)
+                work.add(branch.work)
             taken += (choices[0].token_id,)
             texts.append(text)
         return tuple(dict.fromkeys(filter(None, texts)))
 
-    def _decode(self, choices: Sequence[Choice], typed: TypedBytes, work: Work) -> Steps[tuple[str, FinishReason]]:
+    def _decode(self, choices: Sequence[Choice], text: _Text) -> Steps[tuple[str, FinishReason]]:
         """Generate from the first choice on, until the text or a limit ends it; typed bytes are no part of the text."""
-        tokenizer = self._tools.tokenizer
-        stream = tokenizer.text_stream(skip=len(typed.rest))
+        stream, typed, work = text.stream, text.typed, text.work
         resume_at = 0
-        (choice,) = choices
-        while tokenizer.is_text(choice.token_id):
+        chosen = deque(choices)
+        while self._tools.tokenizer.is_text((choice := chosen.popleft()).token_id):
             whole = stream.push(choice.token_id)
             if typed.take(choice.token_id):
                 work.recomputed_tokens += 1  # it stands for what was typed, and goes through the model
@@ -139,8 +191,8 @@ class _Completing:
                 return stream.text, "stop"
             if len(work.logprobs) == self._request.max_tokens:
                 return stream.text, "length"
-            token_ids = (choice.token_id,)
-            (choice,) = yield self._resident.chunk(token_ids, 1, typed.allowed())
-            self._resident.extend(token_ids, is_prompt=False)
-            work.forwards += 1
+            if chosen:  # it was guessed at, and what follows it is known already
+                work.accepted_tokens += 1
+            else:
+                chosen.extend((yield from self._choose((choice.token_id,), text)))
         return stream.text, "eos"

@@ -11,6 +11,7 @@ from inference.healing import Healer
 from inference.model import Model
 from inference.run import Cancelled, Run, Stopped
 from inference.slots import Slots
+from inference.suggested import Memories
 from inference.tokenization import TextTokenizer
 from kv_store.interface import KVStore, StoreStats
 from protocol.messages import Completion, CompletionRequest
@@ -36,6 +37,7 @@ class Policy:
     prefill_chunk: int = 256  # tokens of a prompt per forward, and so how long everybody else may have to wait
     slots: int = 1  # workspaces: so many prompts are resident without a copy
     batching: bool = True  # requests share forwards, as many as there are slots
+    speculation: bool = True  # what the model will say is guessed at, and verified in one forward
 
 
 class Engine:
@@ -61,11 +63,13 @@ class Engine:
         self._model = model
         self._store = store
         self._slots = Slots(policy.slots, model.new_workspace, store, model.alignment)
+        self._memories = Memories()
         self._tools = Tools(
             tokenizer,
             healer,
             Branches(tokenizer, healer),
             self._slots,
+            self._memories if policy.speculation else None,
             model.context_tokens,
             policy.prefill_chunk,
         )
@@ -111,8 +115,9 @@ class Engine:
         return self._take_ended()
 
     def forget(self, session: str) -> None:
-        """Drop what is resident for this session alone."""
+        """Drop what is resident for this session alone, and what it was suggested."""
         self._slots.forget(session)
+        self._memories.forget(session)
 
     def stats(self) -> StoreStats:
         """What the store holds."""

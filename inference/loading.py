@@ -58,6 +58,7 @@ class EngineOptions:
     prefill_chunk: int = 256  # tokens per forward, and so how long a cancellation, or another request, may wait
     slots: int | None = None  # prompts that are resident without a copy; None takes as many as suit the store's budget
     batching: bool = True  # requests share forwards, as many as there are slots
+    speculation: bool = True  # guesses at the text are verified in one forward
     threads: int | None = None  # of the CPU; None takes half the cores
     exact: bool = False  # cached and cold logits the same to the bit, at the price of larger forwards
     fim_format: str = AUTO  # the name of one of inference.fim's, where it is not to be recognised
@@ -123,7 +124,7 @@ def _wire(
 ) -> Engine:
     info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer))
     healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
-    policy = Policy(options.prefill_chunk, slots, options.batching)
+    policy = Policy(options.prefill_chunk, slots, options.batching, options.speculation)
     return Engine(info, model, tokenizer, store, policy, healer)
 
 

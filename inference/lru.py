@@ -29,11 +29,14 @@ class LRUCache(Generic[Key, Value]):
         self._entries.move_to_end(key)
         return entry[0]
 
+    def remove(self, key: Key) -> None:
+        """Forget an entry, if there is one."""
+        if key in self._entries:
+            self.used_bytes -= self._entries.pop(key)[1]
+
     def put(self, key: Key, value: Value, size_bytes: int) -> None:
         """Keep `value`, and forget the oldest entries that no longer fit."""
-        replaced = self._entries.pop(key, None)
-        if replaced is not None:
-            self.used_bytes -= replaced[1]
+        self.remove(key)
         if size_bytes > self._max_bytes:
             return
         self._entries[key] = (value, size_bytes)

@@ -15,7 +15,9 @@ _HELP = {
     "prompt_tokens": "Tokens of prompts.",
     "recomputed_tokens": "Prompt tokens pushed through the model.",
     "generated_tokens": "Tokens of suggestions.",
-    "forwards": "Forwards of the model.",
+    "drafted_tokens": "Tokens guessed at, and verified in a forward.",
+    "accepted_tokens": "Of them those that were right, each of which saved a forward.",
+    "forwards": "Forwards of the model, by the requests that had a part in them.",
     "seconds": "Time spent on completed requests, by phase.",
 }
 
@@ -40,6 +42,8 @@ class Metrics:
         self._counts["prompt_tokens", ""] += usage.prompt_tokens
         self._counts["recomputed_tokens", ""] += usage.recomputed_tokens
         self._counts["generated_tokens", ""] += usage.generated_tokens
+        self._counts["drafted_tokens", ""] += usage.drafted_tokens
+        self._counts["accepted_tokens", ""] += usage.accepted_tokens
         self._counts["forwards", ""] += usage.forwards
         phases = {"queue": usage.queue_ms, "prefill": usage.prefill_ms, "decode": usage.decode_ms}
         for phase, ms in phases.items():

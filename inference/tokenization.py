@@ -97,12 +97,20 @@ class TextTokenizer:
 
     def text_tokens(self) -> dict[int, bytes]:
         """What every token that is text spells."""
-        spelled = ((token_id, self._token_bytes(token_id)) for token_id in range(self.vocabulary_size))
+        spelled = ((token_id, self.bytes_of(token_id)) for token_id in range(self.vocabulary_size))
         return {token_id: token_bytes for token_id, token_bytes in spelled if token_bytes is not None}
+
+    def bytes_of(self, token_id: int) -> bytes | None:
+        """What a token spells; None where it is no text."""
+        if token_id not in self._bytes_of_id:
+            token = None if token_id in self._not_text else self._tokenizer.id_to_token(token_id)
+            bytes_of = bytes_of_token if self.is_byte_level else bytes_of_piece
+            self._bytes_of_id[token_id] = None if token is None else bytes_of(token)
+        return self._bytes_of_id[token_id]
 
     def is_text(self, token_id: int) -> bool:
         """Whether the token stands for text, rather than being a marker or an unused row of the vocabulary."""
-        return self._token_bytes(token_id) is not None
+        return self.bytes_of(token_id) is not None
 
     def text_stream(self, skip: int = 0) -> TextStream:
         """A stream that takes text tokens, as they are generated, back to text, without the first `skip` bytes."""
@@ -142,15 +150,8 @@ class TextTokenizer:
     def _normalized(self, text: str) -> str:
         return text if self._tokenizer.normalizer is None else str(self._tokenizer.normalizer.normalize_str(text))
 
-    def _token_bytes(self, token_id: int) -> bytes | None:
-        if token_id not in self._bytes_of_id:
-            token = None if token_id in self._not_text else self._tokenizer.id_to_token(token_id)
-            bytes_of = bytes_of_token if self.is_byte_level else bytes_of_piece
-            self._bytes_of_id[token_id] = None if token is None else bytes_of(token)
-        return self._bytes_of_id[token_id]
-
     def _text_bytes(self, token_id: int) -> bytes:
-        token_bytes = self._token_bytes(token_id)
+        token_bytes = self.bytes_of(token_id)
         if token_bytes is None:
             raise ValueError(f"token {token_id} is not text")
         return token_bytes

@@ -15,6 +15,8 @@ class Work:
     prompt_tokens: int
     recomputed_tokens: int = 0
     forwards: int = 0  # that it had a part in
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     started: float = field(default_factory=time.perf_counter)
     prefilled: float | None = None
     logprobs: list[float] = field(default_factory=list)
@@ -33,6 +35,8 @@ class Work:
             queue_ms=0.0,
             prefill_ms=(prefilled - self.started) * 1e3,
             decode_ms=(now - prefilled) * 1e3,
+            drafted_tokens=self.drafted_tokens,
+            accepted_tokens=self.accepted_tokens,
         )
         mean_logprob = sum(self.logprobs) / generated if generated else None
         return Completion(text, reason, usage, mean_logprob, alternatives)
@@ -41,4 +45,6 @@ class Work:
         """Count what an alternative cost."""
         self.recomputed_tokens += branch.recomputed_tokens
         self.forwards += branch.forwards
+        self.drafted_tokens += branch.drafted_tokens
+        self.accepted_tokens += branch.accepted_tokens
         self.branch_tokens += len(branch.logprobs)

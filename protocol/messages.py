@@ -82,6 +82,8 @@ class Usage:
     queue_ms: float
     prefill_ms: float
     decode_ms: float
+    drafted_tokens: int = 0  # guessed at, and verified in a forward
+    accepted_tokens: int = 0  # of them right: so many forwards were saved
 
 
 @dataclass(frozen=True, slots=True)

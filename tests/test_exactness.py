@@ -205,7 +205,10 @@ def check_cost(completion: Completion, prompt_tokens: int, at_least: int) -> Non
     assert usage.prompt_tokens == prompt_tokens
     assert at_least <= usage.recomputed_tokens <= prompt_tokens
     prefill = -(-usage.recomputed_tokens // CHUNK)
-    assert usage.forwards in (prefill + usage.generated_tokens, prefill + max(0, usage.generated_tokens - 1))
+    assert usage.forwards + usage.accepted_tokens in (
+        prefill + usage.generated_tokens,
+        prefill + max(0, usage.generated_tokens - 1),
+    )
 
 
 def resident_ids(engine: Engine) -> list[int]:

@@ -63,7 +63,7 @@ def oracle(options: EngineOptions) -> Callable[[CompletionRequest], str]:
 def test_first_request_computes_the_whole_prompt(engine: Engine) -> None:
     usage = engine.complete(ask("def main")).usage
     assert usage.recomputed_tokens == usage.prompt_tokens
-    assert usage.forwards == -(-usage.prompt_tokens // 32) + usage.generated_tokens - 1
+    assert usage.forwards + usage.accepted_tokens == -(-usage.prompt_tokens // 32) + usage.generated_tokens - 1
     assert usage.generated_tokens == 8
 
 
@@ -193,16 +193,23 @@ def test_marker_ends_the_text(tiny_tokenizer: TextTokenizer) -> None:
 
 
 class ScriptedModel(DryModel):
-    """Says what it is told to, token by token, and then ends."""
+    """Says what it is told to, token by token after the prompt, and then ends."""
 
     def __init__(self, token_ids: Iterable[int], end_token: int) -> None:
         super().__init__(lambda: DryWorkspace(bytes_per_token=4), context_tokens=512, end_token=end_token)
-        self._script = iter(token_ids)
+        self._script = tuple(token_ids)
+        self._begins_at: int | None = None
 
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
-        ((end,),) = super().forward([replace(chunks[0], wanted=1)])
-        token_ids = [next(self._script, end.token_id) for _ in range(chunks[0].wanted)]
-        return [tuple(Choice(token_id, -0.5) for token_id in token_ids)]
+        (chunk,) = chunks
+        if chunk.wanted and self._begins_at is None:
+            self._begins_at = chunk.stop - chunk.wanted + 1
+        return [tuple(map(self._after, range(chunk.stop - chunk.wanted + 1, chunk.stop + 1)))]
+
+    def _after(self, position: int) -> Choice:
+        assert self._begins_at is not None
+        place = position - self._begins_at
+        return Choice(self._script[place], -0.5) if place < len(self._script) else self._end
 
 
 def scripted(tokenizer: TextTokenizer, script: Iterable[str | tuple[int, ...]]) -> Engine:

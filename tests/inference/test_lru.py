@@ -34,3 +34,11 @@ def test_value_larger_than_the_budget_is_not_kept_and_costs_nobody_else() -> Non
     cache.put("a", 1, 10)
     cache.put("huge", 2, 31)
     assert (cache.get("huge"), cache.get("a")) == (None, 1)
+
+
+def test_removed_value_makes_room() -> None:
+    cache: LRUCache[str, int] = LRUCache(max_entries=10, max_bytes=30)
+    cache.put("a", 1, 30)
+    cache.remove("a")
+    cache.remove("unknown")
+    assert (cache.get("a"), cache.used_bytes, len(cache)) == (None, 0, 0)

@@ -6,7 +6,9 @@ from protocol.errors import BadInput, Cancelled
 from protocol.messages import Completion, CompletionRequest, Prompt, Usage
 
 REQUEST = CompletionRequest("a.py", Prompt("", ""), 4)
-COMPLETION = Completion("x", "eos", Usage(10, 3, 2, 4, queue_ms=500.0, prefill_ms=250.0, decode_ms=0.0))
+COMPLETION = Completion(
+    "x", "eos", Usage(10, 3, 2, 4, queue_ms=500.0, prefill_ms=250.0, decode_ms=0.0, drafted_tokens=5, accepted_tokens=2)
+)
 
 
 def samples(text: str) -> dict[str, str]:
@@ -28,6 +30,8 @@ def test_counters_add_up() -> None:
         "midfill_prompt_tokens_total": "30",
         "midfill_recomputed_tokens_total": "9",
         "midfill_generated_tokens_total": "6",
+        "midfill_drafted_tokens_total": "15",
+        "midfill_accepted_tokens_total": "6",
         "midfill_forwards_total": "12",
         'midfill_seconds_total{phase="queue"}': "1.5",
         'midfill_seconds_total{phase="prefill"}': "0.75",
