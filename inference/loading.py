@@ -15,6 +15,7 @@ from inference.fim import AUTO
 from inference.healing import Healer, HealingMode, wants_healing
 from inference.hub import Progress
 from inference.model import DryModel, Model
+from inference.processors import usable_cores
 from inference.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.interface import KVStore
@@ -59,7 +60,7 @@ class EngineOptions:
     slots: int | None = None  # prompts that are resident without a copy; None takes as many as suit the store's budget
     batching: bool = True  # requests share forwards, as many as there are slots
     speculation: bool = True  # guesses at the text are verified in one forward
-    threads: int | None = None  # of the CPU; None takes half the cores
+    threads: int | None = None  # of the CPU; None takes all cores for short forwards, half of them for long ones
     exact: bool = False  # cached and cold logits the same to the bit, at the price of larger forwards
     fim_format: str = AUTO  # the name of one of inference.fim's, where it is not to be recognised
     healing: HealingMode = "auto"  # "auto" heals for models that were not trained on fragments
@@ -202,7 +203,7 @@ def _load_decoder(
     decoder = Decoder(shape, checkpoint.config, weights, context_tokens)
     if device.type == "cuda" and options.kernel != "int8":
         return GraphedDecoder(decoder, record_cuda_graph)
-    return with_kernel(decoder, checkpoint.config, weights, options.kernel)
+    return with_kernel(decoder, checkpoint.config, weights, options.kernel, options.threads or usable_cores())
 
 
 def _device_and_dtype(options: EngineOptions) -> tuple[torch.device, torch.dtype]:
@@ -226,7 +227,10 @@ def _device_and_dtype(options: EngineOptions) -> tuple[torch.device, torch.dtype
 
 
 def _set_threads(threads: int | None) -> None:
-    """Half the cores by default: a forward waits for its slowest thread, and the editor needs the other half."""
+    """Of torch; half the cores by default: it waits for its slowest thread, and the editor needs the other half.
+
+    The kernel does not wait, so it has all of them.
+    """
     import torch
 
     if threads is not None and threads < 1:

@@ -67,7 +67,7 @@ def _calls(chunks: Sequence[Chunk]) -> Iterator[list[int]]:
 
 
 def with_kernel(
-    decoder: Decoder, config: Mapping[str, Any], weights: DecoderWeights, mode: KernelMode
+    decoder: Decoder, config: Mapping[str, Any], weights: DecoderWeights, mode: KernelMode, threads: int
 ) -> Decoder | ShortForwards:
     """The decoder with the kernel for short chunks, where it can be had.
 
@@ -85,8 +85,8 @@ def with_kernel(
         return decoder
     weight_type: WeightType = "int8" if mode == "int8" else _weight_type(decoder.kv_shape.dtype)
     tables = rotation_tables(shape, config, decoder.context_tokens, torch.float32, decoder.device)
-    kernel = KernelDecoder(shape, weights, tables, weight_type, torch.get_num_threads())
-    log.info("CPU kernel: %s weights, level %s", weight_type, kernel.level)
+    kernel = KernelDecoder(shape, weights, tables, weight_type, threads)
+    log.info("CPU kernel: %s weights, level %s, %d threads", weight_type, kernel.level, threads)
     return ShortForwards(decoder, kernel)
 
 

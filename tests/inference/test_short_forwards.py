@@ -35,7 +35,7 @@ def choose(
 @compiled
 def test_short_and_long_chunks_share_a_workspace() -> None:
     model = RandomModel(Shape())
-    alone, helped = decoder_of(model), with_kernel(decoder_of(model), {}, model.weights, "auto")
+    alone, helped = decoder_of(model), with_kernel(decoder_of(model), {}, model.weights, "auto", 2)
     assert isinstance(helped, ShortForwards)
     token_ids = model.token_ids(100)
     workspaces = alone.new_workspace(), helped.new_workspace()
@@ -55,7 +55,7 @@ def test_short_and_long_chunks_share_a_workspace() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_who_shares_a_forward_changes_no_bit(dtype: torch.dtype) -> None:
     model = RandomModel(Shape(), dtype=dtype)
-    helped = with_kernel(decoder_of(model), {}, model.weights, "auto")
+    helped = with_kernel(decoder_of(model), {}, model.weights, "auto", 2)
     sequences = [model.token_ids(60, seed) for seed in range(5)]
     together, alone = ([helped.new_workspace() for _ in sequences] for _ in range(2))
     for start, stop in ((0, 41), (41, 42), (42, 45), (45, 60)):
@@ -74,7 +74,7 @@ def test_who_shares_a_forward_changes_no_bit(dtype: torch.dtype) -> None:
 @compiled
 def test_several_choices_are_those_one_by_one() -> None:
     model = RandomModel(Shape())
-    helped = with_kernel(decoder_of(model), {}, model.weights, "auto")
+    helped = with_kernel(decoder_of(model), {}, model.weights, "auto", 2)
     token_ids = model.token_ids(50)
     together, alone = helped.new_workspace(), helped.new_workspace()
     for workspace in (together, alone):
@@ -96,7 +96,7 @@ def test_the_text_is_that_of_torch(tmp_path: Path) -> None:
 @compiled
 def test_int8_weights_are_another_model() -> None:
     model = RandomModel(Shape())
-    whole, rounded = (with_kernel(decoder_of(model), {}, model.weights, mode) for mode in ("auto", "int8"))
+    whole, rounded = (with_kernel(decoder_of(model), {}, model.weights, mode, 2) for mode in ("auto", "int8"))
     token_ids = model.token_ids(10)
     ours, theirs = (choose(decoder, token_ids, 0, decoder.new_workspace())[0].logprob for decoder in (rounded, whole))
     assert ours != theirs
@@ -107,7 +107,7 @@ def test_int8_weights_are_another_model() -> None:
 def test_the_kernel_can_be_switched_off() -> None:
     model = RandomModel(Shape())
     decoder = decoder_of(model)
-    assert with_kernel(decoder, {}, model.weights, "off") is decoder
+    assert with_kernel(decoder, {}, model.weights, "off", 2) is decoder
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,6 @@ def test_the_kernel_can_be_switched_off() -> None:
 def test_where_there_is_no_kernel_torch_does_all(shape: Shape, dtype: torch.dtype, reason: str) -> None:
     model = RandomModel(shape, dtype=dtype)
     decoder = decoder_of(model)
-    assert with_kernel(decoder, {}, model.weights, "auto") is decoder
+    assert with_kernel(decoder, {}, model.weights, "auto", 2) is decoder
     with pytest.raises(BadInput, match=f"int8 weights need the CPU kernel: .*{reason}"):
-        with_kernel(decoder, {}, model.weights, "int8")
+        with_kernel(decoder, {}, model.weights, "int8", 2)
