@@ -40,6 +40,7 @@ from protocol.messages import CompletionRequest, Prompt
 OURS = {"midfill": "auto", "midfill int8": "int8"}
 """Our sides, and what each has for the setting `weights`."""
 AGREEMENT_PROMPTS = 8
+REST_SECONDS = 0.02  # in which the threads of the side before, which spin for a while, go to sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ async def play_in_turns(sides: Sequence[Side], session: Session) -> dict[str, li
     for number, step in enumerate(session.steps()):
         first = number % len(sides)
         for side in (*sides[first:], *sides[:first]):
+            await asyncio.sleep(REST_SECONDS)
             times[side.name].append(await side.play(step))
     return {name: timed[session.warm_up :] for name, timed in times.items()}
 

@@ -16,10 +16,7 @@ def leading_space(line: str) -> str:
 
 def indentation(line: str) -> int:
     """The columns of white space that the line begins with; a tab reaches the next multiple of 4."""
-    columns = 0
-    for character in leading_space(line):
-        columns += TAB_COLUMNS - columns % TAB_COLUMNS if character == "\t" else 1
-    return columns
+    return len(leading_space(line).expandtabs(TAB_COLUMNS))
 
 
 def indent_unit(lines: Iterable[str]) -> str:
