@@ -1,4 +1,4 @@
-"""Model folders with random weights in the shapes of `decode.py`, for what only whole processes can show.
+"""Model folders with random weights in the shapes of `shapes.py`, for what only whole processes can show.
 
     python bench/checkpoints.py S FOLDER
 

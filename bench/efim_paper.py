@@ -5,7 +5,7 @@
 As in the paper's own driver (github.com/gty111/EFIM, async_benchmark_inference_speed.py): files of 2,048 to 4,096
 tokens, whose second half is the suffix; the first request has two fourteenths of the file before the gap, and each
 round one more; 128 new tokens; a user sends the next round when the last is answered. The files are modules of Python's
-standard library, the models random weights in the shapes of `decode.py`, and the requests go through the core's
+standard library, the models random weights in the shapes of `shapes.py`, and the requests go through the core's
 scheduler. `none` and `psm` lay prompts out alike, and `none` reuses nothing. Every run of a strategy has a core of its
 own; strategies take turns, and figures are medians over repeats.
 """

@@ -3,8 +3,9 @@
     python bench/keystroke.py [--model bundled --model S --model M] [--limit 300] [--json FILE]
 
 Each model gets a language server over stdio and a core of its own; S and M are random weights in the shapes of
-`decode.py`. The own share of a keystroke is everything from the editor's request to the item but prefill and decode:
-the language server, the WebSocket, the core's queue and its tokenizer, and the replay's own client.
+`shapes.py`. The own share of a keystroke is everything from the editor's request to the item but prefill and decode.
+It has two parts: what the language server waits for the core beyond the model (the WebSocket, the queue, the
+tokenizer), and the rest, which is the language server itself with the pipes and this bench's own client.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ def figures(answers: list[Answer]) -> dict[str, Any]:
         "answered_without_the_core": len(answers) - len(asked),
         "time_to_suggestion_ms": percentiles([answer.milliseconds for answer in answers]),
         "own_share_ms": percentiles(own_ms),
+        "language_server_ms": percentiles([answer.milliseconds - answer.core_milliseconds for answer in answers]),
         "prefill_ms": percentiles([answer.usage.prefill_ms for answer in asked if answer.usage]),
         "decode_ms": percentiles([answer.usage.decode_ms for answer in asked if answer.usage]),
         "recomputed_tokens": percentiles([answer.usage.recomputed_tokens for answer in asked if answer.usage]),
@@ -74,8 +76,10 @@ def main(
     session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)
     settings = {"weights": weights, "threads": threads}
     models = {name: measure(name, session, settings, moves=moves) for name in model or ["bundled", "S", "M"]}
-    table = Table("model", "", "time to suggestion, ms", "own share, ms", "recomputed tokens", "new tokens")
-    columns = ("time_to_suggestion_ms", "own_share_ms", "recomputed_tokens", "generated_tokens")
+    table = Table(
+        "model", "", "time to suggestion, ms", "own share, ms", "language server, ms", "recomputed tokens", "new tokens"
+    )
+    columns = ("time_to_suggestion_ms", "own_share_ms", "language_server_ms", "recomputed_tokens", "generated_tokens")
     for name, measured in models.items():
         for rank in measured["own_share_ms"]:
             table.add_row(name, rank, *(str(measured[column][rank]) for column in columns))

@@ -87,6 +87,7 @@ def kernels(shape: str, threads: int) -> dict[str, Callable[[int, int], object]]
     weights = random_weights(architecture)
     engines = [
         kernel(weights, architecture, "int8", threads, "float32"),
+        kernel(weights, architecture, "int8", threads, "bfloat16"),
         kernel(weights, architecture, "float32", threads, "float32"),
         kernel(weights, architecture, "bfloat16", threads, "bfloat16"),
     ]

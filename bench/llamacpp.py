@@ -6,7 +6,7 @@ midfill runs end to end: language server over stdio, core, EFIM, with its weight
 is asked through `/infill` over HTTP, in its default order and with `--spm-infill`, each in bfloat16 and in q8_0, with
 its prompt cache, greedy, on the windows that midfill's own PSM strategy cuts: as large as midfill's, and as sticky,
 which is more than the editor plugins give it. Both have as many threads, and write up to 16 tokens of one line; S and
-M, random weights in the shapes of `decode.py`, always write all 16. `llama-quantize` has to lie beside the server.
+M, random weights in the shapes of `shapes.py`, always write all 16. `llama-quantize` has to lie beside the server.
 """
 
 from __future__ import annotations

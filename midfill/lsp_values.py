@@ -30,6 +30,7 @@ class Cost:
     source: str
     heat: Heat
     usage: Usage
+    milliseconds: float  # from the request to the core to its answer
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Cost:
@@ -41,6 +42,7 @@ class Cost:
             source=fields["source"],
             heat=fields["heat"],
             usage=Usage(**fields["usage"]),
+            milliseconds=fields["ms"],
         )
 
 

@@ -34,6 +34,7 @@ class Answer:
     ahead_tokens: int
     milliseconds: float
     rude: tuple[str, ...] = ()  # what is wrong with the suggestion, and with one that the edits overtook
+    core_milliseconds: float = 0.0  # of them, what the language server waited for the core
 
 
 class Target(Protocol):
@@ -116,8 +117,8 @@ class SessionTarget:
         for shown in answer.suggestions:
             rude += rudeness(session.documents[URI], Shown(shown.text, shown.start, shown.end))
         suggestion = answer.suggestions[0].text if answer.suggestions else ""
-        usage = answer.cost.usage if answer.cost else None
-        return Answer(usage, suggestion, ahead_tokens, answer.milliseconds, tuple(rude))
+        usage, core_ms = (answer.cost.usage, answer.cost.milliseconds) if answer.cost else (None, 0.0)
+        return Answer(usage, suggestion, ahead_tokens, answer.milliseconds, tuple(rude), core_ms)
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         return await self._session.last_exchange(URI)

@@ -68,7 +68,14 @@ async def inline_completion(params: types.InlineCompletionParams) -> types.Inlin
 
 def tell_usage(uri: str, *, ahead: bool) -> None:
     version = server.workspace.get_text_document(uri).version
-    fields = {"textDocument": {"uri": uri}, "version": version, "ahead": ahead, "source": "core", "heat": "hot"}
+    fields = {
+        "textDocument": {"uri": uri},
+        "version": version,
+        "ahead": ahead,
+        "source": "core",
+        "heat": "hot",
+        "ms": 2.5,
+    }
     server.protocol.notify("midfill/usage", {**fields, "usage": USAGE})
 
 
