@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
-import threading
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +10,11 @@ import cattrs
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcInvalidRequest
 from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
+from pygls.protocol.json_rpc import RPCRequest
 
 from lsp_server.custom_messages import MESSAGE_TYPES
-from lsp_server.mistakes import shorten, why_unreadable
+from lsp_server.framing import parse
+from lsp_server.mistakes import why_unreadable
 
 if TYPE_CHECKING:
     from pygls.lsp.server import LanguageServer
@@ -25,12 +25,21 @@ class EditorProtocol(LanguageServerProtocol):
 
     def __init__(self, server: LanguageServer, converter: cattrs.Converter) -> None:
         super().__init__(server, converter)
-        self.stopped = threading.Event()
+        self.stopped = False
+        self._initialized = False
 
     @property
     def exit_code(self) -> int:
         """As LSP wants it: 0 if the client asked for a shutdown before it left."""
         return 0 if self._shutdown else 1
+
+    @lsp_method(types.INITIALIZE)
+    def lsp_initialize(self, params: types.InitializeParams) -> Generator[Any, Any, types.InitializeResult]:
+        """As pygls does, once."""
+        if self._initialized:
+            raise JsonRpcInvalidRequest("initialize was sent before")
+        self._initialized = True
+        return (yield from super().lsp_initialize(params))
 
     @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
     def lsp_text_document__did_open(self, params: types.DidOpenTextDocumentParams) -> None:
@@ -44,21 +53,38 @@ class EditorProtocol(LanguageServerProtocol):
     def lsp_text_document__did_close(self, params: types.DidCloseTextDocumentParams) -> None:
         self.fm.features[types.TEXT_DOCUMENT_DID_CLOSE](params)
 
+    @lsp_method(types.SHUTDOWN)
+    def lsp_shutdown(self, *args: Any) -> Generator[Any, Any, None]:
+        """As pygls does, also where cancelling one request ends another."""
+        yield self.fm.features[types.SHUTDOWN], args, None
+        for message_id, future in list(self._request_futures.items()):
+            if message_id != self.msg_id:
+                future.cancel()
+        self._shutdown = True
+
     @lsp_method(types.EXIT)
     def lsp_exit(self, *_: Any) -> Generator[Any, Any, None]:
         """End this connection; ending the process is for whoever runs it."""
-        self.stopped.set()
+        self.stopped = True
         yield from ()
 
     def get_message_type(self, method: str) -> type[Any] | None:  # type: ignore[override]  # pygls' has a cache
         return MESSAGE_TYPES.get(method) or super().get_message_type(method)
 
+    def receive(self, body: bytes) -> None:
+        """Handle the message in this body; a JsonRpcException where there is none that can be read."""
+        self.handle_message(self.structure_message(parse(body)))
+
+    def handle_message(self, message: Any) -> None:
+        """As pygls does, but requests after the shutdown are refused, not left without an answer."""
+        if self._shutdown and isinstance(message, RPCRequest):
+            refusal = JsonRpcInvalidRequest(f"{message.method}: the server is shut down")
+            self._send_response(message.id, error=refusal.to_response_error())
+        else:
+            super().handle_message(message)
+
     def structure_message(self, data: dict[str, Any]) -> Any:
         """As pygls does, but what cannot be read is named, and a request answered with that, not with silence."""
-        if "jsonrpc" not in data:
-            return data  # an object within a message
-        if not isinstance(data.get("id"), str | int | None):
-            raise JsonRpcInvalidRequest(f"no id of a message: {shorten(json.dumps(data['id']))}")
         if "method" in data:
             data = {"params": None, **data}  # may be left out
         try:
@@ -68,12 +94,6 @@ class EditorProtocol(LanguageServerProtocol):
             if "id" in data and "method" in data:
                 self._send_response(data["id"], error=refusal.to_response_error())
             raise refusal from error
-
-    def handle_message(self, message: Any) -> None:
-        """As pygls does; JsonRpcInvalidRequest for JSON that is no message."""
-        if not hasattr(message, "jsonrpc"):
-            raise JsonRpcInvalidRequest(f"no message of JSON-RPC 2.0: {shorten(json.dumps(message))}")
-        super().handle_message(message)
 
 
 @functools.cache

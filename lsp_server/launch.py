@@ -8,10 +8,12 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
-from pygls.io_ import StdoutWriter, run_async
+from pygls.exceptions import JsonRpcException
+from pygls.io_ import StdoutWriter
 
+from lsp_server.framing import read_body
 from lsp_server.server import MidfillServer
-from lsp_server.stdio import FairReader, stdin_reader
+from lsp_server.stdio import stdin_reader
 from protocol.errors import PortInUse
 from protocol.settings import Settings
 
@@ -55,7 +57,7 @@ async def _serve_stdio(settings: Settings, writer: StdoutWriter) -> int:
     async with stdin_reader() as reader:
         try:
             return await _serve(server, reader)
-        except asyncio.IncompleteReadError as error:
+        except (ConnectionError, asyncio.IncompleteReadError) as error:
             logger.info("the client went away: %s", error)
             return server.protocol.exit_code
 
@@ -67,7 +69,7 @@ async def listen(settings: Settings, host: str, port: int) -> asyncio.Server:
         server = MidfillServer(settings)
         server.protocol.set_writer(writer)
         try:
-            await _serve(server, FairReader(reader))
+            await _serve(server, reader)
         except (ConnectionError, asyncio.IncompleteReadError) as error:
             logger.info("a client went away: %s", error)
         finally:
@@ -84,10 +86,24 @@ async def _serve_tcp(settings: Settings, host: str, port: int) -> None:
 
 
 async def _serve(server: MidfillServer, reader: AsyncReader) -> int:
-    """Handle messages until the client leaves; LSP's exit status."""
+    """Handle messages until the client leaves; LSP's exit status.
+
+    The handler of each begins before the next message is handled: a request for a suggestion then sees the document
+    as it was when the request was sent.
+    """
     protocol = server.protocol
     try:
-        await run_async(protocol.stopped, reader, protocol, _pygls_logger, server.report_server_error)
+        while not protocol.stopped:
+            try:
+                body = await read_body(reader)
+                if body is None:
+                    break
+                protocol.receive(body)
+            except (ConnectionError, asyncio.IncompleteReadError):
+                raise  # the client is gone
+            except Exception as error:  # noqa: BLE001  # it is logged, and one message ends no session
+                server.report_server_error(error, JsonRpcException)
+            await asyncio.sleep(0)
     finally:
         await server.link.stop()
     return protocol.exit_code

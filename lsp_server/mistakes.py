@@ -5,29 +5,28 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from typing import TYPE_CHECKING
 
 import cattrs
-from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcMethodNotFound
+from pygls.exceptions import (
+    JsonRpcInvalidParams,
+    JsonRpcInvalidRequest,
+    JsonRpcMethodNotFound,
+    JsonRpcParseError,
+)
 
 from protocol.errors import BadInput
-
-if TYPE_CHECKING:
-    from pygls.server import ServerErrors
 
 logger = logging.getLogger(__name__)
 
 _SHOWN_CHARACTERS = 200
-_MISTAKES = (BadInput, JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcMethodNotFound)
+_MISTAKES = (BadInput, JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcMethodNotFound, JsonRpcParseError)
 
 
-def log_error(error: Exception, source: ServerErrors) -> None:
-    """Log what pygls could not handle. It calls while that is being handled, and may have wrapped it before."""
+def log_error(error: Exception, source: type[Exception]) -> None:
+    """Log what could not be handled. pygls calls while that is being handled, and may have wrapped it before."""
     cause = sys.exception() or error
     if isinstance(cause, _MISTAKES):
         logger.warning("from the client: %s", cause)
-    elif source is JsonRpcException and isinstance(cause, ValueError | RecursionError):
-        logger.warning("from the client: no message, for it is not JSON: %s", _with_text(cause))
     else:
         logger.error("%s: %s", source.__name__, cause, exc_info=cause)
 
@@ -41,9 +40,3 @@ def why_unreadable(message: dict[str, object], cause: BaseException | None) -> s
 def shorten(text: str) -> str:
     """The beginning of a text that may be of any length."""
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
-
-
-def _with_text(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error}: {shorten(error.doc)!r}"
-    return shorten(str(error))

@@ -17,23 +17,6 @@ if TYPE_CHECKING:
     from pygls.io_ import AsyncReader
 
 
-class FairReader:
-    """Lets the handler of each message begin before the next message is handled.
-
-    A request for a suggestion then sees the document as it was when the request was sent.
-    """
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
-
-    async def readline(self) -> bytes:
-        await asyncio.sleep(0)
-        return await self._reader.readline()
-
-    async def readexactly(self, n: int) -> bytes:
-        return await self._reader.readexactly(n)
-
-
 @asynccontextmanager
 async def stdin_reader() -> AsyncIterator[AsyncReader]:
     """A reader of this process's stdin.
@@ -49,7 +32,7 @@ async def stdin_reader() -> AsyncIterator[AsyncReader]:
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     try:
-        yield FairReader(reader)
+        yield reader
     finally:
         transport.close()
 

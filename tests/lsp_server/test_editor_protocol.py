@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from lsprotocol import types
-from pygls.exceptions import JsonRpcInvalidParams
+from pygls.exceptions import JsonRpcInvalidParams, JsonRpcInvalidRequest
 
 from .editor import URI, Editor
 
@@ -24,3 +24,10 @@ async def test_tolerates_trigger_kinds(editor: Editor, kind: int) -> None:
     }
     result = await editor.ask_in_json(types.TEXT_DOCUMENT_INLINE_COMPLETION, params)
     assert len(result.items) == 1
+
+
+async def test_initialize_is_for_once(editor: Editor) -> None:
+    with pytest.raises(JsonRpcInvalidRequest, match="sent before"):
+        await editor.ask_in_json(types.INITIALIZE, {"processId": None, "rootUri": None, "capabilities": {}})
+    editor.open("a")
+    assert (await editor.document_hash()).length == 1

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from lsprotocol import types
-from pygls.exceptions import JsonRpcInvalidParams
+from pygls.exceptions import JsonRpcInvalidParams, JsonRpcInvalidRequest
 
 from lsp_server.launch import run_tcp
 from protocol.errors import PortInUse
@@ -65,6 +65,20 @@ async def test_a_clients_mistake_is_one_line_of_the_log(core: FakeCore) -> None:
         lines = [line for line in (await log).decode().splitlines() if not line.startswith("import time:")]
         assert len(lines) == 1, lines
         assert '{"position": "nowhere"}' in lines[0]
+
+
+async def test_a_shutdown_ends_what_is_under_way_and_nothing_is_answered_after_it(core: FakeCore) -> None:
+    async with stdio_editor({"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token}) as editor:
+        process = editor._server
+        assert process is not None
+        await editor.start({})
+        requests = [asyncio.ensure_future(editor.ask_in_json(types.SHUTDOWN, {})) for _ in range(2)]
+        ends = await asyncio.gather(*requests, return_exceptions=True)
+        assert sorted(type(end).__name__ for end in ends) == ["JsonRpcRequestCancelled", "NoneType"]
+        with pytest.raises(JsonRpcInvalidRequest, match="shut down"):
+            await editor.document_hash()
+        editor.exit(None)
+        assert await process.wait() == 0
 
 
 async def test_leaving_without_a_shutdown_is_an_error_to_lsp(core: FakeCore) -> None:
