@@ -9,7 +9,7 @@ from inference.healing_vocabulary import AllowedIds
 from kv_store.interface import Workspace
 
 SHORT_TOKENS = 16
-"""Chunks of up to so many tokens are short: the CPU kernel computes them faster than torch's matrix products do."""
+"""Chunks of up to so many tokens are short: the CPU kernel takes several in a call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from inference.decoder import Decoder
     from inference.generic import GenericModel
     from inference.graphs import GraphedDecoder
-    from inference.short_forwards import ShortForwards
+    from inference.kernel_model import KernelModel
 
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -145,7 +145,7 @@ def _load_model(
     dtype: torch.dtype,
     options: EngineOptions,
     report: Progress,
-) -> Decoder | GraphedDecoder | ShortForwards | GenericModel:
+) -> Decoder | GraphedDecoder | KernelModel | GenericModel:
     """Our decoder where it knows the architecture and the device has room; transformers' modules otherwise."""
     anywhere = options.device == "auto"
     shape = checkpoint.architecture
@@ -185,12 +185,12 @@ def _load_decoder(
     dtype: torch.dtype,
     options: EngineOptions,
     report: Progress,
-) -> Decoder | GraphedDecoder | ShortForwards:
+) -> Decoder | GraphedDecoder | KernelModel:
     from inference.decoder import Decoder
     from inference.decoder_weights import TensorReader, read_decoder_weights
     from inference.exact import EXACT_TOKENS, ExactDecoder
     from inference.graphs import GraphedDecoder, record_cuda_graph
-    from inference.short_forwards import with_kernel
+    from inference.kernel_model import with_kernel
 
     if options.exact and options.kernel == "int8":
         raise BadInput("int8 weights and exact mode exclude each other: exact mode does without the CPU kernel")

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
 
 from inference.chunk import SHORT_TOKENS, Chunk
 from inference.decoder import Decoder
-from inference.kernel import unavailable_reason
+from inference.kernel import levels, unavailable_reason
+from inference.kernel_model import KernelModel, with_kernel
 from inference.loading import EngineOptions, load_engine
 from inference.model import Choice
-from inference.short_forwards import ShortForwards, with_kernel
 from kv_store.workspace import KVWorkspace
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt
@@ -27,7 +29,7 @@ def decoder_of(model: RandomModel) -> Decoder:
 
 
 def choose(
-    model: Decoder | ShortForwards, token_ids: list[int], start: int, workspace: KVWorkspace, wanted: int = 1
+    model: Decoder | KernelModel, token_ids: list[int], start: int, workspace: KVWorkspace, wanted: int = 1
 ) -> tuple[Choice, ...]:
     return model.forward([Chunk(token_ids, start, workspace, wanted)])[0]
 
@@ -36,7 +38,7 @@ def choose(
 def test_short_and_long_chunks_share_a_workspace() -> None:
     model = RandomModel(Shape())
     alone, helped = decoder_of(model), with_kernel(decoder_of(model), {}, model.weights, "auto", 2)
-    assert isinstance(helped, ShortForwards)
+    assert isinstance(helped, KernelModel)
     token_ids = model.token_ids(100)
     workspaces = alone.new_workspace(), helped.new_workspace()
     start = 0
@@ -69,6 +71,24 @@ def test_who_shares_a_forward_changes_no_bit(dtype: torch.dtype) -> None:
         assert helped.forward(calls[0]) == [helped.forward([chunk])[0] for chunk in calls[1]]
     for ours, theirs in zip(together, alone, strict=True):
         assert torch.equal(ours.buffer, theirs.buffer)
+
+
+@compiled
+@pytest.mark.parametrize("mode", ["auto", "int8"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_how_a_prompt_is_cut_into_chunks_changes_no_bit(dtype: torch.dtype, mode: Literal["auto", "int8"]) -> None:
+    if levels() == ("portable",):
+        pytest.skip("this CPU has no vectors that the kernel knows")
+    model = RandomModel(Shape(), dtype=dtype)
+    token_ids = model.token_ids(200)
+    helped = with_kernel(decoder_of(model), {}, model.weights, mode, 2)
+    whole, pieces = helped.new_workspace(), helped.new_workspace()
+    expected = choose(helped, token_ids, 0, whole, wanted=40)
+    bounds = (0, 1, 18, 150, 151, 160)
+    for start, stop in pairwise(bounds):
+        choose(helped, token_ids[start:stop], start, pieces)
+    assert choose(helped, token_ids[160:], 160, pieces, wanted=40) == expected
+    assert torch.equal(pieces.buffer, whole.buffer)
 
 
 @compiled

@@ -1,9 +1,10 @@
-"""A model whose short chunks are the CPU kernel's and whose long ones are torch's, on the same workspaces."""
+"""A model that the CPU kernel computes, in calls of as many tokens as it takes."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -24,8 +25,13 @@ KernelMode = Literal["auto", "off", "int8"]
 log = logging.getLogger(__name__)
 
 
-class ShortForwards:
-    """Implements `Model`. A chunk's bits depend on nothing but the chunk: not on who shares the forward."""
+class KernelModel:
+    """Implements `Model`.
+
+    The bits of KV and choices depend on the tokens before alone: not on who shares a forward, nor on how a prompt is
+    cut into chunks, so that what was resident and what is computed anew are the same. Where the kernel has no vectors
+    to speak of, long chunks are torch's, and the same only within rounding.
+    """
 
     alignment = 1
 
@@ -43,9 +49,16 @@ class ShortForwards:
         answers: dict[int, tuple[Choice, ...]] = {}  # by place among the chunks
         for places in _calls(chunks):
             together = [chunks[place] for place in places]
-            choose = self._kernel.choices if together[0].is_short else self._decoder.forward
-            answers |= zip(places, choose(together), strict=True)
+            answers |= zip(places, self._choices(together), strict=True)
         return [answers[place] for place in range(len(chunks))]
+
+    def _choices(self, together: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        if together[0].is_short:
+            return self._kernel.choices(together)
+        if self._kernel.level == "portable":
+            return self._decoder.forward(together)
+        (chunk,) = together
+        return [tuple(choice for piece in _pieces(chunk) for choice in self._kernel.choices([piece])[0])]
 
 
 def _calls(chunks: Sequence[Chunk]) -> Iterator[list[int]]:
@@ -66,10 +79,19 @@ def _calls(chunks: Sequence[Chunk]) -> Iterator[list[int]]:
         yield together
 
 
+def _pieces(chunk: Chunk) -> Iterator[Chunk]:
+    """The chunk cut into such as the kernel takes."""
+    for first in range(0, len(chunk.token_ids), MAX_NEW_TOKENS):
+        token_ids = chunk.token_ids[first : first + MAX_NEW_TOKENS]
+        behind = len(chunk.token_ids) - first - len(token_ids)
+        wanted = min(max(chunk.wanted - behind, 0), len(token_ids))
+        yield replace(chunk, token_ids=token_ids, start=chunk.start + first, wanted=wanted)
+
+
 def with_kernel(
     decoder: Decoder, config: Mapping[str, Any], weights: DecoderWeights, mode: KernelMode, threads: int
-) -> Decoder | ShortForwards:
-    """The decoder with the kernel for short chunks, where it can be had.
+) -> Decoder | KernelModel:
+    """The model that the kernel computes; the decoder itself where it cannot be had.
 
     "auto" gives the kernel weights of the decoder's dtype, "int8" smaller ones; BadInput where int8 is asked for and
     the kernel is not to be had.
@@ -87,7 +109,7 @@ def with_kernel(
     tables = rotation_tables(shape, config, decoder.context_tokens, torch.float32, decoder.device)
     kernel = KernelDecoder(shape, weights, tables, weight_type, threads)
     log.info("CPU kernel: %s weights, level %s, %d threads", weight_type, kernel.level, threads)
-    return ShortForwards(decoder, kernel)
+    return KernelModel(decoder, kernel)
 
 
 def _unusable_reason(decoder: Decoder) -> str | None:
