@@ -6,8 +6,9 @@ As in the paper's own driver (github.com/gty111/EFIM, async_benchmark_inference_
 tokens, whose second half is the suffix; the first request has two fourteenths of the file before the gap, and each
 round one more; 128 new tokens; a user sends the next round when the last is answered. The files are modules of Python's
 standard library, the models random weights in the shapes of `shapes.py`, and the requests go through the core's
-scheduler. `none` and `psm` lay prompts out alike, and `none` reuses nothing. Every run of a strategy has a core of its
-own; strategies take turns, and figures are medians over repeats.
+scheduler. `none` and `psm` lay prompts out alike, and `none` reuses nothing. Nothing is speculated, as in the paper:
+random weights repeat themselves more than code does. Every run of a strategy has a core of its own; strategies take
+turns, and figures are medians over repeats.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from protocol.settings import Strategy
 FILE_TOKENS = (2048, 4096)
 CONTEXT_TOKENS = 5120
 STORE_BYTES = 4 * 2**30
+SLOTS = 16  # as many users' requests share a forward
 STRATEGIES: tuple[Strategy, ...] = ("none", "psm", "spm", "efim")
 
 
@@ -118,7 +120,14 @@ def files_of_length(tokenizer: TextTokenizer, count: int, tokens: tuple[int, int
 @contextmanager
 def core(model: str, threads: int | None) -> Iterator[Scheduler]:
     """A scheduler with the model in memory and nothing resident."""
-    options = EngineOptions(model, context_tokens=CONTEXT_TOKENS, store_budget_bytes=STORE_BYTES, threads=threads)
+    options = EngineOptions(
+        model,
+        context_tokens=CONTEXT_TOKENS,
+        store_budget_bytes=STORE_BYTES,
+        slots=SLOTS,
+        threads=threads,
+        speculation=False,
+    )
     scheduler = Scheduler(EngineHolder(model, partial(load_engine, options), _ignore))
     _ask(scheduler, CompletionRequest("warm-up", Prompt("import ", ""), 4))
     scheduler.forget("warm-up")

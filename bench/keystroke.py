@@ -14,6 +14,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import mean
 from typing import Annotated, Any
 
 import typer
@@ -50,6 +51,7 @@ def figures(answers: list[Answer]) -> dict[str, Any]:
         "decode_ms": percentiles([answer.usage.decode_ms for answer in asked if answer.usage]),
         "recomputed_tokens": percentiles([answer.usage.recomputed_tokens for answer in asked if answer.usage]),
         "generated_tokens": percentiles([answer.usage.generated_tokens for answer in asked if answer.usage]),
+        "forwards_mean": mean(answer.usage.forwards for answer in asked if answer.usage),
     }
 
 

@@ -20,7 +20,7 @@ from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from operator import truediv
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Annotated, Any
 
 import typer
@@ -114,7 +114,8 @@ def figures(times: dict[str, list[Timed]]) -> dict[str, Any]:
             "times": {ours: _ratios(percentiles(taken[ours]), theirs) for ours in OURS},
             "times_per_key": {ours: median(map(truediv, taken[name], taken[ours])) for ours in OURS},
             "recomputed_tokens": percentiles([keystroke.recomputed_tokens for keystroke in timed]),
-            "generated_tokens_mean": sum(keystroke.generated_tokens for keystroke in timed) / len(timed),
+            "generated_tokens_mean": mean(keystroke.generated_tokens for keystroke in timed),
+            "forwards_mean": mean(keystroke.forwards for keystroke in timed) if name in OURS else None,
         }
     return rows
 

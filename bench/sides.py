@@ -25,6 +25,7 @@ class Timed:
     milliseconds: float
     recomputed_tokens: int
     generated_tokens: int
+    forwards: int | None = None  # where the side can tell; fewer than tokens where guesses were right
 
 
 class Side(Protocol):
@@ -45,8 +46,9 @@ class MidfillSide:
     async def play(self, step: Step) -> Timed:
         answer = await self._target.play(step, tell_move=True)
         if answer.usage is None:
-            return Timed(answer.milliseconds, 0, 0)
-        return Timed(answer.milliseconds, answer.usage.recomputed_tokens, answer.usage.generated_tokens)
+            return Timed(answer.milliseconds, 0, 0, 0)
+        usage = answer.usage
+        return Timed(answer.milliseconds, usage.recomputed_tokens, usage.generated_tokens, usage.forwards)
 
 
 class LlamaSide:
