@@ -51,7 +51,7 @@ def test_each_format_is_recognised_by_its_own_tokens(fim: FIMFormat) -> None:
 @every_format
 def test_each_format_agrees_with_a_tokenizer_of_its_kind(fim: FIMFormat, tmp_path: Path) -> None:
     tokenizer = tokenizer_of(fim, tmp_path)
-    assert tokenizer.format is fim
+    assert tokenizer.format == fim
     check_markers(tokenizer)
 
 
@@ -78,7 +78,7 @@ def test_each_format_lays_prompts_out_as_published(fim: FIMFormat, tmp_path: Pat
     indirect=["real_tokenizer"],
 )
 def test_real_vocabularies_are_recognised_and_agree(real_tokenizer: TextTokenizer, name: str) -> None:
-    assert real_tokenizer.format is FORMATS[name]
+    assert real_tokenizer.format == FORMATS[name]
     check_markers(real_tokenizer)
 
 
