@@ -15,7 +15,7 @@ def drop_extra_indentation(insertion: Insertion, place: Place) -> Insertion:
     A suggestion that begins deeper could not be accepted in editors whose Tab indents there. All of its lines move.
     """
     space = leading_space(insertion.text)
-    if not space or "\n" in space or place.before.strip():
+    if space in ("", insertion.text) or "\n" in space or place.before.strip():
         return insertion
     depth = indentation(place.before + space)
     asked_for = max(_depth_asked_for(place), indentation(place.before))

@@ -23,6 +23,7 @@ BODY = "def f():\n    x = 1\n"
         ("║", "    import os", "import os"),
         (BODY + "    y =║", "    1", "    1"),  # not a blank line
         (BODY + "    ║", "\n        y", "\n        y"),  # begins on the next line
+        (BODY + "    ║", "    ", "    "),  # nothing to indent
         (BODY + "\n\n    ║", "    return x", "return x"),  # blank lines say nothing
         # lines less deep than the first: it says the indentation of the cursor's line again
         (BODY + "    ║", "    if a:\n        b()\n    c()", "if a:\n        b()\n    c()"),

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from .golden import suggested
+
+CODE = st.text("ab (){}[]\"':;#,.=/\t\n", max_size=30)
+SPACE = st.text(" \n\t", max_size=8)
+LANGUAGES = st.sampled_from(["python", "rust", "typescript", "go", "c", "markdown"])
 
 
 @pytest.mark.parametrize(
@@ -24,3 +30,10 @@ from .golden import suggested
 )
 def test_together(language: str, marked: str, text: str, expected: str) -> None:
     assert suggested(marked, text, language) == expected
+
+
+@given(CODE | SPACE, CODE | SPACE, CODE | SPACE, LANGUAGES)
+def test_every_text_can_be_fitted_everywhere(before: str, after: str, text: str, language: str) -> None:
+    marked = f"{before}║{after}"
+    shown = suggested(marked, text, language)
+    assert shown == marked or "⟦" in shown
