@@ -7,7 +7,7 @@ TEST_NVIM := build/test-nvim
 KERNEL := setup.py inference/kernel/decode.cpp
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup demo test test-nvim test-vscode test-sanitizers vsix lint format clean
+.PHONY: setup demo test test-nvim test-vscode test-identity test-sanitizers vsix lint format clean
 
 setup: .venv/installed
 
@@ -34,6 +34,10 @@ test-nvim: setup
 # The packaged extension in a real workbench (code-server in headless Chromium), with the real server, core and model.
 test-vscode: setup
 	tests/e2e/vscode/run.sh
+
+# That speculation, batching and the kernel change no text, on 1,000 requests of a recorded session; some minutes.
+test-identity: setup
+	$(BIN)/python bench/identity.py
 
 # The kernel's stress driver under the address, undefined behaviour and thread sanitizers; needs a C++ compiler.
 test-sanitizers:

@@ -1,0 +1,212 @@
+"""Whether speculation, batching or the CPU kernel change a text: the same requests, computed in every way, compared.
+
+    python bench/identity.py [--model bundled] [--requests 1000] [--json FILE]
+
+The requests are those of four people who edit as the trace does, each with prompt windows of another size, and each
+with a document of their own. Texts are compared with those that the kernel computes with neither guesses nor
+company. Where the kernel computes, they have to be the same, and so do the probabilities to the last bit: the command
+fails if they are not. Where torch computes alone, its sums are others, so near-ties may fall the other way: such texts
+are counted, beside the largest difference of a mean log-probability where the texts are the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from inference.engine import Engine, EngineInfo
+from inference.kernel import unavailable_reason
+from inference.loading import EngineOptions, load_dry_engine, load_engine
+from inference.run import Run
+from kv_store.interface import StoreStats
+from midfill.replay.targets import EngineTarget
+from midfill.replay.trace import play, read_trace, text_at
+from protocol.messages import Completion, CompletionRequest
+from protocol.settings import Settings
+
+TRACE = Path(__file__).parents[1] / "tests" / "data" / "rustcode-3000-3400.json.gz"
+WINDOWS = ((2048, 1024), (1024, 512), (512, 256), (256, 128))  # tokens of prefix and suffix, a person each
+MAX_NEW_TOKENS = 24
+REFERENCE = "kernel"
+
+Answers = dict[tuple[int, int], Completion]  # by person and place among their requests
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to compute the same."""
+
+    name: str
+    options: Mapping[str, Any]
+    at_once: int = 1  # people who are served together
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every bit has to be that of the reference."""
+        return self.options.get("kernel") != "off"
+
+
+WAYS = (
+    Way(REFERENCE, {"speculation": False}),
+    Way("kernel, speculation", {}),
+    Way("kernel, batching", {"speculation": False}, len(WINDOWS)),
+    Way("kernel, both", {}, len(WINDOWS)),
+    Way("torch", {"kernel": "off", "speculation": False}),
+    Way("torch, speculation", {"kernel": "off"}),
+    Way("torch, both", {"kernel": "off"}, len(WINDOWS)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one way of computing did."""
+
+    way: str
+    texts: int
+    differing: int  # from the reference's
+    logprob_distance: float  # the largest between mean log-probabilities, where the texts are the same
+    forwards: int
+    drafted_tokens: int
+    accepted_tokens: int
+    seconds: float
+
+
+class Recorder:
+    """Stands for an engine that answers nothing, and keeps which suggestions it is asked for.
+
+    Work ahead of need is left out: people without a pause would leave it no turn.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.requests: list[CompletionRequest] = []
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._engine.info
+
+    def complete(self, request: CompletionRequest) -> Completion:
+        if request.max_tokens > 0:
+            self.requests.append(request)
+        return self._engine.complete(request)
+
+    def forget(self, session: str) -> None:
+        self._engine.forget(session)
+
+    def stats(self) -> StoreStats:
+        return self._engine.stats()
+
+
+async def record(model: str, trace: Path, person: int, count: int) -> list[CompletionRequest]:
+    """The first `count` suggestions that the core is asked for while one person edits; fewer where the trace ends."""
+    session = read_trace(trace)
+    prefix_tokens, suffix_tokens = WINDOWS[person]
+    settings = replace(Settings(), max_tokens=MAX_NEW_TOKENS, prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens)
+    recorder = Recorder(load_dry_engine(EngineOptions(model)))
+    target = EngineTarget(recorder, settings, "rust", text_at(session, 0))  # type: ignore[arg-type]
+    for step in play(session, 0, None):
+        await target.play(step, tell_move=True)
+        if len(recorder.requests) >= count:
+            break
+    return [replace(request, session=f"person {person}") for request in recorder.requests[:count]]
+
+
+def compute(engine: Engine, people: Sequence[Sequence[CompletionRequest]], at_once: int) -> tuple[Answers, int]:
+    """The answers to everybody's requests, each person's one after another, and the forwards that they took."""
+    idle = deque((person, deque(enumerate(requests))) for person, requests in enumerate(people))
+    at_work: dict[Run, tuple[int, int, deque[tuple[int, CompletionRequest]]]] = {}
+    answers: Answers = {}
+    forwards = 0
+    while idle or at_work:
+        while idle and len(at_work) < at_once:
+            person, left = idle.popleft()
+            if left:
+                place, request = left.popleft()
+                at_work[engine.begin(request)] = person, place, left
+        forwards += any(not run.has_ended for run in at_work)
+        engine.step()
+        for run in [run for run in at_work if run.has_ended]:
+            person, place, left = at_work.pop(run)
+            answers[person, place] = run.completion()
+            idle.append((person, left))
+    return answers, forwards
+
+
+def measure(
+    way: Way, model: str, people: Sequence[Sequence[CompletionRequest]], reference: Answers | None
+) -> tuple[Figures, Answers]:
+    """Compute everything in one way, and compare it with the reference, which is its own where there is none yet."""
+    engine = load_engine(EngineOptions(model, dtype="float32", slots=len(people), **way.options))
+    started = time.perf_counter()
+    answers, forwards = compute(engine, people, way.at_once)
+    seconds = time.perf_counter() - started
+    engine.close()
+    pairs = [(answer, (reference or answers)[key]) for key, answer in answers.items()]
+    same = [
+        (ours, theirs)
+        for ours, theirs in pairs
+        if (ours.text, ours.finish_reason) == (theirs.text, theirs.finish_reason)
+    ]
+    figures = Figures(
+        way=way.name,
+        texts=len(pairs),
+        differing=len(pairs) - len(same),
+        logprob_distance=max(
+            (abs((ours.mean_logprob or 0) - (theirs.mean_logprob or 0)) for ours, theirs in same), default=0.0
+        ),
+        forwards=forwards,
+        drafted_tokens=sum(answer.usage.drafted_tokens for answer in answers.values()),
+        accepted_tokens=sum(answer.usage.accepted_tokens for answer in answers.values()),
+        seconds=round(seconds, 1),
+    )
+    return figures, answers
+
+
+def main(
+    model: Annotated[str, typer.Option(help="As for `midfill lsp`.")] = "bundled",
+    trace: Annotated[Path, typer.Option(help="A recorded editing session.")] = TRACE,
+    requests: Annotated[int, typer.Option(help="Suggestions to ask for, at most.")] = 1000,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+) -> None:
+    """Compare the texts of every way of computing."""
+    if (reason := unavailable_reason()) is not None:
+        raise SystemExit(f"without the CPU kernel there is nothing to compare: {reason}")
+    each = -(-requests // len(WINDOWS))
+    people = [asyncio.run(record(model, trace, person, each)) for person in range(len(WINDOWS))]
+    results: list[Figures] = []
+    reference: Answers | None = None
+    for way in WAYS:
+        figures, answers = measure(way, model, people, reference)
+        reference = reference or answers
+        results.append(figures)
+    Console().print(as_table(results))
+    if json_file is not None:
+        json_file.write_text(json.dumps([asdict(figures) for figures in results], indent=2) + "\n", encoding="utf-8")
+    exact = {way.name for way in WAYS if way.is_exact}
+    if any(figures.differing or figures.logprob_distance for figures in results if figures.way in exact):
+        sys.exit("speculation or batching has changed what the kernel computes")
+
+
+def as_table(results: Sequence[Figures]) -> Table:
+    """A row for every way."""
+    table = Table(*("computed by", "texts", "differ", "logprobs", "forwards", "drafted", "accepted", "s"))
+    for figures in results:
+        table.add_row(
+            *(f"{value:.2g}" if key == "logprob_distance" else f"{value}" for key, value in asdict(figures).items())
+        )
+    return table
+
+
+if __name__ == "__main__":
+    typer.run(main)
