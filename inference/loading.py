@@ -37,7 +37,7 @@ DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
 DEFAULT_CONTEXT_TOKENS = 8192
 MIN_CONTEXT_TOKENS = 64
-MOST_SLOTS = 8  # by default
+FEWEST_SLOTS, MOST_SLOTS = 2, 8  # by default; with one, a keystroke would wait for the whole of somebody's suggestion
 SHARE_FOR_WEIGHTS = 0.85  # of a GPU's free memory
 DRY_BYTES_PER_VALUE = 4  # float32, as a CPU would keep them
 
@@ -57,7 +57,7 @@ class EngineOptions:
     cache_folder: Path | None = None  # keeps KV, which tells of the text, across restarts
     cache_budget_bytes: int = 4 * 2**30
     prefill_chunk: int = 256  # tokens per forward, and so how long a cancellation, or another request, may wait
-    slots: int | None = None  # prompts that are resident without a copy; None takes as many as suit the store's budget
+    slots: int | None = None  # workspaces: requests at work together; None takes as many as suit the store's budget
     batching: bool = True  # requests share forwards, as many as there are slots
     speculation: bool = True  # guesses at the text are verified in one forward
     threads: int | None = None  # of the CPU; None takes all cores for short forwards, half of them for long ones
@@ -130,9 +130,9 @@ def _wire(
 
 
 def _slots(options: EngineOptions, workspace_bytes: int) -> int:
-    """As many as asked for; else so many that what their prompts pin in the store is half of its budget at most."""
+    """As many as asked for; else so many that they take half as much memory as the store may, within bounds."""
     if options.slots is None:
-        return max(1, min(MOST_SLOTS, options.store_budget_bytes // 2 // workspace_bytes))
+        return max(FEWEST_SLOTS, min(MOST_SLOTS, options.store_budget_bytes // 2 // workspace_bytes))
     if options.slots < 1:
         raise BadInput(f"{options.slots} slots: it has to be 1 or more")
     return options.slots

@@ -17,6 +17,7 @@ def engine_options(settings: Settings) -> EngineOptions:
         kernel=settings.weights,
         threads=settings.threads or None,
         context_tokens=settings.context_tokens,
+        slots=settings.slots or None,
         store_budget_bytes=settings.store_mb * 2**20,
         exact=settings.exact,
         fim_format=settings.fim_format,

@@ -58,6 +58,12 @@ class Settings:
     core_token: Annotated[str, About("Token of that core; may be empty for one at a loopback address")] = field(
         default="", repr=False
     )
+    slots: Annotated[
+        int,
+        About(
+            "Requests computed together, each in memory for a whole context; 0 for what suits `store_mb`", at_least=0
+        ),
+    ] = 0
     store_mb: Annotated[int, About("Memory for resident KV caches, in MB", at_least=0)] = 2048
     disk_mb: Annotated[
         int, About("Disk for KV caches that outlast the core, in MB; 0 keeps nothing on disk", at_least=0)
@@ -172,7 +178,7 @@ SETTINGS = _read_fields()
 """Every setting, by its name."""
 
 CORE_SETTINGS = (
-    *("model", "device", "dtype", "weights", "threads", "context_tokens", "store_mb", "disk_mb", "fim_format"),
-    *("healing", "exact", "unload_after_s", "exit_after_s"),
+    *("model", "device", "dtype", "weights", "threads", "context_tokens", "slots", "store_mb", "disk_mb"),
+    *("fim_format", "healing", "exact", "unload_after_s", "exit_after_s"),
 )
 """The settings that a core is started with."""

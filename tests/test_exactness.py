@@ -19,7 +19,7 @@ from lsp_server.documents import Document, Edit, Position, line_length
 from lsp_server.prompting import Plan, PromptPlanner
 from lsp_server.windows import WindowBudget
 from protocol.messages import Completion, CompletionRequest, StopRule
-from tests.inference.slots import only_slot
+from tests.inference.slots import last_slot
 from tests.inference.tiny import write_checkpoint
 
 CHUNK = 16
@@ -212,13 +212,13 @@ def check_cost(completion: Completion, prompt_tokens: int, at_least: int) -> Non
 
 
 def resident_ids(engine: Engine) -> list[int]:
-    return only_slot(engine).token_ids
+    return last_slot(engine).token_ids
 
 
 def last_logits(engine: Engine, token_ids: tuple[int, ...]) -> torch.Tensor:
     """Logits after the prompt, from the KV that the engine has resident; writes the same KV again."""
     model = engine._model
-    chunk = Chunk(token_ids[-1:], len(token_ids) - 1, only_slot(engine).workspace)
+    chunk = Chunk(token_ids[-1:], len(token_ids) - 1, last_slot(engine).workspace)
     return model.logits(model.hidden([chunk]))  # type: ignore[attr-defined]
 
 

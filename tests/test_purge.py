@@ -16,7 +16,7 @@ from lsp_server.queries import Query
 from lsp_server.suggesting import Suggester
 from midfill.engine_core import EngineCore
 from protocol.settings import Settings
-from tests.inference.slots import only_slot
+from tests.inference.slots import last_slot
 from tests.inference.tiny import write_checkpoint
 
 MARK = "zebra"  # stands in the text of lib.py alone
@@ -48,7 +48,7 @@ class Editor:
 
     def resident(self) -> list[str]:
         """The texts of the workspace and of all pages in all tiers."""
-        slot = only_slot(self.engine)
+        slot = last_slot(self.engine)
         paths = [slot.token_ids]
         for page in slot.store._tree.pages():  # type: ignore[attr-defined]
             token_ids = page.token_ids
@@ -67,7 +67,7 @@ class Editor:
 
     def levels(self) -> set[int]:
         """The tiers that have a page."""
-        return {level for page in only_slot(self.engine).store._tree.pages() for level in page.copies}  # type: ignore[attr-defined]
+        return {level for page in last_slot(self.engine).store._tree.pages() for level in page.copies}  # type: ignore[attr-defined]
 
 
 @pytest.fixture

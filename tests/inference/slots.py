@@ -6,7 +6,7 @@ from inference.engine import Engine
 from inference.resident import ResidentPrompt
 
 
-def only_slot(engine: Engine) -> ResidentPrompt:
-    """What is in the workspace of an engine that has one, and is at no work."""
-    (slot,) = engine._slots._idle
-    return slot
+def last_slot(engine: Engine) -> ResidentPrompt:
+    """The workspace that was used last, of an engine that is at no work."""
+    assert not engine._slots._lent
+    return engine._slots._idle[-1]

@@ -13,7 +13,7 @@ from inference.engine import Engine
 from inference.exact import EXACT_TOKENS
 from inference.loading import EngineOptions, load_engine
 from protocol.messages import CompletionRequest, Prompt, StopRule
-from tests.inference.slots import only_slot
+from tests.inference.slots import last_slot
 
 BLOCK = StopRule(indent=0)
 PREFIX = "def f(a, b):\n    return a + b\n\n\n" * 6
@@ -31,7 +31,7 @@ def request(prompt: Prompt, *, reuse: bool = True, max_tokens: int = 6) -> Compl
 
 def resident_kv(engine: Engine) -> torch.Tensor:
     """The KV of all tokens in its workspace, [layers, 2, kv_heads, tokens, head_dim]."""
-    resident = only_slot(engine)
+    resident = last_slot(engine)
     return resident.workspace.export_kv(0, len(resident.token_ids))  # type: ignore[return-value]
 
 

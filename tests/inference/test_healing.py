@@ -19,7 +19,7 @@ from kv_store.dry_workspace import DryWorkspace
 from kv_store.naive import NaiveStore
 from protocol.errors import BadModel
 from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
-from tests.inference.slots import only_slot
+from tests.inference.slots import last_slot
 
 PREFIX = "import os\n\n\ndef size_of(path):\n    return os.stat(path).st_size\n\n\n"
 SUFFIX = "\n\nif __name__ == '__main__':\n    main()\n"
@@ -41,7 +41,7 @@ def engines(tiny_checkpoint: Path) -> tuple[Engine, Engine, Engine]:
 
 def generated(engine: Engine, completion: Completion) -> bytes:
     """What all tokens after the prompt spell, the last of them excepted: it never went through the model."""
-    token_ids = only_slot(engine).token_ids[completion.usage.prompt_tokens :]
+    token_ids = last_slot(engine).token_ids[completion.usage.prompt_tokens :]
     spelled = engine.tokenizer.text_tokens()
     return b"".join(spelled[token_id] for token_id in token_ids)
 
@@ -87,7 +87,7 @@ def test_where_the_model_spells_it_as_the_tokenizer_does_healing_changes_nothing
     for end in range(1, len(LINE)):
         increment = LINE[:end]
         ours = healing.complete(ask(increment))
-        healed = tuple(only_slot(healing).token_ids[ours.usage.prompt_tokens :])
+        healed = tuple(last_slot(healing).token_ids[ours.usage.prompt_tokens :])
         tail = plain.tokenizer.encode(increment)[plain.tokenizer.settled_tokens(increment) :]
         if healed[: len(tail)] == tail:
             assert ours.text == plain.complete(ask(increment)).text
@@ -141,7 +141,7 @@ def test_with_little_room_the_typed_bytes_still_fit(tiny_checkpoint: Path) -> No
     engine = load_engine(EngineOptions(str(tiny_checkpoint), context_tokens=64, healing="on"))
     request = ask("x" * 30, max_tokens=16)
     engine.complete(request)
-    assert len(only_slot(engine).token_ids) <= 64
+    assert len(last_slot(engine).token_ids) <= 64
 
 
 def test_cancelled_before_the_typed_bytes_are_spelled(engines: tuple[Engine, Engine, Engine]) -> None:

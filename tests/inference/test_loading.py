@@ -151,3 +151,13 @@ print(json.dumps(sorted({"torch", "transformers", "pygls", "lsp_server", "midfil
 def test_counting_and_serving_need_no_torch_until_a_model_is_loaded(tiny_checkpoint: Path) -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTS, str(tiny_checkpoint)], check=True, capture_output=True)
     assert json.loads(done.stdout) == []
+
+
+@pytest.mark.parametrize(("budget", "capacity"), [(0, 2), (2 * 5 * 64 * 384, 5), (2**30, 8)])
+def test_there_are_as_many_slots_as_suit_the_store(tiny_checkpoint: Path, budget: int, capacity: int) -> None:
+    options = EngineOptions(str(tiny_checkpoint), dtype="float32", context_tokens=64, store_budget_bytes=budget)
+    assert load_engine(options).capacity == capacity
+    assert load_engine(replace(options, slots=3)).capacity == 3
+    assert load_engine(replace(options, batching=False)).capacity == 1
+    with pytest.raises(BadInput, match="0 slots: it has to be 1 or more"):
+        load_engine(replace(options, slots=0))

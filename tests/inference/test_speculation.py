@@ -18,7 +18,7 @@ from inference.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.naive import NaiveStore
 from protocol.messages import CompletionRequest, Prompt, StopRule
-from tests.inference.slots import only_slot
+from tests.inference.slots import last_slot
 from tests.inference.tiny import write_checkpoint
 
 PREFIX = "import os\n\n\ndef size_of(path):\n    return os.stat(path).st_size\n\n\n"
@@ -102,7 +102,7 @@ def test_a_wrong_guess_leaves_nothing_behind(tiny_tokenizer: TextTokenizer) -> N
     answer = engine.complete(ask("a = 1; "))
     assert answer.text == LINE
     assert 0 < answer.usage.accepted_tokens < answer.usage.drafted_tokens
-    resident = tuple(only_slot(engine).token_ids)
+    resident = tuple(last_slot(engine).token_ids)
     assert resident == model.document[: len(resident)]
 
 

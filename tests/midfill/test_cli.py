@@ -23,13 +23,13 @@ def served(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> list[Any]:
 
 def test_a_core_is_told_what_its_options_say(served: list[Any]) -> None:
     options = ["--store-mb", "7", "--disk-mb", "0", "--unload-after-s", "0", "--host", "0.0.0.0", "--port", "80"]
-    options += ["--weights", "int8", "--threads", "3"]
+    options += ["--weights", "int8", "--threads", "3", "--slots", "16"]
     assert CliRunner().invoke(app, ["core", *options, "--allow-origin", "http://a"]).exit_code == 0
     (found,) = served
     assert (found.host, found.port, found.allowed_origins) == ("0.0.0.0", 80, ("http://a",))
     assert (found.unload_after_s, found.exit_after_s) == (None, 1800)
     assert (found.engine.store_budget_bytes, found.engine.cache_folder) == (7 * 2**20, None)
-    assert (found.engine.kernel, found.engine.threads) == ("int8", 3)
+    assert (found.engine.kernel, found.engine.threads, found.engine.slots) == ("int8", 3, 16)
 
 
 def test_a_core_calls_a_folder_as_language_servers_do(

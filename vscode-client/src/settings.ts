@@ -11,6 +11,7 @@ export const SERVER_SETTINGS = [
   "healing",
   "contextTokens",
   "core",
+  "slots",
   "storeMb",
   "diskMb",
   "exact",
