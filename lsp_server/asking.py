@@ -118,7 +118,7 @@ class Asker:
             for uri in self._asked.keys() - excluded:
                 self._forget_everywhere(uri)
             for asked in self._asked.values():
-                asked.opened.offers = ()
+                asked.opened.offers, asked.opened.last_exchange = (), None
             self._asked.clear()
 
     def forget(self, uri: str) -> None:

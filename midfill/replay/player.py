@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -47,13 +47,14 @@ class ReplayOptions:
 
 async def replay(trace: Trace, settings: Settings, options: ReplayOptions, progress: Progress) -> ReplayResult:
     """Play the trace once per strategy; `progress` hears the strategy and the steps done."""
-    steps = tuple(play(trace, options.start, options.limit))
+    count = sum(1 for _ in play(trace, options.start, options.limit))  # a bad trace is refused before the work
     tokenizer = find_checkpoint(settings.model).tokenizer()
-    verifier = Verifier(load_engine(engine_options(settings)), options.verify, len(steps)) if options.verify else None
+    verifier = Verifier(load_engine(engine_options(settings)), options.verify, count) if options.verify else None
     results = []
     for strategy in options.strategies:
         chosen = replace(settings, strategy=strategy)
         async with open_target(trace, chosen, options) as target:
+            steps = play(trace, options.start, options.limit)
             results.append(await _play(target, steps, chosen, options, tokenizer, verifier, progress))
     return ReplayResult(trace.name, settings.model, options.mode, tuple(results))
 
@@ -82,7 +83,7 @@ async def open_target(trace: Trace, settings: Settings, options: ReplayOptions) 
 
 async def _play(
     target: Target,
-    steps: Sequence[Step],
+    steps: Iterable[Step],
     settings: Settings,
     options: ReplayOptions,
     tokenizer: TextTokenizer,
@@ -96,7 +97,9 @@ async def _play(
     remarks: list[str] = []
     # The engines that lay prompts out as PSM or SPM are told of no moves, so their strategies are not, by default.
     tell_move = options.moves_for_all or (options.moves and settings.strategy == "efim")
+    played: list[Step] = []
     for number, step in enumerate(steps):
+        played.append(replace(step, text=""))  # the texts of a whole session would take gigabytes
         try:
             answer = await target.play(step, tell_move=tell_move)
             if verifier is not None and verifier.wants(number):
@@ -127,7 +130,7 @@ async def _play(
                 store_bytes=tuple(target.store_bytes().values()),
             )
         )
-    saved = None if options.mode == "dry" else keystrokes_saved_share(steps, suggestions)
+    saved = None if options.mode == "dry" else keystrokes_saved_share(played, suggestions)
     tiers = tuple(target.store_bytes())
     return StrategyResult(
         settings.strategy, tuple(records), tuple(errors), saved, tiers, dict(rude), tuple(remarks), tell_move
