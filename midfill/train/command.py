@@ -61,7 +61,7 @@ def train_command(
     compile_model: Annotated[bool, typer.Option("--compile", help="Compile the model: faster after minutes.")] = False,
     checkpoint_minutes: Annotated[float, typer.Option(help="Time between checkpoints.")] = _RUN.checkpoint_minutes,
     held_out: Annotated[float, typer.Option(min=0, max=0.5, help="Share of the files to hold out.")] = 0.05,
-    evaluation_samples: Annotated[int, typer.Option(min=1, help="Held-out examples to measure on.")] = 64,
+    evaluation_samples: Annotated[int, typer.Option(min=1, help="Held-out examples to measure on.")] = 32,
     fim_format: Annotated[str, typer.Option(help="FIM format of the model, where it is not recognised.")] = AUTO,
     add_fim_markers: Annotated[
         bool, typer.Option("--add-fim-markers", help="Teach fill-in-the-middle to a model without it.")

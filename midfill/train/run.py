@@ -31,7 +31,7 @@ from midfill.train.interrupts import stops_on_signals
 from midfill.train.report import card, losses_table, told_data, told_run
 
 MODEL = "model"
-MAX_EVALUATION_WINDOW = 512
+MAX_EVALUATION_WINDOW = 256
 
 
 @dataclass(frozen=True, slots=True)
