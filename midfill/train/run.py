@@ -111,11 +111,13 @@ class _Run:
             display.step(step)
             self._log(asdict(step))
 
-        def checkpointed(progress: Progress) -> None:
-            display.checkpointed(progress)
-            self._measure(progress)
-
         with display, stops_on_signals(again=not is_launched()) as is_stopped:
+
+            def checkpointed(progress: Progress) -> None:
+                display.checkpointed(progress)
+                if not is_stopped():  # who wants to stop is not to wait for more than the checkpoint
+                    self._measure(progress)
+
             self._trainer.run(report, checkpointed, is_stopped)
         finished = self._trainer.progress.share(self._options) >= 1
         if not finished:
