@@ -17,13 +17,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from inference.engine import Engine, EngineInfo
 from inference.kernel import unavailable_reason
@@ -39,6 +38,9 @@ TRACE = Path(__file__).parents[1] / "tests" / "data" / "rustcode-3000-3400.json.
 WINDOWS = ((2048, 1024), (1024, 512), (512, 256), (256, 128))  # tokens of prefix and suffix, a person each
 MAX_NEW_TOKENS = 24
 REFERENCE = "kernel"
+
+ROW = "{:20} {:>6} {:>9} {:>15} {:>9} {:>8} {:>9} {:>8}"
+HEADINGS = ("computed by", "texts", "differing", "logprobs apart", "forwards", "drafted", "accepted", "seconds")
 
 Answers = dict[tuple[int, int], Completion]  # by person and place among their requests
 
@@ -63,7 +65,6 @@ WAYS = (
     Way("kernel, batching", {"speculation": False}, len(WINDOWS)),
     Way("kernel, both", {}, len(WINDOWS)),
     Way("torch", {"kernel": "off", "speculation": False}),
-    Way("torch, speculation", {"kernel": "off"}),
     Way("torch, both", {"kernel": "off"}, len(WINDOWS)),
 )
 
@@ -186,26 +187,20 @@ def main(
     people = [asyncio.run(record(model, trace, person, each)) for person in range(len(WINDOWS))]
     results: list[Figures] = []
     reference: Answers | None = None
+    console = Console()
+    console.print(ROW.format(*HEADINGS))
     for way in WAYS:
         figures, answers = measure(way, model, people, reference)
         reference = reference or answers
         results.append(figures)
-    Console().print(as_table(results))
+        console.print(
+            ROW.format(*(figure if isinstance(figure, str) else f"{figure:g}" for figure in astuple(figures)))
+        )
     if json_file is not None:
         json_file.write_text(json.dumps([asdict(figures) for figures in results], indent=2) + "\n", encoding="utf-8")
     exact = {way.name for way in WAYS if way.is_exact}
     if any(figures.differing or figures.logprob_distance for figures in results if figures.way in exact):
         sys.exit("speculation or batching has changed what the kernel computes")
-
-
-def as_table(results: Sequence[Figures]) -> Table:
-    """A row for every way."""
-    table = Table(*("computed by", "texts", "differ", "logprobs", "forwards", "drafted", "accepted", "s"))
-    for figures in results:
-        table.add_row(
-            *(f"{value:.2g}" if key == "logprob_distance" else f"{value}" for key, value in asdict(figures).items())
-        )
-    return table
 
 
 if __name__ == "__main__":
