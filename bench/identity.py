@@ -39,8 +39,8 @@ WINDOWS = ((2048, 1024), (1024, 512), (512, 256), (256, 128))  # tokens of prefi
 MAX_NEW_TOKENS = 24
 REFERENCE = "kernel"
 
-ROW = "{:20} {:>6} {:>9} {:>15} {:>9} {:>8} {:>9} {:>8}"
-HEADINGS = ("computed by", "texts", "differing", "logprobs apart", "forwards", "drafted", "accepted", "seconds")
+ROW = "{:19}{:>6}{:>7}{:>10}{:>9}{:>8}{:>9}{:>7}"
+HEADINGS = ("computed by", "texts", "differ", "logprobs", "forwards", "drafted", "accepted", "s")
 
 Answers = dict[tuple[int, int], Completion]  # by person and place among their requests
 
