@@ -60,7 +60,7 @@ class EngineOptions:
     slots: int | None = None  # workspaces: requests at work together; None takes as many as suit the store's budget
     batching: bool = True  # requests share forwards, as many as there are slots
     speculation: bool = True  # guesses at the text are verified in one forward
-    threads: int | None = None  # of the CPU; None takes all cores for short forwards, half of them for long ones
+    threads: int | None = None  # of the CPU; None takes all cores for the kernel, half for torch
     exact: bool = False  # cached and cold logits the same to the bit, at the price of larger forwards
     fim_format: str = AUTO  # the name of one of inference.fim's, where it is not to be recognised
     healing: HealingMode = "auto"  # "auto" heals for models that were not trained on fragments

@@ -47,7 +47,7 @@ class Settings:
         Weights, About("How short forwards on the CPU hold the weights; `int8` rounds them, for about twice the speed")
     ] = "auto"
     threads: Annotated[
-        int, About("Of the CPU; 0 takes all cores for short forwards and half of them for long ones", at_least=0)
+        int, About("Of the CPU; 0 takes all cores for the kernel, half of them where torch computes", at_least=0)
     ] = 0
     context_tokens: Annotated[
         int, About("Longest prompt plus suggestion to make room for; at most what the model was made for", at_least=256)

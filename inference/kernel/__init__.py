@@ -1,4 +1,4 @@
-"""Short forwards on the CPU: a C++ kernel for a few new tokens, and the same in torch where it cannot be had."""
+"""Forwards on the CPU: a C++ kernel for a few new tokens at a time, and the same in torch, to test it against."""
 
 from inference.kernel.decoder import KernelDecoder
 from inference.kernel.fallback import FallbackDecoder

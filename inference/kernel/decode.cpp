@@ -3,7 +3,7 @@
 // WHAT IT IS FOR. Decoding one token, verifying a few drafted ones, and the prefill of a keystroke read every weight
 // of the model and the KV of every resident token, to do little arithmetic with each: they are bound by memory, and by
 // the overhead of many small operations. Here the forward is one call. Weights are streamed once, in the order in which
-// they lie in memory, and the threads meet five times per layer. Long prefills belong to torch.
+// they lie in memory, and the threads meet five times per layer. Long prefills are cut into such calls.
 //
 // WEIGHTS. A matrix [rows, columns] is cut into units of UNIT rows, the smallest piece of work. A unit is stored column
 // by column: 32 bits of its first row, 32 bits of its second, and so on, that is one column of float32, a pair of
