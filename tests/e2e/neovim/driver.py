@@ -77,8 +77,7 @@ class Neovim:
         self.file = file
 
     def end(self) -> None:
-        """End the editor; nothing can be asked of it any more."""
-        self.api.command("qall!", async_=True)
+        """End the connection; nothing can be asked of the editor any more."""
         self.api.close()
         with warnings.catch_warnings():
             # pynvim leaves its socket to the garbage collector.
@@ -175,12 +174,15 @@ def attached(program: Program, init: Path, file: Path) -> Iterator[Neovim]:
         socket = Path(folder) / "nvim"
         argv = [program.path, "--headless", "--listen", socket, "-u", init, "-i", "NONE", "-n", file]
         nowhere = subprocess.DEVNULL
-        with subprocess.Popen(argv, stdin=nowhere, stdout=nowhere, stderr=nowhere):
+        with subprocess.Popen(argv, stdin=nowhere, stdout=nowhere, stderr=nowhere) as process:
             until(socket.exists)
             neovim = Neovim(pynvim.attach("socket", path=str(socket)), file)
             try:
                 yield neovim
+                neovim.api.command("qall!", async_=True)
+                process.wait(PATIENCE_SECONDS)  # what it is told before the connection ends may be lost
             finally:
+                process.kill()
                 neovim.end()
 
 
