@@ -14,8 +14,6 @@ turns, and figures are medians over repeats.
 from __future__ import annotations
 
 import json
-import random
-import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,16 +27,18 @@ from typing import Annotated, Any
 
 import typer
 from checkpoints import MODEL_HELP, model_called
+from paper_load import Load, files_of_length
 from playing import machine
 from rich.console import Console
 from rich.table import Table
 
 from inference.checkpoint import find_checkpoint
+from inference.engine import Engine
 from inference.engine_holder import EngineHolder
+from inference.hub import Progress
 from inference.job_queue import Answer
-from inference.loading import EngineOptions, load_engine
+from inference.loading import EngineOptions, load_dry_engine, load_engine
 from inference.scheduler import Scheduler
-from inference.tokenization import TextTokenizer
 from midfill.replay.results import percentile
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt
 from protocol.settings import Strategy
@@ -51,23 +51,15 @@ STRATEGIES: tuple[Strategy, ...] = ("none", "psm", "spm", "efim")
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What is asked: every user's file, in so many rounds."""
+class Setup:
+    """How much is asked, how often, and of how large a core."""
 
-    files: tuple[str, ...]
+    users: int
     rounds: int
     max_new_tokens: int
-
-    def request(self, strategy: Strategy, user: int, number: int) -> CompletionRequest:
-        """A user's request of a round, counted from 0."""
-        text = self.files[user]
-        half = len(text) // 2
-        step = half / (self.rounds + 2)  # a fourteenth of the file, in five rounds
-        first, typed = int(step), int(step * (number + 2))
-        prompt = Prompt(text[:typed], text[half:], order="spm" if strategy == "spm" else "psm")
-        if strategy == "efim":
-            prompt = Prompt(text[:first], text[half:], increment=text[first:typed])
-        return CompletionRequest(f"user-{user}", prompt, self.max_new_tokens, reuse=strategy != "none")
+    repeats: int
+    threads: int
+    dry: bool  # everything but the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,29 +98,19 @@ class Run:
         )
 
 
-def files_of_length(tokenizer: TextTokenizer, count: int, tokens: tuple[int, int]) -> tuple[str, ...]:
-    """So many modules of the standard library with a number of tokens in between, the same ones every time."""
-    shortest, longest = tokens
-    texts = []
-    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if shortest <= tokenizer.count_tokens(text) <= longest:
-            texts.append(text)
-    return tuple(random.Random(0).sample(texts, count))
-
-
 @contextmanager
-def core(model: str, threads: int | None) -> Iterator[Scheduler]:
+def core(model: str, setup: Setup) -> Iterator[Scheduler]:
     """A scheduler with the model in memory and nothing resident."""
     options = EngineOptions(
         model,
         context_tokens=CONTEXT_TOKENS,
         store_budget_bytes=STORE_BYTES,
         slots=SLOTS,
-        threads=threads,
+        threads=setup.threads,
         speculation=False,
     )
-    scheduler = Scheduler(EngineHolder(model, partial(load_engine, options), _ignore))
+    load = partial(_load_dry if setup.dry else load_engine, options)
+    scheduler = Scheduler(EngineHolder(model, load, _ignore))
     _ask(scheduler, CompletionRequest("warm-up", Prompt("import ", ""), 4))
     scheduler.forget("warm-up")
     yield scheduler
@@ -163,6 +145,10 @@ def _ask(scheduler: Scheduler, request: CompletionRequest) -> Answered:
     if not isinstance(answer, Completion):
         raise answer
     return Answered(answer, seconds)
+
+
+def _load_dry(options: EngineOptions, _: Progress | None = None) -> Engine:
+    return load_dry_engine(options)
 
 
 def _ignore(status: CoreStatus) -> None:
@@ -200,16 +186,16 @@ def figures(runs: dict[Strategy, list[Run]]) -> dict[str, Any]:
     }
 
 
-def measure(name: str, users: int, rounds: int, max_new_tokens: int, repeats: int, threads: int) -> dict[str, Any]:
+def measure(name: str, setup: Setup) -> dict[str, Any]:
     """The figures of one model."""
     with model_called(name) as model:
-        files = files_of_length(find_checkpoint(model).tokenizer(), users, FILE_TOKENS)
-        load = Load(files, rounds, max_new_tokens)
+        files = files_of_length(find_checkpoint(model).tokenizer(), setup.users, FILE_TOKENS)
+        load = Load(files, setup.rounds, setup.max_new_tokens)
         runs: dict[Strategy, list[Run]] = {strategy: [] for strategy in STRATEGIES}
-        for repeat in range(repeats):
+        for repeat in range(setup.repeats):
             first = repeat % len(STRATEGIES)
             for strategy in (*STRATEGIES[first:], *STRATEGIES[:first]):
-                with core(model, threads) as scheduler:
+                with core(model, setup) as scheduler:
                     runs[strategy].append(play(scheduler, load, strategy))
     return figures(runs)
 
@@ -221,10 +207,12 @@ def main(
     max_new_tokens: Annotated[int, typer.Option(min=1)] = 128,
     repeats: Annotated[int, typer.Option(min=1)] = 2,
     threads: Annotated[int, typer.Option(min=1)] = 2,
+    dry: Annotated[bool, typer.Option("--dry", help="Everything but the model: counts only, fast.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
 ) -> None:
     """Measure, and print a line per model and strategy."""
-    models = {name: measure(name, users, rounds, max_new_tokens, repeats, threads) for name in model or ["S", "M"]}
+    setup = Setup(users, rounds, max_new_tokens, repeats, threads, dry)
+    models = {name: measure(name, setup) for name in model or ["S", "M"]}
     columns = ("latency_ms", "latency_p95_ms", "requests_per_s", "tokens_per_s", "recomputed_tokens", "reuse_share")
     table = Table("model", "strategy", *(column.replace("_", " ") for column in columns))
     for name, measured in models.items():
@@ -237,16 +225,8 @@ def main(
             compared = f"{ratios['latency']} of its latency, {ratios['throughput']} times its throughput"
             console.print(f"{name}: efim against {other}: {compared}")
     if json_file is not None:
-        asked = {
-            "users": users,
-            "rounds": rounds,
-            "max_new_tokens": max_new_tokens,
-            "repeats": repeats,
-            "threads": threads,
-        }
-        json_file.write_text(
-            json.dumps({"machine": machine(), **asked, "models": models}, indent=2) + "\n", encoding="utf-8"
-        )
+        result = {"machine": machine(), **asdict(setup), "models": models}
+        json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
