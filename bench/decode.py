@@ -32,8 +32,9 @@ from inference.architecture import Architecture
 from inference.chunk import Chunk
 from inference.decoder import Decoder
 from inference.decoder_weights import DecoderWeights
-from inference.kernel import KernelDecoder, WeightType
+from inference.kernel.decoder import KernelDecoder
 from inference.kernel.library import Level
+from inference.kernel.packing import WeightType
 from inference.rope import rotation_tables
 from kv_store.workspace import KVShape, KVWorkspace
 

@@ -25,7 +25,7 @@ import typer
 from rich.console import Console
 
 from inference.engine import Engine, EngineInfo
-from inference.kernel import unavailable_reason
+from inference.kernel.library import unavailable_reason
 from inference.loading import EngineOptions, load_dry_engine, load_engine
 from inference.run import Run
 from kv_store.interface import StoreStats

@@ -12,9 +12,11 @@ import torch
 from inference.chunk import Chunk
 from inference.decoder import Decoder
 from inference.decoder_weights import DecoderWeights
-from inference.kernel import KernelDecoder, unavailable_reason, unsupported_reason
+from inference.kernel.decoder import KernelDecoder
+from inference.kernel.library import unavailable_reason
 from inference.kernel.limits import KV_DTYPES, MAX_NEW_TOKENS
 from inference.kernel.packing import WeightType
+from inference.kernel.support import unsupported_reason
 from inference.model import Choice
 from inference.rope import rotation_tables
 from kv_store.workspace import KVWorkspace

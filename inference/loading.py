@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from inference.architecture import Architecture, ModelShape
 from inference.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
+from inference.default_dtype import default_dtype
 from inference.engine import Engine, EngineInfo, Policy
 from inference.fim import AUTO
 from inference.healing import Healer, HealingMode, wants_healing
@@ -94,7 +95,8 @@ def load_engine(options: EngineOptions, progress: Progress | None = None) -> Eng
 
     from inference.store_tiers import TierBudgets, open_store
 
-    device, dtype = _device_and_dtype(options)
+    device = _device(options)
+    dtype = _dtype(options, device, checkpoint.architecture)
     _set_threads(options.threads)
     model = _load_model(checkpoint, context_tokens, device, dtype, options, report)
     budgets = TierBudgets(
@@ -206,24 +208,30 @@ def _load_decoder(
     return with_kernel(decoder, checkpoint.config, weights, options.kernel, options.threads or usable_cores())
 
 
-def _device_and_dtype(options: EngineOptions) -> tuple[torch.device, torch.dtype]:
+def _device(options: EngineOptions) -> torch.device:
     import torch
 
     if options.device == "auto":
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    else:
-        try:
-            device = torch.device(options.device)
-        except RuntimeError as error:
-            raise BadInput(f"no device {options.device!r}: it is auto, cpu, cuda, cuda:N or mps") from error
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(options.device)
+    except RuntimeError as error:
+        raise BadInput(f"no device {options.device!r}: it is auto, cpu, cuda, cuda:N or mps") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise BadInput(f"no device {options.device!r} on this machine: torch finds no CUDA")
+    return device
+
+
+def _dtype(options: EngineOptions, device: torch.device, shape: ModelShape) -> torch.dtype:
+    import torch
+
     names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    if options.dtype == "auto":
-        return device, torch.float32 if device.type == "cpu" else torch.bfloat16
-    if options.dtype not in names:
-        raise BadInput(f"no dtype {options.dtype!r}: it is auto, {', '.join(names)}")
-    return device, names[options.dtype]
+    name = options.dtype
+    if name == "auto":
+        name = default_dtype(device.type, shape, may_use_kernel=options.kernel != "off" and not options.exact)
+    if name not in names:
+        raise BadInput(f"no dtype {name!r}: it is auto, {', '.join(names)}")
+    return names[name]
 
 
 def _set_threads(threads: int | None) -> None:

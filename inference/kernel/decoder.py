@@ -27,7 +27,7 @@ from inference.kernel.library import (
     choose_level,
     load_library,
 )
-from inference.kernel.limits import check_call, unsupported_reason
+from inference.kernel.limits import check_call
 from inference.kernel.packing import (
     BLOCK,
     UNIT,
@@ -39,6 +39,7 @@ from inference.kernel.packing import (
     pad_vector,
     padded,
 )
+from inference.kernel.support import unsupported_reason
 from inference.model import Choice
 from kv_store.workspace import KVWorkspace
 

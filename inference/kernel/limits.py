@@ -1,4 +1,4 @@
-"""What a short forward can be asked: the shapes that the kernel was made for, and the checks of every call."""
+"""What a short forward can be asked: the checks of every call."""
 
 from __future__ import annotations
 
@@ -13,19 +13,7 @@ from kv_store.workspace import KVWorkspace
 MAX_NEW_TOKENS = 32
 """New tokens in one call, as many as decode.cpp has room for."""
 
-MAX_GROUP = 32
-HEAD_DIMS = (32, 64, 96, 128)
 KV_DTYPES = (torch.float32, torch.bfloat16)
-
-
-def unsupported_reason(architecture: Architecture) -> str | None:
-    """Why the kernel cannot run a model of this shape; None where it can."""
-    if architecture.head_dim not in HEAD_DIMS:
-        return f"a head dimension of {architecture.head_dim}, which is none of {', '.join(map(str, HEAD_DIMS))}"
-    group = architecture.heads // architecture.kv_heads
-    if group > MAX_GROUP:
-        return f"{group} attention heads to a key-value head, more than {MAX_GROUP}"
-    return None
 
 
 def check_call(architecture: Architecture, positions: int, chunks: Sequence[Chunk]) -> None:

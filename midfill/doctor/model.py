@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import psutil
 
+from inference.architecture import ModelShape
 from inference.checkpoint import Checkpoint, find_local_checkpoint
+from inference.default_dtype import default_dtype
 from inference.weights import WeightsFile
 from midfill.doctor.findings import Section, megabytes
 from midfill.doctor.machine import Gpu, version_of
@@ -19,10 +21,9 @@ _BYTES_OF_DTYPE = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where the model will run and in which numbers, and what is wrong with that."""
+    """Where the model will run, and what is wrong with that."""
 
     name: str
-    dtype: str
     problem: str = ""
 
 
@@ -36,11 +37,13 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
         if checkpoint is None:
             facts.append(("files", "not here yet, or not all of them: they are downloaded on first use"))
         else:
-            facts += _describe(checkpoint, settings, device)
-            problems += _too_large(checkpoint, settings, device)
+            dtype = choose_dtype(settings, device.name, checkpoint.architecture)
+            facts += _describe(checkpoint, settings, dtype)
+            if device.name == "cpu":  # GPUs are left to the core
+                problems += _too_large(checkpoint, settings, dtype)
     except MidfillError as error:
         problems.append(str(error))
-    facts.append(("device", f"{device.name} in {device.dtype}"))
+    facts.append(("device", device.name))
     return Section("model", tuple(facts), tuple(problems))
 
 
@@ -54,13 +57,17 @@ def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
     elif name.startswith("cuda") and not can_cuda:
         why = "there is no GPU" if not gpus else f"torch is a build without CUDA ({version_of('torch')})"
         problem = f"the device {name} cannot be used, since {why}: choose --device cpu, or install a torch with CUDA"
-    dtype: str = settings.dtype
-    if dtype == "auto":
-        dtype = "float32" if name == "cpu" else "bfloat16"
-    return Device(name, dtype, problem)
+    return Device(name, problem)
 
 
-def _describe(checkpoint: Checkpoint, settings: Settings, device: Device) -> list[tuple[str, str]]:
+def choose_dtype(settings: Settings, device: str, shape: ModelShape) -> str:
+    """The numbers in which the core will compute a model of this shape on the device."""
+    if settings.dtype != "auto":
+        return settings.dtype
+    return default_dtype(device, shape, may_use_kernel=not settings.exact)
+
+
+def _describe(checkpoint: Checkpoint, settings: Settings, dtype: str) -> list[tuple[str, str]]:
     weights = checkpoint.weights()
     fim = checkpoint.tokenizer(settings.fim_format).format
     context = min(settings.context_tokens, checkpoint.architecture.max_positions)
@@ -71,30 +78,29 @@ def _describe(checkpoint: Checkpoint, settings: Settings, device: Device) -> lis
         ("architecture", f"{checkpoint.architecture.model_type}, {checkpoint.architecture.layers} layers"),
         ("FIM format", f"{fim.name}, {split}"),
         ("context", f"{context} tokens, of {checkpoint.architecture.max_positions} that the model was made for"),
-        ("KV cache", f"{megabytes(_kv_bytes(checkpoint, context, device))} for a full context"),
+        ("numbers", dtype),
+        ("KV cache", f"{megabytes(_kv_bytes(checkpoint, context, dtype))} for a full context"),
     ]
 
 
-def _too_large(checkpoint: Checkpoint, settings: Settings, device: Device) -> list[str]:
-    """What is wrong where the weights and one context do not fit into memory; GPUs are left to the core."""
-    if device.name != "cpu":
-        return []
+def _too_large(checkpoint: Checkpoint, settings: Settings, dtype: str) -> list[str]:
+    """What is wrong where the weights and one context do not fit into memory."""
     weights = checkpoint.weights()
     stored = 2 if _stored_dtypes(weights) != ["F32"] else 4
     parameters = sum(file.size for file in weights) / stored
     context = min(settings.context_tokens, checkpoint.architecture.max_positions)
-    needed = parameters * _BYTES_OF_DTYPE[device.dtype] + _kv_bytes(checkpoint, context, device)
+    needed = parameters * _BYTES_OF_DTYPE[dtype] + _kv_bytes(checkpoint, context, dtype)
     free = psutil.virtual_memory().available
     if needed <= free:
         return []
     return [
-        f"the model needs about {megabytes(needed)} of memory in {device.dtype}, and {megabytes(free)} are free: "
+        f"the model needs about {megabytes(needed)} of memory in {dtype}, and {megabytes(free)} are free: "
         "close something, choose a smaller model, or set --dtype bfloat16"
     ]
 
 
-def _kv_bytes(checkpoint: Checkpoint, context_tokens: int, device: Device) -> int:
-    return checkpoint.architecture.kv_values_per_token * context_tokens * _BYTES_OF_DTYPE[device.dtype]
+def _kv_bytes(checkpoint: Checkpoint, context_tokens: int, dtype: str) -> int:
+    return checkpoint.architecture.kv_values_per_token * context_tokens * _BYTES_OF_DTYPE[dtype]
 
 
 def _stored_dtypes(weights: tuple[WeightsFile, ...]) -> list[str]:

@@ -10,7 +10,7 @@ import torch
 
 from inference.chunk import SHORT_TOKENS, Chunk
 from inference.decoder import Decoder
-from inference.kernel import levels, unavailable_reason
+from inference.kernel.library import levels, unavailable_reason
 from inference.kernel_model import KernelModel, with_kernel
 from inference.loading import EngineOptions, load_engine
 from inference.model import Choice

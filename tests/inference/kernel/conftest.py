@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from inference.kernel import unavailable_reason
+from inference.kernel.library import unavailable_reason
 
 
 @pytest.fixture

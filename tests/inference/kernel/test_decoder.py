@@ -15,8 +15,9 @@ from torch import Tensor
 from inference.chunk import Chunk
 from inference.decoder import Decoder
 from inference.decoder_weights import DecoderWeights, LayerWeights
-from inference.kernel import KernelDecoder, KernelUnavailable, WeightType
-from inference.kernel.library import LEVELS, Level, levels
+from inference.kernel.decoder import KernelDecoder
+from inference.kernel.library import LEVELS, KernelUnavailable, Level, levels
+from inference.kernel.packing import WeightType
 from kv_store.workspace import KVWorkspace
 from tests.inference.kernel.models import POSITIONS, RandomModel, Shape
 

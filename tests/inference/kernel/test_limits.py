@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from inference.chunk import Chunk
-from inference.kernel import MAX_NEW_TOKENS
+from inference.kernel.limits import MAX_NEW_TOKENS
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.workspace import KVShape, KVWorkspace
 from tests.inference.kernel.models import POSITIONS, RandomModel, Shape
