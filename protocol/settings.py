@@ -42,9 +42,11 @@ class Settings:
 
     model: Annotated[str, About("`bundled`, a folder, or a name on the Hugging Face hub")] = BUNDLED_MODEL
     device: Annotated[str, About("Where the model runs: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`")] = "auto"
-    dtype: Annotated[Dtype, About("The numbers the model computes in; `auto` is bfloat16 where the device is fast in it, else float32")] = "auto"
+    dtype: Annotated[
+        Dtype, About("What the model computes in; `auto` is bfloat16 where the device is fast in it, else float32")
+    ] = "auto"
     weights: Annotated[
-        Weights, About("How short forwards on the CPU hold the weights; `int8` rounds them, for about twice the speed")
+        Weights, About("How the CPU holds the weights; `int8` rounds them, for about twice the speed")
     ] = "auto"
     threads: Annotated[
         int, About("Of the CPU; 0 takes all cores for the kernel, half of them where torch computes", at_least=0)
