@@ -17,20 +17,20 @@
 //   the arithmetic, to the bit, is that of float32.
 //   bfloat16: inputs are rounded to bfloat16; sums are float32. Residuals, norms and softmaxes are float32 always.
 //
-// KV. A call takes the new tokens of several sequences. Each has a workspace, the engine's own buffer, shared with torch
-// and described by strides in numbers: K of a layer and KV head is [tokens, head_dim] in float32 or bfloat16, V lies
-// `value_stride` behind it. Attention is split into chunks of CHUNK keys, each a partial softmax; the thread that has a
-// chunk writes the new tokens' KV into it. Keys are turned into columns tile by tile, LANES keys to a tile, so that
-// here too lanes are never added up; each tile serves all queries of its KV head. Where the CPU multiplies pairs of
-// bfloat16 and the KV is bfloat16, queries and the softmax's weights are rounded to bfloat16 as well.
+// KV. A call takes the new tokens of several sequences. Each has a workspace, the engine's own buffer, shared with
+// torch and described by strides in numbers: K of a layer and KV head is [tokens, head_dim] in float32 or bfloat16, V
+// lies `value_stride` behind it. Attention is split into chunks of CHUNK keys, each a partial softmax; the thread that
+// has a chunk writes the new tokens' KV into it. Keys are turned into columns tile by tile, LANES keys to a tile, so
+// that here too lanes are never added up; two tiles at a time serve all queries of their KV head. Where the CPU
+// multiplies pairs of bfloat16 and the KV is bfloat16, queries and the softmax's weights are rounded to bfloat16 as
+// well.
 //
 // THREADS. A forward is a sequence of stages, five to a layer; the caller opens one after another, and a team of
 // persistent threads helps. A stage's units are shared out evenly, in contiguous runs, so that each thread reads one
-// stream; who has finished takes from the others' shares, then fetches the beginning of what it will read next. The
-// caller waits for helpers that are at work, never for one that has not come: on a busy machine, where waking a thread
-// can take milliseconds, it does all by itself. Helpers wait for the next stage by spinning for some tens of
-// microseconds, then asleep: an idle process uses no CPU. A decoder serves one call at a time, from whichever thread;
-// who calls sees to that.
+// stream; who has finished takes from the others' shares. The caller waits for helpers that are at work, never for one
+// that has not come: on a busy machine, where waking a thread can take milliseconds, it does all by itself. Helpers
+// wait for the next stage by spinning for some tens of microseconds, then asleep: an idle process uses no CPU. A
+// decoder serves one call at a time, from whichever thread; who calls sees to that.
 //
 // THE SAME BITS. Whatever the number of threads, of tokens and of sequences in the call, a number is computed by the
 // same operations in the same order: a row's dot product runs over its columns one after another, attention over chunks
@@ -67,6 +67,7 @@ constexpr int HALF = 16, UNIT = 2 * HALF, BLOCK = 64, CHUNK = 256;
 constexpr int MAX_TOKENS = 32, MAX_GROUP = 32;  // new tokens in a call; heads that share a KV head
 constexpr int PREFETCH = 4096;                  // how far ahead weights are fetched, in bytes
 constexpr int LINE = 64;                        // bytes of a cache line
+constexpr int MAX_LANES = 16, TILES = 2;        // of a vector; of keys that are attended to at a time
 
 enum NumberType { FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32 };
 
@@ -260,7 +261,7 @@ int chunks_of(int tokens) { return (tokens + CHUNK - 1) / CHUNK; }
 // What one thread computes for itself.
 struct Scratch {
     Buffer<float> rows, scales, scores;
-    Buffer<int32_t> inputs, offsets, queries, tile;
+    Buffer<int32_t> inputs, offsets, queries, tiles;
 };
 
 struct Decoder;
@@ -311,7 +312,7 @@ Decoder::Decoder(const Model& m, int threads, Level level)
         scratch.push_back({buffer<float>(wide), buffer<float>(wide / BLOCK),
                            buffer<float>(std::max(queries * CHUNK, (size_t)chunks)), buffer<int32_t>(wide),
                            buffer<int32_t>(wide / BLOCK), buffer<int32_t>(queries * m.head_dim),
-                           buffer<int32_t>((size_t)16 * m.head_dim)});
+                           buffer<int32_t>((size_t)TILES * MAX_LANES * m.head_dim)});
     // what pads the columns is multiplied with zeros, so it has to be a number
     std::fill_n(residual.get(), (size_t)MAX_TOKENS * m.head.columns, 0.0f);
     std::fill_n(activated.get(), (size_t)MAX_TOKENS * layers[0].down.columns, 0.0f);
@@ -519,7 +520,11 @@ IN Floats to_bf16(Floats x) {
 }
 
 IN void store_bf16(void* to, Floats x) {
+#if LEVEL == LEVEL_AVX512_BF16
+    _mm256_storeu_si256((__m256i*)to, (__m256i)_mm512_cvtneps_pbh(x));  // what is denormal becomes zero
+#else
     *(HalvesAnywhere*)to = __builtin_convertvector((Words)to_bf16(x) >> 16, Halves);
+#endif
 }
 
 // a * b + c
@@ -866,7 +871,7 @@ FN void append_kv(Decoder& d, Scratch& scratch, const Attended& a, int begin, in
     for (int position = std::max(begin, a.sequence.start); position < end; ++position) {
         const int token = a.first_token + position - a.sequence.start;
         const float* const k = d.qkv.get() + (size_t)token * a.layer.qkv.rows + (m.heads + a.kv_head) * m.head_dim;
-        float* const turned = (float*)scratch.tile.get();
+        float* const turned = (float*)scratch.tiles.get();
         turn_head(m, k, a.layer.k_norm, position, 1.0f, turned);
         const float* const rows[] = {turned, k + m.kv_heads * m.head_dim};
         int64_t place = a.base + (int64_t)position * m.head_dim;
@@ -886,43 +891,55 @@ FN void turn_queries(Decoder& d, Scratch& scratch, const Attended& a) {
         const int token = a.first_token + query / a.group, head = a.kv_head * a.group + query % a.group;
         const float* const q = d.qkv.get() + (size_t)token * a.layer.qkv.rows + head * D;
         int32_t* const to = scratch.queries.get() + query * WORDS;
-        float* const turned = LANE == PAIR ? (float*)scratch.tile.get() : (float*)to;
+        float* const turned = LANE == PAIR ? (float*)scratch.tiles.get() : (float*)to;
         turn_head(d.model, q, a.layer.q_norm, d.positions[token], d.model.attention_scale, turned);
         for (int i = 0; LANE == PAIR && i < D; i += LANES) store_bf16((uint16_t*)to + i, load(turned + i));
     }
 }
 
-// The products of QUERIES queries [QUERIES, WORDS] with a tile of keys [WORDS, LANES].
+// The products of QUERIES queries [QUERIES, WORDS] with TILES tiles of keys [WORDS, LANES]: what is loaded of a query
+// serves all tiles, what is loaded of a tile all queries.
 template <int WORDS, bool PAIRS, int QUERIES = QUERIES_AT_ONCE>
-FN void dot_keys(int queries, const int32_t* q, const int32_t* tile, float* scores) {
+FN void dot_keys(int queries, const int32_t* q, const int32_t* tiles, float* scores) {
     if (queries < QUERIES) {
-        if constexpr (QUERIES > 1) dot_keys<WORDS, PAIRS, QUERIES - 1>(queries, q, tile, scores);
+        if constexpr (QUERIES > 1) dot_keys<WORDS, PAIRS, QUERIES - 1>(queries, q, tiles, scores);
         return;
     }
-    Floats sums[2][QUERIES] = {};
+    Floats sums[2][QUERIES][TILES] = {};
     for (int i = 0; i < WORDS; i += 2)
-        for (int query = 0; query < QUERIES; ++query) {
-            const int32_t* const x = q + query * WORDS + i;
-            sums[0][query] = multiplied<PAIRS>(sums[0][query], load_ints(tile + i * LANES), x);
-            sums[1][query] = multiplied<PAIRS>(sums[1][query], load_ints(tile + (i + 1) * LANES), x + 1);
+        for (int odd = 0; odd < 2; ++odd) {
+            Ints keys[TILES];
+            for (int tile = 0; tile < TILES; ++tile) keys[tile] = load_ints(tiles + (tile * WORDS + i + odd) * LANES);
+            for (int query = 0; query < QUERIES; ++query)
+                for (int tile = 0; tile < TILES; ++tile)
+                    sums[odd][query][tile] =
+                        multiplied<PAIRS>(sums[odd][query][tile], keys[tile], q + query * WORDS + i + odd);
         }
-    for (int query = 0; query < QUERIES; ++query) store(scores + query * CHUNK, sums[0][query] + sums[1][query]);
+    for (int query = 0; query < QUERIES; ++query)
+        for (int tile = 0; tile < TILES; ++tile)
+            store(scores + query * CHUNK + tile * LANES, sums[0][query][tile] + sums[1][query][tile]);
 }
 
-// Scores of the first `count` of `keys` keys become e^(score - largest); zero for the others.
+// Scores of the first `count` of `keys` keys become e^(score - largest), rounded to bfloat16 and packed where PAIRS are
+// multiplied; zero for the others.
+template <bool PAIRS>
 FN void soften(float* scores, int count, int keys, float* largest, float* sum) {
+    const auto keep = [&](int key, Floats weights) TARGET {
+        if constexpr (PAIRS) store_bf16((uint16_t*)scores + key, weights);  // never beyond what has been read
+        else store(scores + key, weights);
+    };
     const int whole = (count + LANES - 1) / LANES * LANES;
     for (int key = count; key < whole; ++key) scores[key] = -INFINITY;
-    for (int key = whole; key < keys; key += LANES) store(scores + key, Floats{});
     Floats most = spread(-INFINITY), total = {};
     for (int key = 0; key < whole; key += LANES) most = larger(load(scores + key), most);
     *largest = largest_lane(most);
     for (int key = 0; key < whole; key += LANES) {
         const Floats score = load(scores + key), weight = exponential(score - *largest);
         const Floats kept = score == -INFINITY ? Floats{} : weight;
-        store(scores + key, kept);
+        keep(key, kept);
         total += kept;
     }
+    for (int key = whole; key < keys; key += LANES) keep(key, Floats{});
     *sum = sum_lanes(total);
 }
 
@@ -987,26 +1004,27 @@ template <int D, int LANE>
 FN void attend_chunk(Decoder& d, Scratch& scratch, const Attended& a, int begin, int end) {
     constexpr int WORDS = LANE == PAIR ? D / 2 : D, PER_WORD = D / WORDS, BYTES = LANE == PLAIN ? 4 : 2;
     float* const scores = scratch.scores.get();
-    int32_t* const tile = scratch.tile.get();
+    int32_t* const tiles = scratch.tiles.get();
     const char* const keys = (const char*)a.sequence.kv + a.base * BYTES;
-    for (int first = begin; first < end; first += LANES) {
-        for (int byte = 0; byte < LANES * D * BYTES; byte += LINE) {  // values, and keys of a later tile
+    for (int first = begin; first < end; first += TILES * LANES) {
+        for (int byte = 0; byte < TILES * LANES * D * BYTES; byte += LINE) {  // values, and keys of a later tile
             const char* const line = keys + (int64_t)first * D * BYTES + byte;
             __builtin_prefetch(line + a.sequence.value_stride * BYTES);
             __builtin_prefetch(line + PREFETCH);
         }
-        for (int i = 0; i < WORDS; i += LANES) {
-            Ints rows[LANES];
-            for (int key = 0; key < LANES; ++key) {  // nothing beyond the keys is read
-                const int64_t row = a.base + (int64_t)std::min(first + key, end - 1) * D;
-                rows[key] = load_kv<LANE>(a.sequence.kv, row + i * PER_WORD);
+        for (int tile = 0; tile < TILES; ++tile)
+            for (int i = 0; i < WORDS; i += LANES) {
+                Ints rows[LANES];
+                for (int key = 0; key < LANES; ++key) {  // nothing beyond the keys is read
+                    const int64_t row = a.base + (int64_t)std::min(first + tile * LANES + key, end - 1) * D;
+                    rows[key] = load_kv<LANE>(a.sequence.kv, row + i * PER_WORD);
+                }
+                transpose(rows);
+                for (int row = 0; row < LANES; ++row) store_ints(tiles + (tile * WORDS + i + row) * LANES, rows[row]);
             }
-            transpose(rows);
-            for (int row = 0; row < LANES; ++row) store_ints(tile + (i + row) * LANES, rows[row]);
-        }
         for (int query = 0; query < a.queries; query += QUERIES_AT_ONCE)
             dot_keys<WORDS, LANE == PAIR>(std::min(QUERIES_AT_ONCE, a.queries - query),
-                                          scratch.queries.get() + query * WORDS, tile,
+                                          scratch.queries.get() + query * WORDS, tiles,
                                           scores + query * CHUNK + first - begin);
     }
     int64_t places[MAX_TOKENS * MAX_GROUP];
@@ -1014,9 +1032,7 @@ FN void attend_chunk(Decoder& d, Scratch& scratch, const Attended& a, int begin,
         const int token = a.first_token + query / a.group, head = a.kv_head * a.group + query % a.group;
         const int64_t place = places[query] = (int64_t)(token * d.model.heads + head) * d.chunks + begin / CHUNK;
         const int visible = std::max(std::min(end, d.positions[token] + 1) - begin, 0);
-        float* const row = scores + query * CHUNK;
-        soften(row, visible, end - begin, &d.largest[place], &d.sums[place]);
-        for (int key = 0; LANE == PAIR && key < end - begin; key += LANES) store_bf16((uint16_t*)row + key, load(row + key));
+        soften<LANE == PAIR>(scores + query * CHUNK, visible, end - begin, &d.largest[place], &d.sums[place]);
     }
     for (int query = 0; query < a.queries; query += QUERIES_AT_ONCE)
         sum_values<D, LANE>(std::min(QUERIES_AT_ONCE, a.queries - query), (const int32_t*)scores + query * CHUNK,
