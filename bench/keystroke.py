@@ -3,9 +3,13 @@
     python bench/keystroke.py [--model bundled --model S --model M] [--limit 300] [--json FILE]
 
 Each model gets a language server over stdio and a core of its own; S and M are random weights in the shapes of
-`shapes.py`. The own share of a keystroke is everything from the editor's request to the item but prefill and decode.
-It has two parts: what the language server waits for the core beyond the model (the WebSocket, the queue, the
-tokenizer), and the rest, which is the language server itself with the pipes and this bench's own client.
+`shapes.py`. Times are taken at the pipes, from the bytes of the request to those of the item, so that this bench's own
+client is not in them. The own share of a keystroke is all of that but prefill and decode. It has three parts:
+
+- the language server, with the pipes: what it does not wait for the core;
+- the core: tokenizing the prompt, and finding what is resident;
+- the way: the rest of what the language server waits, from a message to its JSON, through the WebSocket and the queue
+  to the model's thread, and back.
 """
 
 from __future__ import annotations
@@ -39,20 +43,30 @@ async def time_to_suggestion(
 def figures(answers: list[Answer]) -> dict[str, Any]:
     """The figures of one model, times in milliseconds; requests that needed no core count with all their time."""
     asked = [answer for answer in answers if answer.usage is not None]
-    model_ms = [answer.usage.prefill_ms + answer.usage.decode_ms if answer.usage else 0.0 for answer in answers]
-    own_ms = [answer.milliseconds - taken for answer, taken in zip(answers, model_ms, strict=True)]
+    own_ms = [answer.milliseconds - _model_ms(answer) for answer in answers]
+    way_ms = [answer.core_milliseconds - _model_ms(answer) - _prepare_ms(answer) for answer in asked]
     return {
         "requests": len(answers),
         "answered_without_the_core": len(answers) - len(asked),
         "time_to_suggestion_ms": percentiles([answer.milliseconds for answer in answers]),
         "own_share_ms": percentiles(own_ms),
         "language_server_ms": percentiles([answer.milliseconds - answer.core_milliseconds for answer in answers]),
+        "way_ms": percentiles(way_ms),
+        "core_ms": percentiles(list(map(_prepare_ms, asked))),
         "prefill_ms": percentiles([answer.usage.prefill_ms for answer in asked if answer.usage]),
         "decode_ms": percentiles([answer.usage.decode_ms for answer in asked if answer.usage]),
         "recomputed_tokens": percentiles([answer.usage.recomputed_tokens for answer in asked if answer.usage]),
         "generated_tokens": percentiles([answer.usage.generated_tokens for answer in asked if answer.usage]),
         "forwards_mean": mean(answer.usage.forwards for answer in asked if answer.usage),
     }
+
+
+def _model_ms(answer: Answer) -> float:
+    return answer.usage.prefill_ms + answer.usage.decode_ms if answer.usage else 0.0
+
+
+def _prepare_ms(answer: Answer) -> float:
+    return answer.usage.prepare_ms if answer.usage else 0.0
 
 
 def measure(model: str, session: Session, settings: Mapping[str, object], *, moves: bool) -> dict[str, Any]:
@@ -78,10 +92,9 @@ def main(
     session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)
     settings = {"weights": weights, "threads": threads}
     models = {name: measure(name, session, settings, moves=moves) for name in model or ["bundled", "S", "M"]}
-    table = Table(
-        "model", "", "time to suggestion, ms", "own share, ms", "language server, ms", "recomputed tokens", "new tokens"
-    )
-    columns = ("time_to_suggestion_ms", "own_share_ms", "language_server_ms", "recomputed_tokens", "generated_tokens")
+    times = ("time to suggestion", "own share", "language server", "way", "core", "prefill", "decode")
+    columns = [f"{time.replace(' ', '_')}_ms" for time in times]
+    table = Table("model", "ms", *times)
     for name, measured in models.items():
         for rank in measured["own_share_ms"]:
             table.add_row(name, rank, *(str(measured[column][rank]) for column in columns))

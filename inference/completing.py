@@ -54,22 +54,29 @@ def complete(request: CompletionRequest, tools: Tools) -> Steps[Completion]:
         raise BadInput(f"max_tokens is {request.max_tokens}: it has to be 0 or more")
     if not 0 <= request.alternatives <= MAX_ALTERNATIVES:
         raise BadInput(f"alternatives is {request.alternatives}: it has to be between 0 and {MAX_ALTERNATIVES}")
+    started = time.perf_counter()
     prompt = tokenize_prompt(request.prompt, tools.tokenizer, tools.context_tokens, request.max_tokens, tools.healer)
     shared = prompt.token_ids if request.reuse else ()
     with tools.slots.lend(request.session, shared) as resident:
-        return (yield from _Completing(request, prompt, resident, tools).steps())
+        return (yield from _Completing(request, prompt, resident, tools, started).steps())
 
 
 class _Completing:
     """One request, with the workspace that it has for as long as it is at work."""
 
     def __init__(
-        self, request: CompletionRequest, prompt: TokenizedPrompt, resident: ResidentPrompt, tools: Tools
+        self,
+        request: CompletionRequest,
+        prompt: TokenizedPrompt,
+        resident: ResidentPrompt,
+        tools: Tools,
+        started: float,
     ) -> None:
         self._request = request
         self._prompt = prompt
         self._resident = resident
         self._tools = tools
+        self._started = started
         self._before = request.prompt.prefix + request.prompt.increment
         remembers = tools.memories is not None and request.reuse  # a cold request is to cost the same every time
         self._memory = tools.memories.of(request.session) if tools.memories and remembers else SessionMemory()
@@ -93,7 +100,8 @@ class _Completing:
             seen = (*tokenizer.encode(memory.suggested.text), *self._prompt.token_ids)
             odds = memory.odds_of_rest, memory.odds_of_repetition
             drafter = Drafter(seen, rest, tokenizer.encode, self._ends, *odds)
-        return _Text(typed, tokenizer.text_stream(len(typed.rest)), drafter, Work(len(self._prompt.token_ids)))
+        work = Work(len(self._prompt.token_ids), started=self._started)
+        return _Text(typed, tokenizer.text_stream(len(typed.rest)), drafter, work)
 
     def _ends(self, token_id: int) -> bool:
         """Whether the text ends with this token, or within it."""
@@ -117,6 +125,8 @@ class _Completing:
     def _prefill(self, text: _Text) -> Steps[tuple[Choice, ...]]:
         """Compute what is missing of the prompt, in chunks; what follows it, where that is asked for."""
         missing = self._prompt.token_ids[self._match() :]
+        if text.work.prepared is None:
+            text.work.prepared = time.perf_counter()
         choices: tuple[Choice, ...] = ()
         for start in range(0, len(missing), self._tools.prefill_chunk):
             token_ids = missing[start : start + self._tools.prefill_chunk]

@@ -45,7 +45,12 @@ class Metrics:
         self._counts["drafted_tokens", ""] += usage.drafted_tokens
         self._counts["accepted_tokens", ""] += usage.accepted_tokens
         self._counts["forwards", ""] += usage.forwards
-        phases = {"queue": usage.queue_ms, "prefill": usage.prefill_ms, "decode": usage.decode_ms}
+        phases = {
+            "queue": usage.queue_ms,
+            "prepare": usage.prepare_ms,
+            "prefill": usage.prefill_ms,
+            "decode": usage.decode_ms,
+        }
         for phase, ms in phases.items():
             self._counts["seconds", f'{{phase="{phase}"}}'] += ms / 1e3
 

@@ -18,6 +18,7 @@ class Work:
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     started: float = field(default_factory=time.perf_counter)
+    prepared: float | None = None
     prefilled: float | None = None
     logprobs: list[float] = field(default_factory=list)
     branch_tokens: int = 0  # generated for alternatives
@@ -25,6 +26,7 @@ class Work:
     def completion(self, text: str, reason: FinishReason, alternatives: tuple[str, ...] = ()) -> Completion:
         """The answer, with what it has cost."""
         now = time.perf_counter()
+        prepared = now if self.prepared is None else self.prepared
         prefilled = now if self.prefilled is None else self.prefilled
         generated = len(self.logprobs)
         usage = Usage(
@@ -33,10 +35,11 @@ class Work:
             generated_tokens=generated + self.branch_tokens,
             forwards=self.forwards,
             queue_ms=0.0,
-            prefill_ms=(prefilled - self.started) * 1e3,
+            prefill_ms=(prefilled - prepared) * 1e3,
             decode_ms=(now - prefilled) * 1e3,
             drafted_tokens=self.drafted_tokens,
             accepted_tokens=self.accepted_tokens,
+            prepare_ms=(prepared - self.started) * 1e3,
         )
         mean_logprob = sum(self.logprobs) / generated if generated else None
         return Completion(text, reason, usage, mean_logprob, alternatives)

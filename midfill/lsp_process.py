@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 import cattrs
 from lsprotocol import converters, types
 from pygls.exceptions import JsonRpcException, JsonRpcRequestCancelled
 from pygls.lsp.client import LanguageClient
-from pygls.protocol import JsonRPCNotification, JsonRPCResponseMessage
+from pygls.protocol import JsonRPCNotification, JsonRPCResponseMessage, LanguageServerProtocol
 
 from protocol.errors import Cancelled, MidfillError
 
@@ -29,11 +31,44 @@ class LanguageServerFailed(MidfillError):
     code = "language_server_failed"
 
 
+@dataclass(slots=True)
+class Asked:
+    """A request on its way.
+
+    Its times, of `time.perf_counter`, are taken at the pipes: what this side does to the messages is not in them.
+    """
+
+    id: str
+    method: str
+    future: Future[Any]
+    sent: float  # when its bytes had been handed to the pipe
+    answered: float | None = None  # when the bytes of its answer had come
+
+    @property
+    def milliseconds(self) -> float:
+        """From the request to its answer, which has come."""
+        assert self.answered is not None, f"{self.method} has not been answered"
+        return (self.answered - self.sent) * 1000
+
+
+class _TimedProtocol(LanguageServerProtocol):
+    """Notes when a message came, before anything is made of it."""
+
+    came = 0.0
+
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        if "jsonrpc" in data:  # pygls asks for every object in a message, the message itself last
+            self.came = time.perf_counter()
+        return super().structure_message(data)
+
+
 class LspProcess(LanguageClient):
     """A running language server. What it writes to stderr is read, and its last lines stand in error messages."""
 
+    protocol: _TimedProtocol
+
     def __init__(self) -> None:
-        super().__init__("midfill without an editor", "1", converter_factory=_make_converter)
+        super().__init__("midfill without an editor", "1", _TimedProtocol, _make_converter)
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._stderr_reader: asyncio.Task[None] | None = None
 
@@ -57,28 +92,34 @@ class LspProcess(LanguageClient):
         self._check_running()
         self.protocol.notify(method, params)
 
-    def begin(self, method: str, params: object) -> tuple[str, Future[Any]]:
-        """Send a request; its id, to cancel it by, and the future of its answer."""
+    def begin(self, method: str, params: object) -> Asked:
+        """Send a request."""
         self._check_running()
         message_id = str(uuid.uuid4())
-        return message_id, self.protocol.send_request(method, params, msg_id=message_id)
+        future = self.protocol.send_request(method, params, msg_id=message_id)
+        asked = Asked(message_id, method, future, sent=time.perf_counter())
 
-    async def finish(self, method: str, future: Future[Any]) -> Any:
+        def note_answer(_: Future[Any]) -> None:
+            asked.answered = self.protocol.came
+
+        future.add_done_callback(note_answer)
+        return asked
+
+    async def finish(self, asked: Asked) -> Any:
         """The answer; Cancelled if the request was, LanguageServerFailed if it was refused or the server ended."""
         try:
             # Shielded: pygls breaks on an answer whose future was cancelled meanwhile.
-            return await asyncio.shield(asyncio.wrap_future(future))
+            return await asyncio.shield(asyncio.wrap_future(asked.future))
         except JsonRpcRequestCancelled as error:
-            raise Cancelled(method) from error
+            raise Cancelled(asked.method) from error
         except JsonRpcException as error:
-            raise LanguageServerFailed(f"{method} was refused: {error.message} (code {error.code})") from error
+            raise LanguageServerFailed(f"{asked.method} was refused: {error.message} (code {error.code})") from error
         except RuntimeError as error:  # what pygls gives to pending requests when the server exits
             raise LanguageServerFailed(await self._last_words(str(error))) from error
 
     async def ask(self, method: str, params: object) -> Any:
         """Send a request and wait for its answer; errors as in `finish`."""
-        _, future = self.begin(method, params)
-        return await self.finish(method, future)
+        return await self.finish(self.begin(method, params))
 
     async def end(self) -> None:
         """Shut the server down as LSP wants, and kill it if it does not obey. Ending it twice is no error."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,7 +12,7 @@ from lsprotocol import types
 from lsp_server.custom_messages import DID_MOVE_CURSOR, DOCUMENT_HASH, LAST_EXCHANGE, STATUS, USAGE
 from lsp_server.documents import Document, Edit, Position
 from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
-from midfill.lsp_process import LanguageServerFailed, LspProcess
+from midfill.lsp_process import Asked, LanguageServerFailed, LspProcess
 from midfill.lsp_values import Answer, Cost, ServerStatus, Suggestion
 from protocol.messages import Completion, CompletionRequest
 from protocol.wire import Complete, Completed, decode_client, decode_core
@@ -119,8 +117,8 @@ class LspSession:
         params = types.InlineCompletionParams(
             context, types.TextDocumentIdentifier(uri), self._encode(document, cursor)
         )
-        message_id, future = self._process.begin(types.TEXT_DOCUMENT_INLINE_COMPLETION, params)
-        return PendingAnswer(self, message_id, future, document, cursor)
+        asked = self._process.begin(types.TEXT_DOCUMENT_INLINE_COMPLETION, params)
+        return PendingAnswer(self, asked, document, cursor)
 
     async def document_hash(self, uri: str) -> str:
         """The SHA-256 of the server's mirror of the document, as UTF-8."""
@@ -173,9 +171,9 @@ class LspSession:
         """Tell the server that the answer to this request is no longer wanted."""
         self._process.send(types.CANCEL_REQUEST, types.CancelParams(message_id))
 
-    async def receive(self, future: Future[Any]) -> tuple[types.InlineCompletionItem, ...]:
+    async def receive(self, asked: Asked) -> tuple[types.InlineCompletionItem, ...]:
         """The items of an answered request; errors as in `LspProcess.finish`."""
-        result = await self._process.finish(types.TEXT_DOCUMENT_INLINE_COMPLETION, future)
+        result = await self._process.finish(asked)
         return tuple(result.items if isinstance(result, types.InlineCompletionList) else result or ())
 
     def decode(self, document: Document, position: types.Position) -> Position:
@@ -215,32 +213,27 @@ class LspSession:
 class PendingAnswer:
     """A request on its way: wait for its answer, or cancel it."""
 
-    def __init__(
-        self, session: LspSession, message_id: str, future: Future[Any], document: Document, cursor: Position
-    ) -> None:
+    def __init__(self, session: LspSession, asked: Asked, document: Document, cursor: Position) -> None:
         self._session = session
-        self._message_id = message_id
-        self._future = future
+        self._asked = asked
         self._document = document
         self._version = document.version
         self._cursor = cursor
-        self._sent = time.perf_counter()
 
     def cancel(self) -> None:
         """Ask the server to stop; `wait` then raises Cancelled, unless the answer was on its way already."""
-        if not self._future.done():
-            self._session.cancel(self._message_id)
+        if not self._asked.future.done():
+            self._session.cancel(self._asked.id)
 
     async def wait(self) -> Answer:
         """The answer, without suggestions where the document has changed since: they are of another text."""
-        items = await self._session.receive(self._future)
-        milliseconds = (time.perf_counter() - self._sent) * 1000
+        items = await self._session.receive(self._asked)
         cost = self._session.take_cost()
         if self._document.version != self._version:
-            return Answer((), milliseconds, None)
+            return Answer((), self._asked.milliseconds, None)
         if cost is not None and (cost.uri, cost.version) != (self._document.uri, self._version):
             cost = None  # of a request that was cancelled
-        return Answer(tuple(map(self._suggestion, items)), milliseconds, cost)
+        return Answer(tuple(map(self._suggestion, items)), self._asked.milliseconds, cost)
 
     def _suggestion(self, item: types.InlineCompletionItem) -> Suggestion:
         text = item.insert_text if isinstance(item.insert_text, str) else item.insert_text.value

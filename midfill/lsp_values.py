@@ -51,7 +51,7 @@ class Answer:
     """What came back for one request; `cost` is None where the server did not ask the core."""
 
     suggestions: tuple[Suggestion, ...]
-    milliseconds: float  # from the request to its answer, on this side
+    milliseconds: float  # from the bytes of the request to those of the answer, at the pipes
     cost: Cost | None
 
 

@@ -84,6 +84,7 @@ class Usage:
     decode_ms: float
     drafted_tokens: int = 0  # guessed at, and verified in a forward
     accepted_tokens: int = 0  # of them right: so many forwards were saved
+    prepare_ms: float = 0.0  # tokenizing, and finding what is resident; prefill follows
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,20 @@ from protocol.messages import Completion, CompletionRequest, Prompt, Usage
 
 REQUEST = CompletionRequest("a.py", Prompt("", ""), 4)
 COMPLETION = Completion(
-    "x", "eos", Usage(10, 3, 2, 4, queue_ms=500.0, prefill_ms=250.0, decode_ms=0.0, drafted_tokens=5, accepted_tokens=2)
+    "x",
+    "eos",
+    Usage(
+        10,
+        3,
+        2,
+        4,
+        queue_ms=500.0,
+        prefill_ms=250.0,
+        decode_ms=0.0,
+        drafted_tokens=5,
+        accepted_tokens=2,
+        prepare_ms=125.0,
+    ),
 )
 
 
@@ -34,6 +47,7 @@ def test_counters_add_up() -> None:
         "midfill_accepted_tokens_total": "6",
         "midfill_forwards_total": "12",
         'midfill_seconds_total{phase="queue"}': "1.5",
+        'midfill_seconds_total{phase="prepare"}': "0.375",
         'midfill_seconds_total{phase="prefill"}': "0.75",
         'midfill_seconds_total{phase="decode"}': "0",
         "midfill_connections": "3",

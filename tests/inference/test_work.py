@@ -7,14 +7,15 @@ from inference.work import Work
 
 def test_an_answer_tells_what_it_has_cost() -> None:
     work = Work(100, recomputed_tokens=7, forwards=5, drafted_tokens=4, accepted_tokens=2, logprobs=[-0.5, -1.5])
-    work.prefilled = work.started + 0.25
+    work.prepared = work.started + 0.125
+    work.prefilled = work.prepared + 0.25
     completion = work.completion("text", "stop", ("other",))
     assert (completion.text, completion.finish_reason, completion.alternatives) == ("text", "stop", ("other",))
     assert completion.mean_logprob == pytest.approx(-1.0)
     usage = completion.usage
     assert (usage.prompt_tokens, usage.recomputed_tokens, usage.generated_tokens, usage.forwards) == (100, 7, 2, 5)
     assert (usage.drafted_tokens, usage.accepted_tokens) == (4, 2)
-    assert usage.prefill_ms == pytest.approx(250)
+    assert (usage.prepare_ms, usage.prefill_ms) == pytest.approx((125, 250))
 
 
 def test_what_was_never_prefilled_was_never_decoded() -> None:
