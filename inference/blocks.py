@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 MAX_BLOCK_CHARS = 4096  # a longer block (a minified line) is cut every so many characters, pre-token or not
 
@@ -74,13 +75,10 @@ def _agrees(rule: CutRule, pre_tokens: Callable[[str], list[str]], text: str) ->
 def split_blocks(text: str, rule: CutRule) -> Iterator[str]:
     """The blocks of `text`, in order and complete; none is longer than MAX_BLOCK_CHARS."""
     start = 0
-    for cut in rule(text):
+    for cut in chain(rule(text), (len(text),)):
+        while cut - start > MAX_BLOCK_CHARS:
+            yield text[start : start + MAX_BLOCK_CHARS]
+            start += MAX_BLOCK_CHARS
         if cut > start:
-            yield from _bounded(text, start, cut)
+            yield text[start:cut]
             start = cut
-    yield from _bounded(text, start, len(text))
-
-
-def _bounded(text: str, start: int, stop: int) -> Iterator[str]:
-    for piece_start in range(start, stop, MAX_BLOCK_CHARS):
-        yield text[piece_start : min(piece_start + MAX_BLOCK_CHARS, stop)]

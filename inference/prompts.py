@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Protocol
 
 from inference.fim import FIMFormat
@@ -127,13 +128,12 @@ def _whole_steps(tokens: int, step: int, at_most: int) -> int:
 
 def _join(fragments: _Fragments, markers: MarkerIds, suffix_first: bool) -> TokenizedPrompt:
     begin = () if markers.begin is None else (markers.begin,)
-    context = tuple(token_id for chunk in fragments.context for token_id in chunk)
-    prefix = (markers.prefix, *fragments.prefix)
-    suffix = (markers.suffix, *fragments.suffix)
-    sides = (*suffix, *prefix) if suffix_first else (*prefix, *suffix)
+    context = tuple(chain.from_iterable(fragments.context))
+    prefix, suffix = ((markers.prefix,), fragments.prefix), ((markers.suffix,), fragments.suffix)
+    (mark, first), (next_mark, second) = (suffix, prefix) if suffix_first else (prefix, suffix)
     middle = () if markers.middle is None else (markers.middle,)
     return TokenizedPrompt(
-        token_ids=(*begin, *context, *sides, *middle, *fragments.increment),
+        token_ids=(*begin, *context, *mark, *first, *next_mark, *second, *middle, *fragments.increment),
         context_tokens=len(context),
         prefix_tokens=len(fragments.prefix),
         suffix_tokens=len(fragments.suffix),

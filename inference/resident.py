@@ -11,6 +11,9 @@ from kv_store.interface import KVStore, Workspace
 SAVE_BEYOND = 4
 """A crop that loses more prompt tokens than a keystroke retokenizes saves them to the store first, for going back."""
 
+WORTH_A_LOOK = 2
+"""So many tokens have to be missing for the store to be asked: one more in a forward costs less than the walk."""
+
 COMPARED_AT_ONCE = 256
 
 
@@ -32,14 +35,13 @@ class ResidentPrompt:
         """Bring the longest resident prefix of `wanted` into the workspace; its length, cut to the alignment.
 
         What is in the workspace is cropped where that is the longest; otherwise it is saved, and the store's match
-        takes its place.
+        takes its place. The store is asked only where more is missing than a keystroke's token.
         """
         length = common_prefix_length(self.token_ids, wanted)
-        with self.store.match_prefix(wanted) as match:
-            longer = match.length > length
-            self.crop(length, will_change=longer or session != self.session)
-            if longer:
-                length = match.load(self.workspace, start=length)
+        if len(wanted) - length < WORTH_A_LOOK:
+            self.crop(length, will_change=session != self.session)
+        else:
+            length = self._load(wanted, length, session)
         length -= length % self._alignment
         self.token_ids[:] = wanted[:length]
         self._saveable = length
@@ -80,6 +82,13 @@ class ResidentPrompt:
             self.token_ids.clear()
             self._saveable = 0
             self.session = ""
+
+    def _load(self, wanted: Sequence[int], length: int, session: str) -> int:
+        """The length of the longest resident prefix, here or in the store; `length` of it are here."""
+        with self.store.match_prefix(wanted) as match:
+            longer = match.length > length
+            self.crop(length, will_change=longer or session != self.session)
+            return match.load(self.workspace, start=length) if longer else length
 
     def _own(self, session: str) -> None:
         """Pin the session that is being worked on, and let the one before go."""

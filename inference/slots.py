@@ -61,7 +61,8 @@ class Slots:
 
     def _share(self, token_ids: Sequence[int], slot: ResidentPrompt) -> None:
         """Save the other prompts that begin with more of `token_ids` than the slot's does."""
-        length = common_prefix_length(slot.token_ids, token_ids)
-        for other in (*self._idle, *self._lent):
+        others = [other for other in (*self._idle, *self._lent) if other is not slot and other.token_ids]
+        length = common_prefix_length(slot.token_ids, token_ids) if others else 0
+        for other in others:
             if common_prefix_length(other.token_ids, token_ids) > length + SAVE_BEYOND:
                 other.save()
