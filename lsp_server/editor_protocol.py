@@ -75,6 +75,10 @@ class EditorProtocol(LanguageServerProtocol):
         """Handle the message in this body; a JsonRpcException where there is none that can be read."""
         self.handle_message(self.structure_message(parse(body)))
 
+    def tell(self, method: str, params: object) -> None:
+        """Send one of midfill's own notifications, which are plain JSON and need no converter."""
+        self._send_data({"jsonrpc": self.VERSION, "method": method, "params": params})
+
     def handle_message(self, message: Any) -> None:
         """As pygls does, but requests after the shutdown are refused, not left without an answer."""
         if self._shutdown and isinstance(message, RPCRequest):

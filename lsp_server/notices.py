@@ -14,13 +14,13 @@ from lsp_server.load_progress import LoadProgress
 from lsp_server.positions import ClientPosition
 
 if TYPE_CHECKING:
-    from pygls.lsp.server import LanguageServer
+    from lsp_server.server import MidfillServer
 
 
 class Notices:
     """Speaks to one client; midfill's own notifications only where it asked for them."""
 
-    def __init__(self, server: LanguageServer) -> None:
+    def __init__(self, server: MidfillServer) -> None:
         self._server = server
         self._progress = LoadProgress(server.work_done_progress)
         self._knows_midfill = False
@@ -59,7 +59,7 @@ class Notices:
         if self._wants_status:
             kind = {"failed": "Error", "stopped": "Inactive"}.get(status.state, "Normal")
             busy = status.state in ("starting", "loading")
-            self._server.protocol.notify(DID_CHANGE_STATUS, {"busy": busy, "message": message, "kind": kind})
+            self._server.protocol.tell(DID_CHANGE_STATUS, {"busy": busy, "message": message, "kind": kind})
 
     def cost(self, cost: Cost, cursor: ClientPosition) -> None:
         """Tell what a prompt cost; `cursor` is where it was for."""
@@ -84,4 +84,4 @@ class Notices:
 
     def _tell(self, method: str, params: object) -> None:
         if self._knows_midfill:
-            self._server.protocol.notify(method, params)
+            self._server.protocol.tell(method, params)

@@ -13,7 +13,6 @@ from lsp_server.core_link import LinkState
 from lsp_server.documents import Position
 from lsp_server.manners.order import fitted, worth_saying
 from lsp_server.manners.place import Insertion, Place
-from lsp_server.manners.statement import Statement
 from lsp_server.offers import Offer, offer_at, rest_of
 from lsp_server.open_documents import OpenDocument
 from lsp_server.pace import Pace
@@ -138,12 +137,13 @@ class Suggester:
         return insertions
 
     async def _ask(self, opened: OpenDocument, query: Query, pause_s: float = 0.0) -> tuple[Insertion, ...]:
-        await asyncio.sleep(pause_s)
+        if pause_s:
+            await asyncio.sleep(pause_s)
         since = time.perf_counter()
         place = query.place(opened.document, multi_line=self.settings.multi_line)
         stop = stop_rule(place.before, place.after, place.language_id, multi_line=place.multi_line)
         if stop.indent is not None:
-            stop = replace(stop, closes=Statement.of(place).wants_closer)
+            stop = replace(stop, closes=place.statement.wants_closer)
         completion = await self._asker.suggest(opened, query, self.settings, stop)
         if completion is None:
             return ()

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from lsp_server.brackets import CLOSER_OF, QUOTES
 from lsp_server.manners.place import Insertion, Place
-from lsp_server.manners.statement import Statement
 
 _CLOSERS = frozenset(")]}" + QUOTES)
 
@@ -17,7 +16,7 @@ def keep_balance(insertion: Insertion, place: Place) -> Insertion:
     What is in balance stays whole: `bar()` before `)`. Where the text goes on behind a closer that stands there
     already, it replaces it; otherwise it ends before its own.
     """
-    text, statement = insertion.text, Statement.of(place)
+    text, statement = insertion.text, place.statement
     if statement.balanced_by(text):
         return insertion
     once = _close_once(insertion, place.after)

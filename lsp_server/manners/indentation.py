@@ -16,7 +16,8 @@ def leading_space(line: str) -> str:
 
 def indentation(line: str) -> int:
     """The columns of white space that the line begins with; a tab reaches the next multiple of 4."""
-    return len(leading_space(line).expandtabs(TAB_COLUMNS))
+    columns = len(line) - len(line.lstrip())
+    return len(line[:columns].expandtabs(TAB_COLUMNS)) if "\t" in line else columns
 
 
 def indent_unit(lines: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ _BODY_OPENERS = (":", "{", "=>")  # behind which one step deeper is the rule; be
 def use_own_indentation(insertion: Insertion, place: Place) -> Insertion:
     """Tabs stay tabs and steps of two stay steps of two, whatever the model likes; no space too many at the start."""
     first, *more = insertion.text.split("\n")
-    lines = [_first_line(first, place), *_later_lines(more, place)]
+    lines = [_first_line(first, place), *(_later_lines(more, place) if more else ())]
     return replace(insertion, text="\n".join(lines))
 
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from lsp_server.documents import Document, Position, line_length
 from lsp_server.manners.indentation import indent_unit
+from lsp_server.manners.statement import Statement
 
 _WINDOW_LINES = 100  # above the cursor's line, and as many below
 _WORD_CHARACTER = re.compile(r"\w")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Place:
-    """What the filters know of the cursor's surroundings: whole lines without their ends, the nearest ones."""
+    """What the filters know of the cursor's surroundings: whole lines without their ends, the nearest ones.
+
+    What follows from them is worked out once, by the first filter that asks for it.
+    """
 
     before: str = ""  # of the cursor's line
     after: str = ""  # of the cursor's line
@@ -25,8 +30,17 @@ class Place:
     to_end: bool = True  # whether `below` ends where it does
     language_id: str = ""
     line_end: str = "\n"  # of the document
-    indent_unit: str = "    "  # of the document
     multi_line: bool = True  # whether blocks are wanted
+
+    @cached_property
+    def indent_unit(self) -> str:
+        """What the document indents by, one step deeper."""
+        return indent_unit((*self.above, *self.below))
+
+    @cached_property
+    def statement(self) -> Statement:
+        """The statement around the cursor."""
+        return Statement.around(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +71,6 @@ def place_at(document: Document, cursor: Position, *, multi_line: bool = True) -
         to_end=cursor.line + 1 + len(below) == len(lines),
         language_id=document.language_id,
         line_end=line[end:] or lines[0][line_length(lines[0]) :] or "\n",
-        indent_unit=indent_unit((*above, *below)),
         multi_line=multi_line,
     )
 
@@ -68,4 +81,4 @@ def word_characters(text: str) -> int:
 
 
 def _without_ends(lines: Sequence[str]) -> tuple[str, ...]:
-    return tuple(line[: line_length(line)] for line in lines)
+    return tuple(line.rstrip("\r\n") for line in lines)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lsp_server.manners.balance import CLOSERS, Faults, faults
 from lsp_server.manners.indentation import indentation
-from lsp_server.manners.place import Place
+
+if TYPE_CHECKING:
+    from lsp_server.manners.place import Place
+
+_BLANK = sys.maxsize - 1  # deeper than any line
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +31,9 @@ class Statement:
     now: Faults
 
     @classmethod
-    def of(cls, place: Place) -> Statement:
+    def around(cls, place: Place) -> Statement:
         """The one at a place; all that is in sight where no statement is there from end to end."""
-        above, lines_below = next(_whole(place), (place.above, place.below))
+        above, lines_below = _whole(place) or (place.above, place.below)
         head = "\n".join((*above, place.before))
         below = "\n".join(("", *lines_below))
         return cls(head, place.after, below, place.language_id, faults(head + place.after + below, place.language_id))
@@ -47,33 +53,27 @@ class Statement:
         return then.closers <= self.now.closers and strings_close
 
 
-def _whole(place: Place) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """The lines above and below of the statements around the cursor that are in sight, the outermost first."""
-    for depth in sorted({0, *(indentation(line) for line in (*place.above, place.before) if line.strip())}):
-        above, below = _above(place, depth), _below(place, depth)
-        if above is not None and below is not None:
-            yield above, below
+def _whole(place: Place) -> tuple[Sequence[str], Sequence[str]] | None:
+    """The lines above and below of the outermost statement around the cursor that is in sight; None if none is."""
+    depths_above, begin_above = _measured((*place.above, place.before))
+    depths_below, begin_below = _measured(place.below)
+    in_sight_above = 0 if place.from_start else min(begin_above)
+    in_sight_below = 0 if place.to_end else min((*begin_below, *(depth + 1 for depth in depths_below)), default=_BLANK)
+    in_sight = max(in_sight_above, in_sight_below)  # statements at this depth, and at those further in
+    depth = min((depth for depth in {0, *depths_above} if in_sight <= depth < _BLANK), default=None)
+    if depth is None:
+        return None
+    first = next((index for index in range(len(begin_above) - 1, 0, -1) if begin_above[index] <= depth), 0)
+    ends = (index for index, begins in enumerate(begin_below) if begins <= depth or depths_below[index] < depth)
+    return place.above[first:], place.below[: next(ends, None)]
 
 
-def _above(place: Place, depth: int) -> Sequence[str] | None:
-    """The lines above the cursor's that belong to its statement at a depth; None if it begins out of sight."""
-    if _begins_statement(place.before, depth):
-        return ()
-    for index in range(len(place.above) - 1, -1, -1):
-        if _begins_statement(place.above[index], depth):
-            return place.above[index:]
-    return place.above if place.from_start else None
+def _measured(lines: Sequence[str]) -> tuple[list[int], list[int]]:
+    """The indentation of each line, and the depth of the statement that begins with it; _BLANK where there is none.
 
-
-def _below(place: Place, depth: int) -> Sequence[str] | None:
-    """Those below it; None if the statement ends out of sight. A closer further out is that of another statement."""
-    for index, line in enumerate(place.below):
-        if _begins_statement(line, depth) or (line.strip() and indentation(line) < depth):
-            return place.below[:index]
-    return place.below if place.to_end else None
-
-
-def _begins_statement(line: str, depth: int) -> bool:
-    """Whether a statement begins with the line, at the depth or further out."""
-    code = line.lstrip()
-    return bool(code) and code[0] not in CLOSERS and indentation(line) <= depth
+    A line that begins with a closer belongs to the statement that it closes, or, further out, to another one.
+    """
+    code = [line.lstrip() for line in lines]
+    depths = [indentation(line) if rest else _BLANK for line, rest in zip(lines, code, strict=True)]
+    begin = [_BLANK if rest[:1] in CLOSERS else depth for rest, depth in zip(code, depths, strict=True)]
+    return depths, begin

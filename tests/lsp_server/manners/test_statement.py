@@ -32,12 +32,12 @@ def inside(marked: str, *, far_above: bool = True, far_below: bool = True) -> st
     ],
 )
 def test_goes_from_end_to_end(marked: str, head: str, below: str) -> None:
-    statement = Statement.of(place(marked, "rust"))
+    statement = Statement.around(place(marked, "rust"))
     assert (statement.head, statement.below.rstrip("\n")) == (head, below.rstrip("\n"))
 
 
 def test_is_all_that_is_in_sight_where_nothing_begins() -> None:
-    statement = Statement.of(place("]\n" * FAR + "║\n" + "]\n" * FAR))
+    statement = Statement.around(place("]\n" * FAR + "║\n" + "]\n" * FAR))
     assert 0 < statement.head.count("]") == statement.below.count("]") < FAR
 
 
@@ -63,4 +63,4 @@ def test_balance_in_a_long_block(marked: str, text: str, expected: str, far_abov
 
 @pytest.mark.parametrize(("marked", "wants"), [("    if x {║}\n", False), ("    if x {║\n", True)])
 def test_wants_closer(marked: str, wants: bool) -> None:
-    assert Statement.of(place(inside(marked), "rust")).wants_closer == wants
+    assert Statement.around(place(inside(marked), "rust")).wants_closer == wants
