@@ -74,6 +74,7 @@ class EngineHolder:
             engine.close()
         finally:
             del engine
+            gc.unfreeze()
             gc.collect()  # buffers of this size are not left for later
             log.info("unloaded %s", self.status.model)
             self._tell(CoreStatus("unloaded", self.status.model))
@@ -88,6 +89,9 @@ class EngineHolder:
             self._failure, self._failed_at = failure, time.monotonic()
             self._tell(CoreStatus("failed", self.status.model, detail=str(failure)))
             raise failure from error
+        # What is loaded stays: to go through all of it again would hold up a keystroke for a tenth of a second.
+        gc.collect()
+        gc.freeze()
         self._failure = None
         while self._to_forget:
             engine.forget(self._to_forget.pop())

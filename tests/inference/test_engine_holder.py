@@ -1,7 +1,9 @@
-"""What is asked of the holder while no model is in memory."""
+"""What is asked of the holder while no model is in memory, and what becomes of the memory."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -26,3 +28,14 @@ def test_what_is_forgotten_while_unloaded_is_gone_from_disk(
     again = holder.engine().complete(REQUEST).usage
     assert again.recomputed_tokens == (usage.prompt_tokens if "a.py" in forgotten else 1)
     holder.unload()
+
+
+def test_what_is_loaded_is_not_searched_for_garbage_and_goes_when_it_is_unloaded(tiny_checkpoint: Path) -> None:
+    options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1)
+    holder = EngineHolder("tiny", lambda progress: load_engine(options, progress), lambda status: None)
+    engine = weakref.ref(holder.engine())
+    assert all(tracked is not engine() for tracked in gc.get_objects())
+    assert gc.get_freeze_count() > 0
+    holder.unload()
+    assert engine() is None
+    assert gc.get_freeze_count() == 0
