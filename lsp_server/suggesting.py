@@ -24,6 +24,9 @@ from protocol.settings import Settings
 # After so many seconds without an edit, what the next keystrokes would have to compute is computed.
 _IDLE_SECONDS = 2.0
 
+# After so many seconds the request has left, and the core is at work: what the filters will look at is worked out then.
+_MEANWHILE_SECONDS = 0.001
+
 
 class Suggester:
     """Answers for all documents. `session_prefix` tells a language server's documents from those of other clients."""
@@ -144,7 +147,11 @@ class Suggester:
         stop = stop_rule(place.before, place.after, place.language_id, multi_line=place.multi_line)
         if stop.indent is not None:
             stop = replace(stop, closes=place.statement.wants_closer)
-        completion = await self._asker.suggest(opened, query, self.settings, stop)
+        meanwhile = asyncio.get_running_loop().call_later(_MEANWHILE_SECONDS, getattr, place, "statement")
+        try:
+            completion = await self._asker.suggest(opened, query, self.settings, stop)
+        finally:
+            meanwhile.cancel()
         if completion is None:
             return ()
         self._pace.answered((time.perf_counter() - since) * 1000)

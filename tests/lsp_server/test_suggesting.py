@@ -11,7 +11,8 @@ import pytest
 
 from lsp_server.asking import Cost
 from lsp_server.documents import Edit, Position
-from lsp_server.manners.place import Insertion
+from lsp_server.manners.place import Insertion, Place
+from lsp_server.manners.statement import Statement
 from lsp_server.open_documents import OpenDocument, OpenDocuments
 from lsp_server.queries import Query, Selected
 from lsp_server.suggesting import Suggester
@@ -66,6 +67,27 @@ async def test_the_request_says_where_and_how(core: StubCore, costs: list[Cost])
     (request,) = core.requests
     assert (request.session, request.max_tokens, request.reuse) == ("me/file:///a", 9, False)
     assert request.stop == StopRule(indent=4)
+
+
+async def test_the_filters_find_the_statement_worked_out_while_the_core_was_at_work(
+    core: StubCore, costs: list[Cost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    around = Statement.around
+
+    def noting(place: Place) -> Statement:
+        happened.append("worked out")
+        return around(place)
+
+    async def answer_later() -> Completion:
+        await asyncio.sleep(0.05)
+        happened.append("answered")
+        return completion("1")
+
+    monkeypatch.setattr(Statement, "around", noting)
+    core.answer = answer_later
+    assert await suggester(core, costs).suggest(opened("x = ()\n"), Query(Position(0, 5))) == (Insertion("1"),)
+    assert happened == ["worked out", "answered"]
 
 
 @pytest.mark.parametrize(
