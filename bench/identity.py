@@ -56,7 +56,7 @@ class Way:
     @property
     def is_exact(self) -> bool:
         """Whether every bit has to be that of the reference."""
-        return self.options.get("kernel") != "off"
+        return bool(self.options.get("kernel", True))
 
 
 WAYS = (
@@ -64,8 +64,8 @@ WAYS = (
     Way("kernel, speculation", {}),
     Way("kernel, batching", {"speculation": False}, len(WINDOWS)),
     Way("kernel, both", {}, len(WINDOWS)),
-    Way("torch", {"kernel": "off", "speculation": False}),
-    Way("torch, both", {"kernel": "off"}, len(WINDOWS)),
+    Way("torch", {"kernel": False, "speculation": False}),
+    Way("torch, both", {"kernel": False}, len(WINDOWS)),
 )
 
 

@@ -103,17 +103,25 @@ class _Buffers:
         return choices(self._best[rows], self._logprobs[rows])
 
 
-def record_cuda_graph(compute: Callable[[], None]) -> Replay:
-    """Capture a computation as a CUDA graph, after the run on another stream that PyTorch asks for before a capture."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        compute()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        compute()
-    return graph.replay
+def cuda_graph_recorder() -> Recorder:
+    """Captures computations as CUDA graphs, after the run on another stream that PyTorch asks for before a capture.
+
+    The graphs share their memory, which with int8 weights has to hold a whole matrix widened: they are replayed one at
+    a time, and nothing is kept in it from one replay to the next.
+    """
+    pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+    def record(compute: Callable[[], None]) -> Replay:
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            compute()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            compute()
+        return graph.replay
+
+    return record
 
 
 def _token_bucket(chunk: Chunk) -> int | None:

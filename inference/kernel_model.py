@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -21,8 +21,7 @@ from inference.model import Choice
 from inference.rope import rotation_tables
 from kv_store.workspace import KVWorkspace
 from protocol.errors import BadInput
-
-KernelMode = Literal["auto", "off", "int8"]
+from protocol.settings import Weights
 
 log = logging.getLogger(__name__)
 
@@ -91,23 +90,21 @@ def _pieces(chunk: Chunk) -> Iterator[Chunk]:
 
 
 def with_kernel(
-    decoder: Decoder, config: Mapping[str, Any], weights: DecoderWeights, mode: KernelMode, threads: int
+    decoder: Decoder, config: Mapping[str, Any], weights: DecoderWeights, setting: Weights, threads: int
 ) -> Decoder | KernelModel:
     """The model that the kernel computes; the decoder itself where it cannot be had.
 
-    "auto" gives the kernel weights of the decoder's dtype, "int8" smaller ones; BadInput where int8 is asked for and
+    "auto" gives the kernel weights of the decoder's dtype, "int8" smaller ones; BadInput where these are asked for and
     the kernel is not to be had.
     """
-    if mode == "off":
-        return decoder
     shape = decoder.architecture
     reason = _unusable_reason(decoder)
-    if reason is not None and mode == "int8":
+    if reason is not None and setting == "int8":
         raise BadInput(f"int8 weights need the CPU kernel: {reason}")
     if reason is not None:
         log.info("without the CPU kernel: %s", reason)
         return decoder
-    weight_type: WeightType = "int8" if mode == "int8" else _weight_type(decoder.kv_shape.dtype)
+    weight_type: WeightType = "int8" if setting == "int8" else _weight_type(decoder.kv_shape.dtype)
     tables = rotation_tables(shape, config, decoder.context_tokens, torch.float32, decoder.device)
     kernel = KernelDecoder(shape, weights, tables, weight_type, threads)
     log.info("CPU kernel: %s weights, level %s, %d threads", weight_type, kernel.level, threads)

@@ -16,7 +16,6 @@ from inference.fim import AUTO
 from inference.healing import Healer, HealingMode, wants_healing
 from inference.hub import Progress
 from inference.model import DryModel, Model
-from inference.processors import usable_cores
 from inference.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.interface import KVStore
@@ -24,7 +23,7 @@ from kv_store.storage import MemoryStorage
 from kv_store.store import PagedStore
 from kv_store.tier import Tier
 from protocol.errors import BadInput
-from protocol.settings import BUNDLED_MODEL
+from protocol.settings import BUNDLED_MODEL, Weights
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +39,7 @@ DEFAULT_CONTEXT_TOKENS = 8192
 MIN_CONTEXT_TOKENS = 64
 FEWEST_SLOTS, MOST_SLOTS = 2, 8  # by default; with one, a keystroke would wait for the whole of somebody's suggestion
 SHARE_FOR_WEIGHTS = 0.85  # of a GPU's free memory
+ROUNDED_SHARE = 0.5  # what 8 bits take of the 16 that checkpoints have
 DRY_BYTES_PER_VALUE = 4  # float32, as a CPU would keep them
 
 SAMPLE = Path(__file__).with_name("tokenization.py")
@@ -65,7 +65,8 @@ class EngineOptions:
     exact: bool = False  # cached and cold logits the same to the bit, at the price of larger forwards
     fim_format: str = AUTO  # the name of one of inference.fim's, where it is not to be recognised
     healing: HealingMode = "auto"  # "auto" heals for models that were not trained on fragments
-    kernel: Literal["auto", "off", "int8"] = "auto"  # for short forwards on the CPU; int8 rounds its weights
+    weights: Weights = "auto"  # int8 and fp8 round them: see `inference.quantized`; int8 on a CPU is the kernel's own
+    kernel: bool = True  # the CPU's, where it can be had
 
 
 def is_here(options: EngineOptions) -> bool:
@@ -102,7 +103,7 @@ def load_engine(options: EngineOptions, progress: Progress | None = None) -> Eng
     budgets = TierBudgets(
         options.store_budget_bytes, options.host_budget_bytes, options.cache_folder, options.cache_budget_bytes
     )
-    identity = fingerprint(checkpoint, _numbers(options, dtype, checkpoint))
+    identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
     store = open_store(budgets, model.kv_shape, model.device, identity)
     slots = _slots(options, model.kv_shape.bytes_per_token * model.context_tokens)
     return _wire(options, tokenizer, model, store, str(device), slots)
@@ -151,10 +152,13 @@ def _load_model(
     """Our decoder where it knows the architecture and the device has room; transformers' modules otherwise."""
     anywhere = options.device == "auto"
     shape = checkpoint.architecture
-    if isinstance(shape, Architecture) and not (anywhere and _is_too_large(checkpoint, device)):
-        return _load_decoder(checkpoint, shape, context_tokens, device, dtype, options, report)
-    if options.exact or options.kernel == "int8":
-        raise BadInput(f"exact mode and int8 weights are for the Llama family on one device, not for {checkpoint.name}")
+    if isinstance(shape, Architecture) and not (anywhere and _is_too_large(checkpoint, device, options.weights)):
+        from inference.decoder_loading import load_decoder
+
+        return load_decoder(checkpoint, shape, context_tokens, device, dtype, options, report)
+    if options.exact or options.weights != "auto":
+        what = "exact mode is" if options.exact else f"{options.weights} weights are"
+        raise BadInput(f"{what} for the Llama family on one device, not for {checkpoint.name}")
     from inference.generic_loading import load_generic
 
     checkpoint.weights()  # says what is missing or damaged in words of ours
@@ -162,50 +166,22 @@ def _load_model(
     return load_generic(checkpoint.folder, context_tokens, None if anywhere else device, dtype)
 
 
-def _numbers(options: EngineOptions, dtype: torch.dtype, checkpoint: Checkpoint) -> str:
+def _numbers(options: EngineOptions, device: torch.device, dtype: torch.dtype, checkpoint: Checkpoint) -> str:
     """What else saved KV depends on; what transformers keeps of a token is its own affair, version by version."""
     if not isinstance(checkpoint.architecture, Architecture):
         return f"{dtype}, transformers {version('transformers')}"
-    return str(dtype) if options.kernel != "int8" else f"{dtype}, int8 weights"
+    return str(dtype) if options.weights == "auto" else f"{dtype}, {options.weights} weights of a {device.type}"
 
 
-def _is_too_large(checkpoint: Checkpoint, device: torch.device) -> bool:
+def _is_too_large(checkpoint: Checkpoint, device: torch.device, weights: Weights) -> bool:
     """Whether the weights leave a GPU too little room for KV and forwards; other devices are not asked."""
     import torch
 
     if device.type != "cuda":
         return False
     free, _ = torch.cuda.mem_get_info(device)
-    return sum(file.size for file in checkpoint.weights()) > SHARE_FOR_WEIGHTS * free
-
-
-def _load_decoder(
-    checkpoint: Checkpoint,
-    shape: Architecture,
-    context_tokens: int,
-    device: torch.device,
-    dtype: torch.dtype,
-    options: EngineOptions,
-    report: Progress,
-) -> Decoder | GraphedDecoder | KernelModel:
-    from inference.decoder import Decoder
-    from inference.decoder_weights import TensorReader, read_decoder_weights
-    from inference.exact import EXACT_TOKENS, ExactDecoder
-    from inference.graphs import GraphedDecoder, record_cuda_graph
-    from inference.kernel_model import with_kernel
-
-    if options.exact and options.kernel == "int8":
-        raise BadInput("int8 weights and exact mode exclude each other: exact mode does without the CPU kernel")
-    if options.exact:
-        context_tokens -= context_tokens % EXACT_TOKENS
-    reader = TensorReader(checkpoint.weights(), dtype, device)
-    weights = read_decoder_weights(shape, reader, lambda share: report("reading the weights", share))
-    if options.exact:
-        return ExactDecoder(shape, checkpoint.config, weights, context_tokens)
-    decoder = Decoder(shape, checkpoint.config, weights, context_tokens)
-    if device.type == "cuda" and options.kernel != "int8":
-        return GraphedDecoder(decoder, record_cuda_graph)
-    return with_kernel(decoder, checkpoint.config, weights, options.kernel, options.threads or usable_cores())
+    share = 1.0 if weights == "auto" else ROUNDED_SHARE
+    return share * sum(file.size for file in checkpoint.weights()) > SHARE_FOR_WEIGHTS * free
 
 
 def _device(options: EngineOptions) -> torch.device:
@@ -228,7 +204,7 @@ def _dtype(options: EngineOptions, device: torch.device, shape: ModelShape) -> t
     names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     name = options.dtype
     if name == "auto":
-        name = default_dtype(device.type, shape, may_use_kernel=options.kernel != "off" and not options.exact)
+        name = default_dtype(device.type, shape, may_use_kernel=options.kernel and not options.exact)
     if name not in names:
         raise BadInput(f"no dtype {name!r}: it is auto, {', '.join(names)}")
     return names[name]

@@ -14,7 +14,7 @@ def engine_options(settings: Settings) -> EngineOptions:
         model=settings.model,
         device=settings.device,
         dtype=settings.dtype,
-        kernel=settings.weights,
+        weights=settings.weights,
         threads=settings.threads or None,
         context_tokens=settings.context_tokens,
         slots=settings.slots or None,

@@ -16,7 +16,7 @@ Strategy = Literal["efim", "psm", "spm", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Healing = Literal["auto", "on", "off"]
-Weights = Literal["auto", "int8"]
+Weights = Literal["auto", "int8", "fp8"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,11 @@ class Settings:
         Dtype, About("What the model computes in; `auto` is bfloat16 where the device is fast in it, else float32")
     ] = "auto"
     weights: Annotated[
-        Weights, About("How the CPU holds the weights; `int8` rounds them, for about twice the speed")
+        Weights,
+        About(
+            "`int8` rounds the weights: on a CPU for about twice the speed, on a GPU for less memory; "
+            "`fp8`, on newer GPUs, for both"
+        ),
     ] = "auto"
     threads: Annotated[
         int, About("Of the CPU; 0 takes all cores for the kernel, half of them where torch computes", at_least=0)

@@ -31,7 +31,7 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
     """The model, its device, and what it takes."""
     device = choose_device(settings, gpus)
     facts = [("model", settings.model)]
-    problems = [device.problem] if device.problem else []
+    problems = [problem for problem in (device.problem, weights_problem(settings, device.name)) if problem]
     try:
         checkpoint = find_local_checkpoint(settings.model)
         if checkpoint is None:
@@ -58,6 +58,16 @@ def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
         why = "there is no GPU" if not gpus else f"torch is a build without CUDA ({version_of('torch')})"
         problem = f"the device {name} cannot be used, since {why}: choose --device cpu, or install a torch with CUDA"
     return Device(name, problem)
+
+
+def weights_problem(settings: Settings, device: str) -> str:
+    """What is wrong with the weights that are asked for, on this device; nothing, as a rule."""
+    on_gpu = device.startswith("cuda")
+    if settings.weights == "fp8" and not on_gpu:
+        return f"fp8 weights need a CUDA GPU, and the device is {device}: choose --weights auto, or int8 on a CPU"
+    if settings.weights != "auto" and on_gpu and version_of("torchao") is None:
+        return f"{settings.weights} weights on a GPU need the package torchao: run pip install 'midfill[gpu]'"
+    return ""
 
 
 def choose_dtype(settings: Settings, device: str, shape: ModelShape) -> str:

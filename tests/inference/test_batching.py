@@ -202,7 +202,7 @@ class Editors:
             assert completion.text == self.oracle(run.request)
 
 
-@pytest.mark.parametrize("changes", [{}, {"kernel": "off"}, {"exact": True}, {"healing": "on"}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"kernel": False}, {"exact": True}, {"healing": "on"}], ids=str)
 def test_whoever_shares_the_engine_no_text_changes(options: EngineOptions, changes: dict[str, object]) -> None:
     options = replace(options, **changes)
     alone = load_engine(replace(options, batching=False, slots=1))

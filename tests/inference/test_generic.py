@@ -105,8 +105,12 @@ def test_dry_engine_needs_the_same_prompt(checkpoint: Path) -> None:
 
 
 def test_what_only_our_decoder_has_is_refused(checkpoint: Path) -> None:
-    for options in ({"exact": True}, {"kernel": "int8"}):
-        with pytest.raises(BadInput, match="exact mode and int8 weights are for the Llama family on one device"):
+    for options, what in (
+        ({"exact": True}, "exact mode is"),
+        ({"weights": "int8"}, "int8 weights are"),
+        ({"weights": "fp8"}, "fp8 weights are"),
+    ):
+        with pytest.raises(BadInput, match=f"{what} for the Llama family on one device"):
             load(checkpoint, **options)
 
 

@@ -15,8 +15,9 @@ from torch.utils._pytree import tree_leaves
 
 from inference.chunk import Chunk
 from inference.decoder import Decoder
-from inference.graphs import TOKEN_BUCKETS, VISIBLE_TOKENS, GraphedDecoder, record_cuda_graph
+from inference.graphs import TOKEN_BUCKETS, VISIBLE_TOKENS, GraphedDecoder, cuda_graph_recorder
 from inference.model import Choice
+from inference.quantized import Rounding, quantized
 from kv_store.workspace import KVWorkspace
 from tests.inference.kernel.models import POSITIONS, RandomModel, Shape
 
@@ -101,6 +102,22 @@ def test_replays_give_what_the_decoder_gives(steps: list[tuple[int, int, int]]) 
     assert recorder.count == len(keys)  # each shape is recorded once for each workspace
 
 
+@pytest.mark.parametrize("rounding", ["int8", "fp8"])
+def test_replays_with_rounded_weights(rounding: Rounding) -> None:
+    model = RandomModel(replace(SMALL, vocabulary=144))
+    weights = quantized(model.weights, rounding, torch.device("cpu"))
+    plain, recorder = Decoder(model.architecture, {}, weights, POSITIONS), TapeRecorder()
+    graphed = GraphedDecoder(Decoder(model.architecture, {}, weights, POSITIONS), recorder)
+    token_ids, workspaces = model.token_ids(60), [plain.new_workspace(), plain.new_workspace()]
+    for start, stop in ((0, 16), (16, 32), (32, 33), (33, 34), (34, 38), (36, 40)):
+        expected, found = (
+            decoder.forward([Chunk(token_ids[start:stop], start, workspace, 1)])[0]
+            for decoder, workspace in zip((plain, graphed), workspaces, strict=True)
+        )
+        assert agree(found, expected)
+    assert recorder.count == 3
+
+
 def test_what_is_visible_grows_by_buckets() -> None:
     model, recorder = RandomModel(SMALL), TapeRecorder()
     decoder = Decoder(model.architecture, {}, model.weights, context_tokens=2 * VISIBLE_TOKENS + 8)
@@ -155,7 +172,7 @@ def test_cuda_graphs_give_what_the_decoder_gives() -> None:
     model = RandomModel(SMALL)
     weights = moved(model.weights, "cuda")
     plain = Decoder(model.architecture, {}, weights, POSITIONS)
-    graphed = GraphedDecoder(Decoder(model.architecture, {}, weights, POSITIONS), record_cuda_graph)
+    graphed = GraphedDecoder(Decoder(model.architecture, {}, weights, POSITIONS), cuda_graph_recorder())
     token_ids, workspaces = model.token_ids(200), [plain.new_workspace(), plain.new_workspace()]
     for start, stop in ((0, 100), (100, 101), (101, 102), (102, 106), (104, 120), (120, 121)):
         answers = [

@@ -35,7 +35,7 @@ def ask(increment: str, *, reuse: bool = True, max_tokens: int = 4) -> Completio
 @pytest.fixture(scope="module")
 def engines(tiny_checkpoint: Path) -> tuple[Engine, Engine, Engine]:
     """One that heals and stays warm, one that heals and is asked cold, and one that does not heal."""
-    options = EngineOptions(str(tiny_checkpoint), dtype="float32", prefill_chunk=32, kernel="off", healing="on")
+    options = EngineOptions(str(tiny_checkpoint), dtype="float32", prefill_chunk=32, kernel=False, healing="on")
     return load_engine(options), load_engine(options), load_engine(replace(options, healing="off"))
 
 

@@ -107,7 +107,7 @@ def test_several_choices_are_those_one_by_one() -> None:
 def test_the_text_is_that_of_torch(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path, hidden_size=64, num_attention_heads=2, num_key_value_heads=1)
     options = EngineOptions(str(folder), context_tokens=512, threads=2, dtype="float32")
-    helped, alone = load_engine(options), load_engine(replace(options, kernel="off"))
+    helped, alone = load_engine(options), load_engine(replace(options, kernel=False))
     for cut in range(100, 300, 10):
         request = CompletionRequest("a.py", Prompt(SOURCE[:cut], SOURCE[cut : cut + 50]), max_tokens=16)
         assert helped.complete(request).text == alone.complete(request).text
@@ -121,13 +121,6 @@ def test_int8_weights_are_another_model() -> None:
     ours, theirs = (choose(decoder, token_ids, 0, decoder.new_workspace())[0].logprob for decoder in (rounded, whole))
     assert ours != theirs
     assert ours == pytest.approx(theirs, abs=0.1)
-
-
-@compiled
-def test_the_kernel_can_be_switched_off() -> None:
-    model = RandomModel(Shape())
-    decoder = decoder_of(model)
-    assert with_kernel(decoder, {}, model.weights, "off", 2) is decoder
 
 
 @pytest.mark.parametrize(

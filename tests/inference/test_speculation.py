@@ -127,7 +127,7 @@ WORDS = ["def ", "main", "(", ")", ":\n", "    ", "return", " x", "\n", "'é'", 
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"kernel": "off"}, {"exact": True}, {"healing": "on"}, {"dtype": "bfloat16"}], ids=str
+    "changes", [{}, {"kernel": False}, {"exact": True}, {"healing": "on"}, {"dtype": "bfloat16"}], ids=str
 )
 def test_no_text_changes(tmp_path_factory: pytest.TempPathFactory, changes: dict[str, object]) -> None:
     """Typing, deleting, asking again and accepting, single lines and blocks, with and without guesses."""

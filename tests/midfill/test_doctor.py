@@ -13,10 +13,10 @@ from midfill.cli import app
 from midfill.doctor.core import cores
 from midfill.doctor.findings import Section, as_json, megabytes
 from midfill.doctor.machine import Gpu, cpu_features, find_gpus, installed
-from midfill.doctor.model import choose_device, model
+from midfill.doctor.model import choose_device, model, weights_problem
 from midfill.doctor.settings import settings_in_force
 from protocol.rendezvous import CoreAddress, address_file, read_or_make_token, write_address
-from protocol.settings import Settings
+from protocol.settings import Settings, Weights
 
 GPU = Gpu("Some GPU", 24 * 2**30, 20 * 2**30)
 
@@ -94,6 +94,27 @@ def test_device(
     assert device.name == name
     assert problem in device.problem
     assert bool(problem) == bool(device.problem)
+
+
+@pytest.mark.parametrize(
+    ("weights", "device", "version", "problem"),
+    [
+        ("auto", "cuda", None, ""),
+        ("int8", "cpu", None, ""),
+        ("int8", "cuda:1", "0.18.0", ""),
+        ("fp8", "cuda", "0.18.0", ""),
+        ("fp8", "cuda", None, "fp8 weights on a GPU need the package torchao"),
+        ("int8", "cuda", None, "int8 weights on a GPU need the package torchao"),
+        ("fp8", "cpu", "0.18.0", "fp8 weights need a CUDA GPU, and the device is cpu"),
+    ],
+)
+def test_weights(
+    monkeypatch: pytest.MonkeyPatch, weights: Weights, device: str, version: str | None, problem: str
+) -> None:
+    monkeypatch.setattr("midfill.doctor.model.version_of", lambda _: version)
+    found = weights_problem(Settings(weights=weights), device)
+    assert problem in found
+    assert bool(problem) == bool(found)
 
 
 def test_a_hub_model_that_is_not_here_is_no_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
