@@ -83,7 +83,7 @@ def main(
     limit: Annotated[int, typer.Option(min=1, help="How many to count.")] = 300,
     warm_up: Annotated[int, typer.Option(min=0, help="How many to play before.")] = 10,
     max_new_tokens: Annotated[int, typer.Option(min=1)] = 16,
-    weights: Annotated[str, typer.Option(help="The setting of that name: auto or int8.")] = "auto",
+    weights: Annotated[str, typer.Option(help="The setting of that name.")] = "auto",
     threads: Annotated[int, typer.Option(min=0, help="The setting of that name; 0 takes half the cores.")] = 0,
     moves: Annotated[bool, typer.Option(help="Tell of cursor moves, as editors do.")] = True,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,

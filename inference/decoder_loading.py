@@ -42,6 +42,7 @@ def load_decoder(
         return ExactDecoder(shape, checkpoint.config, weights, context_tokens)
     decoder = Decoder(shape, checkpoint.config, weights, context_tokens)
     if device.type == "cuda":
+        torch.cuda.set_device(device)  # streams and graphs are the current one's, thread by thread
         return GraphedDecoder(decoder, cuda_graph_recorder())
     if options.kernel:
         return with_kernel(decoder, checkpoint.config, weights, options.weights, options.threads or usable_cores())
