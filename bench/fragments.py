@@ -1,7 +1,7 @@
 """What fragment tokenization is worth: two models of the same budget, trained with and without it, on the same tasks.
 
     python bench/fragments.py WITH WITHOUT --human-eval FOLDER [--held-out FOLDER] [--limit 500]
-        [--allow-code-execution] [--json FILE] [--plot FILE.svg]
+        [--prefix-tokens 2048] [--suffix-tokens 1024] [--allow-code-execution] [--json FILE] [--plot FILE.svg]
 
 WITH and WITHOUT are model folders. The rows are those of the EFIM paper's comparison (arXiv 2505.21889, section 5), PSM
 and EFIM for each model, and a fifth: EFIM with token healing on the model trained without fragments. Cuts are at random
@@ -35,6 +35,7 @@ from midfill.evaluation.tasks import SPLITS, Format
 from protocol.settings import Settings
 
 Measure = Literal["pass@1", "exact match", "first word"]
+DEFAULTS = Settings()
 MEASURES: tuple[Measure, ...] = ("pass@1", "exact match", "first word")
 
 
@@ -86,17 +87,17 @@ def evaluate(
     folders: dict[bool, Path],
     tasks: Sequence[TaskSet],
     sandbox: Sandbox | None,
+    windows: tuple[int, int],
     max_new_tokens: int,
     progress: Callable[[], None],
 ) -> dict[TaskSet, Scores]:
-    """All rows of all sets of tasks; one model is in memory at a time."""
+    """All rows of all sets of tasks; one model is in memory at a time. `windows` are tokens before and after."""
     scores: dict[TaskSet, Scores] = {tasks_of: {} for tasks_of in tasks}
     for variant in VARIANTS:
         healing: Literal["on", "off"] = "on" if variant.healing else "off"
         options = EngineOptions(model=str(folders[variant.fragments]), store_budget_bytes=0, slots=1, healing=healing)
         engine = load_engine(options)
-        windows = Settings()
-        budget = WindowBudget(windows.prefix_tokens, windows.suffix_tokens, engine.info.chars_per_token)
+        budget = WindowBudget(*windows, engine.info.chars_per_token)
         complete = completes_with(engine, max_new_tokens)
         evaluator = Evaluator(complete, token_ends_of(engine.tokenizer), budget, seed=0, sandbox=sandbox)
         for tasks_of in tasks:
@@ -177,6 +178,8 @@ def main(
     held_out: Annotated[Path | None, typer.Option(help="Python files that neither was trained on.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Tasks of each set.")] = 500,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest completion, in tokens.")] = 192,
+    prefix_tokens: Annotated[int, typer.Option(min=1, help="Longest text before the cursor.")] = DEFAULTS.prefix_tokens,
+    suffix_tokens: Annotated[int, typer.Option(min=1, help="Longest text behind it.")] = DEFAULTS.suffix_tokens,
     allow_code_execution: Annotated[
         bool, typer.Option("--allow-code-execution", help="Run the benchmark's tests on the models' code.")
     ] = False,
@@ -195,7 +198,8 @@ def main(
         cases = sum(len(tasks_of.tasks) for tasks_of in tasks)
         bar = progress.add_task("cases", total=cases * len(VARIANTS))
         folders = {True: with_fragments, False: without}
-        results = evaluate(folders, tasks, sandbox, max_new_tokens, lambda: progress.advance(bar))
+        windows = prefix_tokens, suffix_tokens
+        results = evaluate(folders, tasks, sandbox, windows, max_new_tokens, lambda: progress.advance(bar))
     for tasks_of, scores in results.items():
         console.print(table_of(tasks_of, scores))
     console.print("In brackets 95 % intervals; differences are taken task by task.")

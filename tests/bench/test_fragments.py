@@ -38,7 +38,7 @@ def test_all_rows_answer_the_same_tasks(tmp_path: Path) -> None:
     (source / "module.py").write_text("".join(lines))
     folders = {fragments: write_checkpoint(tmp_path / str(fragments)) for fragments in (True, False)}
     tasks = list(read_tasks(None, tmp_path / "held_out", limit=3))
-    results = evaluate(folders, tasks, None, max_new_tokens=4, progress=lambda: None)
+    results = evaluate(folders, tasks, None, (128, 64), max_new_tokens=4, progress=lambda: None)
     assert [tasks_of.split for tasks_of in results] == ["single-line", "random-span"]
     for tasks_of, scores in results.items():
         assert set(scores) == set(VARIANTS)
