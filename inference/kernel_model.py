@@ -31,20 +31,21 @@ class KernelModel:
 
     The bits of KV and choices depend on the tokens before alone: not on who shares a forward, nor on how a prompt is
     cut into chunks, so that what was resident and what is computed anew are the same. Where the kernel has no vectors
-    to speak of, long chunks are torch's, and the same only within rounding.
+    to speak of, long chunks are torch's, and the same only within rounding. Elsewhere the decoder's weights are let go:
+    the kernel has them packed.
     """
 
     alignment = 1
 
     def __init__(self, decoder: Decoder, kernel: KernelDecoder) -> None:
-        self._decoder = decoder
         self._kernel = kernel
+        self._for_long_chunks = decoder if kernel.level == "portable" else None
         self.context_tokens = decoder.context_tokens
         self.kv_shape = decoder.kv_shape
         self.device = decoder.device
 
     def new_workspace(self) -> KVWorkspace:
-        return self._decoder.new_workspace()
+        return KVWorkspace(self.kv_shape, self.context_tokens, self.device)
 
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
         answers: dict[int, tuple[Choice, ...]] = {}  # by place among the chunks
@@ -56,8 +57,8 @@ class KernelModel:
     def _choices(self, together: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
         if together[0].is_short:
             return self._kernel.choices(together)
-        if self._kernel.level == "portable":
-            return self._decoder.forward(together)
+        if self._for_long_chunks is not None:
+            return self._for_long_chunks.forward(together)
         (chunk,) = together
         return [tuple(choice for piece in _pieces(chunk) for choice in self._kernel.choices([piece])[0])]
 

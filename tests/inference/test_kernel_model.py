@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -101,6 +103,19 @@ def test_several_choices_are_those_one_by_one() -> None:
         choose(helped, token_ids[:40], 0, workspace)
     one_by_one = [choose(helped, [token_ids[start]], start, alone)[0] for start in range(40, 50)]
     assert list(choose(helped, token_ids[40:], 40, together, wanted=10)) == one_by_one
+
+
+@compiled
+@pytest.mark.skipif(unavailable_reason() is None and levels()[-1] == "portable", reason="torch has the long chunks")
+def test_weights_are_kept_once() -> None:
+    model = RandomModel(Shape())
+    matrix = weakref.ref(model.weights.layers[0].gate_up)
+    helped = with_kernel(decoder_of(model), {}, model.weights, "auto", 1)
+    expected = choose(decoder_of(model), [1, 2, 3], 0, helped.new_workspace())
+    del model
+    gc.collect()
+    assert matrix() is None
+    assert choose(helped, [1, 2, 3], 0, helped.new_workspace())[0].token_id == expected[0].token_id
 
 
 @compiled
