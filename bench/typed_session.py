@@ -1,16 +1,18 @@
-"""A source file as a session in which parts of it are typed, key by key, for `midfill replay` to play.
+"""A Python file as a session in which some of its statements are typed, key by key, for `midfill replay` to play.
 
-    python bench/typed_session.py FILE SESSION.json [--blocks 30] [--lines 4] [--seed 0]
+    python bench/typed_session.py FILE SESSION.json [--statements 60] [--lines 6] [--seed 0]
     midfill replay SESSION.json --language python --strategies efim --moves
 
-Runs of consecutive lines are taken out of the file and typed again where they were, from the top down, a
-character a transaction. It stands in for recorded sessions in languages of which there are none, and is kinder
-than they are: nobody corrects anything, and all that stands below the cursor is finished already.
+Whole statements are taken out of the file and typed again where they were, from the top down: a line is opened below the
+one before, with its indentation, as editors do, and then comes a character a transaction. It stands in for recorded
+sessions in Python, and is kinder than they are: nobody corrects anything, and the rest of the file is finished.
 """
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -18,41 +20,51 @@ from typing import Annotated
 
 import typer
 
+_KEYS = re.compile(r"\n[ \t]*|.")
 
-def typed_session(text: str, blocks: int, lines: int, seed: int) -> dict[str, object]:
-    """The session as a trace: the text without at most `blocks` runs of `lines` lines, and their keys."""
+
+def typed_session(text: str, statements: int, lines: int, seed: int) -> dict[str, object]:
+    """The session as a trace: the text without at most so many statements of at most `lines` lines, and their keys."""
     rows = text.splitlines(keepends=True)
-    places = list(_places(rows, blocks, lines, seed))
-    missing = {row for place in places for row in range(place, place + lines)}
+    spans = _spans(ast.parse(text), rows, statements, lines, seed)
+    missing = {row for first, last in spans for row in range(first, last)}
     start = "".join(row for number, row in enumerate(rows) if number not in missing)
     transactions = []
-    for place in places:
-        position = sum(map(len, rows[:place]))
-        for offset, key in enumerate("".join(rows[place : place + lines])):
-            transactions.append({"patches": [[position + offset, 0, key]]})
+    for first, last in spans:
+        position = sum(map(len, rows[:first])) - 1  # the end of the line above
+        for key in _KEYS.findall("\n" + "".join(rows[first:last]).removesuffix("\n")):
+            transactions.append({"patches": [[position, 0, key]]})
+            position += len(key)
     return {"startContent": start, "endContent": text, "txns": transactions}
 
 
-def _places(rows: list[str], blocks: int, lines: int, seed: int) -> Iterator[int]:
-    """Where the runs begin, the upper ones first, with a line between them at least."""
-    chosen: list[int] = []
-    places = list(range(1, len(rows) - lines))
-    Random(seed).shuffle(places)
-    for place in places:
-        if len(chosen) < blocks and rows[place].strip() and all(abs(place - other) > lines for other in chosen):
-            chosen.append(place)
-    yield from sorted(chosen)
+def _spans(module: ast.Module, rows: list[str], count: int, lines: int, seed: int) -> list[tuple[int, int]]:
+    """The lines [first, last) of statements, the upper ones first; no two of them touch, and nothing else is on them."""
+    found = [span for span in _statements(module) if 0 < span[0] and span[1] - span[0] <= lines]
+    Random(seed).shuffle(found)
+    chosen: list[tuple[int, int]] = []
+    for first, last in found:
+        alone = ";" not in rows[first] and rows[first - 1].endswith("\n")
+        if len(chosen) < count and alone and all(last < other or end < first for other, end in chosen):
+            chosen.append((first, last))
+    return sorted(chosen)
+
+
+def _statements(module: ast.Module) -> Iterator[tuple[int, int]]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.stmt) and node.end_lineno is not None and not getattr(node, "decorator_list", ()):
+            yield node.lineno - 1, node.end_lineno
 
 
 def main(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False)],
     session: Annotated[Path, typer.Argument(help="The trace to write.")],
-    blocks: Annotated[int, typer.Option(min=1, help="Runs of lines that are typed.")] = 30,
-    lines: Annotated[int, typer.Option(min=1, help="Lines of a run.")] = 4,
+    statements: Annotated[int, typer.Option(min=1, help="How many are typed, at most.")] = 60,
+    lines: Annotated[int, typer.Option(min=1, help="Lines of a statement, at most.")] = 6,
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:
     """Write the session."""
-    made = typed_session(file.read_text(encoding="utf-8"), blocks, lines, seed)
+    made = typed_session(file.read_text(encoding="utf-8"), statements, lines, seed)
     session.write_text(json.dumps(made) + "\n", encoding="utf-8")
 
 
