@@ -40,7 +40,7 @@ def typed_session(text: str, statements: int, lines: int, seed: int) -> dict[str
 
 def _spans(module: ast.Module, rows: list[str], count: int, lines: int, seed: int) -> list[tuple[int, int]]:
     """The lines [first, last) of statements, the upper ones first; no two of them touch, and nothing else is on them."""
-    found = [span for span in _statements(module) if 0 < span[0] and span[1] - span[0] <= lines]
+    found = [span for span in _statements(module) if span[0] > 0 and span[1] - span[0] <= lines]
     Random(seed).shuffle(found)
     chosen: list[tuple[int, int]] = []
     for first, last in found:
