@@ -3,8 +3,8 @@
     python bench/typed_session.py FILE SESSION.json [--statements 60] [--lines 6] [--seed 0]
     midfill replay SESSION.json --language python --strategies efim --moves
 
-Whole statements are taken out of the file and typed again where they were, from the top down: a line is opened below the
-one before, with its indentation, as editors do, and then comes a character a transaction. It stands in for recorded
+Whole statements are taken out of the file and typed again where they were, from the top down: a line is opened below
+the one before, with its indentation, as editors do, and then comes a character a transaction. It stands in for recorded
 sessions in Python, and is kinder than they are: nobody corrects anything, and the rest of the file is finished.
 """
 
@@ -39,7 +39,7 @@ def typed_session(text: str, statements: int, lines: int, seed: int) -> dict[str
 
 
 def _spans(module: ast.Module, rows: list[str], count: int, lines: int, seed: int) -> list[tuple[int, int]]:
-    """The lines [first, last) of statements, the upper ones first; no two of them touch, and nothing else is on them."""
+    """The lines [first, last) of statements that are alone on them, the upper ones first; no two of them touch."""
     found = [span for span in _statements(module) if span[0] > 0 and span[1] - span[0] <= lines]
     Random(seed).shuffle(found)
     chosen: list[tuple[int, int]] = []
