@@ -104,8 +104,11 @@ class OpenDocuments:
             raise BadInput(f"{uri} is not open") from error
 
     def configure(self, settings: Settings) -> None:
-        """Plan prompts by these settings from now on; the documents stay as they are."""
+        """Work by these settings from now on: what was suggested by others is not offered any more."""
         before, self._settings = self._settings, settings
+        if before != settings:
+            for opened in self._open.values():
+                opened.offers = ()
         if all(getattr(before, name) == getattr(settings, name) for name in _PLANNING_SETTINGS):
             return
         for opened in self._open.values():

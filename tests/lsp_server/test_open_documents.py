@@ -98,3 +98,12 @@ def test_new_windows_mean_new_planners_and_the_same_documents(documents: OpenDoc
     planner = documents[URI].planner
     assert (planner.budget.prefix_tokens, planner.strategy) == (100, "spm")
     assert planner.document is documents[URI].document
+
+
+def test_other_settings_end_what_was_offered_by_those_before(documents: OpenDocuments) -> None:
+    offer = offer_at(Position(0, 0), "longer", Insertion("longer"))
+    documents[URI].offers = (offer,)
+    documents.configure(Settings())
+    assert documents[URI].offers == (offer,)
+    documents.configure(Settings(max_tokens=1))
+    assert documents[URI].offers == ()
