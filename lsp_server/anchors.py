@@ -69,6 +69,8 @@ def lay(document: Document, cursor: Position, budget: WindowBudget, edges: Stick
     line = document.lines[cursor.line]
     suffix_column = cursor.column + auto_closed_length(increment, line[cursor.column :])
     head = line[suffix_column : suffix_column + budget.suffix_chars]
+    if suffix_column + len(head) < len(line):
+        head = head.removesuffix("\r")  # a line end is not cut in two
     skip = len(line) - suffix_column - len(head)
     stop = cursor.line + 1
     if not skip:

@@ -198,3 +198,12 @@ def test_prompts_equal_the_document_under_random_editing(data: st.DataObject, en
         if strategy == "efim":
             assert len(plan.prompt.increment) <= budget.increment_chars
         assert planner.plan(cursor).prompt == plan.prompt
+
+
+def test_a_window_does_not_end_within_a_line_end() -> None:
+    document = Document.from_text("file:///a.py", "python", 1, "abcdefgh\r\nrest\r\n")
+    for tokens in (8, 9, 10):
+        budget = WindowBudget(prefix_tokens=8, suffix_tokens=tokens, increment_tokens=8, chars_per_token=1.0)
+        plan = PromptPlanner(document, budget).plan(Position(0, 0))
+        assert plan.prompt.suffix == ("abcdefgh" if tokens < 10 else "abcdefgh\n")
+        assert PromptPlanner(document, budget).plan(Position(0, 0)).prompt == plan.prompt
