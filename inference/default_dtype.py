@@ -13,7 +13,7 @@ def default_dtype(device: str, shape: ModelShape, *, may_use_kernel: bool) -> Li
     """bfloat16 where it is fast and changes no suggestion: on GPUs, and where the CPU kernel multiplies it.
 
     Without the kernel a prompt's KV depends, by a rounding, on how it was cut into forwards. In float32 that is too
-    little to change a suggestion; in bfloat16, on a CPU, it would be given for less speed.
+    little to change a suggestion; in bfloat16 it can be enough.
     """
     if not device.startswith("cpu"):
         return "bfloat16"

@@ -56,7 +56,6 @@ def test_a_checkpoint_keeps_its_precision_and_its_tokenizer_files(tiny_checkpoin
 
 
 def test_adapters_are_merged_and_kept_beside(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    pytest.importorskip("peft")
     options = replace(OPTIONS, start=str(tiny_checkpoint), mixed_precision="no", lora=LoraOptions(rank=2))
     vocabulary = load_vocabulary(tiny_checkpoint / "tokenizer.json")
     model = start_model(options, vocabulary)

@@ -54,7 +54,6 @@ def test_tokens_that_the_checkpoint_has_no_room_for_get_some(tiny_checkpoint: Pa
 
 
 def test_adapters_alone_learn(tiny_checkpoint: Path, known: Vocabulary) -> None:
-    pytest.importorskip("peft")
     options = replace(CONTINUED, start=str(tiny_checkpoint), lora=LoraOptions(rank=2), mixed_precision="bf16")
     model = start_model(options, known)
     learning = {name for name, weight in model.named_parameters() if weight.requires_grad}
@@ -65,7 +64,6 @@ def test_adapters_alone_learn(tiny_checkpoint: Path, known: Vocabulary) -> None:
 
 
 def test_layers_that_are_not_there_are_named(tiny_checkpoint: Path, known: Vocabulary) -> None:
-    pytest.importorskip("peft")
     lora = LoraOptions(target_modules=("no_such_layer",))
     with pytest.raises(OptionError, match="no adapters on no_such_layer"):
         start_model(replace(CONTINUED, start=str(tiny_checkpoint), lora=lora), known)
