@@ -19,9 +19,18 @@ from lsp_server.mistakes import why_unreadable
 if TYPE_CHECKING:
     from pygls.lsp.server import LanguageServer
 
+_ABOUT_DOCUMENTS = (
+    types.DidOpenTextDocumentNotification,
+    types.DidChangeTextDocumentNotification,
+    types.DidCloseTextDocumentNotification,
+)
+
 
 class EditorProtocol(LanguageServerProtocol):
-    """Hands document changes to our handlers alone: pygls' mirror splits the whole text on every change."""
+    """Hands what is told of documents to our handlers alone, and at once.
+
+    pygls' mirror splits the whole text on every change, and its way to a handler takes longer than the handler.
+    """
 
     def __init__(self, server: LanguageServer, converter: cattrs.Converter) -> None:
         super().__init__(server, converter)
@@ -40,18 +49,6 @@ class EditorProtocol(LanguageServerProtocol):
             raise JsonRpcInvalidRequest("initialize was sent before")
         self._initialized = True
         return (yield from super().lsp_initialize(params))
-
-    @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
-    def lsp_text_document__did_open(self, params: types.DidOpenTextDocumentParams) -> None:
-        self.fm.features[types.TEXT_DOCUMENT_DID_OPEN](params)
-
-    @lsp_method(types.TEXT_DOCUMENT_DID_CHANGE)
-    def lsp_text_document__did_change(self, params: types.DidChangeTextDocumentParams) -> None:
-        self.fm.features[types.TEXT_DOCUMENT_DID_CHANGE](params)
-
-    @lsp_method(types.TEXT_DOCUMENT_DID_CLOSE)
-    def lsp_text_document__did_close(self, params: types.DidCloseTextDocumentParams) -> None:
-        self.fm.features[types.TEXT_DOCUMENT_DID_CLOSE](params)
 
     @lsp_method(types.SHUTDOWN)
     def lsp_shutdown(self, *args: Any) -> Generator[Any, Any, None]:
@@ -80,10 +77,12 @@ class EditorProtocol(LanguageServerProtocol):
         self._send_data({"jsonrpc": self.VERSION, "method": method, "params": params})
 
     def handle_message(self, message: Any) -> None:
-        """As pygls does, but requests after the shutdown are refused, not left without an answer."""
+        """As pygls does, but for documents; requests after the shutdown are refused, not left without an answer."""
         if self._shutdown and isinstance(message, RPCRequest):
             refusal = JsonRpcInvalidRequest(f"{message.method}: the server is shut down")
             self._send_response(message.id, error=refusal.to_response_error())
+        elif not self._shutdown and isinstance(message, _ABOUT_DOCUMENTS):
+            self.fm.features[message.method](message.params)
         else:
             super().handle_message(message)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from lsprotocol import types
@@ -12,9 +12,12 @@ from lsp_server.core_link import LinkStatus
 from lsp_server.custom_messages import DID_CHANGE_STATUS, RESYNC, STATUS, USAGE
 from lsp_server.load_progress import LoadProgress
 from lsp_server.positions import ClientPosition
+from protocol.messages import Usage
 
 if TYPE_CHECKING:
     from lsp_server.server import MidfillServer
+
+_USAGE = tuple(field.name for field in fields(Usage))
 
 
 class Notices:
@@ -71,7 +74,7 @@ class Notices:
             "source": cost.source,
             "ms": round(cost.milliseconds, 3),
             "heat": cost.heat,
-            "usage": asdict(cost.usage),
+            "usage": {name: getattr(cost.usage, name) for name in _USAGE},
         }
         self._tell(USAGE, params)
 

@@ -16,22 +16,26 @@ class Faults(NamedTuple):
 
     closers: int  # that close nothing
     strings: int  # that never end
+    openers: int  # that are not closed, or only by closers that reach past them
 
 
 def faults(text: str, language_id: str) -> Faults:
     """The faults of `text`; a closer reaches past openers of other kinds to its own."""
     opened: list[str] = []
-    closers = strings = 0
+    closers = strings = openers = 0
     for match in language(language_id).tokens.finditer(text):
         token = match.group()
         if token in _OPENER_OF:
-            if not _close(opened, _OPENER_OF[token]):
+            if _close(opened, _OPENER_OF[token]):
+                openers -= 1
+            else:
                 closers += 1
         elif token in "([{":
             opened.append(token)
+            openers += 1
         elif token[0] in _QUOTES and (len(token) == 1 or token[-1] != token[0]):
             strings += 1
-    return Faults(closers, strings)
+    return Faults(closers, strings, openers)
 
 
 def closes_unopened(text: str, language_id: str) -> int | None:

@@ -41,7 +41,7 @@ class Statement:
     @property
     def wants_closer(self) -> bool:
         """Whether a bracket is open that nothing closes."""
-        return any(self.balanced_by("\n" + closer) for closer in CLOSERS)
+        return self.now.openers > 0 and any(self.balanced_by("\n" + closer) for closer in CLOSERS)
 
     def balanced_by(self, text: str, replaced: int = 0) -> bool:
         """Whether `text`, in place of the `replaced` code points behind the cursor, adds no fault.
