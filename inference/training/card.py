@@ -39,6 +39,8 @@ def run_command(options: TrainingOptions) -> str:
     """The command that trains with these options; CORPUS and RUN stand for folders."""
     examples = options.examples
     arguments = {
+        "from": options.start,
+        "mixed-precision": options.mixed_precision,
         "stages": ",".join(f"{stage.window}:{stage.share:g}" for stage in options.stages),
         "batch-tokens": options.batch_tokens,
         "lr": options.lr,
@@ -52,6 +54,8 @@ def run_command(options: TrainingOptions) -> str:
         "fragment-rate": examples.fragment_rate,
         "context-fragment-rate": examples.context_fragment_rate,
         "piece-rate": examples.piece_rate,
+        "shortest-fragment": examples.shortest_fragment,
+        "longest-fragment": examples.longest_fragment,
         "max-minutes": options.max_minutes,
         "max-steps": options.max_steps,
         "seed": options.seed,
@@ -102,20 +106,39 @@ def _training(facts: CardFacts) -> str:
     unfinished = "" if share >= 1 else f"\nThis is an interim edition, exported after {share:.0%} of the run.\n"
     return f"""## Training
 {unfinished}
+{_origin(options)}
 {progress.step:,} steps, {progress.tokens / 1e6:.1f}M tokens, {progress.seconds / 60:.0f} minutes on {facts.machine}.
 Windows: {windows}. Positions beyond {longest:,} were never trained.
-Muon on the matrices and AdamW on the rest, over float32 masters of bf16 weights, with a
+{_optimizers(options)}, with a
 warmup-stable-decay schedule. Loss over all tokens.
 
 ```sh
 python -m inference.training corpus CORPUS
-python -m inference.training tokenizer CORPUS --size {facts.vocabulary}
+{_tokenizer_command(facts)}
 {run_command(options)}
 python -m inference.training export RUN CORPUS {facts.name}
 ```
 
 `corpus` reads the packages of the environments that `--environment` names, by default those of the interpreter
 that runs it; the packages it found are listed below.{_changes(facts.recipes)}"""
+
+
+def _origin(options: TrainingOptions) -> str:
+    return (
+        "" if options.start is None else f"Goes on from the model `{options.start}` of that time, with its tokenizer.\n"
+    )
+
+
+def _optimizers(options: TrainingOptions) -> str:
+    rule = "AdamW" if options.muon_lr is None else "Muon on the matrices and AdamW on the rest"
+    weights = {None: "float32 masters of bf16 weights", "no": "float32 weights"}
+    return f"{rule}, over {weights.get(options.mixed_precision, f'float32 weights in mixed {options.mixed_precision}')}"
+
+
+def _tokenizer_command(facts: CardFacts) -> str:
+    if facts.options.start is None:
+        return f"python -m inference.training tokenizer CORPUS --size {facts.vocabulary}"
+    return "cp MODEL/tokenizer.json CORPUS  # of the model that it goes on from"
 
 
 def _changes(recipes: Sequence[Recipe]) -> str:

@@ -19,7 +19,7 @@ from inference.training.environments import (
     installed_packages,
     standard_library,
 )
-from inference.training.options import ExampleOptions, TrainingOptions, parse_stages
+from inference.training.options import ExampleOptions, Precision, TrainingOptions, parse_stages
 from protocol.errors import BadInput
 
 app = typer.Typer(
@@ -90,6 +90,12 @@ def run_training(
     run: RunArgument,
     max_minutes: Annotated[float | None, typer.Option(help="Training time, resumes included.")] = None,
     max_steps: Annotated[int | None, typer.Option(help="Optimizer steps.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", help="Go on from this model, of the same tokenizer. Default: from scratch.")
+    ] = None,
+    mixed_precision: Annotated[
+        Precision | None, typer.Option(help="By accelerate, over float32 weights. Default: pure bf16, float32 masters.")
+    ] = None,
     stages: Annotated[str, typer.Option(help="WINDOW:SHARE,... in tokens and shares of the run.")] = "512:0.7,2048:0.3",
     batch_tokens: Annotated[int, typer.Option(help="Tokens in one step.")] = _RUN.batch_tokens,
     lr: Annotated[float, typer.Option(help="AdamW's peak rate: embeddings and norms.")] = _RUN.lr,
@@ -105,6 +111,8 @@ def run_training(
         float, typer.Option(help="Share of fill-in-the-middle examples with split prefix and suffix.")
     ] = _FIM.context_fragment_rate,
     piece_rate: Annotated[float, typer.Option(help="How readily texts are cut smaller.")] = _FIM.piece_rate,
+    shortest_fragment: Annotated[int, typer.Option(help="Characters, outside of middles.")] = _FIM.shortest_fragment,
+    longest_fragment: Annotated[int, typer.Option(help="Characters, outside of middles.")] = _FIM.longest_fragment,
     checkpoint_minutes: Annotated[float, typer.Option(help="Time between checkpoints.")] = _RUN.checkpoint_minutes,
     use_compiler: Annotated[bool, typer.Option("--compile/--no-compile", help="Compile the model.")] = True,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
@@ -121,7 +129,11 @@ def run_training(
                 fragment_rate=fragment_rate,
                 context_fragment_rate=context_fragment_rate,
                 piece_rate=piece_rate,
+                shortest_fragment=shortest_fragment,
+                longest_fragment=longest_fragment,
             ),
+            start=start,
+            mixed_precision=mixed_precision,
             stages=parse_stages(stages),
             batch_tokens=batch_tokens,
             lr=lr,

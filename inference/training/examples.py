@@ -61,7 +61,7 @@ def cut_example(text: str, options: ExampleOptions, rng: Random) -> FimExample:
     suffix = "" if rng.random() < options.open_end_rate else text[end:]
     order: Order = "spm" if layout == "spm" else "psm"
     if rng.random() < options.context_fragment_rate:
-        sides = random_fragments(text[:anchor], rng), random_fragments(suffix, rng)
+        sides = random_fragments(text[:anchor], options, rng), random_fragments(suffix, options, rng)
     else:
         sides = split_at(text[:anchor], []), split_at(suffix, [])
     return FimExample(sides[0], split_at(middle, cuts), sides[1], order)
@@ -73,10 +73,11 @@ def split_at(text: str, cuts: list[int]) -> tuple[str, ...]:
     return tuple(text[start:end] for start, end in pairwise(bounds) if start < end)
 
 
-def random_fragments(text: str, rng: Random) -> tuple[str, ...]:
-    """Split a text into fragments of 8 to 512 characters, short ones as likely as long ones."""
+def random_fragments(text: str, options: ExampleOptions, rng: Random) -> tuple[str, ...]:
+    """Split a text into fragments of random lengths, short ones as likely as long ones."""
+    shortest, longest = math.log2(options.shortest_fragment), math.log2(options.longest_fragment)
     cuts, position = list[int](), 0
-    while (position := position + round(2 ** rng.uniform(3, 9))) < len(text):
+    while (position := position + round(2 ** rng.uniform(shortest, longest))) < len(text):
         cuts.append(position)
     return split_at(text, cuts)
 

@@ -47,9 +47,14 @@ def format_losses(
 def _format_loss(
     model: torch.nn.Module, texts: Sequence[str], layout: Layout, vocabulary: Vocabulary, batch: int
 ) -> FormatLoss:
-    rates = {"efim_rate": float(layout == "efim"), "spm_rate": float(layout == "spm")}
     options = ExampleOptions(
-        **rates, fim_rate=1, fragment_rate=1, context_fragment_rate=0, max_fragments=2, open_end_rate=0
+        efim_rate=float(layout == "efim"),
+        spm_rate=float(layout == "spm"),
+        fim_rate=1,
+        fragment_rate=1,
+        context_fragment_rate=0,
+        max_fragments=2,
+        open_end_rate=0,
     )
     cut = [cut_example(text, options, Random(f"cursor {index}")) for index, text in enumerate(texts)]
     fragments = cut if layout == "efim" else [_in_two(example, index) for index, example in enumerate(cut)]

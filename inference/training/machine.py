@@ -37,3 +37,8 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def multiplies_bf16(device: torch.device) -> bool:
+    """Whether a device multiplies bf16 fast: GPUs, and CPUs with AVX-512. Others take many times float32's time."""
+    return device.type != "cpu" or torch.backends.cpu.get_cpu_capability().startswith("AVX512")

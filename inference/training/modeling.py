@@ -14,6 +14,7 @@ from inference.training.vocabulary import Vocabulary
 CAUSAL = "midfill_causal"
 BLOCKED_UP_TO = 512
 BLOCK = 128
+_IGNORED = -100
 
 LossFunction = Callable[[torch.nn.Module, Tensor], Tensor]
 
@@ -51,8 +52,10 @@ def use_causal_attention(model: LlamaForCausalLM) -> None:
 
 def token_loss(model: torch.nn.Module, ids: Tensor) -> Tensor:
     """Mean cross-entropy, in nats, of predicting `ids[:, 1:]`; ids: [B, T] -> scalar."""
-    logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
-    return functional.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+    logits = model(input_ids=ids, use_cache=False).logits
+    # The last position is told to be ignored: to slice it off would copy the logits, the largest tensor of the step.
+    targets = functional.pad(ids[:, 1:], (0, 1), value=_IGNORED)
+    return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=_IGNORED)
 
 
 def token_losses(model: torch.nn.Module, ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,10 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
-from torch.optim import AdamW, Muon, Optimizer
+from torch.optim import AdamW, Optimizer
 
+from inference.training.machine import multiplies_bf16
+from inference.training.muon import Muon
 from inference.training.options import TrainingOptions
 
 
@@ -82,8 +84,8 @@ def build_optimizers(parameters: Mapping[str, nn.Parameter], options: TrainingOp
     others = [parameter for name, parameter in parameters.items() if not _is_matrix(name, parameter)]
     optimizers: list[Optimizer] = []
     if options.muon_lr is not None:
-        decay = options.weight_decay
-        optimizers.append(Muon(matrices, lr=options.muon_lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
+        dtype = torch.bfloat16 if multiplies_bf16(next(iter(parameters.values())).device) else torch.float32
+        optimizers.append(Muon(matrices, lr=options.muon_lr, weight_decay=options.weight_decay, dtype=dtype))
         groups = [{"params": others, "weight_decay": 0.0}]
     else:
         groups = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from inference.training.errors import OptionError
 
+Precision = Literal["no", "bf16", "fp16"]
+
 
 @dataclass(frozen=True)
 class ModelShape:
@@ -38,6 +40,8 @@ class ExampleOptions:
         max_fragments: the most fragments that a middle is split into.
         piece_rate: the chance that a window's text is cut into smaller pieces, and then cut again. Smaller
             pieces are more middles in a window.
+        shortest_fragment, longest_fragment: characters of the fragments of all but middles; short ones are as likely as
+            long ones, by order of magnitude.
         open_end_rate: share of the fill-in-the-middle examples without any suffix, as at the end of a file.
     """
 
@@ -48,6 +52,8 @@ class ExampleOptions:
     context_fragment_rate: float = 0.4
     max_fragments: int = 4
     piece_rate: float = 0.9
+    shortest_fragment: int = 8
+    longest_fragment: int = 512
     open_end_rate: float = 0.06
 
     def __post_init__(self) -> None:
@@ -65,6 +71,8 @@ class ExampleOptions:
             self.efim_rate + self.spm_rate <= 1, "efim_rate + spm_rate", self.efim_rate + self.spm_rate, "at most 1"
         )
         _require(self.max_fragments >= 2, "max_fragments", self.max_fragments, "at least 2")
+        lengths = self.shortest_fragment, self.longest_fragment
+        _require(1 <= lengths[0] <= lengths[1], "shortest and longest fragment", lengths, "at least 1, and in order")
 
 
 @dataclass(frozen=True)
@@ -118,7 +126,7 @@ class TrainingOptions:
     examples: ExampleOptions = field(default_factory=ExampleOptions)
     start: str | None = None
     lora: LoraOptions | None = None
-    mixed_precision: Literal["no", "bf16", "fp16"] | None = None
+    mixed_precision: Precision | None = None
     stages: tuple[Stage, ...] = (Stage(512, 0.7), Stage(2048, 0.3))
     batch_tokens: int = 8192
     gradient_accumulation_steps: int = 1

@@ -4,7 +4,7 @@ import warnings
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
 from inference.checkpoint import find_checkpoint
@@ -36,6 +36,8 @@ def start_model(options: TrainingOptions, vocabulary: Vocabulary) -> nn.Module:
     if options.gradient_checkpointing:
         kwargs = {"use_reentrant": False}
         loaded.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)  # type: ignore[no-untyped-call]
+    if isinstance(loaded, LlamaForCausalLM):
+        use_causal_attention(loaded)
     nn.Module.train(loaded)
     return loaded if options.lora is None else _with_adapters(loaded, options.lora)
 

@@ -99,7 +99,7 @@ class Windows(Dataset[Tensor]):
         split = rng.random() < self._options.fragment_rate
         begin = self._vocabulary.markers.begin
         tokens = [] if begin is None else [begin]
-        for fragment in random_fragments(text, rng) if split else (text,):
+        for fragment in random_fragments(text, self._options, rng) if split else (text,):
             tokens += self._vocabulary.encode(fragment)
             if len(tokens) >= room:
                 return tokens[:room]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from inference.fim import AUTO
-from inference.training.options import ExampleOptions, LoraOptions, ModelShape, Stage, TrainingOptions
+from inference.training.options import ExampleOptions, LoraOptions, ModelShape, Precision, Stage, TrainingOptions
 
 STOPPED = 130  # as a shell has it for what Ctrl-C ended
 HEAD_DIM = 64
@@ -53,7 +53,7 @@ def train_command(
         float, typer.Option(help="Share of examples split in fragments.")
     ] = _EXAMPLES.fragment_rate,
     mixed_precision: Annotated[
-        Literal["no", "bf16", "fp16"] | None,
+        Precision | None,
         typer.Option(help="As accelerate has it. [default: what suits the device]", show_default=False),
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="Train on so many processes, each with its device.")] = 1,
@@ -126,10 +126,13 @@ def _shape(layers: int, hidden: int) -> ModelShape:
     )
 
 
-def _precision(start: str | None, cpu: bool) -> Literal["no", "bf16"] | None:
-    """None, pure bf16 with masters, from scratch; from a checkpoint what its device computes fast."""
-    if start is None:
-        return None
+def _precision(start: str | None, cpu: bool) -> Precision | None:
+    """From scratch None where that is fast: pure bf16 with masters; from a checkpoint what its device computes fast."""
     import torch
 
+    from inference.training.machine import multiplies_bf16
+
+    if start is None:
+        device = torch.device("cpu") if cpu else torch.accelerator.current_accelerator() or torch.device("cpu")
+        return None if multiplies_bf16(device) else "no"
     return "bf16" if not cpu and torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "no"

@@ -49,7 +49,15 @@ def test_without_fragments_every_part_is_one_piece(rng: Random) -> None:
 
 @given(TEXTS, SEEDS)
 def test_left_to_right_fragments_make_up_the_text(text: str, rng: Random) -> None:
-    assert "".join(random_fragments(text, rng)) == text
+    assert "".join(random_fragments(text, ExampleOptions(), rng)) == text
+
+
+@given(SEEDS)
+def test_fragments_are_as_long_as_they_may_be(rng: Random) -> None:
+    options = ExampleOptions(shortest_fragment=3, longest_fragment=20)
+    lengths = {len(fragment) for fragment in random_fragments(SOURCE, options, rng)[:-1]}
+    assert min(lengths) >= 3
+    assert max(lengths) <= 20
 
 
 def test_splitting_drops_empty_parts() -> None:
