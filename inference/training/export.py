@@ -15,9 +15,10 @@ from inference.training.checkpoints import RunFolder, read_progress
 from inference.training.corpus import Corpus, read_manifest
 from inference.training.errors import CheckpointError
 from inference.training.evaluation import HeldOutLosses, evaluate
+from inference.training.machine import multiplies_bf16
 from inference.training.modeling import build_model
 from inference.training.options import TrainingOptions
-from inference.training.vocabulary import END_OF_TEXT, PADDING, load_vocabulary
+from inference.training.vocabulary import END_OF_TEXT, PADDING, Vocabulary, load_vocabulary
 
 
 def export_model(run: RunFolder, corpus: Path, output: Path, *, samples: int = 384) -> HeldOutLosses:
@@ -32,7 +33,7 @@ def export_model(run: RunFolder, corpus: Path, output: Path, *, samples: int = 3
     options = run.read_options()
     vocabulary = load_vocabulary(run.tokenizer)
     model = _load(checkpoint, options, run)
-    losses = evaluate(model, Corpus(corpus, "held_out"), vocabulary, samples=samples)
+    losses = _measure(model, Corpus(corpus, "held_out"), vocabulary, samples)
     facts = CardFacts(
         name=output.name,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
@@ -50,6 +51,16 @@ def export_model(run: RunFolder, corpus: Path, output: Path, *, samples: int = 3
         write_model(model, run.tokenizer, Path(name), options)
         write_card(facts, Path(name) / "README.md")
         replace_files(Path(name), output)
+    return losses
+
+
+def _measure(model: LlamaForCausalLM, held_out: Corpus, vocabulary: Vocabulary, samples: int) -> HeldOutLosses:
+    """The losses of a bf16 model, computed in what its device multiplies fast."""
+    if multiplies_bf16(model.device):
+        return evaluate(model, held_out, vocabulary, samples=samples)
+    torch.nn.Module.to(model, torch.float32)
+    losses = evaluate(model, held_out, vocabulary, samples=samples)
+    torch.nn.Module.to(model, torch.bfloat16)  # what came from it goes back unchanged
     return losses
 
 
