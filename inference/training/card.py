@@ -124,9 +124,9 @@ that runs it; the packages it found are listed below.{_changes(facts.recipes)}""
 
 
 def _origin(options: TrainingOptions) -> str:
-    return (
-        "" if options.start is None else f"Goes on from the model `{options.start}` of that time, with its tokenizer.\n"
-    )
+    if options.start is None:
+        return "From scratch."
+    return f"Goes on from the model `{options.start}`, as it was before, with its tokenizer."
 
 
 def _optimizers(options: TrainingOptions) -> str:

@@ -75,6 +75,14 @@ def test_changes_of_the_recipe_are_told(tmp_path: Path) -> None:
     assert "Up to step" not in card(FACTS, tmp_path)
 
 
+def test_a_card_tells_what_the_run_went_on_from(tmp_path: Path) -> None:
+    text = card(replace(FACTS, options=replace(OPTIONS, start="bundled", mixed_precision="no")), tmp_path)
+    for stated in ("Goes on from the model `bundled`", "--from bundled --mixed-precision no", "over float32 weights"):
+        assert stated in text
+    assert "training tokenizer" not in text
+    assert "From scratch." in card(FACTS, tmp_path)
+
+
 def test_the_command_on_the_card_is_one_that_the_command_line_takes() -> None:
     arguments = run_command(OPTIONS).split()[3:]
     result = CliRunner().invoke(app, arguments)
