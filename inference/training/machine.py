@@ -1,4 +1,4 @@
-"""Owns the description of the machine that a run trained on."""
+"""Owns what a run knows of the machine that it trains on: its description, and whether that multiplies bf16 fast."""
 
 import os
 import platform

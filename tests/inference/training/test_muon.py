@@ -19,8 +19,8 @@ def give_gradients(parameters: list[nn.Parameter], seed: int) -> None:
         parameter.grad = gradient.detach().clone()
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-3), (torch.float32, 6e-3)])
-def test_steps_are_those_of_torch_s_own_muon(dtype: torch.dtype, tolerance: float) -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_steps_are_those_of_torch_s_own_muon(dtype: torch.dtype) -> None:
     ours, theirs = matrices(0), matrices(0)
     optimizer = Muon(ours, lr=0.1, weight_decay=0.1, dtype=dtype)
     reference = torch.optim.Muon(theirs, lr=0.1, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
@@ -31,7 +31,8 @@ def test_steps_are_those_of_torch_s_own_muon(dtype: torch.dtype, tolerance: floa
         reference.step()
     for mine, other, before in zip(ours, theirs, matrices(0), strict=True):
         assert (mine - before).abs().max() > 0.05
-        torch.testing.assert_close(mine, other, rtol=0, atol=tolerance)
+        # Three steps of at most 0.1 in each matrix, and theirs are rounded to bf16 five times on the way.
+        torch.testing.assert_close(mine, other, rtol=0, atol=6e-3)
 
 
 def test_singular_values_come_near_one() -> None:
