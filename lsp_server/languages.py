@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from re import Pattern
 
-_BRACKETS = r"[()\[\]{}]"
+_BRACKETS = r"\(|\)|\[|\]|\{|\}"  # a set would keep `re` from looking for first characters alone
 _STRING = r'"(?:\\.|[^"\\\n])*"?'
 _CHARACTERS = r"'(?:\\.|[^'\\\n])*'?"
 _TEMPLATE = r"`(?:\\.|[^`\\])*`?"
-_TRIPLE = r'"""(?:\\.|[^\\])*?(?:"""|\Z)' + r"|'''(?:\\.|[^\\])*?(?:'''|\Z)"
+_TRIPLE = r'"""(?:\\.|[^\\]|\\\Z)*?(?:"""|\Z)' + r"|'''(?:\\.|[^\\]|\\\Z)*?(?:'''|\Z)"
 _RUST_CHARACTER = r"'(?:\\[^\n]{1,8}?|[^'\\\n])'"  # a lone quote is a lifetime
 _C_COMMENTS = r"//[^\n]*|/\*.*?(?:\*/|\Z)"
 

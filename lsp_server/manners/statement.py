@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lsp_server.manners.balance import CLOSERS, Faults, faults
+from lsp_server.manners.balance import CLOSERS, Balance
 from lsp_server.manners.indentation import indentation
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _BLANK = sys.maxsize - 1  # deeper than any line
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """The outermost statement around the cursor that the place holds from end to end, and what is amiss in it now.
+    """The outermost statement around the cursor that the place holds from end to end, and how balanced it is.
 
     A longer one would not do: what closes its brackets is out of sight, so that each of them would seem to want a
     closer, and any closer too many would pass for it.
@@ -27,8 +28,7 @@ class Statement:
     head: str  # up to the cursor
     after: str  # the rest of the cursor's line
     below: str
-    language_id: str
-    now: Faults
+    balance: Balance
 
     @classmethod
     def around(cls, place: Place) -> Statement:
@@ -36,21 +36,21 @@ class Statement:
         above, lines_below = _whole(place) or (place.above, place.below)
         head = "\n".join((*above, place.before))
         below = "\n".join(("", *lines_below))
-        return cls(head, place.after, below, place.language_id, faults(head + place.after + below, place.language_id))
+        return cls(head, place.after, below, Balance(head, place.after + below, place.language_id))
 
     @property
     def wants_closer(self) -> bool:
         """Whether a bracket is open that nothing closes."""
-        return self.now.openers > 0 and any(self.balanced_by("\n" + closer) for closer in CLOSERS)
+        return self.balance.now.openers > 0 and any(self.balanced_by("\n" + closer) for closer in CLOSERS)
 
     def balanced_by(self, text: str, replaced: int = 0) -> bool:
         """Whether `text`, in place of the `replaced` code points behind the cursor, adds no fault.
 
         At the end of a line a string may stay open: that is for the user to go on with.
         """
-        then = faults(self.head + text + self.after[replaced:] + self.below, self.language_id)
-        strings_close = then.strings <= self.now.strings or not self.after.strip()
-        return then.closers <= self.now.closers and strings_close
+        now, then = self.balance.now, self.balance.with_text(text, replaced)
+        strings_close = then.strings <= now.strings or not self.after.strip()
+        return then.closers <= now.closers and strings_close
 
 
 def _whole(place: Place) -> tuple[Sequence[str], Sequence[str]] | None:
@@ -68,12 +68,18 @@ def _whole(place: Place) -> tuple[Sequence[str], Sequence[str]] | None:
     return place.above[first:], place.below[: next(ends, None)]
 
 
-def _measured(lines: Sequence[str]) -> tuple[list[int], list[int]]:
-    """The indentation of each line, and the depth of the statement that begins with it; _BLANK where there is none.
-
-    A line that begins with a closer belongs to the statement that it closes, or, further out, to another one.
-    """
-    code = [line.lstrip() for line in lines]
-    depths = [indentation(line) if rest else _BLANK for line, rest in zip(lines, code, strict=True)]
-    begin = [_BLANK if rest[:1] in CLOSERS else depth for rest, depth in zip(code, depths, strict=True)]
+def _measured(lines: Sequence[str]) -> tuple[Sequence[int], Sequence[int]]:
+    """The indentation of each line, and the depth of the statement that begins with it; _BLANK where there is none."""
+    depths, begin = zip(*map(_measure, lines), strict=True) if lines else ((), ())
     return depths, begin
+
+
+@functools.lru_cache(maxsize=4096)
+def _measure(line: str) -> tuple[int, int]:
+    """Both of a line, which is the same from key to key.
+
+    One that begins with a closer belongs to the statement that it closes, or, further out, to another one.
+    """
+    code = line.lstrip()
+    depth = indentation(line) if code else _BLANK
+    return depth, _BLANK if code[:1] in CLOSERS else depth

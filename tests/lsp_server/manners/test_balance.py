@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.manners.balance import closes_unopened, faults
+from lsp_server.manners.balance import Balance, closes_unopened, faults
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,7 @@ from lsp_server.manners.balance import closes_unopened, faults
         ("python", "'(' # )", 0, 0, 0),
         ("python", '"""\n)\n"""', 0, 0, 0),
         ("python", '"""\n)', 0, 1, 0),
+        ("python", '"""\n)\\', 0, 1, 0),
         ("python", "x = 'a", 0, 1, 0),
         ("python", "'", 0, 1, 0),
         ("rust", "'a '(' \"b", 0, 1, 0),
@@ -38,3 +39,24 @@ def test_where_every_bracket_is_closed_another_closer_is_one_too_many(head: str,
 @pytest.mark.parametrize(("text", "place"), [("f(a)", None), ("a)", 1), ("(a))", 3), ("')'", None), ("{(}", None)])
 def test_closes_unopened(text: str, place: int | None) -> None:
     assert closes_unopened(text, "python") == place
+
+
+# Pieces of tokens, so that what is put between two texts ends, begins and joins tokens of theirs.
+PIECES = [*"()[]{}'\"`/*#\\\n ab", '"""', "'''", "//", "/*", "*/", "'\\u{10ffff}'", " " * 12]
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+
+
+@given(
+    before=TEXTS,
+    text=TEXTS,
+    behind=TEXTS,
+    replaced=st.integers(0, 12),
+    language=st.sampled_from(["python", "rust", "go", "c", "made-up"]),
+)
+def test_what_is_put_between_counts_as_if_all_were_looked_at_again(
+    before: str, text: str, behind: str, replaced: int, language: str
+) -> None:
+    balance = Balance(before, behind, language)
+    replaced = min(replaced, len(behind))
+    assert balance.now == faults(before + behind, language)
+    assert balance.with_text(text, replaced) == faults(before + text + behind[replaced:], language)
