@@ -57,7 +57,7 @@ class _Count:
 class Balance:
     """The faults of a text of two parts, `before` and `behind`, and of what it becomes when more is put between them.
 
-    What a key changes is little, so little is looked at again: tokens that end well before the place stay what they are,
+    What a key changes is little, so little is looked at again: tokens that end well before the place stay,
     and from the first behind it that begins where one began, all of them are those that were there.
     """
 
