@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec import structs
 from rich.console import Console
 
 from inference.engine import Engine, EngineInfo
@@ -120,7 +121,7 @@ async def record(model: str, trace: Path, person: int, count: int) -> list[Compl
         await target.play(step, tell_move=True)
         if len(recorder.requests) >= count:
             break
-    return [replace(request, session=f"person {person}") for request in recorder.requests[:count]]
+    return [structs.replace(request, session=f"person {person}") for request in recorder.requests[:count]]
 
 
 def compute(engine: Engine, people: Sequence[Sequence[CompletionRequest]], at_once: int) -> tuple[Answers, int]:

@@ -6,7 +6,8 @@ import gc
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from inference.engine import Engine
 from inference.hub import Progress

@@ -7,8 +7,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from inference.engine_holder import EngineHolder
 from inference.job_queue import Answer, Job, JobQueue

@@ -23,7 +23,7 @@ from protocol.wire import (
     Forget,
     StatusChanged,
     decode_client,
-    encode_core,
+    encode,
 )
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class Connection:
     async def _send_all(self) -> None:
         try:
             while True:
-                await self._websocket.send_text(encode_core(await self._outgoing.get()))
+                await self._websocket.send_text(encode(await self._outgoing.get()))
         except WebSocketDisconnect:
             log.info("client %s went away while being answered", self._name)
 

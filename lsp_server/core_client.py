@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from protocol.wire import (
     Forget,
     StatusChanged,
     decode_core,
-    encode_client,
+    encode,
 )
 
 logger = logging.getLogger(__name__)
@@ -93,8 +94,12 @@ class CoreClient:
         message_id = next(self._ids)
         answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._pending[message_id] = answer
-        self._outbox.put_nowait(Complete(message_id, request))
+        message = Complete(message_id, request)
         try:
+            if self._outbox.empty():
+                await self._send(message)  # without waking the writer first
+            else:
+                self._outbox.put_nowait(message)
             return await answer
         except asyncio.CancelledError:
             self._outbox.put_nowait(Cancel(message_id))
@@ -122,11 +127,12 @@ class CoreClient:
 
     async def _write(self) -> None:
         while True:
-            message = await self._outbox.get()
-            try:
-                await self._socket.send(encode_client(message))
-            except ConnectionClosed:
-                return  # the reader sees it too, and fails what is pending
+            await self._send(await self._outbox.get())
+
+    async def _send(self, message: ClientMessage) -> None:
+        # The reader sees a closed connection too, and fails what is pending.
+        with contextlib.suppress(ConnectionClosed):
+            await self._socket.send(encode(message))
 
     async def _read(self) -> None:
         try:

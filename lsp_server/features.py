@@ -26,7 +26,7 @@ from lsp_server.open_documents import Change, OpenDocument
 from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
 from lsp_server.queries import Query, Selected
 from protocol.errors import BadInput, BadSettings
-from protocol.wire import Complete, Completed, encode_client, encode_core
+from protocol.wire import Complete, Completed, encode
 
 if TYPE_CHECKING:
     from lsp_server.server import MidfillServer
@@ -170,7 +170,7 @@ async def last_exchange(ls: MidfillServer, params: DocumentParams) -> dict[str, 
     if exchange is None:
         return None
     request, completion = exchange
-    return {"complete": encode_client(Complete(0, request)), "completed": encode_core(Completed(0, completion))}
+    return {"complete": encode(Complete(0, request)), "completed": encode(Completed(0, completion))}
 
 
 async def restart_core(ls: Any) -> None:  # pygls reads a command's annotations at run time, where ours is no name

@@ -15,7 +15,7 @@ class Latest(Generic[T]):
     def __init__(self) -> None:
         self._current: asyncio.Task[T | None] | None = None
         self._purpose: object = None
-        self._left: asyncio.Future[None] | None = None  # done when who waits is to wait no longer
+        self._awaited: asyncio.Future[T | None] | None = None  # what is waited for: the result, or None where it left
 
     def start(self, work: Coroutine[Any, Any, T | None], purpose: object = None) -> asyncio.Task[T | None]:
         """Run `work` in the background, in place of what is running."""
@@ -49,7 +49,7 @@ class Latest(Generic[T]):
     @property
     def awaited(self) -> bool:
         """Whether somebody waits for what is running."""
-        return self._left is not None
+        return self._awaited is not None
 
     def is_for(self, purpose: object) -> bool:
         """Whether something is running, and for this."""
@@ -57,21 +57,35 @@ class Latest(Generic[T]):
 
     async def _wait(self, task: asyncio.Task[T | None]) -> T | None:
         self._leave()
-        left = self._left = asyncio.get_running_loop().create_future()
+        awaited: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
+        self._awaited = awaited
+        task.add_done_callback(lambda done: _hand_over(done, awaited))
         try:
-            await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
-            return None if left.done() or task.cancelled() else task.result()
+            return await awaited
         finally:
-            if not left.done():
-                self._left = None
+            if self._awaited is awaited:
+                self._awaited = None
                 task.cancel()  # does nothing once it is done
                 self._ended(task)
 
     def _leave(self) -> None:
-        if self._left is not None:
-            self._left.set_result(None)
-            self._left = None
+        if self._awaited is not None:
+            if not self._awaited.done():
+                self._awaited.set_result(None)
+            self._awaited = None
 
     def _ended(self, task: asyncio.Task[T | None]) -> None:
         if self._current is task:
             self._current = None
+
+
+def _hand_over(task: asyncio.Task[T | None], awaited: asyncio.Future[T | None]) -> None:
+    """The task's result or error to who waits for it, if somebody still does."""
+    if awaited.done():
+        return
+    if task.cancelled():
+        awaited.set_result(None)
+    elif (error := task.exception()) is not None:
+        awaited.set_exception(error)
+    else:
+        awaited.set_result(task.result())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import sys
 from typing import TYPE_CHECKING
@@ -54,6 +55,7 @@ def run_tcp(settings: Settings, host: str, port: int) -> None:
 async def _serve_stdio(settings: Settings, writer: StdoutWriter) -> int:
     server = MidfillServer(settings)
     server.protocol.set_writer(writer)
+    gc.freeze()  # what is loaded stays: to go through all of it again would hold up a keystroke for 30 ms
     async with stdin_reader() as reader:
         try:
             return await _serve(server, reader)

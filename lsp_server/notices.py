@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from lsprotocol import types
@@ -17,7 +16,7 @@ from protocol.messages import Usage
 if TYPE_CHECKING:
     from lsp_server.server import MidfillServer
 
-_USAGE = tuple(field.name for field in fields(Usage))
+_USAGE = Usage.__struct_fields__
 
 
 class Notices:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from lsp_server.documents import Document, Position
 from lsp_server.manners.place import Insertion, Place, place_at
 from protocol.messages import Prompt
@@ -50,8 +52,8 @@ class Query:
             return prompt
         typed, text = self._typed(document), self.selected.text
         if prompt.increment.endswith(typed):
-            return replace(prompt, increment=prompt.increment.removesuffix(typed) + text)
-        return replace(prompt, prefix=prompt.prefix.removesuffix(typed) + text)
+            return structs.replace(prompt, increment=prompt.increment.removesuffix(typed) + text)
+        return structs.replace(prompt, prefix=prompt.prefix.removesuffix(typed) + text)
 
     def ending(self, document: Document) -> str | None:
         """What the selected text adds to what was typed; None where that is no beginning of it."""

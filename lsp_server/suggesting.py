@@ -6,7 +6,8 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from lsp_server.asking import Asker, Core, Cost
 from lsp_server.core_link import LinkState

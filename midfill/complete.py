@@ -12,11 +12,12 @@ import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import structs
 from rich.console import Console
 
 from protocol.errors import BadInput, CoreUnavailable, MidfillError, Unauthorized
@@ -220,7 +221,7 @@ def _as_json(result: Result, settings: Settings) -> dict[str, Any]:
         "milliseconds": round(result.milliseconds, 3),
         "percent": result.percent and round(result.percent, 1),
         "held_back": _is_held_back(result, settings),
-        "usage": asdict(result.usage) if result.usage else None,
+        "usage": structs.asdict(result.usage) if result.usage else None,
     }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 PROTOCOL_VERSION = 1
 MAX_ALTERNATIVES = 16  # nobody looks through more, and each takes the model's time
@@ -12,16 +13,18 @@ FinishReason = Literal["eos", "stop", "length", "cancelled"]
 CoreState = Literal["unloaded", "loading", "ready", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class ContextChunk:
+class Value(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What all of them are: immutable, and in JSON an object of their fields, without those that say nothing new."""
+
+
+class ContextChunk(Value, frozen=True):
     """A piece of another open file that stands before the prefix."""
 
     path: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Value, frozen=True):
     """The text of an EFIM prompt: `<PRE> prefix <SUF> suffix <MID> increment` (arXiv 2505.21889, section 4).
 
     Each field is a fragment, tokenized on its own. With `order="spm"` the suffix stands first; PSM is EFIM
@@ -35,8 +38,7 @@ class Prompt:
     order: Literal["psm", "spm"] = "psm"
 
 
-@dataclass(frozen=True, slots=True)
-class StopRule:
+class StopRule(Value, frozen=True):
     """Where a suggestion ends, besides the model's own end.
 
     `indent` is None for a single line: it ends before the first newline. Otherwise the suggestion is a
@@ -49,8 +51,7 @@ class StopRule:
     closes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionRequest:
+class CompletionRequest(Value, frozen=True):
     """Ask for a suggestion, or with `max_tokens=0` only to make the prompt resident ahead of need.
 
     `session` names the document, as `client/document`: the newest request of a session supersedes the older ones.
@@ -71,8 +72,7 @@ def session_of_any_client(session: str) -> str:
     return f"*/{session.partition('/')[2]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Value, frozen=True):
     """What a request cost, in tokens, forwards and milliseconds."""
 
     prompt_tokens: int
@@ -87,8 +87,7 @@ class Usage:
     prepare_ms: float = 0.0  # tokenizing, and finding what is resident; prefill follows
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(Value, frozen=True):
     """The answer to a `CompletionRequest`."""
 
     text: str
@@ -98,8 +97,7 @@ class Completion:
     alternatives: tuple[str, ...] = ()  # each begins with another token, the more probable first
 
 
-@dataclass(frozen=True, slots=True)
-class CoreStatus:
+class CoreStatus(Value, frozen=True):
     """What the core is doing; sent on connection and on every change."""
 
     state: CoreState

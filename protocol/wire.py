@@ -7,34 +7,28 @@ or `Failed` per `Complete`, in whatever order they finish.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
 
-import cattrs
-from cattrs.preconf.json import make_converter
-from cattrs.strategies import configure_tagged_union
+import msgspec
 
 from protocol.errors import BadInput
-from protocol.messages import Completion, CompletionRequest, CoreStatus
-from protocol.strict import refuse_conversions
+from protocol.messages import Completion, CompletionRequest, CoreStatus, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(Value, frozen=True, tag=True):
     """Client to core: compute this; `id` is unique in the connection."""
 
     id: int
     request: CompletionRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(Value, frozen=True, tag=True):
     """Client to core: the answer to `id` is no longer wanted."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(Value, frozen=True, tag=True):
     """Client to core: drop everything resident that only this session used (a closed document).
 
     `*/document` stands for the document's sessions of all clients, past ones included (an excluded document).
@@ -43,16 +37,14 @@ class Forget:
     session: str
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(Value, frozen=True, tag=True):
     """Core to client: the answer to `id`."""
 
     id: int
     completion: Completion
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Value, frozen=True, tag=True):
     """Core to client: `id` has no answer; `code` is that of the error class in `protocol.errors`.
 
     `id` is None where the core could not read the message at all.
@@ -63,8 +55,7 @@ class Failed:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class StatusChanged:
+class StatusChanged(Value, frozen=True, tag=True):
     """Core to client: what the core is doing now."""
 
     status: CoreStatus
@@ -75,43 +66,35 @@ ClientMessage = Complete | Cancel | Forget
 CoreMessage = Completed | Failed | StatusChanged
 
 
-def _make_converter(union: object) -> cattrs.Converter:
-    converter = make_converter(forbid_extra_keys=True, omit_if_default=True)
-    refuse_conversions(converter)
-    configure_tagged_union(union, converter, tag_name="type")
-    return converter
+_encoder = msgspec.json.Encoder()
+_from_clients: msgspec.json.Decoder[ClientMessage] = msgspec.json.Decoder(ClientMessage)
+_from_cores: msgspec.json.Decoder[CoreMessage] = msgspec.json.Decoder(CoreMessage)
 
 
-_client_converter = _make_converter(ClientMessage)
-_core_converter = _make_converter(CoreMessage)
-
-
-def encode_client(message: ClientMessage) -> str:
-    """The JSON text of one message to the core."""
-    text: str = _client_converter.dumps(message, unstructure_as=ClientMessage)  # type: ignore[attr-defined]
-    return text
-
-
-def encode_core(message: CoreMessage) -> str:
-    """The JSON text of one message to the client."""
-    text: str = _core_converter.dumps(message, unstructure_as=CoreMessage)  # type: ignore[attr-defined]
-    return text
+def encode(message: ClientMessage | CoreMessage) -> str:
+    """The JSON text of one message; lone surrogates, which editors may send, become U+FFFD."""
+    try:
+        return _encoder.encode(message).decode()
+    except UnicodeEncodeError:
+        text = json.dumps(msgspec.to_builtins(message), ensure_ascii=False)
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def decode_client(text: str) -> ClientMessage:
-    """The message in `text`; BadInput, with the fields at fault, if it is not one."""
-    return _decode(_client_converter, text, ClientMessage)  # type: ignore[return-value]
+    """The message in `text`; BadInput, with the field at fault, if it is not one."""
+    try:
+        return _from_clients.decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise _no_message(text, error) from error
 
 
 def decode_core(text: str) -> CoreMessage:
-    """The message in `text`; BadInput, with the fields at fault, if it is not one."""
-    return _decode(_core_converter, text, CoreMessage)  # type: ignore[return-value]
-
-
-def _decode(converter: cattrs.Converter, text: str, union: object) -> object:
+    """The message in `text`; BadInput, with the field at fault, if it is not one."""
     try:
-        return converter.loads(text, union)  # type: ignore[attr-defined]
-    except cattrs.BaseValidationError as error:
-        raise BadInput(f"not a midfill message: {'; '.join(cattrs.transform_error(error))}: {text[:200]!r}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadInput(f"not a midfill message ({error!r}): {text[:200]!r}") from error
+        return _from_cores.decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise _no_message(text, error) from error
+
+
+def _no_message(text: str, error: Exception) -> BadInput:
+    return BadInput(f"not a midfill message: {error}: {text[:200]!r}")

@@ -9,6 +9,7 @@ import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from msgspec import structs
 
 from inference.chunk import Chunk
 from inference.engine import Engine
@@ -190,7 +191,7 @@ class Editing(RuleBasedStateMachine):
         context_tokens = self.warm.info.context_tokens
         token_ids = tokenize_prompt(request.prompt, Afresh(self.cold.tokenizer), context_tokens, max_tokens).token_ids
         warm = self.warm.complete(request)
-        cold = self.cold.complete(replace(request, reuse=False))
+        cold = self.cold.complete(structs.replace(request, reuse=False))
         assert warm.text == cold.text
         assert warm.finish_reason == cold.finish_reason
         assert warm.mean_logprob == pytest.approx(cold.mean_logprob, abs=EPSILON)

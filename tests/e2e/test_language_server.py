@@ -14,7 +14,7 @@ from tests.lsp_server.editor import Editor, until
 
 SOURCE = Path(__file__).parents[2] / "protocol" / "wire.py"
 TEXT = SOURCE.read_text(encoding="utf-8")
-LINE = TEXT[: TEXT.index("def encode_client")].count("\n")
+LINE = TEXT[: TEXT.index("def encode")].count("\n")
 
 # Typing changes how the token before the cursor is split.
 HOT_TOKENS = 3

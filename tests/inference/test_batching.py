@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from inference.chunk import Chunk
 from inference.engine import SMALL_CHUNK, Engine
@@ -131,7 +132,7 @@ def test_cancellation_is_seen_before_the_next_forward(engine: Engine, watched: W
 def test_a_failing_forward_is_told_to_all_who_shared_it_and_to_nobody_else(
     engine: Engine, watched: WatchedModel
 ) -> None:
-    expected = engine.complete(replace(ask("a"), reuse=False)).text
+    expected = engine.complete(structs.replace(ask("a"), reuse=False)).text
     runs = [engine.begin(ask("a")), engine.begin(ask("b"))]
     engine.step()
     watched.failure = RuntimeError("out of memory")
@@ -183,7 +184,7 @@ class Editors:
         )
         patience = self.rng.choice([1000, 1000, 1000, 0, 2, 5])
         asked = iter(range(patience))
-        self.note(self.engine.begin(replace(request, session=session), lambda: next(asked, None) is None))
+        self.note(self.engine.begin(structs.replace(request, session=session), lambda: next(asked, None) is None))
 
     def step(self) -> None:
         for run in self.engine.step():
@@ -215,7 +216,7 @@ def test_whoever_shares_the_engine_no_text_changes(options: EngineOptions, chang
     @settings(max_examples=50, deadline=None)
     @given(seed=st.integers(0, 2**32 - 1), engine=st.sampled_from(list(engines.values())))
     def check(seed: int, engine: Engine) -> None:
-        editors = Editors(engine, lambda request: alone.complete(replace(request, reuse=False)).text, seed)
+        editors = Editors(engine, lambda request: alone.complete(structs.replace(request, reuse=False)).text, seed)
         for _ in range(30):
             if len(editors.running) < engine.capacity and editors.rng.random() < 0.5:
                 editors.begin()

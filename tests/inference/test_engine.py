@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from inference.chunk import Chunk
 from inference.engine import Engine, EngineInfo, Policy
@@ -36,7 +37,7 @@ def ask(
 
 
 def cold(request: CompletionRequest) -> CompletionRequest:
-    return replace(request, reuse=False)
+    return structs.replace(request, reuse=False)
 
 
 def token_ids_of(engine: Engine, request: CompletionRequest) -> tuple[int, ...]:
@@ -98,8 +99,8 @@ def test_accepted_suggestion_is_resident(tiny_tokenizer: TextTokenizer) -> None:
 def test_alternatives_branch_from_one_resident_prompt(engine: Engine, options: EngineOptions) -> None:
     request = ask("x = ")
     alone = engine.complete(request)
-    engine.complete(replace(request, max_tokens=0))
-    several = engine.complete(replace(request, alternatives=3))
+    engine.complete(structs.replace(request, max_tokens=0))
+    several = engine.complete(structs.replace(request, alternatives=3))
     texts = (several.text, *several.alternatives)
     assert (several.text, several.finish_reason) == (alone.text, alone.finish_reason)
     assert several.mean_logprob == pytest.approx(alone.mean_logprob)
@@ -121,7 +122,7 @@ def test_undoing_an_acceptance_is_hot(engine: Engine) -> None:
 
 
 def test_alternatives_of_a_cancelled_request(engine: Engine) -> None:
-    request = replace(ask("x = "), alternatives=2)
+    request = structs.replace(ask("x = "), alternatives=2)
     for forwards in range(12):
         completion = engine.complete(request, cancel_after(forwards))
         assert completion.finish_reason == "cancelled"
@@ -172,7 +173,7 @@ def cancel_after(forwards: int) -> Callable[[], bool]:
 
 def test_text_ends_at_the_newline(tiny_tokenizer: TextTokenizer) -> None:
     script = ["return 1", "\n", "x = 2"]
-    line = scripted(tiny_tokenizer, script).complete(replace(ask("x", max_tokens=60), stop=StopRule()))
+    line = scripted(tiny_tokenizer, script).complete(structs.replace(ask("x", max_tokens=60), stop=StopRule()))
     assert (line.text, line.finish_reason) == ("return 1", "stop")
     whole = scripted(tiny_tokenizer, script).complete(ask("x", max_tokens=60))
     assert (whole.text, whole.finish_reason) == ("return 1\nx = 2", "eos")
@@ -242,7 +243,7 @@ def test_context_and_order_are_part_of_the_prompt(engine: Engine, oracle: Callab
     chunk = ContextChunk("other.py", "def helper():\n    pass\n")
     for order in ("psm", "spm"):
         request = ask("x")
-        request = replace(request, prompt=replace(request.prompt, context=(chunk,), order=order))
+        request = structs.replace(request, prompt=structs.replace(request.prompt, context=(chunk,), order=order))
         assert engine.complete(request).text == oracle(request)
 
 
@@ -257,7 +258,7 @@ def test_context_and_order_are_part_of_the_prompt(engine: Engine, oracle: Callab
 )
 def test_impossible_requests_are_refused(engine: Engine, changes: dict[str, int], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        engine.complete(replace(ask(), **changes))
+        engine.complete(structs.replace(ask(), **changes))
 
 
 def test_dry_engine_counts_what_the_real_one_does(options: EngineOptions, engine: Engine) -> None:

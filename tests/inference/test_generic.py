@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 from transformers import MambaConfig, MambaForCausalLM
 
 from inference.chunk import Chunk

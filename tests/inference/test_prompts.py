@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from inference.fim import FORMATS, FIMFormat
 from inference.loading import EngineOptions, load_dry_engine

@@ -18,7 +18,7 @@ from inference.server import ServeOptions, bind, serve
 from protocol.errors import BadInput, BadModel, PortInUse
 from protocol.messages import CompletionRequest, Prompt
 from protocol.rendezvous import CoreAddress, address_file, read_address, read_or_make_token
-from protocol.wire import Complete, Completed, StatusChanged, decode_core, encode_client
+from protocol.wire import Complete, Completed, StatusChanged, decode_core, encode
 
 PATIENCE_S = 60.0
 
@@ -73,7 +73,7 @@ def test_core_serves_is_found_and_leaves_nothing_behind(tiny_checkpoint: Path, f
         address = wait_for_address(process, tiny_checkpoint, folder)
         bearer = {"Authorization": f"Bearer {read_or_make_token(folder)}"}
         with connect(address.url, additional_headers=bearer) as websocket:
-            websocket.send(encode_client(Complete(1, CompletionRequest("a.py", Prompt("def f():\n", "\n"), 4))))
+            websocket.send(encode(Complete(1, CompletionRequest("a.py", Prompt("def f():\n", "\n"), 4))))
             while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
                 pass
             assert isinstance(message, Completed)

@@ -25,7 +25,7 @@ from protocol.wire import (
     Forget,
     StatusChanged,
     decode_core,
-    encode_client,
+    encode,
 )
 
 TOKEN = "secret"
@@ -49,7 +49,7 @@ def client(scheduler_and_client: tuple[Scheduler, TestClient]) -> TestClient:
 
 
 def send(websocket: WebSocketTestSession, message: ClientMessage) -> None:
-    websocket.send_text(encode_client(message))
+    websocket.send_text(encode(message))
 
 
 def receive(websocket: WebSocketTestSession) -> CoreMessage:
@@ -92,7 +92,7 @@ def test_websocket_answers_and_reports_its_status(client: TestClient) -> None:
         ("not json", "not a midfill message"),
         ("{}", "not a midfill message"),
         ('{"type": "Complete", "id": 1}', "request"),
-        ('{"type": "Complete", "id": 1, "request": {"session": 5}}', "prompt"),
+        ('{"type": "Complete", "id": 1, "request": {"session": 5}}', "session"),
         ('{"type": "Nonsense"}', "Nonsense"),
         ("[]", "not a midfill message"),
         ("[" * 100_000, "not a midfill message"),

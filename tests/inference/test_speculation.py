@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from inference.chunk import SHORT_TOKENS, Chunk
 from inference.engine import Engine, EngineInfo, Policy
@@ -118,7 +119,7 @@ def test_what_a_cancelled_request_had_is_guessed_next(tiny_tokenizer: TextTokeni
 def test_forgotten_sessions_and_cold_requests_guess_from_no_suggestion(tiny_tokenizer: TextTokenizer) -> None:
     engine, _ = parrot(tiny_tokenizer, "c = 1; ", LINE)
     first = engine.complete(ask("c = 1; "))
-    assert engine.complete(replace(ask("c = 1; "), reuse=False)).usage.forwards >= first.usage.forwards
+    assert engine.complete(structs.replace(ask("c = 1; "), reuse=False)).usage.forwards >= first.usage.forwards
     engine.forget("a.py")
     assert engine.complete(ask("c = 1; ")).usage.forwards >= first.usage.forwards
 
@@ -148,7 +149,7 @@ def test_no_text_changes(tmp_path_factory: pytest.TempPathFactory, changes: dict
             text = text[: rng.randint(len(text) // 2, len(text))] if rng.random() < 0.3 else text
             text += "".join(rng.choices(WORDS, k=rng.randint(0, 3)))
             request = ask(text[:200], rng.choice([1, 6, 20]), rng.choice([BLOCK, StopRule()]), session=str(seed))
-            request = replace(request, alternatives=rng.choice([0, 0, 0, 2]))
+            request = structs.replace(request, alternatives=rng.choice([0, 0, 0, 2]))
             answer, expected = guessing.complete(request), plain.complete(request)
             assert (answer.text, answer.finish_reason) == (expected.text, expected.finish_reason)
             assert answer.alternatives == expected.alternatives

@@ -29,7 +29,7 @@ from protocol.wire import (
     Forget,
     StatusChanged,
     decode_client,
-    encode_core,
+    encode,
 )
 
 READY = CoreStatus("ready", "fake", "cpu", context_tokens=4096, chars_per_token=3.0)
@@ -116,7 +116,7 @@ class FakeCore:
             await self._send(connection, Failed(message.id, error.code, str(error)))
 
     async def _send(self, connection: ServerConnection, message: CoreMessage) -> None:
-        await connection.send(encode_core(message))
+        await connection.send(encode(message))
 
 
 async def _main() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from lsp_server.core_client import Endpoint
 from lsp_server.core_link import CoreLink, CoreTarget, LinkStatus, Retry

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from lsp_server.anchors import LINES_BACK
 from lsp_server.documents import Document, Edit, Position, line_length
@@ -66,7 +67,7 @@ def test_typing_changes_the_increment_alone() -> None:
     after = editor.type("value")
     assert before.relaid
     assert not after.relaid
-    assert after.prompt == replace(before.prompt, increment=before.prompt.increment + "value")
+    assert after.prompt == structs.replace(before.prompt, increment=before.prompt.increment + "value")
 
 
 def test_the_anchor_lies_lines_above_so_that_corrections_there_keep_it() -> None:
@@ -156,7 +157,7 @@ def test_overlong_lines_are_cut_inside() -> None:
     assert prompt.suffix == "b" * BUDGET.suffix_chars
     typed = editor.type("aa")
     assert not typed.relaid
-    assert typed.prompt == replace(prompt, increment=prompt.increment + "aa")
+    assert typed.prompt == structs.replace(prompt, increment=prompt.increment + "aa")
 
 
 def test_crlf_reaches_the_model_as_lf() -> None:

@@ -22,8 +22,7 @@ from protocol.wire import (
     StatusChanged,
     decode_client,
     decode_core,
-    encode_client,
-    encode_core,
+    encode,
 )
 
 PROMPTS = st.builds(
@@ -65,7 +64,7 @@ STATUSES = st.builds(
 
 @given(st.builds(Complete, COUNTS, REQUESTS) | st.builds(Cancel, COUNTS) | st.builds(Forget, st.text()))
 def test_what_clients_say(message: ClientMessage) -> None:
-    assert decode_client(encode_client(message)) == message
+    assert decode_client(encode(message)) == message
 
 
 @given(
@@ -74,7 +73,13 @@ def test_what_clients_say(message: ClientMessage) -> None:
     | st.builds(StatusChanged, STATUSES, COUNTS)
 )
 def test_what_cores_say(message: CoreMessage) -> None:
-    assert decode_core(encode_core(message)) == message
+    assert decode_core(encode(message)) == message
+
+
+def test_lone_surrogates_become_replacement_characters_and_pairs_what_they_stand_for() -> None:
+    request = CompletionRequest("s\ud800", Prompt("é\ud800", "\ud83d\ude00"), 1)
+    expected = CompletionRequest("s\ufffd", Prompt("é\ufffd", "\U0001f600"), 1)
+    assert decode_client(encode(Complete(1, request))) == Complete(1, expected)
 
 
 def _complete(**changes: Any) -> str:
