@@ -1,10 +1,11 @@
 """A recorded session played end to end through the language server: time to suggestion, and what is not the model.
 
-    python bench/keystroke.py [--model bundled --model S --model M] [--limit 300] [--json FILE]
+    python bench/keystroke.py [--model bundled --model S --model M] [--limit 300] [--pause 100] [--json FILE]
 
 Each model gets a language server over stdio and a core of its own; S and M are random weights in the shapes of
 `shapes.py`. Times are taken at the pipes, from the bytes of the request to those of the item, so that this bench's own
-client is not in them. The own share of a keystroke is all of that but prefill and decode. It has three parts:
+client is not in them. With a `--pause` both processes rest before every key, as they do behind a typist, and find less
+in the processor's caches. The own share of a keystroke is all of that time but prefill and decode. It has three parts:
 
 - the language server, with the pipes: what it does not wait for the core;
 - the core: tokenizing the prompt, and finding what is resident;
@@ -27,17 +28,24 @@ from playing import TRACE, Session, machine, open_midfill, percentiles
 from rich.console import Console
 from rich.table import Table
 
-from midfill.replay.targets import Answer
+from midfill.replay.targets import Answer, SessionTarget
+from midfill.replay.trace import Step
 
 
 async def time_to_suggestion(
-    model: str, session: Session, settings: Mapping[str, object], *, moves: bool
+    model: str, session: Session, settings: Mapping[str, object], *, moves: bool, pause_ms: float = 0.0
 ) -> list[Answer]:
     """The answers to the counted requests."""
     settings = {"model": model, "maxTokens": session.max_new_tokens, **settings}
     async with open_midfill(session.text, session.language, settings) as target:
-        answers = [await target.play(step, tell_move=moves) for step in session.steps()]
+        answers = [await _play(target, step, moves, pause_ms / 1000) for step in session.steps()]
     return answers[session.warm_up :]
+
+
+async def _play(target: SessionTarget, step: Step, moves: bool, pause_s: float) -> Answer:
+    if pause_s:
+        await asyncio.sleep(pause_s)
+    return await target.play(step, tell_move=moves)
 
 
 def figures(answers: list[Answer]) -> dict[str, Any]:
@@ -69,10 +77,12 @@ def _prepare_ms(answer: Answer) -> float:
     return answer.usage.prepare_ms if answer.usage else 0.0
 
 
-def measure(model: str, session: Session, settings: Mapping[str, object], *, moves: bool) -> dict[str, Any]:
+def measure(
+    model: str, session: Session, settings: Mapping[str, object], *, moves: bool, pause_ms: float
+) -> dict[str, Any]:
     """Play the session with a model: one of the shapes, or what `--model` of midfill takes."""
     with model_called(model) as checkpoint:
-        return figures(asyncio.run(time_to_suggestion(checkpoint, session, settings, moves=moves)))
+        return figures(asyncio.run(time_to_suggestion(checkpoint, session, settings, moves=moves, pause_ms=pause_ms)))
 
 
 def main(
@@ -86,12 +96,15 @@ def main(
     weights: Annotated[str, typer.Option(help="The setting of that name.")] = "auto",
     threads: Annotated[int, typer.Option(min=0, help="The setting of that name; 0 takes half the cores.")] = 0,
     moves: Annotated[bool, typer.Option(help="Tell of cursor moves, as editors do.")] = True,
+    pause: Annotated[float, typer.Option(min=0, help="Milliseconds of rest before every key.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
 ) -> None:
     """Measure, and print a line per model and percentile."""
     session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)
     settings = {"weights": weights, "threads": threads}
-    models = {name: measure(name, session, settings, moves=moves) for name in model or ["bundled", "S", "M"]}
+    models = {
+        name: measure(name, session, settings, moves=moves, pause_ms=pause) for name in model or ["bundled", "S", "M"]
+    }
     times = ("time to suggestion", "own share", "language server", "way", "core", "prefill", "decode")
     columns = [f"{time.replace(' ', '_')}_ms" for time in times]
     table = Table("model", "ms", *times)
@@ -100,7 +113,7 @@ def main(
             table.add_row(name, rank, *(str(measured[column][rank]) for column in columns))
     Console(width=120).print(table)
     if json_file is not None:
-        result = {"machine": machine(), "trace": session.trace.name, **settings, "models": models}
+        result = {"machine": machine(), "trace": session.trace.name, "pause_ms": pause, **settings, "models": models}
         json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
