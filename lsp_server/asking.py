@@ -107,7 +107,7 @@ class Asker:
         """
         documents = {uri: asked.opened for uri, asked in self._asked.items()}
         documents[looked_at.document.uri] = looked_at
-        lenders = {source for asked in self._asked.values() for source in asked.sources}
+        lenders = self._lenders()
         exclusion = looked_at.surroundings.exclusion
         excluded = {uri for uri, opened in documents.items() if opened.becomes_excluded()}
         excluded |= {uri for uri in lenders - documents.keys() if exclusion.is_excluded(uri)}
@@ -121,6 +121,11 @@ class Asker:
                 asked.opened.offers, asked.opened.last_exchange = (), None
             self._asked.clear()
 
+    def renew_exclusions(self, opened: OpenDocument) -> None:
+        """Look now at what `purge_excluded` would soon have to look at, where the next request waits for it."""
+        for uri in {opened.document.uri, *self._asked, *self._lenders()}:
+            opened.surroundings.exclusion.renew(uri)
+
     def forget(self, uri: str) -> None:
         """Let the core drop what only this document used."""
         if self._asked.pop(uri, None) is not None:
@@ -130,6 +135,10 @@ class Asker:
         session = self._session(uri)
         self._core.forget(session)
         self._core.forget(session_of_any_client(session))
+
+    def _lenders(self) -> set[str]:
+        """The URIs of documents whose text stands in prompts of others."""
+        return {source for asked in self._asked.values() for source in asked.sources}
 
     def _session(self, uri: str) -> str:
         return f"{self._session_prefix}/{uri}"

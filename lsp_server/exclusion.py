@@ -40,6 +40,10 @@ class Exclusion:
         """Whether nothing of the document may enter a prompt."""
         return self._reason(uri) is not None
 
+    def renew(self, uri: str) -> None:
+        """Look at the disk now if that has to be soon: while nobody waits, and not before the next suggestion."""
+        self._reason.renew(uri)
+
     def _reason_anew(self, uri: str) -> str | None:
         scheme, path = split_uri(uri)
         if scheme not in _WRITTEN:

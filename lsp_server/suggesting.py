@@ -25,7 +25,7 @@ from protocol.settings import Settings
 # After so many seconds without an edit, what the next keystrokes would have to compute is computed.
 _IDLE_SECONDS = 2.0
 
-# After so many seconds the request has left, and the core is at work: what the filters will look at is worked out then.
+# After so many seconds the request has left, and the core is at work: what will be needed soon is worked out then.
 _MEANWHILE_SECONDS = 0.001
 
 
@@ -148,7 +148,7 @@ class Suggester:
         stop = stop_rule(place.before, place.after, place.language_id, multi_line=place.multi_line)
         if stop.indent is not None:
             stop = replace(stop, closes=place.statement.wants_closer)
-        meanwhile = asyncio.get_running_loop().call_later(_MEANWHILE_SECONDS, getattr, place, "statement")
+        meanwhile = asyncio.get_running_loop().call_later(_MEANWHILE_SECONDS, self._prepare, opened, place)
         try:
             completion = await self._asker.suggest(opened, query, self.settings, stop)
         finally:
@@ -157,6 +157,11 @@ class Suggester:
             return ()
         self._pace.answered((time.perf_counter() - since) * 1000)
         return self._offer(opened, query, place, completion)
+
+    def _prepare(self, opened: OpenDocument, place: Place) -> None:
+        """Work out what the filters will look at, and look at the disk, before anybody waits for it."""
+        _ = place.statement
+        self._asker.renew_exclusions(opened)
 
     def _offer(self, opened: OpenDocument, query: Query, place: Place, completion: Completion) -> tuple[Insertion, ...]:
         """Remember what is offered, and show it, unless it is held back."""

@@ -243,3 +243,29 @@ def test_what_cannot_be_told_is_excluded(workspace: Workspace) -> None:
 def test_dots_in_a_path_are_followed(workspace: Workspace) -> None:
     workspace.write(".gitignore", "/private\n")
     assert workspace.exclusion.is_excluded(f"{workspace.root.as_uri()}/src/../private/a.py")
+
+
+def test_what_is_renewed_in_time_is_not_looked_for_when_it_is_asked_for(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = (workspace.root / "a.py").as_uri()
+    looks: list[str] = []
+    realpath = os.path.realpath
+    monkeypatch.setattr(os.path, "realpath", lambda path: looks.append(path) or realpath(path))
+    workspace.exclusion.renew(uri)
+    assert not looks, "nobody has asked for it yet"
+    assert not workspace.exclusion.is_excluded(uri)
+    looked = len(looks)
+    workspace.time += RECHECK_S / 2 - 0.1
+    workspace.exclusion.renew(uri)
+    assert len(looks) == looked, "it is too early"
+    workspace.time += RECHECK_S / 2
+    workspace.exclusion.renew(uri)
+    assert len(looks) == 2 * looked
+    workspace.write(".midfillignore", "a.py\n")
+    workspace.time += RECHECK_S - 0.1
+    assert not workspace.exclusion.is_excluded(uri)
+    assert len(looks) == 2 * looked
+    workspace.exclusion.renew(uri)
+    assert workspace.exclusion.is_excluded(uri)
+    assert len(looks) == 3 * looked

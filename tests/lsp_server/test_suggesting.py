@@ -69,7 +69,7 @@ async def test_the_request_says_where_and_how(core: StubCore, costs: list[Cost])
     assert request.stop == StopRule(indent=4)
 
 
-async def test_the_filters_find_the_statement_worked_out_while_the_core_was_at_work(
+async def test_the_filters_and_the_next_key_find_worked_out_what_they_need(
     core: StubCore, costs: list[Cost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []
@@ -84,10 +84,12 @@ async def test_the_filters_find_the_statement_worked_out_while_the_core_was_at_w
         happened.append("answered")
         return completion("1")
 
+    document = opened("x = ()\n")
     monkeypatch.setattr(Statement, "around", noting)
+    monkeypatch.setattr(document.surroundings.exclusion, "renew", happened.append)
     core.answer = answer_later
-    assert await suggester(core, costs).suggest(opened("x = ()\n"), Query(Position(0, 5))) == (Insertion("1"),)
-    assert happened == ["worked out", "answered"]
+    assert await suggester(core, costs).suggest(document, Query(Position(0, 5))) == (Insertion("1"),)
+    assert happened == ["worked out", "file:///a", "answered"]
 
 
 @pytest.mark.parametrize(
