@@ -160,7 +160,7 @@ class Suggester:
 
     def _prepare(self, opened: OpenDocument, place: Place) -> None:
         """Work out what the filters will look at, and look at the disk, before anybody waits for it."""
-        _ = place.statement
+        place.work_out()
         self._asker.renew_exclusions(opened)
 
     def _offer(self, opened: OpenDocument, query: Query, place: Place, completion: Completion) -> tuple[Insertion, ...]:

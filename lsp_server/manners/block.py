@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from lsp_server.manners.balance import closes_unopened
 from lsp_server.manners.indentation import indentation, leading_space
 from lsp_server.manners.place import Insertion, Place
@@ -27,7 +25,7 @@ def end_with_block(insertion: Insertion, place: Place) -> Insertion:
                 lines += _closers(line)
                 break
             lines.append(line)
-    return replace(insertion, text=_through_closing_line("\n".join(lines), place.language_id))
+    return insertion.with_text(_through_closing_line("\n".join(lines), place.language_id))
 
 
 def _closers(line: str) -> list[str]:

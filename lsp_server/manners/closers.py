@@ -24,7 +24,7 @@ def keep_balance(insertion: Insertion, place: Place) -> Insertion:
         return once
     ends = (index for index in range(len(text) - 1, 0, -1) if text[index] in _CLOSERS)
     end = next((end for end in ends if statement.balanced_by(text[:end])), 0)
-    return replace(insertion, text=text[:end])
+    return insertion.with_text(text[:end])
 
 
 def _close_once(insertion: Insertion, after: str) -> Insertion:
@@ -36,7 +36,7 @@ def _close_once(insertion: Insertion, after: str) -> Insertion:
         if index != kept - 1:
             return replace(insertion, replaced=len(closed))
         kept = index
-    return replace(insertion, text=text[:kept])
+    return insertion.with_text(text[:kept])
 
 
 def _closed_behind(text: str, after: str) -> list[int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from lsp_server.languages import opens_block
 from lsp_server.manners.indentation import indentation, leading_space
 from lsp_server.manners.place import Insertion, Place
@@ -24,7 +22,7 @@ def drop_extra_indentation(insertion: Insertion, place: Place) -> Insertion:
     first, *more = insertion.text.split("\n")
     outward = _how_far_out(insertion.text, depth, asked_for, place)
     lines = (_moved(first, asked_for - depth), *(_moved(line, -outward) for line in more))
-    return replace(insertion, text="\n".join(lines))
+    return insertion.with_text("\n".join(lines))
 
 
 def _how_far_out(text: str, depth: int, asked_for: int, place: Place) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from lsp_server.manners.indentation import TAB_COLUMNS, indentation, leading_space
 from lsp_server.manners.place import Insertion, Place
 
@@ -15,7 +13,7 @@ def use_own_indentation(insertion: Insertion, place: Place) -> Insertion:
     """Tabs stay tabs and steps of two stay steps of two, whatever the model likes; no space too many at the start."""
     first, *more = insertion.text.split("\n")
     lines = [_first_line(first, place), *(_later_lines(more, place) if more else ())]
-    return replace(insertion, text="\n".join(lines))
+    return insertion.with_text("\n".join(lines))
 
 
 def _first_line(line: str, place: Place) -> str:

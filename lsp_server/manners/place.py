@@ -17,20 +17,40 @@ _WORD_CHARACTER = re.compile(r"\w")
 
 @dataclass(frozen=True)
 class Place:
-    """What the filters know of the cursor's surroundings: whole lines without their ends, the nearest ones.
+    """What the filters know of the cursor's surroundings, the nearest lines.
 
-    What follows from them is worked out once, by the first filter that asks for it.
+    What follows from them is worked out once: by the first filter that asks for it, or before, by `work_out`.
     """
 
     before: str = ""  # of the cursor's line
     after: str = ""  # of the cursor's line
-    above: tuple[str, ...] = ()
-    below: tuple[str, ...] = ()
-    from_start: bool = True  # whether `above` begins where the document does
-    to_end: bool = True  # whether `below` ends where it does
+    lines_above: tuple[str, ...] = ()  # with their ends, as those below
+    lines_below: tuple[str, ...] = ()
+    from_start: bool = True  # whether `lines_above` begin where the document does
+    to_end: bool = True  # whether `lines_below` end where it does
     language_id: str = ""
     line_end: str = "\n"  # of the document
     multi_line: bool = True  # whether blocks are wanted
+
+    @cached_property
+    def above(self) -> tuple[str, ...]:
+        """The lines above, without their ends."""
+        return _without_ends(self.lines_above)
+
+    @cached_property
+    def below(self) -> tuple[str, ...]:
+        """The lines below, without their ends."""
+        return _without_ends(self.lines_below)
+
+    @cached_property
+    def filled_above(self) -> tuple[str, ...]:
+        """What the lines above say that are not blank, without white space before and behind."""
+        return tuple(filter(None, map(str.strip, self.lines_above)))
+
+    @cached_property
+    def filled_below(self) -> tuple[str, ...]:
+        """The lines below that are not blank, without white space behind."""
+        return tuple(filter(None, map(str.rstrip, self.lines_below)))
 
     @cached_property
     def indent_unit(self) -> str:
@@ -41,6 +61,10 @@ class Place:
     def statement(self) -> Statement:
         """The statement around the cursor."""
         return Statement.around(self)
+
+    def work_out(self) -> None:
+        """Have at hand what the filters ask for: for who has time now, and none when there is something to filter."""
+        _ = self.statement, self.indent_unit, self.filled_above, self.filled_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +78,23 @@ class Insertion:
     replaced: int = 0
     taken: int = 0  # by the entry that is selected in the popup; the filters leave it alone
 
+    def with_text(self, text: str) -> Insertion:
+        """The same of another text."""
+        return self if text == self.text else Insertion(text, self.replaced, self.taken)
+
 
 def place_at(document: Document, cursor: Position, *, multi_line: bool = True) -> Place:
     """The place of a cursor that lies in the document."""
     lines = document.lines
     line = lines[cursor.line]
     end = line_length(line)
-    above = _without_ends(lines[max(0, cursor.line - _WINDOW_LINES) : cursor.line])
-    below = _without_ends(lines[cursor.line + 1 : cursor.line + 1 + _WINDOW_LINES])
+    above = tuple(lines[max(0, cursor.line - _WINDOW_LINES) : cursor.line])
+    below = tuple(lines[cursor.line + 1 : cursor.line + 1 + _WINDOW_LINES])
     return Place(
         before=line[: cursor.column],
         after=line[cursor.column : end],
-        above=above,
-        below=below,
+        lines_above=above,
+        lines_below=below,
         from_start=len(above) == cursor.line,
         to_end=cursor.line + 1 + len(below) == len(lines),
         language_id=document.language_id,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from lsp_server.manners.place import Insertion, Place, word_characters
 
 _SAYS_ENOUGH = 3  # word characters, of a line that was cut short
@@ -16,11 +14,11 @@ def drop_previous_lines(insertion: Insertion, place: Place) -> Insertion:
     """
     text = place.before + insertion.text + place.after[insertion.replaced :]
     told = [line.strip() for line in text.split("\n") if line.strip()]
-    above = [line.strip() for line in place.above if line.strip()][-len(told) :]
+    above = list(place.filled_above[-len(told) :])
     if not told or len(told) != len(above) or told[:-1] != above[:-1]:
         return insertion
     suggested = len(told) > 1 or not place.before.strip()
     cut_short = suggested and above[-1].startswith(told[-1]) and word_characters(told[-1]) >= _SAYS_ENOUGH
     if word_characters("".join(told)) and (told == above or cut_short):
-        return replace(insertion, text="")
+        return insertion.with_text("")
     return insertion

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from lsp_server.manners.place import Insertion, Place, word_characters
 
@@ -16,7 +15,7 @@ _REPEATED = re.compile(r"(?=([^\n]{1,3}?)\1{7}|([^\n]{4,60}?)\2{2})")
 def cut_repetition(insertion: Insertion, _place: Place) -> Insertion:
     """Up to the first repetition: of lines that say something, or of a piece of a line."""
     text = _cut_pieces(_cut_lines(insertion.text))
-    return insertion if text == insertion.text else replace(insertion, text=text)
+    return insertion.with_text(text)
 
 
 def _cut_lines(text: str) -> str:

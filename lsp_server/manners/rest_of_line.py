@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from lsp_server.manners.place import Insertion, Place, word_characters
 
 _LEFT_TO_BALANCE = frozenset(")]}\"'` \t")
@@ -19,10 +17,10 @@ def drop_rest_of_line(insertion: Insertion, place: Place) -> Insertion:
     if not after or _LEFT_TO_BALANCE.issuperset(after):
         return insertion
     if word_characters(after) >= _SAYS_ENOUGH and (said := text.find(after)) >= 0:
-        return replace(insertion, text=_before_space(text[:said], place))
+        return insertion.with_text(_before_space(text[:said], place))
     for length in range(min(len(text), len(after)), 0, -1):
         if text.endswith(after[:length]) and not _LEFT_TO_BALANCE.issuperset(after[:length]):
-            return replace(insertion, text=_before_space(text[:-length], place))
+            return insertion.with_text(_before_space(text[:-length], place))
     return insertion
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from lsp_server.manners.place import Insertion, Place
 
 _STUCK_TO = frozenset("_\"'`([{")  # what one writes a space before
@@ -16,9 +14,9 @@ def drop_trailing_space(insertion: Insertion, place: Place) -> Insertion:
     keeps_words_apart = behind.isalnum() or behind in _STUCK_TO
     if text and behind and keeps_words_apart and insertion.text[len(text) :].startswith(" "):
         text += " "
-    return replace(insertion, text=text)
+    return insertion.with_text(text)
 
 
 def use_line_ends(insertion: Insertion, place: Place) -> Insertion:
     """The document's own line ends."""
-    return replace(insertion, text=insertion.text.replace("\n", place.line_end))
+    return insertion.with_text(insertion.text.replace("\n", place.line_end))
