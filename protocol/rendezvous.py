@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import platformdirs
+from filelock import FileLock
 
 from protocol.errors import BadInput
 from protocol.settings import BUNDLED_MODEL
@@ -90,14 +91,11 @@ def write_address(path: Path, address: CoreAddress) -> None:
 def read_or_make_token(folder: Path) -> str:
     """The token that connections must show: `token`, mode 0600, made on first use."""
     path = folder / "token"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return _read_token(path)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        token = secrets.token_urlsafe(32)
-        file.write(token)
-    return token
+    if not path.exists():
+        with FileLock(path.with_suffix(".lock"), mode=0o600):  # cores of two models may start at the same time
+            if not path.exists():
+                _write_private(path, secrets.token_urlsafe(32))
+    return _read_token(path)
 
 
 def _read_token(path: Path) -> str:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,6 +62,26 @@ def test_the_token_is_made_once(folder: Path) -> None:
 
 
 @posix
+def test_cores_that_start_at_the_same_time_share_the_token(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = threading.Barrier(2)
+    opened = os.open
+
+    def open_slowly(path: str | Path, *args: Any, **options: Any) -> int:
+        descriptor = opened(path, *args, **options)
+        if "token" in Path(path).name:
+            time.sleep(0.05)  # time for the other one to find a file without a token in it
+        return descriptor
+
+    def start() -> str:
+        begun.wait()
+        return read_or_make_token(folder)
+
+    monkeypatch.setattr(os, "open", open_slowly)
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.submit(start), threads.submit(start)
+        assert one.result() == other.result()
+
+
 def test_a_token_that_others_can_read_is_refused(folder: Path) -> None:
     read_or_make_token(folder)
     (folder / "token").chmod(0o644)
