@@ -72,6 +72,21 @@ async def test_cancelling_tells_the_core(client: CoreClient, core: FakeCore) -> 
     await until(lambda: core.cancelled == [1])
 
 
+async def test_what_was_said_first_arrives_first(client: CoreClient, core: FakeCore) -> None:
+    forgotten: list[int] = []
+
+    async def note(_: CompletionRequest) -> str:
+        forgotten.append(len(core.forgotten))
+        return ""
+
+    core.answer = note
+    await client.complete(REQUEST)
+    client.forget("s")
+    client.forget("t")
+    await asyncio.gather(client.complete(REQUEST), client.complete(REQUEST))
+    assert forgotten == [0, 2, 2]
+
+
 async def test_what_is_pending_fails_when_the_core_goes_away(client: CoreClient, core: FakeCore) -> None:
     core.answer = never
     pending = asyncio.create_task(client.complete(REQUEST))
