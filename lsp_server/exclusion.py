@@ -18,7 +18,8 @@ _WRITTEN = frozenset({"file", "untitled", "buffer", "inmemory", "vscode-notebook
 class Exclusion:
     """Tells why a document is excluded, from its URI.
 
-    The disk is looked at once in `recheck_s` seconds, so that a change is noticed after twice that at most.
+    What the disk says holds for `recheck_s` seconds, or until it is renewed, so that a change is noticed after twice
+    that at most.
 
     `folders` are the URIs of the workspace folders. A document with a path, saved or not, is held against all rules;
     one with a mere name (`untitled:Untitled-1`) against the list of secrets. Where links are in the way, the path

@@ -84,7 +84,7 @@ def decode_client(text: str) -> ClientMessage:
     """The message in `text`; BadInput, with the field at fault, if it is not one."""
     try:
         return _from_clients.decode(text)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise _no_message(text, error) from error
 
 
@@ -92,7 +92,7 @@ def decode_core(text: str) -> CoreMessage:
     """The message in `text`; BadInput, with the field at fault, if it is not one."""
     try:
         return _from_cores.decode(text)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise _no_message(text, error) from error
 
 

@@ -61,7 +61,6 @@ def test_the_token_is_made_once(folder: Path) -> None:
     assert read_or_make_token(folder) == token
 
 
-@posix
 def test_cores_that_start_at_the_same_time_share_the_token(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = threading.Barrier(2)
     opened = os.open
@@ -82,6 +81,7 @@ def test_cores_that_start_at_the_same_time_share_the_token(folder: Path, monkeyp
         assert one.result() == other.result()
 
 
+@posix
 def test_a_token_that_others_can_read_is_refused(folder: Path) -> None:
     read_or_make_token(folder)
     (folder / "token").chmod(0o644)
