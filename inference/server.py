@@ -15,18 +15,22 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import uvicorn
 from filelock import FileLock, Timeout
 from starlette.applications import Starlette
+from uvicorn.server import ServerState
 
+from inference.access import Access
 from inference.engine_holder import EngineHolder
-from inference.http_fields import MAX_BODY_BYTES
 from inference.loading import EngineOptions, is_here, load_engine
 from inference.metrics import Metrics
 from inference.presence import Presence
 from inference.scheduler import Scheduler
 from inference.service import make_app
+from inference.websocket_api import WebSocketApi
+from inference.websocket_transport import WebSocketTransport
 from protocol.errors import BadInput, PortInUse
 from protocol.rendezvous import (
     CoreAddress,
@@ -108,25 +112,36 @@ def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: 
     presence, metrics = Presence(), Metrics()
     holder = EngineHolder(options.engine.model, partial(load_engine, options.engine), presence.announce)
     scheduler = Scheduler(holder, options.unload_after_s, metrics.observe)
-    app = make_app(scheduler, presence, metrics, token, options.allowed_origins)
+    access = Access(token, options.allowed_origins)
+    app = make_app(scheduler, presence, metrics, access)
+    connect = WebSocketApi(scheduler, presence).connect
 
     def is_over() -> bool:
         return signalled.is_set() or _nobody_for(presence, options.exit_after_s)
 
     try:
-        asyncio.run(_serve_app(app, listener, is_over))
+        asyncio.run(serve_app(app, partial(WebSocketTransport, access, connect), listener, is_over))
     finally:
         scheduler.close(SHUTDOWN_GRACE_S)
 
 
-async def _serve_app(app: Starlette, listener: socket.socket, is_over: Callable[[], bool]) -> None:
+async def serve_app(
+    app: Starlette,
+    new_websocket: Callable[[ServerState], WebSocketTransport],
+    listener: socket.socket,
+    is_over: Callable[[], bool],
+) -> None:
+    """Serve HTTP and WebSockets at one port until `is_over`, which is asked once a second."""
+
+    def ws(server_state: ServerState, **_: object) -> asyncio.Protocol:
+        return new_websocket(server_state)
+
     server = uvicorn.Server(
         uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
-            ws_max_size=MAX_BODY_BYTES,
-            ws_per_message_deflate=False,  # on one machine it only costs time
+            ws=cast("type[asyncio.Protocol]", ws),  # it only ever calls it
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
         )
     )

@@ -1,16 +1,15 @@
-"""One WebSocket connection: the messages of `protocol.wire`, to and from the scheduler."""
+"""The midfill protocol at the core: the messages of `protocol.wire`, to and from the scheduler."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import logging
-
-from starlette.websockets import WebSocket, WebSocketDisconnect
+import threading
+from contextlib import ExitStack
 
 from inference.job_queue import Answer
 from inference.presence import Presence
 from inference.scheduler import Scheduler
+from inference.websocket_transport import WebSocketTransport
 from protocol.errors import BadInput, Cancelled
 from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
 from protocol.wire import (
@@ -26,102 +25,87 @@ from protocol.wire import (
     encode,
 )
 
-log = logging.getLogger(__name__)
-
-
-class Connection:
-    """Lives in one event loop; answers come from the model's thread and are queued for sending here."""
-
-    def __init__(self, websocket: WebSocket, scheduler: Scheduler, name: str) -> None:
-        self._websocket = websocket
-        self._scheduler = scheduler
-        self._name = name
-        self._loop = asyncio.get_running_loop()
-        self._outgoing: asyncio.Queue[CoreMessage] = asyncio.Queue()
-        self._jobs: dict[int, int] = {}  # the client's id -> the scheduler's
-
-    async def serve(self) -> None:
-        """Handle messages until the client goes; what it still waits for is then cancelled."""
-        await self._websocket.accept()
-        sender = asyncio.create_task(self._send_all())
-        try:
-            while (frame := await self._websocket.receive())["type"] != "websocket.disconnect":
-                self._handle(frame.get("text"))
-        finally:
-            for job_id in self._jobs.values():
-                self._scheduler.cancel(job_id)
-            sender.cancel()
-
-    def announce(self, status: CoreStatus) -> None:
-        """Send a change of status; from any thread."""
-        self._post(StatusChanged(status, PROTOCOL_VERSION))
-
-    def _handle(self, text: str | None) -> None:
-        try:
-            message = _decode_frame(text)
-        except BadInput as error:
-            self._outgoing.put_nowait(Failed(None, error.code, str(error)))
-            return
-        if isinstance(message, Complete):
-            self._submit(message)
-        elif isinstance(message, Cancel):
-            job_id = self._jobs.get(message.id)
-            if job_id is not None:  # else the answer is on its way already
-                self._scheduler.cancel(job_id)
-        elif isinstance(message, Forget):
-            self._scheduler.forget(message.session, self._name)
-
-    def _submit(self, message: Complete) -> None:
-        if message.id in self._jobs:
-            self._outgoing.put_nowait(Failed(message.id, BadInput.code, f"request {message.id} is still running"))
-            return
-        try:
-            self._jobs[message.id] = self._scheduler.submit(
-                message.request, lambda answer: self._answer_from_any_thread(message.id, answer), self._name
-            )
-        except Cancelled as error:
-            self._outgoing.put_nowait(Failed(message.id, error.code, str(error)))
-
-    def _answer_from_any_thread(self, client_id: int, answer: Answer) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._answer, client_id, answer)
-
-    def _answer(self, client_id: int, answer: Answer) -> None:
-        self._jobs.pop(client_id, None)
-        if isinstance(answer, Completion):
-            self._outgoing.put_nowait(Completed(client_id, answer))
-        else:
-            self._outgoing.put_nowait(Failed(client_id, answer.code, str(answer)))
-
-    def _post(self, message: CoreMessage) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._outgoing.put_nowait, message)
-
-    async def _send_all(self) -> None:
-        try:
-            while True:
-                await self._websocket.send_text(encode(await self._outgoing.get()))
-        except WebSocketDisconnect:
-            log.info("client %s went away while being answered", self._name)
-
-
-def _decode_frame(text: str | None) -> ClientMessage:
-    if text is None:
-        raise BadInput("a binary frame: messages are JSON text")
-    return decode_client(text)
-
 
 class WebSocketApi:
-    """The endpoint `/ws`."""
+    """Hands every connection to the scheduler."""
 
     def __init__(self, scheduler: Scheduler, presence: Presence) -> None:
         self._scheduler = scheduler
         self._presence = presence
         self._numbers = itertools.count(1)
 
-    async def serve(self, websocket: WebSocket) -> None:
-        """Serve one connection until it ends."""
-        connection = Connection(websocket, self._scheduler, f"ws-{next(self._numbers)}")
-        with self._presence.listen(connection.announce):
-            connection.announce(self._scheduler.status)
-            await connection.serve()
+    def connect(self, socket: WebSocketTransport) -> Connection:
+        """Handle a connection until it ends; it is told the core's status now, and of every change."""
+        return Connection(socket, self._scheduler, self._presence, f"ws-{next(self._numbers)}")
+
+
+class Connection:
+    """One client. What it still waits for when it goes is cancelled."""
+
+    def __init__(self, socket: WebSocketTransport, scheduler: Scheduler, presence: Presence, name: str) -> None:
+        self._socket = socket
+        self._scheduler = scheduler
+        self._name = name
+        self._lock = threading.RLock()  # a submission may answer an older one
+        self._jobs: dict[int, int] = {}  # the client's id -> the scheduler's; guarded by the lock
+        self._presence = ExitStack()
+        self._presence.enter_context(presence.listen(self._announce))
+        self._announce(scheduler.status)
+
+    def receive(self, message: str | bytes) -> None:
+        """Do what the client asks; what cannot be read is answered with the reason."""
+        try:
+            self._handle(_decode(message))
+        except BadInput as error:
+            self._send(Failed(None, error.code, str(error)))
+
+    def disconnected(self) -> None:
+        """Cancel what the client waited for."""
+        self._presence.close()
+        with self._lock:
+            for job_id in tuple(self._jobs.values()):
+                self._scheduler.cancel(job_id)
+
+    def _handle(self, message: ClientMessage) -> None:
+        if isinstance(message, Complete):
+            self._submit(message)
+        elif isinstance(message, Cancel):
+            with self._lock:
+                job_id = self._jobs.get(message.id)
+            if job_id is not None:  # else the answer is on its way already
+                self._scheduler.cancel(job_id)
+        elif isinstance(message, Forget):
+            self._scheduler.forget(message.session, self._name)
+
+    def _submit(self, message: Complete) -> None:
+        with self._lock:
+            if message.id in self._jobs:
+                self._send(Failed(message.id, BadInput.code, f"request {message.id} is still running"))
+                return
+            try:
+                self._jobs[message.id] = self._scheduler.submit(
+                    message.request, lambda answer: self._answer(message.id, answer), self._name
+                )
+            except Cancelled as error:
+                self._send(Failed(message.id, error.code, str(error)))
+
+    def _answer(self, client_id: int, answer: Answer) -> None:
+        """From the model's thread as a rule."""
+        with self._lock:
+            del self._jobs[client_id]
+        if isinstance(answer, Completion):
+            self._send(Completed(client_id, answer))
+        else:
+            self._send(Failed(client_id, answer.code, str(answer)))
+
+    def _announce(self, status: CoreStatus) -> None:
+        self._send(StatusChanged(status, PROTOCOL_VERSION))
+
+    def _send(self, message: CoreMessage) -> None:
+        self._socket.send(encode(message))
+
+
+def _decode(message: str | bytes) -> ClientMessage:
+    if isinstance(message, bytes):
+        raise BadInput("a binary frame: messages are JSON text")
+    return decode_client(message)

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+from inference.engine_holder import EngineHolder
+from inference.job_queue import Answer
+from inference.loading import EngineOptions, load_engine
+from inference.presence import Presence
+from inference.scheduler import Scheduler
+from inference.websocket_api import WebSocketApi
+from protocol.errors import Cancelled
+from protocol.messages import CompletionRequest, Prompt
+from protocol.wire import (
+    Cancel,
+    ClientMessage,
+    Complete,
+    Completed,
+    CoreMessage,
+    Failed,
+    Forget,
+    StatusChanged,
+    decode_core,
+    encode,
+)
+from tests.inference.serving import BEARER, serving
+
+PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Core:
+    """One that serves; `answers` are all that anybody got."""
+
+    address: str
+    scheduler: Scheduler
+    presence: Presence
+    answers: queue.Queue[Answer]
+
+    def connect(self) -> ClientConnection:
+        return connect(f"ws://{self.address}/ws", additional_headers=BEARER)
+
+
+@contextmanager
+def running(options: EngineOptions) -> Iterator[Core]:
+    presence, answers = Presence(), queue.Queue[Answer]()
+    holder = EngineHolder("tiny", lambda progress: load_engine(options, progress), presence.announce)
+    scheduler = Scheduler(holder, observe=lambda _, answer: answers.put(answer))
+    with serving(WebSocketApi(scheduler, presence).connect) as address:
+        yield Core(address, scheduler, presence, answers)
+    scheduler.close()
+
+
+@pytest.fixture
+def core(tiny_checkpoint: Path) -> Iterator[Core]:
+    with running(EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1)) as core:
+        yield core
+
+
+def send(websocket: ClientConnection, message: ClientMessage) -> None:
+    websocket.send(encode(message))
+
+
+def receive(websocket: ClientConnection) -> CoreMessage:
+    """The next message that is not a change of status."""
+    while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
+        pass
+    return message
+
+
+def request(text: str = "x", max_tokens: int = 4, session: str = "a.py") -> CompletionRequest:
+    return CompletionRequest(session, Prompt("def f():\n", "\n", text), max_tokens)
+
+
+def test_websocket_answers_and_reports_its_status(core: Core) -> None:
+    with core.connect() as websocket:
+        first = decode_core(str(websocket.recv(PATIENCE_S)))
+        assert isinstance(first, StatusChanged)
+        assert (first.status.state, first.status.model, first.protocol_version) == ("unloaded", "tiny", 1)
+        send(websocket, Complete(7, request()))
+        states = []
+        while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
+            states.append(message.status.state)
+            last = message.status
+        assert set(states) == {"loading", "ready"}
+        assert states[-1] == "ready"
+        assert (last.device, last.context_tokens) == ("cpu", 512)
+        assert last.chars_per_token > 1
+        assert isinstance(message, Completed)
+        assert message.id == 7
+        assert message.completion.usage.recomputed_tokens == message.completion.usage.prompt_tokens
+        send(websocket, Complete(8, request("xy")))
+        answer = receive(websocket)
+        assert isinstance(answer, Completed)
+        assert answer.completion.usage.recomputed_tokens <= 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("not json", "not a midfill message"),
+        ("{}", "not a midfill message"),
+        ('{"type": "Complete", "id": 1}', "request"),
+        ('{"type": "Complete", "id": 1, "request": {"session": 5}}', "session"),
+        ('{"type": "Nonsense"}', "Nonsense"),
+        ("[]", "not a midfill message"),
+        ("[" * 100_000, "not a midfill message"),
+        (b"\x00", "binary frame"),
+    ],
+)
+def test_malformed_message_is_answered_and_the_connection_kept(core: Core, text: str | bytes, message: str) -> None:
+    with core.connect() as websocket:
+        websocket.send(text)
+        answer = receive(websocket)
+        assert isinstance(answer, Failed)
+        assert (answer.id, answer.code) == (None, "bad_input")
+        assert message in answer.message
+        send(websocket, Complete(1, request()))
+        assert isinstance(receive(websocket), Completed)
+
+
+def test_bad_request_fails_alone(core: Core) -> None:
+    with core.connect() as websocket:
+        send(websocket, Complete(1, request(max_tokens=-1)))
+        answer = receive(websocket)
+        assert isinstance(answer, Failed)
+        assert (answer.id, answer.code) == (1, "bad_input")
+        send(websocket, Complete(2, request(text="\ud800")))
+        assert isinstance(receive(websocket), Completed)
+
+
+def test_superseded_and_cancelled_requests_are_answered_once(core: Core) -> None:
+    with core.connect() as websocket:
+        for number in range(10):
+            send(websocket, Complete(number, request("x" * number, max_tokens=100)))
+        send(websocket, Complete(10, request("z", session="b.py")))
+        send(websocket, Cancel(10))
+        send(websocket, Cancel(99))
+        send(websocket, Forget("c.py"))
+        answers = {}
+        for _ in range(11):
+            answer = receive(websocket)
+            assert isinstance(answer, Completed | Failed)
+            assert answer.id not in answers
+            answers[answer.id] = answer
+        assert set(answers) == set(range(11))
+        assert isinstance(answers[9], Completed)
+        assert {answer.code for answer in answers.values() if isinstance(answer, Failed)} <= {"cancelled"}
+
+
+def test_two_connections_do_not_supersede_each_other(core: Core) -> None:
+    with (
+        core.connect() as one,
+        core.connect() as two,
+    ):
+        send(one, Complete(1, request("one")))
+        send(two, Complete(1, request("two")))
+        assert isinstance(receive(one), Completed)
+        assert isinstance(receive(two), Completed)
+
+
+def test_disconnect_cancels(core: Core) -> None:
+    with core.connect() as websocket:
+        send(websocket, Complete(1, request(max_tokens=400)))
+        decode_core(str(websocket.recv(PATIENCE_S)))
+        assert core.presence.connections == 1
+    assert isinstance(core.answers.get(timeout=PATIENCE_S), Cancelled)
+    assert core.presence.connections == 0
+
+
+def test_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
+    with (
+        running(EngineOptions(str(tmp_path))) as core,
+        core.connect() as websocket,
+    ):
+        send(websocket, Complete(1, request()))
+        answer = receive(websocket)
+        assert isinstance(answer, Failed)
+        assert answer.code == "bad_model"
+
+
+def test_closed_scheduler_refuses(core: Core) -> None:
+    with core.connect() as websocket:
+        core.scheduler.close()
+        send(websocket, Complete(1, request()))
+        answer = receive(websocket)
+        assert isinstance(answer, Failed)
+        assert (answer.id, answer.code) == (1, "cancelled")
+
+
+def test_same_id_twice_is_refused(core: Core) -> None:
+    with core.connect() as websocket:
+        send(websocket, Complete(1, request(max_tokens=400)))
+        send(websocket, Complete(1, request(session="b.py")))
+        answer = receive(websocket)
+        assert isinstance(answer, Failed)
+        assert "still running" in answer.message
