@@ -11,7 +11,7 @@ from inference.presence import Presence
 from inference.scheduler import Scheduler
 from inference.websocket_transport import WebSocketTransport
 from protocol.errors import BadInput, Cancelled
-from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
+from protocol.messages import PROTOCOL_VERSION, Completion
 from protocol.wire import (
     Cancel,
     ClientMessage,
@@ -49,8 +49,8 @@ class Connection:
         self._lock = threading.RLock()  # a submission may answer an older one
         self._jobs: dict[int, int] = {}  # the client's id -> the scheduler's; guarded by the lock
         self._presence = ExitStack()
-        self._presence.enter_context(presence.listen(self._announce))
-        self._announce(scheduler.status)
+        self._presence.enter_context(presence.listen(lambda _: self._announce()))
+        self._announce()
 
     def receive(self, message: str | bytes) -> None:
         """Do what the client asks; what cannot be read is answered with the reason."""
@@ -98,8 +98,9 @@ class Connection:
         else:
             self._send(Failed(client_id, answer.code, str(answer)))
 
-    def _announce(self, status: CoreStatus) -> None:
-        self._send(StatusChanged(status, PROTOCOL_VERSION))
+    def _announce(self) -> None:
+        with self._lock:  # whichever thread is the last to tell, tells what is so
+            self._send(StatusChanged(self._scheduler.status, PROTOCOL_VERSION))
 
     def _send(self, message: CoreMessage) -> None:
         self._socket.send(encode(message))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
@@ -127,7 +128,7 @@ class WebSocketTransport(asyncio.Protocol):
             self._handler = self._connect(self)
 
     def _refusal(self, request: Request) -> Response | None:
-        refusal = self._access.refusal(request.headers.get("Origin"), request.headers.get("Authorization"))
+        refusal = self._access.refusal(_header(request, "Origin"), _header(request, "Authorization"))
         if refusal is not None:
             return self._protocol.reject(HTTPStatus(refusal.status), refusal.message)
         if request.path.partition("?")[0] != PATH:
@@ -159,11 +160,6 @@ class WebSocketTransport(asyncio.Protocol):
         else:
             self._handler.receive(text)
 
-    def _send(self, text: str) -> None:
-        if self._protocol.state is OPEN:
-            self._protocol.send_text(text.encode())
-            self._flush()
-
     def _flush(self) -> None:
         """Write what the protocol has to send; the lock is held."""
         for data in self._protocol.data_to_send():
@@ -182,13 +178,8 @@ class WebSocketTransport(asyncio.Protocol):
         """
         written = 0
         if self._descriptor is not None and not (self._congested or self._unwritten):
-            try:
+            with contextlib.suppress(OSError):  # full, or broken: the loop will find that out, too
                 written = os.write(self._descriptor, data)
-            except BlockingIOError:
-                pass
-            except OSError as error:  # the loop will find that out, too
-                log.info("a client went away while being answered: %s", error)
-                return
         if written < len(data) and not self._loop.is_closed():
             self._unwritten += data[written:]
             self._loop.call_soon_threadsafe(self._write_rest)
@@ -216,3 +207,8 @@ def _descriptor(transport: asyncio.Transport) -> int | None:
     """The file descriptor of a socket that any thread may write to; None where only the event loop can."""
     plain = os.name == "posix" and transport.get_extra_info("sslcontext") is None
     return transport.get_extra_info("socket").fileno() if plain else None
+
+
+def _header(request: Request, name: str) -> str | None:
+    """A header's value; of one that came several times all of them, which then is no value that lets anybody in."""
+    return ", ".join(request.headers.get_all(name)) if name in request.headers else None

@@ -137,7 +137,7 @@ class CoreClient:
     async def _read(self) -> None:
         try:
             async for text in self._socket:
-                self._receive(text if isinstance(text, str) else text.decode())
+                self._receive(text if isinstance(text, str) else text.decode(errors="replace"))
         except ConnectionClosed as error:
             logger.info("the connection to %s broke: %s", self._url, error)
         finally:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from websockets.sync.client import ClientConnection, connect
@@ -15,8 +17,9 @@ from inference.loading import EngineOptions, load_engine
 from inference.presence import Presence
 from inference.scheduler import Scheduler
 from inference.websocket_api import WebSocketApi
+from inference.websocket_transport import WebSocketTransport
 from protocol.errors import Cancelled
-from protocol.messages import CompletionRequest, Prompt
+from protocol.messages import CompletionRequest, CoreStatus, Prompt
 from protocol.wire import (
     Cancel,
     ClientMessage,
@@ -183,6 +186,31 @@ def test_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
         answer = receive(websocket)
         assert isinstance(answer, Failed)
         assert answer.code == "bad_model"
+
+
+def test_last_status_told_is_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the status changes while a client connects."""
+    told: list[str] = []
+    socket = cast("WebSocketTransport", SimpleNamespace(send=lambda text: told.append(str(decode_core(text)))))
+    presence = Presence()
+    with running(EngineOptions(str(tmp_path))) as core:
+        status = CoreStatus("loading", "tiny")
+        monkeypatch.setattr(Scheduler, "status", property(lambda _: status))
+        listen = presence.listen
+
+        @contextmanager
+        def listen_late(listener: Callable[[CoreStatus], None]) -> Iterator[None]:
+            nonlocal status
+            with listen(listener):
+                before, status = status, CoreStatus("ready", "tiny")
+                presence.announce(status)
+                presence.announce(before)  # by a thread that was held up
+                yield
+
+        monkeypatch.setattr(presence, "listen", listen_late)
+        WebSocketApi(core.scheduler, presence).connect(socket)
+    assert len(told) == 3
+    assert all("ready" in message for message in told)
 
 
 def test_closed_scheduler_refuses(core: Core) -> None:

@@ -197,6 +197,22 @@ def test_handshake_that_is_none_is_refused() -> None:
     assert b"Sec-WebSocket-Key" in answer
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (["Authorization: Bearer wrong"], b"401"),
+        (["Origin: https://allowed.example", "Origin: https://evil.example"], b"403"),
+        (["Authorization: \xff"], b"401"),
+    ],
+)
+def test_header_that_comes_twice_lets_nobody_in(headers: list[str], status: bytes) -> None:
+    def handle(transport: WebSocketTransport) -> Recorder:
+        raise AssertionError(transport)
+
+    with serving(handle) as address, shaking_hands(address, *COMPLETE, *headers) as client:
+        assert read_all(client).startswith(b"HTTP/1.1 " + status)
+
+
 def test_client_that_does_not_answer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websocket_transport, "PING_EVERY_S", 0.2)
     recorders: list[Recorder] = []

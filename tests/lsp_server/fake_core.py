@@ -15,6 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from protocol.errors import MidfillError
@@ -93,6 +94,8 @@ class FakeCore:
             async for text in connection:
                 assert isinstance(text, str)
                 self._receive(connection, text)
+        except ConnectionClosed:
+            pass  # as a test wanted it
         finally:
             self.connections.discard(connection)
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 from typing import Any
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.frames import CloseCode
+from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
 
+from lsp_server import core_client
 from lsp_server.core_client import CoreClient, Endpoint
 from protocol.errors import BadModel, CoreUnavailable, Unauthorized
-from protocol.messages import CompletionRequest, CoreStatus, Prompt
+from protocol.messages import PROTOCOL_VERSION, CompletionRequest, CoreStatus, Prompt
+from protocol.wire import StatusChanged, encode
 
 from .editor import until
 from .fake_core import READY, FakeCore
@@ -52,6 +59,30 @@ async def test_hears_the_status_at_once_and_on_every_change(
     loading = CoreStatus("loading", "fake", progress=0.5)
     await core.set_status(loading)
     await until(lambda: statuses == [READY, loading])
+
+
+async def test_hears_nothing_before_it_is_open() -> None:
+    """Who hears that the core is there asks it at once, and has to have the client by then."""
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        protocol = ServerProtocol()
+        while not (events := protocol.events_received()):
+            protocol.receive_data(await reader.read(4096))
+        assert isinstance(events[0], Request)
+        protocol.send_response(protocol.accept(events[0]))
+        protocol.send_text(encode(StatusChanged(READY, PROTOCOL_VERSION)).encode())
+        writer.write(b"".join(protocol.data_to_send()))  # in one packet
+        await reader.read()
+        writer.close()
+
+    happened: list[object] = []
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        client = await CoreClient.open(Endpoint(f"ws://127.0.0.1:{port}/ws", "t"), happened.append)
+        happened.append("opened")
+        await until(lambda: READY in happened)
+        await client.close()
+    assert happened == ["opened", READY]
 
 
 async def test_the_core_s_errors_are_raised_by_their_class(client: CoreClient, core: FakeCore) -> None:
@@ -108,6 +139,67 @@ async def test_wrong_token(core: FakeCore) -> None:
 async def test_nobody_there(url: str) -> None:
     with pytest.raises(CoreUnavailable):
         await CoreClient.open(Endpoint(url, "t"), lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "message"),
+    [
+        (HTTPStatus.NOT_FOUND, {}, "HTTP 404: not a core"),
+        (HTTPStatus.OK, {}, "HTTP 200: not a core"),
+        (HTTPStatus.FOUND, {"Location": "ws://127.0.0.1:9/ws"}, "no core answers"),
+    ],
+)
+async def test_what_is_no_core(status: HTTPStatus, headers: dict[str, str], message: str) -> None:
+    def refuse(connection: ServerConnection, _: Request) -> Response:
+        response = connection.respond(status, "something\n")
+        response.headers.update(headers)
+        return response
+
+    async def handle(_: ServerConnection) -> None:
+        raise AssertionError
+
+    async with serve(handle, "127.0.0.1", 0, process_request=refuse) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        with pytest.raises(CoreUnavailable, match=message):
+            await CoreClient.open(Endpoint(f"ws://127.0.0.1:{port}/ws", "t"), lambda _: None)
+
+
+async def test_nobody_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_client, "_OPEN_TIMEOUT_S", 0.1)
+    gone = asyncio.Event()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        gone.set()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(CoreUnavailable, match="no core answers"):
+            await CoreClient.open(Endpoint(f"ws://127.0.0.1:{port}/ws", "t"), lambda _: None)
+        await asyncio.wait_for(gone.wait(), 10)
+
+
+async def test_core_that_does_not_know_the_token_any_more(client: CoreClient, core: FakeCore) -> None:
+    await until(lambda: core.connections)
+    for connection in tuple(core.connections):
+        await connection.close(CloseCode.POLICY_VIOLATION, "it changed")
+    with pytest.raises(Unauthorized, match="it changed"):
+        await client.wait_closed()
+
+
+async def test_messages_in_several_frames(
+    client: CoreClient, core: FakeCore, statuses: list[CoreStatus], caplog: pytest.LogCaptureFixture
+) -> None:
+    await until(lambda: core.connections)
+    (connection,) = core.connections
+    text = encode(StatusChanged(CoreStatus("ready", "ä€"), PROTOCOL_VERSION)).encode()
+    await connection.send([text[:30], text[30:]], text=True)
+    for nonsense in ("[]", b"\xff", "x" * 100_000):
+        await connection.send(nonsense)
+    await connection.send([text[index : index + 1] for index in range(len(text))], text=True)
+    await until(lambda: [status.model for status in statuses] == ["fake", "ä€", "ä€"])
+    assert caplog.text.count("not a midfill message") == 3
 
 
 def test_the_token_is_not_shown() -> None:
