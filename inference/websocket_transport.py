@@ -43,8 +43,8 @@ class WebSocketTransport(asyncio.Protocol):
     """The server's end of one WebSocket, as uvicorn's HTTP protocol hands its connection over for the upgrade.
 
     What is a frame and what is to be answered is for websockets' Sans-I/O protocol to know. uvicorn's own protocols
-    hand every message to a task of an ASGI application, and every answer back to the event loop: a third of the time
-    that a keystroke spends between the two processes.
+    hand every message to a task of an ASGI application, and every answer back to the event loop: a quarter of the
+    time that a keystroke spends between the two processes.
     """
 
     def __init__(
