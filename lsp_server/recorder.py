@@ -23,27 +23,28 @@ class Recorder:
         self.enabled = True
         self._path = path
         self._save_s = save_s
-        self._unsaved = Statistics()
+        self._unsaved: list[Statistics] = []  # added up when they are saved: an answer waits while it is counted
         self._saving: asyncio.Task[None] | None = None
 
     def count(self, more: Statistics) -> None:
         """Add to what is to be saved."""
         if not self.enabled:
             return
-        self._unsaved += more
+        self._unsaved.append(more)
         if self._saving is None or self._saving.done():
             self._saving = asyncio.create_task(self._save_later())
 
     async def save(self) -> None:
         """Write what has been counted since the last time."""
-        more, self._unsaved = self._unsaved, Statistics()
-        if more == Statistics():
+        unsaved, self._unsaved = self._unsaved, []
+        if not unsaved:
             return
+        more = sum(unsaved, Statistics())
         try:
             await asyncio.to_thread(add_to_file, self._path, more)
         except (OSError, MidfillError, filelock.Timeout) as error:
             logger.warning("the statistics were not saved: %s", error)
-            self._unsaved += more
+            self._unsaved.append(more)
 
     async def close(self) -> None:
         """Write what is left, and end."""

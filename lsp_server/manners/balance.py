@@ -89,8 +89,8 @@ class Balance:
 
 
 def faults(text: str, language_id: str) -> Faults:
-    """The faults of a text."""
-    return Balance(text, "", language_id).now
+    """The faults of a text. Where little will be put into it, a `Balance` answers faster the second time."""
+    return _Count().with_more(language(language_id).tokens.findall(text))
 
 
 def closes_unopened(text: str, language_id: str) -> int | None:

@@ -42,7 +42,7 @@ def _how_far_out(text: str, depth: int, asked_for: int, place: Place) -> int:
 
 def _depth_asked_for(place: Place) -> int:
     """By the nearest line above that is not blank."""
-    line = next((line for line in reversed(place.above) if line.strip()), "")
+    line = next((line for line in reversed(place.lines_above) if line.strip()), "")
     return indentation(line) + (indentation(place.indent_unit) if opens_block(line, place.language_id) else 0)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,16 +32,6 @@ class Place:
     multi_line: bool = True  # whether blocks are wanted
 
     @cached_property
-    def above(self) -> tuple[str, ...]:
-        """The lines above, without their ends."""
-        return _without_ends(self.lines_above)
-
-    @cached_property
-    def below(self) -> tuple[str, ...]:
-        """The lines below, without their ends."""
-        return _without_ends(self.lines_below)
-
-    @cached_property
     def filled_above(self) -> tuple[str, ...]:
         """What the lines above say that are not blank, without white space before and behind."""
         return tuple(filter(None, map(str.strip, self.lines_above)))
@@ -55,7 +44,7 @@ class Place:
     @cached_property
     def indent_unit(self) -> str:
         """What the document indents by, one step deeper."""
-        return indent_unit((*self.above, *self.below))
+        return indent_unit((*self.lines_above, *self.lines_below))
 
     @cached_property
     def statement(self) -> Statement:
@@ -64,7 +53,7 @@ class Place:
 
     def work_out(self) -> None:
         """Have at hand what the filters ask for: for who has time now, and none when there is something to filter."""
-        _ = self.statement, self.indent_unit, self.filled_above, self.filled_below
+        _ = self.statement.balance, self.indent_unit, self.filled_above, self.filled_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +95,3 @@ def place_at(document: Document, cursor: Position, *, multi_line: bool = True) -
 def word_characters(text: str) -> int:
     """How many letters, digits and underscores `text` has: how much it says."""
     return len(_WORD_CHARACTER.findall(text))
-
-
-def _without_ends(lines: Sequence[str]) -> tuple[str, ...]:
-    return tuple(line.rstrip("\r\n") for line in lines)

@@ -6,9 +6,10 @@ import functools
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lsp_server.manners.balance import CLOSERS, Balance
+from lsp_server.manners.balance import CLOSERS, Balance, faults
 from lsp_server.manners.indentation import indentation
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _BLANK = sys.maxsize - 1  # deeper than any line
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Statement:
     """The outermost statement around the cursor that the place holds from end to end, and how balanced it is.
 
@@ -28,20 +29,24 @@ class Statement:
     head: str  # up to the cursor
     after: str  # the rest of the cursor's line
     below: str
-    balance: Balance
+    language_id: str
 
     @classmethod
     def around(cls, place: Place) -> Statement:
         """The one at a place; all that is in sight where no statement is there from end to end."""
-        above, lines_below = _whole(place) or (place.above, place.below)
-        head = "\n".join((*above, place.before))
-        below = "\n".join(("", *lines_below))
-        return cls(head, place.after, below, Balance(head, place.after + below, place.language_id))
+        above, below = _whole(place) or (place.lines_above, place.lines_below)
+        return cls(_joined(above) + place.before, place.after, _joined(("\n", *below)), place.language_id)
+
+    @cached_property
+    def balance(self) -> Balance:
+        """Of the statement as it is, and with what may be put at the cursor."""
+        return Balance(self.head, self.after + self.below, self.language_id)
 
     @property
     def wants_closer(self) -> bool:
         """Whether a bracket is open that nothing closes."""
-        return self.balance.now.openers > 0 and any(self.balanced_by("\n" + closer) for closer in CLOSERS)
+        open_now = faults(self.head + self.after + self.below, self.language_id).openers
+        return open_now > 0 and any(self.balanced_by("\n" + closer) for closer in CLOSERS)
 
     def balanced_by(self, text: str, replaced: int = 0) -> bool:
         """Whether `text`, in place of the `replaced` code points behind the cursor, adds no fault.
@@ -55,8 +60,8 @@ class Statement:
 
 def _whole(place: Place) -> tuple[Sequence[str], Sequence[str]] | None:
     """The lines above and below of the outermost statement around the cursor that is in sight; None if none is."""
-    depths_above, begin_above = _measured((*place.above, place.before))
-    depths_below, begin_below = _measured(place.below)
+    depths_above, begin_above = _measured((*place.lines_above, place.before))
+    depths_below, begin_below = _measured(place.lines_below)
     in_sight_above = 0 if place.from_start else min(begin_above)
     in_sight_below = 0 if place.to_end else min((*begin_below, *(depth + 1 for depth in depths_below)), default=_BLANK)
     in_sight = max(in_sight_above, in_sight_below)  # statements at this depth, and at those further in
@@ -65,7 +70,13 @@ def _whole(place: Place) -> tuple[Sequence[str], Sequence[str]] | None:
         return None
     first = next((index for index in range(len(begin_above) - 1, 0, -1) if begin_above[index] <= depth), 0)
     ends = (index for index, begins in enumerate(begin_below) if begins <= depth or depths_below[index] < depth)
-    return place.above[first:], place.below[: next(ends, None)]
+    return place.lines_above[first:], place.lines_below[: next(ends, None)]
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """The lines as one text, in which each ends in \\n."""
+    text = "".join(lines)
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def _measured(lines: Sequence[str]) -> tuple[Sequence[int], Sequence[int]]:

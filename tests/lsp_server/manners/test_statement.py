@@ -36,6 +36,12 @@ def test_goes_from_end_to_end(marked: str, head: str, below: str) -> None:
     assert (statement.head, statement.below.rstrip("\n")) == (head, below.rstrip("\n"))
 
 
+@pytest.mark.parametrize("line_end", ["\r\n", "\r"])
+def test_its_lines_end_in_a_newline(line_end: str) -> None:
+    statement = Statement.around(place("a\nf(\n  1,\n  ║\n)\nb\n".replace("\n", line_end)))
+    assert (statement.head, statement.below.rstrip("\n")) == ("f(\n  1,\n  ", "\n)")
+
+
 def test_is_all_that_is_in_sight_where_nothing_begins() -> None:
     statement = Statement.around(place("]\n" * FAR + "║\n" + "]\n" * FAR))
     assert 0 < statement.head.count("]") == statement.below.count("]") < FAR
