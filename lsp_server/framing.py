@@ -3,33 +3,63 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import re
+from typing import Any
 
 from pygls.exceptions import JsonRpcInvalidRequest, JsonRpcParseError
 
 from lsp_server.mistakes import shorten
 
-if TYPE_CHECKING:
-    from pygls.io_ import AsyncReader
+_END_OF_HEADERS = re.compile(rb"\n[ \t]*\r?\n")
+_HEADER_BYTES = 65_536
 
 
-async def read_body(reader: AsyncReader) -> bytes | None:
-    """The body of the next message; None where the stream ends, be it in the middle of one.
+class Framer:
+    """Cuts a stream into the bodies of its messages, however it arrives in pieces.
 
-    Headers are those of HTTP: their names in upper or lower case, and what is not known passed over. JsonRpcParseError
-    for headers without a length, or without an end; what follows them is taken for the next ones.
+    Headers are those of HTTP: their names in upper or lower case, and what is not known passed over.
     """
-    headers = b""
-    try:
-        while (line := await reader.readline()).strip():
-            headers += line
-    except ValueError as error:  # longer than the reader takes
-        raise JsonRpcParseError(f"a header without an end: {error}") from error
-    if not line:
-        return None
-    length = _content_length(headers)
-    body = await reader.readexactly(length)
-    return body if len(body) == length else None
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._length: int | None = None  # of the body that comes next, where its headers have been read
+
+    @property
+    def buffered(self) -> int:
+        """How many bytes are waiting."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> None:
+        """Take what has come."""
+        self._buffer += data
+
+    def next_body(self) -> bytes | None:
+        """The body of the next message; None where the end of it has not come yet.
+
+        JsonRpcParseError for headers without a length, or without an end; what follows them is taken for the next ones.
+        """
+        if self._length is None:
+            headers = self._next_headers()
+            if headers is None:
+                return None
+            self._length = _content_length(headers)
+        if len(self._buffer) < self._length:
+            return None
+        body = self._take(self._length)
+        self._length = None
+        return body
+
+    def _next_headers(self) -> bytes | None:
+        if end := _END_OF_HEADERS.search(self._buffer, 0, _HEADER_BYTES):
+            return self._take(end.end())
+        if len(self._buffer) < _HEADER_BYTES:
+            return None
+        raise JsonRpcParseError(f"a header without an end: {_shown(self._take(_HEADER_BYTES))}")
+
+    def _take(self, count: int) -> bytes:
+        taken = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return taken
 
 
 def parse(body: bytes) -> dict[str, Any]:

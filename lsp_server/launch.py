@@ -7,19 +7,14 @@ import errno
 import gc
 import logging
 import sys
-from typing import TYPE_CHECKING
 
-from pygls.exceptions import JsonRpcException
 from pygls.io_ import StdoutWriter
 
-from lsp_server.framing import read_body
+from lsp_server.editor_stream import EditorStream
 from lsp_server.server import MidfillServer
-from lsp_server.stdio import stdin_reader
+from lsp_server.stdio import connect_stdin
 from protocol.errors import PortInUse
 from protocol.settings import Settings
-
-if TYPE_CHECKING:
-    from pygls.io_ import AsyncReader
 
 logger = logging.getLogger(__name__)
 _pygls_logger = logging.getLogger("pygls")
@@ -56,28 +51,33 @@ async def _serve_stdio(settings: Settings, writer: StdoutWriter) -> int:
     server = MidfillServer(settings)
     server.protocol.set_writer(writer)
     gc.freeze()  # what is loaded stays: to go through all of it again would hold up a keystroke for 30 ms
-    async with stdin_reader() as reader:
-        try:
-            return await _serve(server, reader)
-        except (ConnectionError, asyncio.IncompleteReadError) as error:
-            logger.info("the client went away: %s", error)
-            return server.protocol.exit_code
+    stream = EditorStream(server)
+    await connect_stdin(stream)
+    await _serve(stream)
+    return server.protocol.exit_code
 
 
 async def listen(settings: Settings, host: str, port: int) -> asyncio.Server:
     """Accept clients from now on, each with a server of its own; OSError if the address cannot be had."""
+    serving: set[asyncio.Task[None]] = set()
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server = MidfillServer(settings)
-        server.protocol.set_writer(writer)
-        try:
-            await _serve(server, reader)
-        except (ConnectionError, asyncio.IncompleteReadError) as error:
-            logger.info("a client went away: %s", error)
-        finally:
-            writer.close()
+    def connected() -> _Connection:
+        connection = _Connection(MidfillServer(settings))
+        task = asyncio.create_task(_serve(connection))
+        serving.add(task)
+        task.add_done_callback(serving.remove)
+        return connection
 
-    return await asyncio.start_server(connected, host, port)
+    return await asyncio.get_running_loop().create_server(connected, host, port)
+
+
+class _Connection(EditorStream):
+    """Answers go where the messages came from."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert isinstance(transport, asyncio.Transport)
+        self.server.protocol.set_writer(transport)
 
 
 async def _serve_tcp(settings: Settings, host: str, port: int) -> None:
@@ -87,28 +87,15 @@ async def _serve_tcp(settings: Settings, host: str, port: int) -> None:
         await listener.serve_forever()
 
 
-async def _serve(server: MidfillServer, reader: AsyncReader) -> int:
-    """Handle messages until the client leaves; LSP's exit status.
-
-    The handler of each begins before the next message is handled: a request for a suggestion then sees the document
-    as it was when the request was sent.
-    """
-    protocol = server.protocol
+async def _serve(stream: EditorStream) -> None:
+    """Let the server answer until its client leaves."""
     try:
-        while not protocol.stopped:
-            try:
-                body = await read_body(reader)
-                if body is None:
-                    break
-                protocol.receive(body)
-            except (ConnectionError, asyncio.IncompleteReadError):
-                raise  # the client is gone
-            except Exception as error:  # noqa: BLE001  # it is logged, and one message ends no session
-                server.report_server_error(error, JsonRpcException)
-            await asyncio.sleep(0)
+        await stream.ended
+        if not stream.server.protocol.stopped:
+            logger.info("the client went away")
     finally:
-        await server.link.stop()
-    return protocol.exit_code
+        await stream.server.link.stop()
+        stream.close()
 
 
 def _log_to_stderr(settings: Settings) -> None:

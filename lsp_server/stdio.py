@@ -1,40 +1,69 @@
-"""LSP's messages from stdin: read by the event loop where that can poll it, by a thread elsewhere."""
+"""Stdin as a stream of bytes: read by the event loop where that can poll it, by a thread elsewhere."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+import threading
 
-from pygls.io_ import StdinAsyncReader
+logger = logging.getLogger(__name__)
 
-if TYPE_CHECKING:
-    from pygls.io_ import AsyncReader
+_CHUNK_BYTES = 1 << 16
 
 
-@asynccontextmanager
-async def stdin_reader() -> AsyncIterator[AsyncReader]:
-    """A reader of this process's stdin.
+async def connect_stdin(protocol: asyncio.Protocol) -> None:
+    """Hand what comes on this process's stdin to `protocol`, which can close the transport that it is given."""
+    if _can_be_polled():
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin.buffer)
+    else:
+        _StdinThread(protocol)
 
-    A thread hands over each line and each body of a message to the event loop, which costs a keystroke up to half a
-    millisecond: so it is used only where the event loop cannot poll stdin.
-    """
-    if not _can_be_polled():
-        with ThreadPoolExecutor(1, "stdin") as executor:
-            yield StdinAsyncReader(sys.stdin.buffer, executor)
-        return
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
-    try:
-        yield reader
-    finally:
-        transport.close()
+
+class _StdinThread(asyncio.ReadTransport):
+    """Reads in a thread what the event loop cannot poll. The thread ends with the process: nothing ends a read."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._may_read = threading.Event()
+        self._closed = False
+        protocol.connection_made(self)
+        self.resume_reading()
+        threading.Thread(target=self._read, name="stdin", daemon=True).start()
+
+    def pause_reading(self) -> None:
+        self._may_read.clear()
+
+    def resume_reading(self) -> None:
+        self._may_read.set()
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _read(self) -> None:
+        data = b"some"
+        while data:
+            self._may_read.wait()
+            try:
+                data = os.read(0, _CHUNK_BYTES)
+            except OSError as error:
+                logger.info("stdin cannot be read any more: %s", error)
+                data = b""
+            with contextlib.suppress(RuntimeError):  # the event loop has ended meanwhile
+                self._loop.call_soon_threadsafe(self._hand_over, data)
+
+    def _hand_over(self, data: bytes) -> None:
+        if self._closed:
+            return
+        if data:
+            self._protocol.data_received(data)
+        else:
+            self._protocol.eof_received()
 
 
 def _can_be_polled() -> bool:
