@@ -1,4 +1,4 @@
-"""The messages that midfill adds to LSP: their names, what they carry, and their types for pygls.
+"""The messages that midfill adds to LSP: their names, what they carry, and for pygls the types of those that are rare.
 
 From the client:
 
@@ -26,7 +26,7 @@ To clients that ask for them with the capability `experimental: {midfill: true}`
 - `midfill/status {state, message, model, device, progress}`: on every change, and once after `initialized`.
   `state` is "starting" (no connection yet), "unloaded", "loading", "ready", "failed" (needs the user) or "stopped".
 - `midfill/usage {textDocument, version, position, ahead, source, ms, heat, usage}`: what a prompt cost, sent right
-  before the answer it belongs to. `source` is "core", or "typed" where the user types what was suggested; `heat`
+  behind the answer it belongs to. `source` is "core", or "typed" where the user types what was suggested; `heat`
   is "hot", "warm" or "cold"; `usage` has the fields of `protocol.messages.Usage`; `ms` is from the request to its
   answer; `ahead` marks work that no request waited for.
 - `midfill/resync {textDocument, reason}`: the mirror has lost step; close and open the document again.
@@ -56,15 +56,6 @@ ACCEPTED_COMMAND = "midfill.accepted"
 
 # LSP's own class of parameters that hold a `textDocument` and nothing else.
 DocumentParams = types.DidCloseTextDocumentParams
-
-
-@attrs.define
-class DidMoveCursor:
-    """The notification `midfill/didMoveCursor`."""
-
-    params: types.TextDocumentPositionParams
-    method: str
-    jsonrpc: str
 
 
 @attrs.define
@@ -138,7 +129,6 @@ class LastExchange:
 
 
 MESSAGE_TYPES: dict[str, type[Any]] = {
-    DID_MOVE_CURSOR: DidMoveCursor,
     DID_FOCUS: DidFocus,
     DID_SHOW: DidShowCompletion,
     DID_ACCEPT_PARTLY: DidPartiallyAcceptCompletion,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 import cattrs
@@ -12,24 +13,20 @@ import msgspec
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcInvalidRequest
 from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
-from pygls.protocol.json_rpc import RPCRequest
 
 from lsp_server.custom_messages import MESSAGE_TYPES
 from lsp_server.framing import parse
+from lsp_server.keystroke_messages import KeystrokeMessage, decode_strictly, structure
 from lsp_server.mistakes import why_unreadable
 
 if TYPE_CHECKING:
     from pygls.lsp.server import LanguageServer
 
-_ABOUT_DOCUMENTS = (
-    types.DidOpenTextDocumentNotification,
-    types.DidChangeTextDocumentNotification,
-    types.DidCloseTextDocumentNotification,
-)
+_ABOUT_DOCUMENTS = (types.DidOpenTextDocumentNotification, types.DidCloseTextDocumentNotification)
 
 
 class EditorProtocol(LanguageServerProtocol):
-    """Hands what is told of documents to our handlers alone, and at once.
+    """Hands what is told of documents, and what comes with every key, to our handlers alone, and at once.
 
     pygls' mirror splits the whole text on every change, and its way to a handler takes longer than the handler.
     """
@@ -38,6 +35,7 @@ class EditorProtocol(LanguageServerProtocol):
         super().__init__(server, converter)
         self.stopped = False
         self._initialized = False
+        self._behind_answer: list[Callable[[], None]] = []
 
     @property
     def exit_code(self) -> int:
@@ -72,11 +70,21 @@ class EditorProtocol(LanguageServerProtocol):
 
     def receive(self, body: bytes) -> None:
         """Handle the message in this body; a JsonRpcException where there is none that can be read."""
-        self.handle_message(self.structure_message(parse(body)))
+        self.handle_message(decode_strictly(body) or self.structure_message(parse(body)))
 
     def tell(self, method: str, params: object) -> None:
         """Send one of midfill's own notifications, which are plain JSON and need no converter."""
         self._send_data({"jsonrpc": self.VERSION, "method": method, "params": params})
+
+    def after_answer(self, tell: Callable[[], None]) -> None:
+        """Call `tell` as soon as the next answer has left, so that who waits for it does not wait for this too."""
+        self._behind_answer.append(tell)
+
+    def _send_response(self, msg_id: Any, result: Any = None, error: types.ResponseError | None = None) -> None:
+        super()._send_response(msg_id, result, error)
+        behind, self._behind_answer = self._behind_answer, []
+        for tell in behind:
+            tell()
 
     def _send_data(self, data: Any) -> None:
         """As pygls does, but with little code on the way from a message to its bytes, since somebody waits for them."""
@@ -91,23 +99,26 @@ class EditorProtocol(LanguageServerProtocol):
         self.writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
 
     def handle_message(self, message: Any) -> None:
-        """As pygls does, but for documents; requests after the shutdown are refused, not left without an answer."""
-        if self._shutdown and isinstance(message, RPCRequest):
+        """As pygls does, but for those; requests after the shutdown are refused, not left without an answer."""
+        if self._shutdown and getattr(message, "id", None) is not None and hasattr(message, "method"):
             refusal = JsonRpcInvalidRequest(f"{message.method}: the server is shut down")
             self._send_response(message.id, error=refusal.to_response_error())
-        elif not self._shutdown and isinstance(message, _ABOUT_DOCUMENTS):
-            self.fm.features[message.method](message.params)
-        else:
+        elif not isinstance(message, (KeystrokeMessage, *_ABOUT_DOCUMENTS)):
             super().handle_message(message)
+        elif isinstance(message, KeystrokeMessage) and message.id is not None:
+            # In a context of its own, where pygls keeps the id.
+            contextvars.copy_context().run(self._handle_request, message.id, message.method, message.params)
+        elif not self._shutdown:
+            self.fm.features[message.method](message.params)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
         """As pygls does, but what cannot be read is named, and a request answered with that, not with silence."""
         if "method" in data:
             data = {"params": None, **data}  # may be left out
         try:
-            return super().structure_message(data)
-        except JsonRpcException as error:
-            refusal = JsonRpcInvalidParams(why_unreadable(data, error.__cause__))
+            return ("method" in data and structure(data)) or super().structure_message(data)
+        except (msgspec.ValidationError, JsonRpcException) as error:
+            refusal = JsonRpcInvalidParams(why_unreadable(data, error.__cause__ or error))
             if "id" in data and "method" in data:
                 self._send_response(data["id"], error=refusal.to_response_error())
             raise refusal from error
@@ -115,13 +126,5 @@ class EditorProtocol(LanguageServerProtocol):
 
 @functools.cache
 def make_converter() -> cattrs.Converter:
-    """The converter of LSP messages; a trigger kind that LSP does not know counts as automatic.
-
-    Clients on vscode-languageserver-types 3.17 count trigger kinds from 0. The converter is made once: what it
-    works out about LSP's types serves every connection.
-    """
-    converter: cattrs.Converter = default_converter()  # type: ignore[no-untyped-call]
-    automatic = types.InlineCompletionTriggerKind.Automatic
-    known = {kind.value: kind for kind in types.InlineCompletionTriggerKind}
-    converter.register_structure_hook(types.InlineCompletionTriggerKind, lambda value, _: known.get(value, automatic))
-    return converter
+    """The converter of LSP messages, made once: what it works out about LSP's types serves every connection."""
+    return default_converter()  # type: ignore[no-any-return, no-untyped-call]

@@ -22,6 +22,15 @@ from lsp_server.custom_messages import (
 from lsp_server.documents import Position
 from lsp_server.feedback import suggest
 from lsp_server.items import inline_item, popup_item
+from lsp_server.keystroke_messages import (
+    ContentChange,
+    DidChangeParams,
+    Identifier,
+    InlineCompletionParams,
+    Place,
+    PlaceParams,
+    SelectedInfo,
+)
 from lsp_server.open_documents import Change, OpenDocument
 from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
 from lsp_server.queries import Query, Selected
@@ -108,7 +117,7 @@ def did_open(ls: MidfillServer, params: types.DidOpenTextDocumentParams) -> None
     ls.suggester.look_ahead(ls.documents.open(item.uri, item.language_id, item.version, item.text))
 
 
-def did_change(ls: MidfillServer, params: types.DidChangeTextDocumentParams) -> None:
+def did_change(ls: MidfillServer, params: DidChangeParams) -> None:
     """Follow the edits."""
     uri = params.text_document.uri
     try:
@@ -124,7 +133,7 @@ def did_close(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> No
     ls.suggester.forget(params.text_document.uri)
 
 
-def did_move_cursor(ls: MidfillServer, params: types.TextDocumentPositionParams) -> None:
+def did_move_cursor(ls: MidfillServer, params: PlaceParams) -> None:
     """Prepare for typing where the cursor went."""
     ls.suggester.look_ahead(*_place(ls, params.text_document, params.position))
 
@@ -135,10 +144,10 @@ def did_focus(ls: MidfillServer, params: DocumentParams) -> None:
 
 
 @refusing_bad_input
-async def inline_completion(ls: MidfillServer, params: types.InlineCompletionParams) -> types.InlineCompletionList:
+async def inline_completion(ls: MidfillServer, params: InlineCompletionParams) -> types.InlineCompletionList:
     """Suggest; nothing to suggest is an empty list, since some clients keep showing the last one on null."""
     opened, cursor = _place(ls, params.text_document, params.position)
-    invoked = params.context.trigger_kind is types.InlineCompletionTriggerKind.Invoked
+    invoked = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
     query = Query(cursor, invoked, _selected(ls, opened, cursor, params.context.selected_completion_info))
     insertions, commands = await suggest(ls, opened, query)
     item = functools.partial(inline_item, ls.documents.codec, opened.document, cursor)
@@ -146,7 +155,7 @@ async def inline_completion(ls: MidfillServer, params: types.InlineCompletionPar
 
 
 @refusing_bad_input
-async def completion(ls: MidfillServer, params: types.CompletionParams) -> types.CompletionList:
+async def completion(ls: MidfillServer, params: PlaceParams) -> types.CompletionList:
     """Suggest in the popup, for clients without inline completion."""
     opened, cursor = _place(ls, params.text_document, params.position)
     insertions, commands = await suggest(ls, opened, Query(cursor))
@@ -200,17 +209,13 @@ def _folders(ls: MidfillServer) -> list[str]:
     return list(ls.workspace.folders) or ([root] if root else [])
 
 
-def _place(
-    ls: MidfillServer, identifier: types.TextDocumentIdentifier, position: types.Position
-) -> tuple[OpenDocument, Position]:
+def _place(ls: MidfillServer, identifier: Identifier, position: Place) -> tuple[OpenDocument, Position]:
     opened = ls.documents[identifier.uri]
     client_position = ClientPosition(position.line, position.character)
     return opened, ls.documents.codec.decode(opened.document, client_position)
 
 
-def _selected(
-    ls: MidfillServer, opened: OpenDocument, cursor: Position, info: types.SelectedCompletionInfo | None
-) -> Selected | None:
+def _selected(ls: MidfillServer, opened: OpenDocument, cursor: Position, info: SelectedInfo | None) -> Selected | None:
     """The selected entry of the popup; BadInput where it does not lie around the cursor, on its line."""
     if info is None:
         return None
@@ -222,8 +227,8 @@ def _selected(
     return Selected(start.column, end.column, info.text)
 
 
-def _change(event: types.TextDocumentContentChangeEvent) -> Change:
-    if isinstance(event, types.TextDocumentContentChangeWholeDocument):
+def _change(event: ContentChange) -> Change:
+    if event.range is None:
         return Change(event.text)
     start, end = event.range.start, event.range.end
     span = (ClientPosition(start.line, start.character), ClientPosition(end.line, end.character))

@@ -7,6 +7,7 @@ import logging
 import sys
 
 import cattrs
+import msgspec
 from pygls.exceptions import (
     JsonRpcInvalidParams,
     JsonRpcInvalidRequest,
@@ -33,7 +34,10 @@ def log_error(error: Exception, source: type[Exception]) -> None:
 
 def why_unreadable(message: dict[str, object], cause: BaseException | None) -> str:
     """What is wrong with a message that has not the form of its method, and what stood there instead."""
-    reasons = "; ".join(cattrs.transform_error(cause)) if isinstance(cause, cattrs.BaseValidationError) else repr(cause)
+    if isinstance(cause, cattrs.BaseValidationError):
+        reasons = "; ".join(cattrs.transform_error(cause))
+    else:
+        reasons = str(cause) if isinstance(cause, msgspec.ValidationError) else repr(cause)
     return f"{message.get('method', 'an answer')}: {reasons}: {shorten(json.dumps(message.get('params')))}"
 
 

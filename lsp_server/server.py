@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import secrets
 from importlib import metadata
@@ -80,4 +81,8 @@ class MidfillServer(LanguageServer):
 
     def _tell_cost(self, cost: Cost) -> None:
         document = self.documents[cost.uri].document
-        self.notices.cost(cost, self.documents.codec.encode(document, cost.cursor))
+        tell = functools.partial(self.notices.cost, cost, self.documents.codec.encode(document, cost.cursor))
+        if cost.ahead:
+            tell()
+        else:
+            self.protocol.after_answer(tell)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,6 +17,8 @@ from midfill.lsp_process import Asked, LanguageServerFailed, LspProcess
 from midfill.lsp_values import Answer, Cost, ServerStatus, Suggestion
 from protocol.messages import Completion, CompletionRequest
 from protocol.wire import Complete, Completed, decode_client, decode_core
+
+_KEPT_COSTS = 100
 
 
 @asynccontextmanager
@@ -53,7 +56,7 @@ class LspSession:
         self.messages: list[str] = []  # that a user would have seen as a popup
         self._process = process
         self._codec = PositionCodec(encoding)
-        self._last_cost: Cost | None = None
+        self._costs: deque[Cost] = deque(maxlen=_KEPT_COSTS)  # of answers, until they are asked for
         self._news = asyncio.Event()
         process.hear(STATUS, self._heard_status)
         process.hear(USAGE, self._heard_usage)
@@ -114,11 +117,10 @@ class LspSession:
         """Ask for a suggestion and go on."""
         document = self.documents[uri]
         context = types.InlineCompletionContext(types.InlineCompletionTriggerKind.Automatic)
-        params = types.InlineCompletionParams(
-            context, types.TextDocumentIdentifier(uri), self._encode(document, cursor)
-        )
+        position = self._encode(document, cursor)
+        params = types.InlineCompletionParams(context, types.TextDocumentIdentifier(uri), position)
         asked = self._process.begin(types.TEXT_DOCUMENT_INLINE_COMPLETION, params)
-        return PendingAnswer(self, asked, document, cursor)
+        return PendingAnswer(self, asked, document, cursor, position)
 
     async def document_hash(self, uri: str) -> str:
         """The SHA-256 of the server's mirror of the document, as UTF-8."""
@@ -180,10 +182,20 @@ class LspSession:
         """The server's position in code points of the document as it is now."""
         return self._codec.decode(document, ClientPosition(position.line, position.character))
 
-    def take_cost(self) -> Cost | None:
-        """The last cost that a request brought, once: the server tells it right before the answer."""
-        cost, self._last_cost = self._last_cost, None
-        return cost
+    async def take_cost(self, uri: str, version: int, position: types.Position) -> Cost | None:
+        """The cost of an answer that has come, once; None where the core was not asked.
+
+        The server tells it right behind the answer, so before it answers anything else.
+        """
+        place = uri, version, (position.line, position.character)
+        for fence in (False, True):
+            if fence and uri in self.documents:
+                await self.document_hash(uri)
+            for cost in self._costs:
+                if (cost.uri, cost.version, cost.position) == place:
+                    self._costs.remove(cost)
+                    return cost
+        return None
 
     def _encode(self, document: Document, position: Position) -> types.Position:
         document.check(position)
@@ -204,7 +216,7 @@ class LspSession:
             self.ahead.append(cost)
             self._news.set()
         else:
-            self._last_cost = cost
+            self._costs.append(cost)
 
     def _heard_message(self, message: types.ShowMessageParams) -> None:
         self.messages.append(message.message)
@@ -213,12 +225,15 @@ class LspSession:
 class PendingAnswer:
     """A request on its way: wait for its answer, or cancel it."""
 
-    def __init__(self, session: LspSession, asked: Asked, document: Document, cursor: Position) -> None:
+    def __init__(
+        self, session: LspSession, asked: Asked, document: Document, cursor: Position, position: types.Position
+    ) -> None:
         self._session = session
         self._asked = asked
         self._document = document
         self._version = document.version
         self._cursor = cursor
+        self._position = position  # the cursor, as the server counts
 
     def cancel(self) -> None:
         """Ask the server to stop; `wait` then raises Cancelled, unless the answer was on its way already."""
@@ -228,11 +243,9 @@ class PendingAnswer:
     async def wait(self) -> Answer:
         """The answer, without suggestions where the document has changed since: they are of another text."""
         items = await self._session.receive(self._asked)
-        cost = self._session.take_cost()
         if self._document.version != self._version:
             return Answer((), self._asked.milliseconds, None)
-        if cost is not None and (cost.uri, cost.version) != (self._document.uri, self._version):
-            cost = None  # of a request that was cancelled
+        cost = await self._session.take_cost(self._document.uri, self._version, self._position)
         return Answer(tuple(map(self._suggestion, items)), self._asked.milliseconds, cost)
 
     def _suggestion(self, item: types.InlineCompletionItem) -> Suggestion:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lsp_server.documents import Position
+from lsp_server.positions import ClientPosition
 from protocol.heat import Heat
 from protocol.messages import Usage
 
@@ -26,6 +27,7 @@ class Cost:
 
     uri: str
     version: int
+    position: ClientPosition  # of the cursor that it was for
     ahead: bool  # no request waited for it
     source: str
     heat: Heat
@@ -38,6 +40,7 @@ class Cost:
         return cls(
             uri=fields["textDocument"]["uri"],
             version=fields["version"],
+            position=ClientPosition(**fields["position"]),
             ahead=fields["ahead"],
             source=fields["source"],
             heat=fields["heat"],

@@ -31,7 +31,8 @@ async def test_a_killed_core_is_started_again_and_no_edit_lost(open_editor: Open
         await ready(editor)
         editor.change(8, (3, 6), (3, 6), "b")
         await editor.suggest(3, 7)
-        assert (editor.usages[-1].source, editor.usages[-1].version) == ("core", 8)
+        usage = await editor.last_usage()
+        assert (usage.source, usage.version) == ("core", 8)
         assert (await editor.document_hash()).sha256 == hashlib.sha256(f"{text[:-1]}def sub\n".encode()).hexdigest()
         (second,) = core_pids(runtime)
         assert second != first
@@ -45,7 +46,7 @@ async def test_what_was_resident_is_warm_from_disk_after_a_restart(open_editor: 
         await ready(editor)
         await until(lambda: any(usage.ahead for usage in editor.usages))
         await editor.suggest(12, 0)
-        prompt_tokens = editor.usages[-1].usage.prompt_tokens
+        prompt_tokens = (await editor.last_usage()).usage.prompt_tokens
     (pid,) = core_pids(runtime)
     core = psutil.Process(pid)
     core.terminate()  # it saves what is resident
@@ -55,6 +56,6 @@ async def test_what_was_resident_is_warm_from_disk_after_a_restart(open_editor: 
         await ready(editor)
         await until(lambda: any(usage.ahead for usage in editor.usages))
         await editor.suggest(12, 0)
+        assert (await editor.last_usage()).usage.prompt_tokens == prompt_tokens > 500
         recomputed = sum(usage.usage.recomputed_tokens for usage in editor.usages)
-        assert editor.usages[-1].usage.prompt_tokens == prompt_tokens > 500
         assert recomputed < prompt_tokens / 10

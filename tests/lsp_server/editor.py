@@ -110,6 +110,11 @@ class Editor(LanguageClient):
         params = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri))
         return await self.protocol.send_request_async(DOCUMENT_HASH, params)
 
+    async def last_usage(self) -> Any:
+        """What was told last: behind an answer, so before the next one."""
+        await self.document_hash()
+        return self.usages[-1]
+
     async def until_state(self, state: str) -> None:
         await until(lambda: bool(self.statuses) and self.statuses[-1].state == state)
 

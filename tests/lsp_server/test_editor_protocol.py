@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
+from typing import Any
 
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams, JsonRpcInvalidRequest
 
+from lsp_server.framing import Framer
 from lsp_server.server import MidfillServer
 from protocol.settings import Settings
 
@@ -50,6 +54,12 @@ class Written:
     def close(self) -> None:
         pass
 
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        framer = Framer()
+        framer.feed(self.data)
+        return [json.loads(body) for body in iter(framer.next_body, None)]
+
 
 @pytest.mark.parametrize("text", ["x", "é中😀", "lone \ud800", "\u2028\x00"])
 async def test_what_is_sent_is_the_message_behind_its_length_in_bytes(text: str) -> None:
@@ -57,12 +67,39 @@ async def test_what_is_sent_is_the_message_behind_its_length_in_bytes(text: str)
     server.protocol.set_writer(written)
     server.protocol.tell("midfill/status", {"message": text})
     server.window_show_message(types.ShowMessageParams(types.MessageType.Error, text))
-    messages = []
-    while written.data:
-        header, _, rest = written.data.partition(b"\r\n\r\n")
-        length = int(header.removeprefix(b"Content-Length: "))
-        messages.append(json.loads(rest[:length]))
-        written.data = rest[length:]
-    told, shown = messages
+    told, shown = written.messages
     assert told == {"jsonrpc": "2.0", "method": "midfill/status", "params": {"message": text}}
     assert (shown["method"], shown["params"]) == ("window/showMessage", {"type": 1, "message": text})
+
+
+async def test_what_is_told_behind_an_answer_follows_it_at_once() -> None:
+    server, written = MidfillServer(Settings()), Written()
+    server.protocol.set_writer(written)
+    server.protocol.after_answer(functools.partial(server.protocol.tell, "midfill/usage", {}))
+    assert written.messages == []
+    for message_id in (1, 2):
+        body = {
+            "jsonrpc": "2.0",
+            "id": message_id,
+            "method": "midfill/documentHash",
+            "params": {"textDocument": {"uri": ""}},
+        }
+        server.protocol.receive(json.dumps(body).encode())
+        await asyncio.sleep(0.01)
+    answers = [message.get("id", message.get("method")) for message in written.messages]
+    assert answers == [1, "midfill/usage", 2]
+
+
+@pytest.mark.parametrize("method", ["textDocument/didChange", "midfill/didMoveCursor", "textDocument/didClose"])
+async def test_what_is_told_after_the_shutdown_is_passed_over(method: str) -> None:
+    server, written = MidfillServer(Settings()), Written()
+    server.protocol.set_writer(written)
+    server.protocol.receive(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "shutdown"}).encode())
+    await asyncio.sleep(0.01)
+    params = {
+        "textDocument": {"uri": "file:///a.py", "version": 2},
+        "contentChanges": [],
+        "position": {"line": 0, "character": 0},
+    }
+    server.protocol.receive(json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode())
+    assert [message["id"] for message in written.messages] == [1]

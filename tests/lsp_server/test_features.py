@@ -94,7 +94,8 @@ async def test_typing_what_is_suggested_asks_nobody(editor: Editor, core: FakeCo
         editor.change(typed + 1, (0, typed - 1), (0, typed - 1), "x = 1"[typed - 1])
         assert await editor.suggested_text(0, typed) == "x = 1"[typed:]
     assert len(core.asked) == 1
-    assert (editor.usages[-1].source, editor.usages[-1].usage.forwards) == ("typed", 0)
+    usage = await editor.last_usage()
+    assert (usage.source, usage.usage.forwards) == ("typed", 0)
     editor.change(6, (0, 4), (0, 4), "2")
     await editor.suggest(0, 5)
     assert len(core.asked) == 2

@@ -78,7 +78,7 @@ async def test_a_mistake_is_one_line(editor: Editor, caplog: pytest.LogCaptureFi
 
 
 async def test_what_is_wrong_with_a_request_is_its_answer(editor: Editor) -> None:
-    with pytest.raises(JsonRpcException, match=r"required field missing @ \$\.params\.position.*\"uri\""):
+    with pytest.raises(JsonRpcException, match=r"missing required field `position`.*\"uri\""):
         await editor.ask_in_json(types.TEXT_DOCUMENT_INLINE_COMPLETION, NOT_OPEN)
 
 

@@ -11,10 +11,10 @@ from .editor import URI, Editor, connected_editor, until
 from .fake_core import FakeCore
 
 
-async def test_tells_the_cost_before_the_answer(editor: Editor) -> None:
+async def test_tells_the_cost_of_an_answer(editor: Editor) -> None:
     editor.open("a")
     await editor.suggest(0, 1)
-    usage = editor.usages[-1]
+    usage = await editor.last_usage()
     assert (usage.textDocument.uri, usage.version, usage.position.character) == (URI, 1, 1)
     assert (usage.ahead, usage.source, usage.heat, usage.usage.recomputed_tokens) == (False, "core", "hot", 1)
 

@@ -1,6 +1,7 @@
 """A language server whose answers follow from the text before the cursor; run as a process by the tests."""
 
 import asyncio
+import functools
 import hashlib
 import os
 import sys
@@ -36,7 +37,7 @@ def opened(params: types.DidOpenTextDocumentParams) -> None:
 
 @server.feature("midfill/didMoveCursor")
 def moved(params) -> None:
-    tell_usage(params.textDocument.uri, ahead=True)
+    tell_usage(params.textDocument.uri, params.position, ahead=True)
 
 
 @server.feature("midfill/documentHash")
@@ -59,18 +60,22 @@ async def inline_completion(params: types.InlineCompletionParams) -> types.Inlin
         os._exit(3)
     if before.endswith("later"):
         await asyncio.sleep(0.3)
-    tell_usage(params.text_document.uri, ahead=False)
+    told = functools.partial(tell_usage, params.text_document.uri, params.position, ahead=False)
+    request = asyncio.current_task()
+    assert request is not None
+    request.add_done_callback(lambda _: told())  # behind the answer, which leaves by an earlier callback
     line = document.lines[params.position.line]
     end = types.Position(params.position.line, document.position_codec.client_num_units(line.rstrip("\n")))
     item = types.InlineCompletionItem(insert_text=f"<{before}>", range=types.Range(params.position, end))
     return types.InlineCompletionList([item])
 
 
-def tell_usage(uri: str, *, ahead: bool) -> None:
+def tell_usage(uri: str, position: types.Position, *, ahead: bool) -> None:
     version = server.workspace.get_text_document(uri).version
     fields = {
         "textDocument": {"uri": uri},
         "version": version,
+        "position": {"line": position.line, "character": position.character},
         "ahead": ahead,
         "source": "core",
         "heat": "hot",

@@ -84,7 +84,7 @@ test("typing what is suggested keeps the rest, without the core", async () => {
   await window.untilGhost(insertText.slice(3));
   await until("the rest", () => window.newest()?.position.character === OPENING.length + 3);
   assert.equal(window.newest()?.items[0]?.insertText, insertText.slice(3));
-  assert.equal(window.wire.sent("midfill/usage").at(-1).source, "typed");
+  await until("its cost", () => window.wire.sent("midfill/usage").at(-1)?.source === "typed");
 });
 
 test("a word is accepted, and the rest stays", async () => {
