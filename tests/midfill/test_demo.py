@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from lsp_server.documents import Document, Position
+from lsp_server.positions import ClientPosition
 from midfill.demo.connect import how_to_connect
 from midfill.demo.editor import Editor, KeyPress
 from midfill.demo.picture import write_picture
@@ -163,7 +164,7 @@ def test_the_script_says_where_it_does_not_fit() -> None:
 def keystroke(heat: Heat | None, recomputed: int = 1, milliseconds: float = 10.0, **changes: bool | str) -> Keystroke:
     usage = Usage(1000, recomputed, 5, 6, 0.0, 1.0, 2.0)
     ahead, source = bool(changes.get("ahead")), str(changes.get("source", "core"))
-    cost = Cost("file:///x.py", 1, ahead, source, heat, usage, 4.0) if heat else None
+    cost = Cost("file:///x.py", 1, ClientPosition(0, 0), ahead, source, heat, usage, 4.0) if heat else None
     press = KeyPress("x", None, jumped=ahead, accepted=bool(changes.get("accepted")))
     cursor = Position(0, 1)
     suggestion = None if ahead else Suggestion("yz\n    more", cursor, cursor)
