@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cattrs
 from lsprotocol import converters, types
@@ -20,6 +20,9 @@ from pygls.lsp.client import LanguageClient
 from pygls.protocol import JsonRPCNotification, JsonRPCResponseMessage, LanguageServerProtocol
 
 from protocol.errors import Cancelled, MidfillError
+
+if TYPE_CHECKING:
+    from pygls.io_ import AsyncWriter, Writer
 
 _STDERR_LINES = 20
 _EXIT_SECONDS = 5.0
@@ -41,7 +44,7 @@ class Asked:
     id: str
     method: str
     future: Future[Any]
-    sent: float  # when its bytes had been handed to the pipe
+    sent: float  # when its bytes were handed to the pipe
     answered: float | None = None  # when the bytes of its answer had come
 
     @property
@@ -51,10 +54,29 @@ class Asked:
         return (self.answered - self.sent) * 1000
 
 
-class _TimedProtocol(LanguageServerProtocol):
-    """Notes when a message came, before anything is made of it."""
+class _TimedWriter:
+    """Notes when it writes, before it does: who reads may be done before the operating system lets us go on."""
 
+    def __init__(self, writer: AsyncWriter | Writer) -> None:
+        self._writer = writer
+        self.wrote = 0.0
+
+    def write(self, data: bytes) -> Any:
+        self.wrote = time.perf_counter()
+        return self._writer.write(data)
+
+    def close(self) -> Any:
+        return self._writer.close()
+
+
+class _TimedProtocol(LanguageServerProtocol):
+    """Notes when a message leaves, and when one came, before anything is made of it."""
+
+    writer: _TimedWriter
     came = 0.0
+
+    def set_writer(self, writer: AsyncWriter | Writer, include_headers: bool = True) -> None:
+        super().set_writer(_TimedWriter(writer), include_headers)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
         if "jsonrpc" in data:  # pygls asks for every object in a message, the message itself last
@@ -97,7 +119,7 @@ class LspProcess(LanguageClient):
         self._check_running()
         message_id = str(uuid.uuid4())
         future = self.protocol.send_request(method, params, msg_id=message_id)
-        asked = Asked(message_id, method, future, sent=time.perf_counter())
+        asked = Asked(message_id, method, future, sent=self.protocol.writer.wrote)
 
         def note_answer(_: Future[Any]) -> None:
             asked.answered = self.protocol.came

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -49,6 +50,32 @@ async def test_an_answer_carries_its_cost() -> None:
     assert (answer.cost.usage.recomputed_tokens, answer.cost.heat, answer.cost.ahead) == (2, "hot", False)
     assert answer.cost.milliseconds == 2.5
     assert answer.milliseconds > 0
+
+
+async def test_a_request_is_timed_from_before_it_is_written() -> None:
+    """The server may be done with it before the operating system lets the writer go on."""
+
+    class SlowPipe:
+        written = 0.0
+
+        def write(self, _data: bytes) -> None:
+            self.written = time.perf_counter()
+            time.sleep(0.02)
+
+        def close(self) -> None:
+            pass
+
+    process = LspProcess()
+    await process.launch(SERVER)
+    try:
+        assert process.protocol.writer is not None
+        writer, pipe = process.protocol.writer, SlowPipe()
+        process.protocol.set_writer(pipe)
+        asked = process.begin("midfill/documentHash", {})
+        process.protocol.set_writer(writer)
+        assert asked.sent <= pipe.written
+    finally:
+        await process.end()
 
 
 async def test_a_move_is_told_and_its_cost_heard() -> None:
