@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 from inference.engine import Engine
 from inference.hub import Progress
 from inference.run import Run
+from protocol import garbage
 from protocol.errors import BadModel, MidfillError
 from protocol.messages import CoreStatus
 
@@ -75,8 +75,7 @@ class EngineHolder:
             engine.close()
         finally:
             del engine
-            gc.unfreeze()
-            gc.collect()  # buffers of this size are not left for later
+            garbage.collect_all()  # buffers of this size are not left for later
             log.info("unloaded %s", self.status.model)
             self._tell(CoreStatus("unloaded", self.status.model))
 
@@ -90,9 +89,7 @@ class EngineHolder:
             self._failure, self._failed_at = failure, time.monotonic()
             self._tell(CoreStatus("failed", self.status.model, detail=str(failure)))
             raise failure from error
-        # What is loaded stays: to go through all of it again would hold up a keystroke for a tenth of a second.
-        gc.collect()
-        gc.freeze()
+        garbage.keep_what_is_loaded()  # to go through all of it again would hold up a keystroke for a tenth of a second
         self._failure = None
         while self._to_forget:
             engine.forget(self._to_forget.pop())

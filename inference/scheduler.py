@@ -15,8 +15,12 @@ from inference.engine_holder import EngineHolder
 from inference.job_queue import Answer, Job, JobQueue
 from inference.run import Run
 from kv_store.interface import StoreStats
+from protocol import garbage
 from protocol.errors import Cancelled, MidfillError
 from protocol.messages import CompletionRequest, CoreStatus
+
+_REST_S = 0.5
+"""Who types meets no shorter rest than this one between keys, as a rule."""
 
 Observer = Callable[[CompletionRequest, Answer], None]
 
@@ -133,13 +137,19 @@ class Scheduler:
         self._unload()
 
     def _wait_for_work(self) -> bool:
-        """Return when there is something to do; False when closing. A model that is idle for long is unloaded."""
-        while True:
-            with self._changed:
-                patience = self._unload_after_s if self._holder.is_loaded else None
-                if self._changed.wait_for(self._has_work, patience):
-                    return not self._closing
+        """Return when there is something to do; False when closing.
+
+        In the first rest garbage is collected; a model that is idle for long is unloaded.
+        """
+        if not self._has_work_within(_REST_S):
+            garbage.collect_what_is_new()
+        while not self._has_work_within(self._unload_after_s if self._holder.is_loaded else None):
             self._unload()
+        return not self._closing
+
+    def _has_work_within(self, seconds: float | None) -> bool:
+        with self._changed:
+            return self._changed.wait_for(self._has_work, seconds)
 
     def _has_work(self) -> bool:
         return bool(self._closing or self._running or len(self._queue) or self._to_forget)

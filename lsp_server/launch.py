@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
 import logging
 import sys
 
@@ -13,6 +12,7 @@ from pygls.io_ import StdoutWriter
 from lsp_server.editor_stream import EditorStream
 from lsp_server.server import MidfillServer
 from lsp_server.stdio import connect_stdin
+from protocol import garbage
 from protocol.errors import PortInUse
 from protocol.settings import Settings
 
@@ -50,7 +50,7 @@ def run_tcp(settings: Settings, host: str, port: int) -> None:
 async def _serve_stdio(settings: Settings, writer: StdoutWriter) -> int:
     server = MidfillServer(settings)
     server.protocol.set_writer(writer)
-    gc.freeze()  # what is loaded stays: to go through all of it again would hold up a keystroke for 30 ms
+    garbage.keep_what_is_loaded()  # to go through all of it again would hold up a keystroke for 30 ms
     stream = EditorStream(server)
     await connect_stdin(stream)
     await _serve(stream)

@@ -19,6 +19,7 @@ from lsp_server.open_documents import OpenDocument
 from lsp_server.pace import Pace
 from lsp_server.queries import Query
 from lsp_server.stop_rules import stop_rule
+from protocol import garbage
 from protocol.messages import Completion
 from protocol.settings import Settings
 
@@ -113,7 +114,8 @@ class Suggester:
         self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._at_idle, opened, opened.edits)
 
     def _at_idle(self, opened: OpenDocument, edits: int) -> None:
-        """Lay a long increment's anchor anew while nobody waits for it."""
+        """Lay a long increment's anchor anew while nobody waits for it, and collect garbage."""
+        garbage.collect_what_is_new()
         if opened.edits != edits or opened.latest.busy or not self._wanted(opened):
             return
         if opened.planner.plan(opened.cursor, ahead=True).relaid:
