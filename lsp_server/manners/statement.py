@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lsp_server.manners.balance import CLOSERS, Balance, faults
@@ -60,6 +61,26 @@ class Statement:
 
 def _whole(place: Place) -> tuple[Sequence[str], Sequence[str]] | None:
     """The lines above and below of the outermost statement around the cursor that is in sight; None if none is."""
+    return _not_indented(place) or _indented(place)
+
+
+def _not_indented(place: Place) -> tuple[Sequence[str], Sequence[str]] | None:
+    """Those of one that is not indented, which is no further out than any: found without a look at all lines."""
+    above = _lines_to_not_indented(chain((place.before,), reversed(place.lines_above)))
+    below = _lines_to_not_indented(place.lines_below)
+    if (above is None and not place.from_start) or (below is None and not place.to_end):
+        return None
+    first = 0 if above is None else len(place.lines_above) - above
+    return place.lines_above[first:], place.lines_below[:below]
+
+
+def _lines_to_not_indented(lines: Iterable[str]) -> int | None:
+    """How many lines stand before the first with which a statement begins that is not indented."""
+    return next((count for count, line in enumerate(lines) if _measure(line)[1] == 0), None)
+
+
+def _indented(place: Place) -> tuple[Sequence[str], Sequence[str]] | None:
+    """As `_whole`; of one that begins or ends out of sight only what is further in is in sight."""
     depths_above, begin_above = _measured((*place.lines_above, place.before))
     depths_below, begin_below = _measured(place.lines_below)
     in_sight_above = 0 if place.from_start else min(begin_above)

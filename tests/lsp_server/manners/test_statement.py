@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lsp_server.manners.closers import keep_balance
-from lsp_server.manners.statement import Statement
+from lsp_server.manners.place import Place
+from lsp_server.manners.statement import Statement, _indented, _not_indented
 
 from .golden import filtered, place
 
@@ -40,6 +43,20 @@ def test_goes_from_end_to_end(marked: str, head: str, below: str) -> None:
 def test_its_lines_end_in_a_newline(line_end: str) -> None:
     statement = Statement.around(place("a\nf(\n  1,\n  ║\n)\nb\n".replace("\n", line_end)))
     assert (statement.head, statement.below.rstrip("\n")) == ("f(\n  1,\n  ", "\n)")
+
+
+LINES = st.sampled_from(["", "a", "}", "  b", "  }", "    c", "    )", "\td"])
+
+
+@given(st.lists(LINES, max_size=8), st.lists(LINES, max_size=8), st.sampled_from(["", "  ", "x", "  y("]), st.data())
+def test_what_is_found_without_a_look_at_all_lines_is_what_a_look_finds(
+    above: list[str], below: list[str], before: str, data: st.DataObject
+) -> None:
+    from_start, to_end = data.draw(st.booleans()), data.draw(st.booleans())
+    ended = [f"{line}\n" for line in above], [f"{line}\n" for line in below]
+    there = Place(before, "", tuple(ended[0]), tuple(ended[1]), from_start=from_start, to_end=to_end)
+    quickly = _not_indented(there)
+    assert quickly is None or quickly == _indented(there)
 
 
 def test_is_all_that_is_in_sight_where_nothing_begins() -> None:
