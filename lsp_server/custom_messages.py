@@ -26,9 +26,9 @@ To clients that ask for them with the capability `experimental: {midfill: true}`
 - `midfill/status {state, message, model, device, progress}`: on every change, and once after `initialized`.
   `state` is "starting" (no connection yet), "unloaded", "loading", "ready", "failed" (needs the user) or "stopped".
 - `midfill/usage {textDocument, version, position, ahead, source, ms, heat, usage}`: what a prompt cost, sent right
-  behind the answer it belongs to. `source` is "core", or "typed" where the user types what was suggested; `heat`
-  is "hot", "warm" or "cold"; `usage` has the fields of `protocol.messages.Usage`; `ms` is from the request to its
-  answer; `ahead` marks work that no request waited for.
+  behind the answer it belongs to, or earlier behind another one. `source` is "core", or "typed" where the user types
+  what was suggested; `heat` is "hot", "warm" or "cold"; `usage` has the fields of `protocol.messages.Usage`; `ms` is
+  from the request to its answer; `ahead` marks work that no request waited for.
 - `midfill/resync {textDocument, reason}`: the mirror has lost step; close and open the document again.
 """
 

@@ -77,7 +77,7 @@ class EditorProtocol(LanguageServerProtocol):
         self._send_data({"jsonrpc": self.VERSION, "method": method, "params": params})
 
     def after_answer(self, tell: Callable[[], None]) -> None:
-        """Call `tell` as soon as the next answer has left, so that who waits for it does not wait for this too."""
+        """Call `tell` as soon as the next answer has left, whoever gets it, so that nobody waits for what is told."""
         self._behind_answer.append(tell)
 
     def _send_response(self, msg_id: Any, result: Any = None, error: types.ResponseError | None = None) -> None:

@@ -77,8 +77,6 @@ class EditorStream(asyncio.Protocol):
                 self._rest()
                 return
             self.server.protocol.receive(body)
-        except ConnectionError:  # of an answer: nobody is there to read it
-            self._end()
         except Exception as error:  # noqa: BLE001  # it is logged, and one message ends no session
             self.server.report_server_error(error, JsonRpcException)
         if self.server.protocol.stopped:

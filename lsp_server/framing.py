@@ -12,6 +12,7 @@ from lsp_server.mistakes import shorten
 
 _END_OF_HEADERS = re.compile(rb"\n[ \t]*\r?\n")
 _HEADER_BYTES = 65_536
+_LENGTH = re.compile(rb"[0-9]{1,18}")
 
 
 class Framer:
@@ -78,7 +79,7 @@ def parse(body: bytes) -> dict[str, Any]:
 def _content_length(headers: bytes) -> int:
     for line in headers.splitlines():
         name, _, value = line.partition(b":")
-        if name.strip().lower() == b"content-length" and value.strip().isdigit():
+        if name.strip().lower() == b"content-length" and _LENGTH.fullmatch(value.strip()):
             return int(value)
     raise JsonRpcParseError(f"no Content-Length: {_shown(headers)}")
 

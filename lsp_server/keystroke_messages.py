@@ -73,9 +73,9 @@ class SelectedInfo(_Fields, frozen=True):
 
 
 class InlineContext(_Fields, frozen=True):
-    """`InlineCompletionContext`. Clients on vscode-languageserver-types 3.17 count trigger kinds from 0."""
+    """`InlineCompletionContext`. Trigger kinds that LSP does not know are no error: some clients count from 0."""
 
-    trigger_kind: int
+    trigger_kind: Any
     selected_completion_info: SelectedInfo | None = None
 
 

@@ -7,11 +7,9 @@ import errno
 import logging
 import sys
 
-from pygls.io_ import StdoutWriter
-
 from lsp_server.editor_stream import EditorStream
 from lsp_server.server import MidfillServer
-from lsp_server.stdio import connect_stdin
+from lsp_server.stdio import StdoutWriter, connect_stdin
 from protocol import garbage
 from protocol.errors import PortInUse
 from protocol.settings import Settings
@@ -26,7 +24,7 @@ def run_stdio(settings: Settings) -> None:
     Stdout belongs to LSP: what anything else prints goes to stderr, where the log goes too.
     """
     _log_to_stderr(settings)
-    writer = StdoutWriter(sys.stdout.buffer)
+    writer = StdoutWriter()
     sys.stdout = sys.stderr
     sys.exit(asyncio.run(_serve_stdio(settings, writer)))
 

@@ -1,4 +1,4 @@
-"""Stdin as a stream of bytes: read by the event loop where that can poll it, by a thread elsewhere."""
+"""Stdin and stdout as streams of bytes; stdin is read by the event loop where that can poll it, else by a thread."""
 
 from __future__ import annotations
 
@@ -13,6 +13,30 @@ import threading
 logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 16
+
+
+class StdoutWriter:
+    """Writes what it is given to stdout, at once. Where nobody reads any more it is dropped: stdin will end, too."""
+
+    def __init__(self) -> None:
+        self._stdout = os.fdopen(os.dup(1), "wb", buffering=0)
+        if sys.platform != "win32":
+            os.set_blocking(1, True)  # whatever it was handed over as
+        self._is_read = True
+
+    def write(self, data: bytes) -> None:
+        """Return when all of it is written."""
+        rest = memoryview(data)
+        while rest and self._is_read:
+            try:
+                rest = rest[self._stdout.write(rest) :]
+            except OSError as error:
+                logger.info("stdout is not read any more: %s", error)
+                self._is_read = False
+
+    def close(self) -> None:
+        """Write no more."""
+        self._stdout.close()
 
 
 async def connect_stdin(protocol: asyncio.Protocol) -> None:
@@ -30,16 +54,19 @@ class _StdinThread(asyncio.ReadTransport):
         super().__init__()
         self._protocol = protocol
         self._loop = asyncio.get_running_loop()
-        self._may_read = threading.Event()
+        self._may_read = threading.Event()  # cleared while a chunk is handed over, and while reading is paused
+        self._may_read.set()
+        self._paused = False
         self._closed = False
         protocol.connection_made(self)
-        self.resume_reading()
         threading.Thread(target=self._read, name="stdin", daemon=True).start()
 
     def pause_reading(self) -> None:
+        self._paused = True
         self._may_read.clear()
 
     def resume_reading(self) -> None:
+        self._paused = False
         self._may_read.set()
 
     def close(self) -> None:
@@ -54,6 +81,7 @@ class _StdinThread(asyncio.ReadTransport):
             except OSError as error:
                 logger.info("stdin cannot be read any more: %s", error)
                 data = b""
+            self._may_read.clear()
             with contextlib.suppress(RuntimeError):  # the event loop has ended meanwhile
                 self._loop.call_soon_threadsafe(self._hand_over, data)
 
@@ -64,6 +92,8 @@ class _StdinThread(asyncio.ReadTransport):
             self._protocol.data_received(data)
         else:
             self._protocol.eof_received()
+        if not self._paused:
+            self._may_read.set()
 
 
 def _can_be_polled() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,7 +18,7 @@ from midfill.lsp_values import Answer, Cost, ServerStatus, Suggestion
 from protocol.messages import Completion, CompletionRequest
 from protocol.wire import Complete, Completed, decode_client, decode_core
 
-_KEPT_COSTS = 100
+_Place = tuple[str, int, ClientPosition]  # the URI and version of a document, and a cursor in it
 
 
 @asynccontextmanager
@@ -56,7 +56,7 @@ class LspSession:
         self.messages: list[str] = []  # that a user would have seen as a popup
         self._process = process
         self._codec = PositionCodec(encoding)
-        self._costs: deque[Cost] = deque(maxlen=_KEPT_COSTS)  # of answers, until they are asked for
+        self._costs: dict[_Place, Cost] = {}  # of answers, until they are asked for
         self._news = asyncio.Event()
         process.hear(STATUS, self._heard_status)
         process.hear(USAGE, self._heard_usage)
@@ -81,6 +81,7 @@ class LspSession:
 
     def open(self, uri: str, language_id: str, text: str) -> None:
         """Open a document with version 1."""
+        self._forget_costs(uri)
         self.documents[uri] = Document.from_text(uri, language_id, 1, text)
         item = types.TextDocumentItem(uri=uri, language_id=language_id, version=1, text=text)
         self._process.send(types.TEXT_DOCUMENT_DID_OPEN, types.DidOpenTextDocumentParams(item))
@@ -118,6 +119,7 @@ class LspSession:
         document = self.documents[uri]
         context = types.InlineCompletionContext(types.InlineCompletionTriggerKind.Automatic)
         position = self._encode(document, cursor)
+        self._costs.pop((uri, document.version, ClientPosition(position.line, position.character)), None)
         params = types.InlineCompletionParams(context, types.TextDocumentIdentifier(uri), position)
         asked = self._process.begin(types.TEXT_DOCUMENT_INLINE_COMPLETION, params)
         return PendingAnswer(self, asked, document, cursor, position)
@@ -187,15 +189,14 @@ class LspSession:
 
         The server tells it right behind the answer, so before it answers anything else.
         """
-        place = uri, version, (position.line, position.character)
-        for fence in (False, True):
-            if fence and uri in self.documents:
-                await self.document_hash(uri)
-            for cost in self._costs:
-                if (cost.uri, cost.version, cost.position) == place:
-                    self._costs.remove(cost)
-                    return cost
-        return None
+        place = uri, version, ClientPosition(position.line, position.character)
+        if place not in self._costs and uri in self.documents:
+            await self.document_hash(uri)
+        return self._costs.pop(place, None)
+
+    def _forget_costs(self, uri: str, before: float = math.inf) -> None:
+        """Forget those of a document's versions before this one, which nobody will ask for."""
+        self._costs = {place: cost for place, cost in self._costs.items() if place[0] != uri or place[1] >= before}
 
     def _encode(self, document: Document, position: Position) -> types.Position:
         document.check(position)
@@ -216,7 +217,8 @@ class LspSession:
             self.ahead.append(cost)
             self._news.set()
         else:
-            self._costs.append(cost)
+            self._forget_costs(cost.uri, before=cost.version)
+            self._costs[cost.uri, cost.version, cost.position] = cost
 
     def _heard_message(self, message: types.ShowMessageParams) -> None:
         self.messages.append(message.message)
@@ -245,8 +247,9 @@ class PendingAnswer:
         items = await self._session.receive(self._asked)
         if self._document.version != self._version:
             return Answer((), self._asked.milliseconds, None)
+        suggestions = tuple(map(self._suggestion, items))  # before anything else can change the document
         cost = await self._session.take_cost(self._document.uri, self._version, self._position)
-        return Answer(tuple(map(self._suggestion, items)), self._asked.milliseconds, cost)
+        return Answer(suggestions, self._asked.milliseconds, cost)
 
     def _suggestion(self, item: types.InlineCompletionItem) -> Suggestion:
         text = item.insert_text if isinstance(item.insert_text, str) else item.insert_text.value

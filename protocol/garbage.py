@@ -6,6 +6,8 @@ import gc
 
 # So many new objects are looked through at once where no rest comes; Python's own 700 are those of fifteen keystrokes.
 _WITHOUT_REST = 50_000
+# After so many of what is new, one of all that was not there when everything was loaded.
+_YOUNG_COLLECTIONS = 10
 _PYTHONS_OWN = gc.get_threshold()
 
 
@@ -17,8 +19,8 @@ def keep_what_is_loaded() -> None:
 
 
 def collect_what_is_new() -> None:
-    """Somebody rests: collect what has come to be garbage since the last rests, which takes a millisecond at most."""
-    gc.collect(1)
+    """Somebody rests: collect what is new, and now and then what has outlived earlier rests; some milliseconds."""
+    gc.collect(2 if gc.get_count()[2] > _YOUNG_COLLECTIONS else 1)
 
 
 def collect_all() -> None:

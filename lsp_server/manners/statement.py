@@ -36,7 +36,9 @@ class Statement:
     def around(cls, place: Place) -> Statement:
         """The one at a place; all that is in sight where no statement is there from end to end."""
         above, below = _whole(place) or (place.lines_above, place.lines_below)
-        return cls(_joined(above) + place.before, place.after, _joined(("\n", *below)), place.language_id)
+        *ended, last = ("\n", *below) if below else ("",)
+        below_text = _joined(ended) + last.rstrip("\r\n")
+        return cls(_joined(above) + place.before, place.after, below_text, place.language_id)
 
     @cached_property
     def balance(self) -> Balance:
@@ -95,7 +97,7 @@ def _indented(place: Place) -> tuple[Sequence[str], Sequence[str]] | None:
 
 
 def _joined(lines: Sequence[str]) -> str:
-    """The lines as one text, in which each ends in \\n."""
+    """The lines as one text, with \\n for all line ends."""
     text = "".join(lines)
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 

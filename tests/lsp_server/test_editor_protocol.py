@@ -23,8 +23,8 @@ async def test_a_request_that_cannot_be_read_is_answered(editor: Editor) -> None
         await editor.ask_in_json(types.TEXT_DOCUMENT_INLINE_COMPLETION, {"position": "nowhere"})
 
 
-@pytest.mark.parametrize("kind", [0, 1, 2, 3])
-async def test_tolerates_trigger_kinds(editor: Editor, kind: int) -> None:
+@pytest.mark.parametrize("kind", [0, 1, 2, 3, None, "Automatic"])
+async def test_tolerates_trigger_kinds(editor: Editor, kind: object) -> None:
     editor.open("a")
     params = {
         "textDocument": {"uri": URI},

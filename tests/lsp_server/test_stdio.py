@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, cast
+
+import pytest
+
+from lsp_server import stdio
 
 NO_CORE = {**os.environ, "MIDFILL_CORE": "ws://127.0.0.1:9/ws"}
 LSP = (sys.executable, "-m", "midfill", "lsp")
@@ -84,6 +90,76 @@ def test_one_socket_for_both_directions() -> None:
             check(answers(stream))
             stream.write(message("exit", None))
         assert process.wait(60) == 0
+
+
+def test_a_client_that_is_gone_is_no_error() -> None:
+    """What it would have been told, that the link has stopped, has nowhere to go."""
+    knowing = message("initialize", {"capabilities": {"experimental": {"midfill": True}}}, 1)
+    streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(LSP, env=NO_CORE, **streams) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(knowing + message("initialized", {}))
+        process.stdin.flush()
+        process.stdout.readline()
+        process.stdout.close()
+        process.stdin.close()
+        errors = process.stderr.read()
+    assert process.returncode == 1, "LSP's status for a client that left without a shutdown"
+    assert b"Traceback" not in errors, errors.decode()
+
+
+async def test_a_thread_reads_no_more_than_is_handled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "stream"
+    file.write_bytes(bytes(range(256)) * 4096)
+    descriptor = os.open(file, os.O_RDONLY)
+    read: list[int] = []
+
+    def read_from_file(_stdin: int, count: int) -> bytes:
+        data = os_read(descriptor, count)
+        read.append(len(data))
+        return data
+
+    os_read = os.read
+    monkeypatch.setattr(stdio, "_can_be_polled", lambda: False)
+    monkeypatch.setattr(stdio.os, "read", read_from_file)
+    slow = SlowClient()
+    await stdio.connect_stdin(slow)
+    time.sleep(0.1)  # the event loop is busy
+    assert len(read) <= 1
+    async with asyncio.timeout(10):
+        await slow.ended.wait()
+    assert slow.received == file.read_bytes()
+    assert slow.pauses > 2
+    os.close(descriptor)
+
+
+class SlowClient(asyncio.Protocol):
+    """Pauses the reading after every chunk, for a moment."""
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.pauses = 0
+        self.ended = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.ReadTransport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        assert not self.pauses or self.resumed, "data while reading is paused"
+        self.received += data
+        self.pauses += 1
+        self.resumed = False
+        self.transport.pause_reading()
+        asyncio.get_running_loop().call_later(0.01, self._resume)
+
+    def _resume(self) -> None:
+        self.resumed = True
+        self.transport.resume_reading()
+
+    def eof_received(self) -> None:
+        self.ended.set()
 
 
 def test_a_client_that_dies_in_the_middle_of_a_message() -> None:

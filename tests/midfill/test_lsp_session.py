@@ -78,6 +78,31 @@ async def test_a_request_is_timed_from_before_it_is_written() -> None:
         await process.end()
 
 
+async def test_each_answer_has_its_own_cost() -> None:
+    async with session_with("a\nb\n") as session:
+        for cursor in (Position(0, 1), Position(1, 1)):
+            abandoned = session.begin_suggest(URI, cursor)
+            await session.receive(abandoned._asked)
+        await session.document_hash(URI)  # their costs have come, and are not asked for
+        answer = await session.suggest(URI, Position(0, 1))
+        assert answer.cost is not None
+        assert answer.cost.milliseconds == 4.5, "the third"
+        session.change(URI, [Edit(Position(1, 1), Position(1, 1), "!")])
+        assert (await session.suggest(URI, Position(1, 2))).cost is not None
+        assert session._costs == {}
+
+
+async def test_an_edit_while_the_cost_is_waited_for_moves_no_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with session_with("a\nb\n") as session:
+
+        async def meanwhile(*_: object) -> None:
+            session.change(URI, [Edit(Position(0, 0), Position(1, 0), "")])
+
+        monkeypatch.setattr(session, "take_cost", meanwhile)
+        (suggestion,) = (await session.suggest(URI, Position(1, 1))).suggestions
+        assert suggestion.start == Position(1, 1)
+
+
 async def test_a_move_is_told_and_its_cost_heard() -> None:
     async with session_with("a\nb\n") as session:
         session.move_cursor(URI, Position(1, 0))

@@ -39,6 +39,19 @@ def test_what_is_new_is_collected_at_a_rest_alone() -> None:
     assert len(new) == 20_000
 
 
+def test_what_outlives_a_rest_is_collected_at_a_later_one() -> None:
+    garbage.keep_what_is_loaded()
+    knot = Knot()
+    outlived = weakref.ref(knot)
+    garbage.collect_what_is_new()
+    del knot
+    garbage.collect_what_is_new()
+    assert outlived() is not None
+    for _ in range(12):
+        garbage.collect_what_is_new()
+    assert outlived() is None
+
+
 def test_without_any_rest_it_is_collected_in_the_end() -> None:
     garbage.keep_what_is_loaded()
     knot = weakref.ref(Knot())

@@ -59,6 +59,15 @@ def test_what_is_found_without_a_look_at_all_lines_is_what_a_look_finds(
     assert quickly is None or quickly == _indented(there)
 
 
+@given(st.lists(st.sampled_from(["a", "", '"""']), max_size=4), st.sampled_from(["\n", "\r\n", "\r"]), st.booleans())
+def test_a_text_ends_as_its_last_line_does_without_its_end(lines: list[str], line_end: str, ended: bool) -> None:
+    below = tuple(line + line_end for line in lines[:-1]) + tuple(line + line_end * ended for line in lines[-1:])
+    statement = Statement.around(Place("(", "", (), below, to_end=True))
+    shown = [line.rstrip("\r\n") for line in below]
+    whole = shown[: next((index for index, line in enumerate(shown) if line), None)]
+    assert statement.below == "\n".join(("", *whole))
+
+
 def test_is_all_that_is_in_sight_where_nothing_begins() -> None:
     statement = Statement.around(place("]\n" * FAR + "║\n" + "]\n" * FAR))
     assert 0 < statement.head.count("]") == statement.below.count("]") < FAR
