@@ -23,10 +23,9 @@ class Identifier(_Fields, frozen=True):
     uri: str
 
 
-class VersionedIdentifier(_Fields, frozen=True):
+class VersionedIdentifier(Identifier, frozen=True):
     """`VersionedTextDocumentIdentifier`."""
 
-    uri: str
     version: int
 
 
