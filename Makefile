@@ -22,7 +22,7 @@ setup: .venv/installed
 demo: setup
 	$(BIN)/midfill demo
 
-# As many at a time as there are cores, four at most: on two, it takes two thirds of the time that it takes on one.
+# As many at a time as there are cores, four at most.
 test: setup
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 

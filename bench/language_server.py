@@ -19,7 +19,8 @@ from typing import Annotated
 import typer
 
 from lsp_server import features
-from lsp_server.keystroke_messages import ContentChange, DidChangeParams, Place, Range, VersionedIdentifier
+from lsp_server.keystroke_messages import ContentChange, DidChangeParams, Range, VersionedIdentifier
+from lsp_server.positions import ClientPosition
 from lsp_server.server import MidfillServer
 from midfill.replay.results import percentile
 from protocol.settings import Settings
@@ -58,7 +59,7 @@ def did_change_ms(edits: int) -> dict[int, list[float]]:
     times: dict[int, list[float]] = {lines: [] for lines in DOCUMENT_LINES}
     for edit in range(edits):
         for lines in DOCUMENT_LINES:
-            place = Place(lines // 2, edit % 40)
+            place = ClientPosition(lines // 2, edit % 40)
             change = ContentChange("x" if edit % 10 else "\n", Range(place, place))
             identifier = VersionedIdentifier(f"file:///{lines}.py", edit + 1)
             since = time.perf_counter()

@@ -20,7 +20,7 @@ from protocol.errors import Cancelled, MidfillError
 from protocol.messages import CompletionRequest, CoreStatus
 
 _REST_S = 0.5
-"""Who types meets no shorter rest than this one between keys, as a rule."""
+"""Longer than what lies between two keys of somebody who types, as a rule."""
 
 Observer = Callable[[CompletionRequest, Answer], None]
 

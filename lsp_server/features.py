@@ -27,8 +27,7 @@ from lsp_server.keystroke_messages import (
     DidChangeParams,
     Identifier,
     InlineCompletionParams,
-    Place,
-    PlaceParams,
+    PositionParams,
     SelectedInfo,
 )
 from lsp_server.open_documents import Change, OpenDocument
@@ -133,7 +132,7 @@ def did_close(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> No
     ls.suggester.forget(params.text_document.uri)
 
 
-def did_move_cursor(ls: MidfillServer, params: PlaceParams) -> None:
+def did_move_cursor(ls: MidfillServer, params: PositionParams) -> None:
     """Prepare for typing where the cursor went."""
     ls.suggester.look_ahead(*_place(ls, params.text_document, params.position))
 
@@ -155,7 +154,7 @@ async def inline_completion(ls: MidfillServer, params: InlineCompletionParams) -
 
 
 @refusing_bad_input
-async def completion(ls: MidfillServer, params: PlaceParams) -> types.CompletionList:
+async def completion(ls: MidfillServer, params: PositionParams) -> types.CompletionList:
     """Suggest in the popup, for clients without inline completion."""
     opened, cursor = _place(ls, params.text_document, params.position)
     insertions, commands = await suggest(ls, opened, Query(cursor))
@@ -209,10 +208,9 @@ def _folders(ls: MidfillServer) -> list[str]:
     return list(ls.workspace.folders) or ([root] if root else [])
 
 
-def _place(ls: MidfillServer, identifier: Identifier, position: Place) -> tuple[OpenDocument, Position]:
+def _place(ls: MidfillServer, identifier: Identifier, position: ClientPosition) -> tuple[OpenDocument, Position]:
     opened = ls.documents[identifier.uri]
-    client_position = ClientPosition(position.line, position.character)
-    return opened, ls.documents.codec.decode(opened.document, client_position)
+    return opened, ls.documents.codec.decode(opened.document, position)
 
 
 def _selected(ls: MidfillServer, opened: OpenDocument, cursor: Position, info: SelectedInfo | None) -> Selected | None:
@@ -220,16 +218,11 @@ def _selected(ls: MidfillServer, opened: OpenDocument, cursor: Position, info: S
     if info is None:
         return None
     codec, document = ls.documents.codec, opened.document
-    start = codec.decode(document, ClientPosition(info.range.start.line, info.range.start.character))
-    end = codec.decode(document, ClientPosition(info.range.end.line, info.range.end.character))
+    start, end = codec.decode(document, info.range.start), codec.decode(document, info.range.end)
     if not start.line == cursor.line == end.line or not start <= cursor <= end:
         raise BadInput(f"the selected entry, from {tuple(start)} to {tuple(end)}, is not around {tuple(cursor)}")
     return Selected(start.column, end.column, info.text)
 
 
 def _change(event: ContentChange) -> Change:
-    if event.range is None:
-        return Change(event.text)
-    start, end = event.range.start, event.range.end
-    span = (ClientPosition(start.line, start.character), ClientPosition(end.line, end.character))
-    return Change(event.text, span)
+    return Change(event.text, (event.range.start, event.range.end) if event.range else None)

@@ -63,4 +63,5 @@ def answer_number(command: types.Command) -> int:
 
 
 def _range(codec: PositionCodec, document: Document, start: Position, end: Position) -> types.Range:
-    return types.Range(types.Position(*codec.encode(document, start)), types.Position(*codec.encode(document, end)))
+    first, last = codec.encode(document, start), codec.encode(document, end)
+    return types.Range(types.Position(first.line, first.character), types.Position(last.line, last.character))

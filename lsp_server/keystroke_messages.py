@@ -11,6 +11,7 @@ import msgspec
 from lsprotocol import types
 
 from lsp_server.custom_messages import DID_MOVE_CURSOR
+from lsp_server.positions import ClientPosition
 
 
 class _Fields(msgspec.Struct, frozen=True, rename="camel"):
@@ -29,18 +30,11 @@ class VersionedIdentifier(Identifier, frozen=True):
     version: int
 
 
-class Place(_Fields, frozen=True):
-    """`Position`: a line, and a character in the code units that were agreed upon."""
-
-    line: int
-    character: int
-
-
 class Range(_Fields, frozen=True):
     """`Range`."""
 
-    start: Place
-    end: Place
+    start: ClientPosition
+    end: ClientPosition
 
 
 class ContentChange(_Fields, frozen=True):
@@ -57,11 +51,11 @@ class DidChangeParams(_Fields, frozen=True):
     content_changes: list[ContentChange]
 
 
-class PlaceParams(_Fields, frozen=True):
+class PositionParams(_Fields, frozen=True):
     """`TextDocumentPositionParams`."""
 
     text_document: Identifier
-    position: Place
+    position: ClientPosition
 
 
 class SelectedInfo(_Fields, frozen=True):
@@ -82,7 +76,7 @@ class InlineCompletionParams(_Fields, frozen=True):
     """`InlineCompletionParams`."""
 
     text_document: Identifier
-    position: Place
+    position: ClientPosition
     context: InlineContext
 
 
@@ -103,11 +97,11 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 _NOTIFICATIONS: dict[str, type[_Fields]] = {
     types.TEXT_DOCUMENT_DID_CHANGE: DidChangeParams,
-    DID_MOVE_CURSOR: PlaceParams,
+    DID_MOVE_CURSOR: PositionParams,
 }
 _REQUESTS: dict[str, type[_Fields]] = {
     types.TEXT_DOCUMENT_INLINE_COMPLETION: InlineCompletionParams,
-    types.TEXT_DOCUMENT_COMPLETION: PlaceParams,
+    types.TEXT_DOCUMENT_COMPLETION: PositionParams,
 }
 _PARAMS = _NOTIFICATIONS | _REQUESTS
 _ENVELOPES = msgspec.json.Decoder(_Envelope)

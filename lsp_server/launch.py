@@ -80,6 +80,7 @@ class _Connection(EditorStream):
 
 async def _serve_tcp(settings: Settings, host: str, port: int) -> None:
     async with await listen(settings, host, port) as listener:
+        garbage.keep_what_is_loaded()
         addresses = ", ".join("{}:{}".format(*socket.getsockname()) for socket in listener.sockets)
         print(f"midfill: the language server listens on {addresses}", file=sys.stderr)  # noqa: T201  # for its user
         await listener.serve_forever()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+
+import msgspec
 
 from lsp_server.documents import Document, Position, line_length
 from protocol.errors import BadInput
@@ -21,7 +22,7 @@ class PositionEncoding(Enum):
     UTF32 = "utf-32"
 
 
-class ClientPosition(NamedTuple):
+class ClientPosition(msgspec.Struct, frozen=True):
     """A place as the client says it: line and `character` from 0, in code units of the negotiated encoding."""
 
     line: int

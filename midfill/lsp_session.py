@@ -200,8 +200,8 @@ class LspSession:
 
     def _encode(self, document: Document, position: Position) -> types.Position:
         document.check(position)
-        line, character = self._codec.encode(document, position)
-        return types.Position(line, character)
+        encoded = self._codec.encode(document, position)
+        return types.Position(encoded.line, encoded.character)
 
     async def _wait_for_news(self) -> None:
         self._news.clear()

@@ -52,7 +52,8 @@ async def test_random_editing(core: FakeCore, encoding: PositionEncoding, seed: 
             if random_.random() < 0.7:
                 end = start
             text = "".join(random_.choices(PIECES, k=random_.randrange(4)))
-            editor.change(version, codec.encode(mine, start), codec.encode(mine, end), text)
+            first, last = codec.encode(mine, start), codec.encode(mine, end)
+            editor.change(version, (first.line, first.character), (last.line, last.character), text)
             mine.apply(Edit(start, end, text))
         said = await editor.document_hash()
         assert said.sha256 == hashlib.sha256(mine.text.encode()).hexdigest()
