@@ -18,7 +18,7 @@ from midfill.lsp_values import Answer, Cost, ServerStatus, Suggestion
 from protocol.messages import Completion, CompletionRequest
 from protocol.wire import Complete, Completed, decode_client, decode_core
 
-_Place = tuple[str, int, ClientPosition]  # the URI and version of a document, and a cursor in it
+_CostKey = tuple[str, int, ClientPosition]  # the URI and version of a document, and a cursor in it
 
 
 @asynccontextmanager
@@ -56,7 +56,7 @@ class LspSession:
         self.messages: list[str] = []  # that a user would have seen as a popup
         self._process = process
         self._codec = PositionCodec(encoding)
-        self._costs: dict[_Place, Cost] = {}  # of answers, until they are asked for
+        self._costs: dict[_CostKey, Cost] = {}  # of answers, until they are asked for
         self._news = asyncio.Event()
         process.hear(STATUS, self._heard_status)
         process.hear(USAGE, self._heard_usage)
@@ -189,14 +189,14 @@ class LspSession:
 
         The server tells it right behind the answer, so before it answers anything else.
         """
-        place = uri, version, ClientPosition(position.line, position.character)
-        if place not in self._costs and uri in self.documents:
+        key = uri, version, ClientPosition(position.line, position.character)
+        if key not in self._costs and uri in self.documents:
             await self.document_hash(uri)
-        return self._costs.pop(place, None)
+        return self._costs.pop(key, None)
 
     def _forget_costs(self, uri: str, before: float = math.inf) -> None:
         """Forget those of a document's versions before this one, which nobody will ask for."""
-        self._costs = {place: cost for place, cost in self._costs.items() if place[0] != uri or place[1] >= before}
+        self._costs = {key: cost for key, cost in self._costs.items() if key[0] != uri or key[1] >= before}
 
     def _encode(self, document: Document, position: Position) -> types.Position:
         document.check(position)
