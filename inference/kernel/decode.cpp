@@ -478,7 +478,7 @@ EXPORT void midfill_kernel_forward(Decoder* decoder, const int32_t* token_ids, c
 #if LEVEL >= LEVEL_AVX512
 constexpr int LANES = 16, SPLITS = 2, TOKENS_AT_ONCE = 4, QUERIES_AT_ONCE = 6;
 #elif LEVEL >= LEVEL_AVX2
-constexpr int LANES = 8, SPLITS = 1, TOKENS_AT_ONCE = 2, QUERIES_AT_ONCE = 2;
+constexpr int LANES = 8, SPLITS = 1, TOKENS_AT_ONCE = 4, QUERIES_AT_ONCE = 3;
 #else
 constexpr int LANES = 4, SPLITS = 1, TOKENS_AT_ONCE = 1, QUERIES_AT_ONCE = 2;
 #endif
@@ -502,9 +502,10 @@ IN Floats spread(float x) { return Floats{} + x; }
 IN Ints spread(int32_t x) { return Ints{} + x; }
 IN Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
-// What will soon be read of weights, a column of a unit, is fetched.
+// What will soon be read of weights, so many vectors of a column of a unit, is fetched.
+template <int COUNT>
 IN void fetch(const int32_t* place) {
-    for (int line = 0; line < UNIT * 4; line += LINE) __builtin_prefetch((const char*)place + PREFETCH + line);
+    for (int line = 0; line < COUNT * LANES * 4; line += LINE) __builtin_prefetch((const char*)place + PREFETCH + line);
 }
 
 // bfloat16 numbers as float32.
@@ -553,7 +554,7 @@ IN Floats multiplied(Floats sum, Ints a, const int32_t* b) {
 // sum + the products of a lane's four weights, stored plus 128, with four inputs, less 128 times the inputs where
 // `sum` began with that (Input::offsets): the instructions multiply unsigned numbers by signed ones.
 constexpr bool OFFSET_IN_SUM = LEVEL >= LEVEL_AVX2_VNNI;
-IN Ints dot_int8(Ints sum, Ints weights, int32_t inputs) {
+IN Ints multiplied_int8(Ints sum, Ints weights, int32_t inputs) {
 #if LEVEL >= LEVEL_AVX512
     return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, (__m512i)spread(inputs));
 #elif LEVEL == LEVEL_AVX2_VNNI
@@ -660,7 +661,7 @@ IN Floats exponential(Floats x) {
 struct Input {
     const void* data;
     const float* scales;     // [tokens, columns / BLOCK]
-    const int32_t* offsets;  // [tokens, columns / BLOCK]: -128 times the sum of the inputs, where dot_int8 needs it
+    const int32_t* offsets;  // [tokens, columns / BLOCK]: -128 times the sum of the inputs, where multiplied_int8 needs it
 };
 
 FN void quantize_block(const float* from, int8_t* to, float* scale, int32_t* offset) {
@@ -721,26 +722,26 @@ FN Input normalized(const Decoder& d, Scratch& scratch, const float* weight, int
 
 // --------------------------------------------------------------------------------------------------- dot products
 
-// The products of a unit's rows with TOKENS tokens, to tile [TOKENS, UNIT]: each weight is loaded once and used for
-// every token, and the sums stay in registers.
-template <int TOKENS>
-FN void dot_int8_unit(const Matrix& matrix, int unit, const Input& input, int token, float* tile) {
+// The products of VECTORS_AT_ONCE of a unit's vectors of rows, from `first`, with TOKENS tokens, to tile [TOKENS, UNIT]:
+// each weight is loaded once and used for every token, and the sums stay in registers.
+template <int TOKENS, int VECTORS_AT_ONCE>
+FN void dot_int8(const Matrix& matrix, int unit, int first, const Input& input, int token, float* tile) {
     const int steps = matrix.columns / 4, blocks = matrix.columns / BLOCK;
-    const int32_t* place = (const int32_t*)matrix.weights + (size_t)unit * steps * UNIT;
-    const uint16_t* const weight_scales = matrix.scales + (size_t)unit * blocks * UNIT;
+    const int32_t* place = (const int32_t*)matrix.weights + (size_t)unit * steps * UNIT + first * LANES;
+    const uint16_t* const weight_scales = matrix.scales + (size_t)unit * blocks * UNIT + first * LANES;
     const int32_t* const inputs = (const int32_t*)input.data + (size_t)token * steps;
-    Floats sums[VECTORS][TOKENS] = {};
+    Floats sums[VECTORS_AT_ONCE][TOKENS] = {};
     for (int block = 0; block < blocks; ++block) {
-        Ints products[VECTORS][TOKENS];
-        for (int v = 0; v < VECTORS; ++v)
+        Ints products[VECTORS_AT_ONCE][TOKENS];
+        for (int v = 0; v < VECTORS_AT_ONCE; ++v)
             for (int t = 0; t < TOKENS; ++t) products[v][t] = spread(input.offsets[(token + t) * blocks + block]);
         for (int step = block * (BLOCK / 4); step < (block + 1) * (BLOCK / 4); ++step, place += UNIT) {
-            fetch(place);
-            for (int v = 0; v < VECTORS; ++v)
+            fetch<VECTORS_AT_ONCE>(place);
+            for (int v = 0; v < VECTORS_AT_ONCE; ++v)
                 for (int t = 0; t < TOKENS; ++t)
-                    products[v][t] = dot_int8(products[v][t], load_ints(place + v * LANES), inputs[t * steps + step]);
+                    products[v][t] = multiplied_int8(products[v][t], load_ints(place + v * LANES), inputs[t * steps + step]);
         }
-        for (int v = 0; v < VECTORS; ++v) {
+        for (int v = 0; v < VECTORS_AT_ONCE; ++v) {
             const Floats scale = widen(weight_scales + block * UNIT + v * LANES);
             for (int t = 0; t < TOKENS; ++t)
                 sums[v][t] = fused(__builtin_convertvector(products[v][t], Floats),
@@ -748,44 +749,52 @@ FN void dot_int8_unit(const Matrix& matrix, int unit, const Input& input, int to
         }
     }
     for (int t = 0; t < TOKENS; ++t)
-        for (int v = 0; v < VECTORS; ++v) store(tile + t * UNIT + v * LANES, sums[v][t]);
+        for (int v = 0; v < VECTORS_AT_ONCE; ++v) store(tile + t * UNIT + (first + v) * LANES, sums[v][t]);
 }
 
 // The same for float32 and bfloat16.
-template <int TYPE, int TOKENS>
-FN void dot_float_unit(const Matrix& matrix, int unit, const Input& input, int token, float* tile) {
+template <int TYPE, int TOKENS, int VECTORS_AT_ONCE>
+FN void dot_float(const Matrix& matrix, int unit, int first, const Input& input, int token, float* tile) {
     constexpr bool PAIRS = TYPE == BFLOAT16 && HAS_PAIRS, WIDE = TYPE == FLOAT32 || PAIRS;
     const int steps = PAIRS ? matrix.columns / 2 : matrix.columns;  // columns, or pairs that are multiplied at once
-    const int32_t* place = (const int32_t*)matrix.weights + (size_t)unit * (WIDE ? steps : steps / 2) * UNIT;
+    const int32_t* place =
+        (const int32_t*)matrix.weights + (size_t)unit * (WIDE ? steps : steps / 2) * UNIT + first * LANES;
     const int32_t* const inputs = (const int32_t*)input.data + (size_t)token * steps;
-    Floats sums[SPLITS][VECTORS][TOKENS] = {};
+    Floats sums[SPLITS][VECTORS_AT_ONCE][TOKENS] = {};
     for (int step = 0; step < steps; step += 2, place += WIDE ? 2 * UNIT : UNIT) {
-        fetch(place);
-        if (WIDE) fetch(place + UNIT);
-        for (int v = 0; v < VECTORS; ++v) {
-            const Ints words = load_ints(place + v * LANES);
-            const Ints even = WIDE ? words : (Ints)((Words)words << 16);
-            const Ints odd = WIDE ? load_ints(place + (WIDE ? UNIT : 0) + v * LANES) : words & (int32_t)0xffff0000;
-            for (int t = 0; t < TOKENS; ++t) {
-                const int32_t* const x = inputs + t * steps + step;
-                sums[0][v][t] = multiplied<PAIRS>(sums[0][v][t], even, x);
-                sums[SPLITS - 1][v][t] = multiplied<PAIRS>(sums[SPLITS - 1][v][t], odd, x + 1);
+        fetch<VECTORS_AT_ONCE>(place);
+        if (WIDE) fetch<VECTORS_AT_ONCE>(place + UNIT);
+        for (int odd = 0; odd < 2; ++odd) {
+            Ints column[VECTORS_AT_ONCE];
+            for (int v = 0; v < VECTORS_AT_ONCE; ++v) {
+                const Ints words = load_ints(place + (WIDE ? odd * UNIT : 0) + v * LANES);
+                column[v] = WIDE ? words : odd ? words & (int32_t)0xffff0000 : (Ints)((Words)words << 16);
             }
+            for (int t = 0; t < TOKENS; ++t)
+                for (int v = 0; v < VECTORS_AT_ONCE; ++v) {
+                    Floats& sum = sums[odd % SPLITS][v][t];
+                    sum = multiplied<PAIRS>(sum, column[v], inputs + t * steps + step + odd);
+                }
         }
     }
     for (int t = 0; t < TOKENS; ++t)
-        for (int v = 0; v < VECTORS; ++v)
-            store(tile + t * UNIT + v * LANES, SPLITS == 1 ? sums[0][v][t] : sums[0][v][t] + sums[SPLITS - 1][v][t]);
+        for (int v = 0; v < VECTORS_AT_ONCE; ++v)
+            store(tile + t * UNIT + (first + v) * LANES,
+                  SPLITS == 1 ? sums[0][v][t] : sums[0][v][t] + sums[SPLITS - 1][v][t]);
 }
 
+// All of a unit's vectors at once, or two where more tokens would leave no registers for the sums.
 template <int TYPE, int TOKENS = TOKENS_AT_ONCE>
 FN void dot_unit(const Matrix& matrix, int unit, const Input& input, int token, int tokens, float* tile) {
     if (tokens < TOKENS) {
         if constexpr (TOKENS > 1) dot_unit<TYPE, TOKENS - 1>(matrix, unit, input, token, tokens, tile);
         return;
     }
-    if constexpr (TYPE == INT8) dot_int8_unit<TOKENS>(matrix, unit, input, token, tile);
-    else dot_float_unit<TYPE, TOKENS>(matrix, unit, input, token, tile);
+    constexpr int AT_ONCE = TOKENS > 2 ? 2 : VECTORS;
+    for (int first = 0; first < VECTORS; first += AT_ONCE) {
+        if constexpr (TYPE == INT8) dot_int8<TOKENS, AT_ONCE>(matrix, unit, first, input, token, tile);
+        else dot_float<TYPE, TOKENS, AT_ONCE>(matrix, unit, first, input, token, tile);
+    }
 }
 
 enum Finish { STORE, ADD, GATE };
@@ -971,18 +980,26 @@ IN void store_sums(float* to, Floats a, Floats b) {
     store(to, a), store(to + LANES, b);
 }
 
-// The sums of the values of keys [begin, end) at `place`, weighted with each of QUERIES rows of weights [CHUNK], to
-// their places.
-template <int D, int LANE, int QUERIES = QUERIES_AT_ONCE>
+// So many keys' values are weighted for all queries before the next ones are: of float32, what fits a small L1 cache.
+template <int LANE>
+constexpr int KEYS_AT_ONCE = LANE == PAIR ? CHUNK : CHUNK / 4;
+
+// The sums of the values of `count` keys at `place`, weighted with each of QUERIES rows of weights [CHUNK], to their
+// places; with GOES_ON, added to those that are there.
+template <int D, int LANE, bool GOES_ON, int QUERIES = QUERIES_AT_ONCE>
 FN void sum_values(int queries, const int32_t* weights, const void* kv, int64_t place, int count, float* to,
                    const int64_t* places) {
     if (queries < QUERIES) {
-        if constexpr (QUERIES > 1) sum_values<D, LANE, QUERIES - 1>(queries, weights, kv, place, count, to, places);
+        if constexpr (QUERIES > 1)
+            sum_values<D, LANE, GOES_ON, QUERIES - 1>(queries, weights, kv, place, count, to, places);
         return;
     }
     constexpr int KEYS = LANE == PAIR ? 2 : 1, AT_ONCE = D % (4 * LANES) == 0 ? 4 : 2;  // vectors of a value
     for (int column = 0; column < D; column += AT_ONCE * LANES) {
         Floats sums[QUERIES][AT_ONCE] = {};
+        if constexpr (GOES_ON)
+            for (int query = 0; query < QUERIES; ++query)
+                for (int v = 0; v < AT_ONCE; ++v) sums[query][v] = load(to + places[query] * D + column + v * LANES);
         for (int key = 0; key < count; key += KEYS) {
             const int64_t row = place + (int64_t)key * D + column, next = key + 1 < count ? row + D : row;
             Ints values[AT_ONCE];
@@ -1034,10 +1051,13 @@ FN void attend_chunk(Decoder& d, Scratch& scratch, const Attended& a, int begin,
         const int visible = std::max(std::min(end, d.positions[token] + 1) - begin, 0);
         soften<LANE == PAIR>(scores + query * CHUNK, visible, end - begin, &d.largest[place], &d.sums[place]);
     }
-    for (int query = 0; query < a.queries; query += QUERIES_AT_ONCE)
-        sum_values<D, LANE>(std::min(QUERIES_AT_ONCE, a.queries - query), (const int32_t*)scores + query * CHUNK,
-                            a.sequence.kv, a.base + a.sequence.value_stride + (int64_t)begin * D, end - begin,
-                            d.sums_of_values.get(), places + query);
+    for (int first = begin; first < end; first += KEYS_AT_ONCE<LANE>)
+        for (int query = 0; query < a.queries; query += QUERIES_AT_ONCE) {
+            const auto sum = first == begin ? sum_values<D, LANE, false> : sum_values<D, LANE, LANE != PAIR>;
+            sum(std::min(QUERIES_AT_ONCE, a.queries - query), (const int32_t*)scores + query * CHUNK + first - begin,
+                a.sequence.kv, a.base + a.sequence.value_stride + (int64_t)first * D,
+                std::min(KEYS_AT_ONCE<LANE>, end - first), d.sums_of_values.get(), places + query);
+        }
 }
 
 // Units are chunks of KV heads of sequences: those of `run`, and those that the thread gets after it.
