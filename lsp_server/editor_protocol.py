@@ -16,7 +16,7 @@ from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
 
 from lsp_server.custom_messages import MESSAGE_TYPES
 from lsp_server.framing import parse
-from lsp_server.keystroke_messages import KeystrokeMessage, decode_strictly, structure
+from lsp_server.keystroke_messages import KeystrokeMessage, decode_strictly, stand_in, structure
 from lsp_server.mistakes import why_unreadable
 
 if TYPE_CHECKING:
@@ -112,13 +112,18 @@ class EditorProtocol(LanguageServerProtocol):
             self.fm.features[message.method](message.params)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
-        """As pygls does, but what cannot be read is named, and a request answered with that, not with silence."""
+        """As pygls does, but what cannot be read is named, and a request answered with that, not with silence.
+
+        Of a change, its handler is told: the mirror has lost step.
+        """
         if "method" in data:
             data = {"params": None, **data}  # may be left out
         try:
             return ("method" in data and structure(data)) or super().structure_message(data)
         except (msgspec.ValidationError, JsonRpcException) as error:
             refusal = JsonRpcInvalidParams(why_unreadable(data, error.__cause__ or error))
+            if (unreadable := stand_in(data, str(refusal))) is not None:
+                return unreadable
             if "id" in data and "method" in data:
                 self._send_response(data["id"], error=refusal.to_response_error())
             raise refusal from error

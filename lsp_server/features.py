@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +30,7 @@ from lsp_server.keystroke_messages import (
     InlineCompletionParams,
     PositionParams,
     SelectedInfo,
+    UnreadableChange,
 )
 from lsp_server.open_documents import Change, OpenDocument
 from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
@@ -38,6 +40,8 @@ from protocol.wire import Complete, Completed, encode
 
 if TYPE_CHECKING:
     from lsp_server.server import MidfillServer
+
+logger = logging.getLogger(__name__)
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -116,12 +120,16 @@ def did_open(ls: MidfillServer, params: types.DidOpenTextDocumentParams) -> None
     ls.suggester.look_ahead(ls.documents.open(item.uri, item.language_id, item.version, item.text))
 
 
-def did_change(ls: MidfillServer, params: DidChangeParams) -> None:
+def did_change(ls: MidfillServer, params: DidChangeParams | UnreadableChange) -> None:
     """Follow the edits."""
     uri = params.text_document.uri
     try:
-        ls.documents.change(uri, params.text_document.version, [_change(event) for event in params.content_changes])
+        if isinstance(params, DidChangeParams):
+            ls.documents.change(uri, params.text_document.version, [_change(event) for event in params.content_changes])
+        else:
+            ls.documents.refuse_change(uri, params.reason)
     except BadInput as error:
+        logger.warning("lost step: %s", error)
         ls.notices.lost_step(uri, str(error))
 
 

@@ -51,6 +51,13 @@ class DidChangeParams(_Fields, frozen=True):
     content_changes: list[ContentChange]
 
 
+class UnreadableChange(_Fields, frozen=True):
+    """What stands in for a `DidChangeParams` that has not its form: of which document it was, and what is wrong."""
+
+    text_document: Identifier
+    reason: str = ""
+
+
 class PositionParams(_Fields, frozen=True):
     """`TextDocumentPositionParams`."""
 
@@ -134,3 +141,14 @@ def structure(message: dict[str, Any]) -> KeystrokeMessage | None:
     if message.get("id") is None:
         raise msgspec.ValidationError("Object missing required field `id`")
     return KeystrokeMessage(method, params, message["id"])
+
+
+def stand_in(message: dict[str, Any], reason: str) -> KeystrokeMessage | None:
+    """The message for one that cannot be read, where it changed a document that it names: no edit is lost unnoticed."""
+    if message.get("method") != types.TEXT_DOCUMENT_DID_CHANGE:
+        return None
+    try:
+        params = msgspec.convert(message["params"], UnreadableChange)
+    except msgspec.ValidationError:
+        return None
+    return KeystrokeMessage(types.TEXT_DOCUMENT_DID_CHANGE, msgspec.structs.replace(params, reason=reason))

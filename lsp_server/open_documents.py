@@ -61,6 +61,11 @@ class OpenDocument:
         for key, span in self.watched.items():
             self.watched[key] = follow_span(span, edit)
 
+    def lose_step(self) -> None:
+        """The client has made a change that is not known here."""
+        self.out_of_step = True
+        self.latest.supersede()
+
     def watch(self, span: Span) -> int:
         """Follow this stretch of text from now on; the key of where it is."""
         key = max(self.watched, default=0) + 1
@@ -152,11 +157,17 @@ class OpenDocuments:
             for change in changes[whole or 0 :]:
                 opened.apply(self._edit(opened.document, change))
         except BadInput:
-            opened.out_of_step = True
-            opened.latest.supersede()
+            opened.lose_step()
             raise
         opened.document.version = version
         opened.out_of_step = False
+
+    def refuse_change(self, uri: str, reason: str) -> None:
+        """As `change` with one that cannot be applied; BadInput with this reason, unless it is out of step already."""
+        opened = self[uri]
+        if not opened.out_of_step:
+            opened.lose_step()
+            raise BadInput(reason)
 
     def _edit(self, document: Document, change: Change) -> Edit:
         if change.range is None:

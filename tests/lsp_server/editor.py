@@ -12,7 +12,7 @@ from typing import Any
 
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
-from pygls.protocol import JsonRPCRequestMessage, default_converter
+from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, default_converter
 
 from lsp_server.custom_messages import DID_MOVE_CURSOR, DOCUMENT_HASH, RESYNC, STATUS, USAGE
 from lsp_server.launch import listen
@@ -105,6 +105,10 @@ class Editor(LanguageClient):
         future = self.protocol._request_futures[message_id] = Future()
         self.protocol._send_data(JsonRPCRequestMessage(message_id, method, "2.0", params))
         return await asyncio.wrap_future(future)
+
+    def tell_in_json(self, method: str, params: dict[str, Any]) -> None:
+        """Send a notification as it is written, also where it breaks LSP's rules."""
+        self.protocol._send_data(JsonRPCNotification(method, "2.0", params))
 
     async def document_hash(self, *, uri: str = URI) -> Any:
         params = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 
 import pytest
 from lsprotocol import types
@@ -157,6 +158,25 @@ async def test_edit_beyond_the_document_asks_for_a_resync(editor: Editor, core: 
     assert await editor.suggest(0, 1)
     assert core.asked[-1].prompt.increment == "x"
     assert len(editor.resyncs) == 1
+
+
+@pytest.mark.parametrize("change", [{"text": None}, {"range": {"start": {"line": 0}}, "text": "x"}, "x"])
+async def test_a_change_that_cannot_be_read_asks_for_a_resync_once(
+    editor: Editor, caplog: pytest.LogCaptureFixture, change: object
+) -> None:
+    editor.open("a\n")
+    params = {"textDocument": {"uri": URI, "version": 2}, "contentChanges": [change]}
+    for _ in range(2):
+        editor.tell_in_json(types.TEXT_DOCUMENT_DID_CHANGE, params)
+    assert (await editor.document_hash()).length == 2
+    assert [(resync.textDocument.uri, resync.reason[:23]) for resync in editor.resyncs] == [
+        (URI, "textDocument/didChange:")
+    ]
+    assert json.dumps(change) in editor.resyncs[0].reason
+    assert [record.levelname for record in caplog.records if editor.resyncs[0].reason in record.message] == ["WARNING"]
+    assert await editor.suggest(0, 0) == []
+    editor.replace_all(4, "xa\n")
+    assert await editor.suggest(0, 1)
 
 
 async def test_version_that_goes_backwards_asks_for_a_resync(editor: Editor) -> None:

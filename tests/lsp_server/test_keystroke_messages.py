@@ -13,7 +13,14 @@ from lsprotocol import types
 from pygls.protocol import default_converter
 
 from lsp_server.custom_messages import DID_MOVE_CURSOR
-from lsp_server.keystroke_messages import KeystrokeMessage, decode_strictly, structure
+from lsp_server.keystroke_messages import (
+    Identifier,
+    KeystrokeMessage,
+    UnreadableChange,
+    decode_strictly,
+    stand_in,
+    structure,
+)
 
 CONVERTER = default_converter()
 places = st.builds(types.Position, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
@@ -126,3 +133,13 @@ def test_a_request_without_an_id_is_refused() -> None:
 def test_other_methods_are_left_alone() -> None:
     assert structure(request(method="textDocument/hover")) is None
     assert structure(request(method=3)) is None
+
+
+def test_only_a_change_of_a_document_that_is_named_has_a_stand_in() -> None:
+    change = {"method": types.TEXT_DOCUMENT_DID_CHANGE, "params": {"textDocument": {"uri": "u"}, "contentChanges": 1}}
+    assert stand_in(change, "why") == KeystrokeMessage(
+        types.TEXT_DOCUMENT_DID_CHANGE, UnreadableChange(Identifier("u"), "why")
+    )
+    assert stand_in(change | {"params": {"textDocument": 1}}, "why") is None
+    assert stand_in(change | {"params": None}, "why") is None
+    assert stand_in(change | {"method": types.TEXT_DOCUMENT_DID_SAVE}, "why") is None
