@@ -7,7 +7,7 @@ TEST_NVIM := build/test-nvim
 KERNEL := setup.py inference/kernel/decode.cpp
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup demo test test-nvim test-vscode test-identity test-sanitizers vsix lint format clean
+.PHONY: setup demo test test-nvim test-vscode test-identity test-sanitizers test-neon vsix lint format clean
 
 setup: .venv/installed
 
@@ -47,6 +47,12 @@ test-sanitizers:
 	build/sanitize/address
 	$(CXX) $(KERNEL_FLAGS) -fsanitize=thread tests/inference/kernel/stress.cpp -o build/sanitize/thread
 	build/sanitize/thread
+
+# The same driver as an ARM CPU runs it, emulated; needs Debian's g++-aarch64-linux-gnu and qemu-user.
+test-neon:
+	mkdir -p build/neon
+	aarch64-linux-gnu-g++ $(KERNEL_FLAGS) -static tests/inference/kernel/stress.cpp -o build/neon/stress
+	qemu-aarch64 build/neon/stress
 
 # vscode-client/midfill.vsix, to be installed with `code --install-extension`; needs node and npm.
 vsix:
