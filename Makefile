@@ -7,7 +7,7 @@ TEST_NVIM := build/test-nvim
 KERNEL := setup.py inference/kernel/decode.cpp
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup demo test test-nvim test-vscode test-identity test-sanitizers test-neon vsix lint format clean
+.PHONY: setup demo test test-nvim test-vscode test-identity test-sanitizers test-levels test-neon vsix lint format clean
 
 setup: .venv/installed
 
@@ -47,6 +47,12 @@ test-sanitizers:
 	build/sanitize/address
 	$(CXX) $(KERNEL_FLAGS) -fsanitize=thread tests/inference/kernel/stress.cpp -o build/sanitize/thread
 	build/sanitize/thread
+
+# The same driver at every level of x86, whether or not this CPU has it: what is missing is emulated. Needs AVX2.
+test-levels:
+	mkdir -p build/levels
+	$(CXX) $(KERNEL_FLAGS) -mavx2 -mfma -include tests/inference/kernel/emulated.h tests/inference/kernel/stress.cpp -o build/levels/stress
+	build/levels/stress
 
 # The same driver as an ARM CPU runs it, emulated; needs Debian's g++-aarch64-linux-gnu and qemu-user.
 test-neon:
