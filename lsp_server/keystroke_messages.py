@@ -51,11 +51,14 @@ class DidChangeParams(_Fields, frozen=True):
     content_changes: list[ContentChange]
 
 
-class UnreadableChange(_Fields, frozen=True):
+class _DocumentParams(_Fields, frozen=True):
+    text_document: Identifier
+
+
+class UnreadableChange(_DocumentParams, frozen=True):
     """What stands in for a `DidChangeParams` that has not its form: of which document it was, and what is wrong."""
 
-    text_document: Identifier
-    reason: str = ""
+    reason: str
 
 
 class PositionParams(_Fields, frozen=True):
@@ -148,7 +151,7 @@ def stand_in(message: dict[str, Any], reason: str) -> KeystrokeMessage | None:
     if message.get("method") != types.TEXT_DOCUMENT_DID_CHANGE:
         return None
     try:
-        params = msgspec.convert(message["params"], UnreadableChange)
+        document = msgspec.convert(message["params"], _DocumentParams).text_document
     except msgspec.ValidationError:
         return None
-    return KeystrokeMessage(types.TEXT_DOCUMENT_DID_CHANGE, msgspec.structs.replace(params, reason=reason))
+    return KeystrokeMessage(types.TEXT_DOCUMENT_DID_CHANGE, UnreadableChange(document, reason))

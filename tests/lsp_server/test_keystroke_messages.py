@@ -136,7 +136,7 @@ def test_other_methods_are_left_alone() -> None:
 
 
 def test_only_a_change_of_a_document_that_is_named_has_a_stand_in() -> None:
-    change = {"method": types.TEXT_DOCUMENT_DID_CHANGE, "params": {"textDocument": {"uri": "u"}, "contentChanges": 1}}
+    change = {"method": types.TEXT_DOCUMENT_DID_CHANGE, "params": {"textDocument": {"uri": "u"}, "reason": 1}}
     assert stand_in(change, "why") == KeystrokeMessage(
         types.TEXT_DOCUMENT_DID_CHANGE, UnreadableChange(Identifier("u"), "why")
     )

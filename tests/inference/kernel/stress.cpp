@@ -115,7 +115,12 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
     return apart / size;
 }
 
-constexpr double CLOSE = 0.1;  // what is rounded otherwise, twice, stays within it; a wrong lane does not
+// How far a level may be from portable C++. Sums in another order move a float32 by little, and now and then an int8
+// input to the next whole number; where pairs of bfloat16 are multiplied, queries and the softmax are rounded as well.
+double bound(int level, int type, int kv_type) {
+    if (level == LEVEL_AVX512_BF16 && kv_type == BFLOAT16) return type == INT8 ? 0.04 : 0.004;
+    return type == INT8 ? 0.004 : 0.0001;
+}
 
 }  // namespace
 
@@ -130,7 +135,7 @@ int main() {
                 for (int level = 0; level <= LEVEL_AVX512_BF16; ++level) {
                     if (!midfill_kernel_runs(level)) continue;
                     const std::vector<float> once = noise.run(level, 1, 1, 1, kv_type);
-                    if (const double apart = distance(once, portable); !(apart < CLOSE)) {
+                    if (const double apart = distance(once, portable); !(apart < bound(level, type, kv_type))) {
                         std::printf("level %d, type %d: %g from portable C++\n", level, type, apart);
                         return 1;
                     }
