@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.protocol import State
 
+from lsp_server.core_connection import CoreConnection
 from protocol.errors import BadInput, CoreUnavailable, Unauthorized, error_from_code
 from protocol.messages import PROTOCOL_VERSION, Completion, CompletionRequest, CoreStatus
 from protocol.wire import (
@@ -51,15 +52,14 @@ class Endpoint:
 class CoreClient:
     """An open connection; `wait_closed` returns when it ends, and whatever was pending then fails."""
 
-    def __init__(self, socket: ClientConnection, url: str, on_status: Callable[[CoreStatus], None]) -> None:
+    def __init__(self, socket: CoreConnection, url: str, on_status: Callable[[CoreStatus], None]) -> None:
         self._socket = socket
         self._url = url
         self._on_status = on_status
         self._ids = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Completion]] = {}
-        self._outbox: asyncio.Queue[ClientMessage] = asyncio.Queue()
-        self._reader = asyncio.create_task(self._read())
-        self._writer = asyncio.create_task(self._write())
+        socket.on_lost(self._lost)
+        asyncio.get_running_loop().call_soon(socket.listen, self._receive)  # not before its caller has the client
 
     @classmethod
     async def open(cls, endpoint: Endpoint, on_status: Callable[[CoreStatus], None]) -> CoreClient:
@@ -74,6 +74,7 @@ class CoreClient:
                 close_timeout=_CLOSE_TIMEOUT_S,
                 ping_timeout=_PING_TIMEOUT_S,
                 proxy=None if local else True,
+                create_connection=CoreConnection,
             )
         except InvalidStatus as error:
             status = error.response.status_code
@@ -82,6 +83,7 @@ class CoreClient:
             raise CoreUnavailable(f"{endpoint.url} answered with HTTP {status}: not a core") from error
         except (OSError, WebSocketException, ValueError) as error:  # ValueError: not a URL
             raise CoreUnavailable(f"no core answers at {endpoint.url}: {error}") from error
+        assert isinstance(socket, CoreConnection)
         return cls(socket, endpoint.url, on_status)
 
     async def complete(self, request: CompletionRequest) -> Completion:
@@ -89,61 +91,42 @@ class CoreClient:
 
         CoreUnavailable if the connection ends first, and the error that the core names if it fails.
         """
-        if self._reader.done():
+        if self._socket.state is not State.OPEN:
             raise CoreUnavailable(f"the connection to {self._url} is closed")
         message_id = next(self._ids)
         answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._pending[message_id] = answer
-        message = Complete(message_id, request)
         try:
-            if self._outbox.empty():
-                await self._send(message)  # without waking the writer first
-            else:
-                self._outbox.put_nowait(message)
+            self._send(Complete(message_id, request))
             return await answer
         except asyncio.CancelledError:
-            self._outbox.put_nowait(Cancel(message_id))
+            self._send(Cancel(message_id))
             raise
         finally:
             del self._pending[message_id]
 
     def forget(self, session: str) -> None:
         """Let the core drop what only this session used."""
-        self._outbox.put_nowait(Forget(session))
+        self._send(Forget(session))
 
     async def wait_closed(self) -> None:
         """Return when the connection has ended; Unauthorized if the core ended it over the token."""
-        await asyncio.wait([self._reader])
-        self._writer.cancel()
-        self._reader.result()
+        await self._socket.wait_closed()
         if self._socket.close_code == _POLICY_VIOLATION:
             raise Unauthorized(f"the core at {self._url} refused the token: {self._socket.close_reason}")
 
     async def close(self) -> None:
         """End the connection."""
         await self._socket.close()
-        await asyncio.wait([self._reader])
-        self._writer.cancel()
 
-    async def _write(self) -> None:
-        while True:
-            await self._send(await self._outbox.get())
+    def _send(self, message: ClientMessage) -> None:
+        self._socket.write(encode(message))
 
-    async def _send(self, message: ClientMessage) -> None:
-        # The reader sees a closed connection too, and fails what is pending.
-        with contextlib.suppress(ConnectionClosed):
-            await self._socket.send(encode(message))
-
-    async def _read(self) -> None:
-        try:
-            async for text in self._socket:
-                self._receive(text if isinstance(text, str) else text.decode(errors="replace"))
-        except ConnectionClosed as error:
-            logger.info("the connection to %s broke: %s", self._url, error)
-        finally:
-            for answer in self._pending.values():
-                if not answer.done():
-                    answer.set_exception(CoreUnavailable(f"the core at {self._url} went away"))
+    def _lost(self) -> None:
+        logger.info("the connection to %s has ended: %s", self._url, self._socket.protocol.close_exc)
+        for answer in self._pending.values():
+            if not answer.done():
+                answer.set_exception(CoreUnavailable(f"the core at {self._url} went away"))
 
     def _receive(self, text: str) -> None:
         try:

@@ -1,0 +1,55 @@
+"""A WebSocket to a core that hands messages over as they arrive, with no task that has to be woken for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.server import broadcast
+from websockets.frames import DATA_OPCODES, Frame
+
+
+class CoreConnection(ClientConnection):
+    """websockets' own connection but for its queue of messages, and for waiting where a message is sent.
+
+    What arrives before anybody listens is kept for who does.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._fragments: list[bytes] = []
+        self._unheard: list[str] = []
+        self._receive: Callable[[str], None] = self._unheard.append
+        self._on_lost: Callable[[], None] | None = None
+
+    def on_lost(self, on_lost: Callable[[], None]) -> None:
+        """Have this called when the connection has ended."""
+        self._on_lost = on_lost
+
+    def listen(self, receive: Callable[[str], None]) -> None:
+        """Hand every message to `receive`, in order, the earlier ones now."""
+        self._receive = receive
+        for text in self._unheard:
+            receive(text)
+        self._unheard.clear()
+
+    def write(self, text: str) -> None:
+        """Send a message without waiting; nothing happens where the connection is not open any more."""
+        broadcast((self,), text)
+
+    def process_event(self, event: Any) -> None:
+        """Called by websockets for the handshake's response, and then for each frame."""
+        if not isinstance(event, Frame) or event.opcode not in DATA_OPCODES:
+            super().process_event(event)
+            return
+        self._fragments.append(bytes(event.data))
+        if event.fin:
+            text = b"".join(self._fragments).decode(errors="replace")
+            self._fragments.clear()
+            self._receive(text)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._on_lost is not None:
+            self._on_lost()
