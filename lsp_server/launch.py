@@ -93,7 +93,7 @@ async def _serve(stream: EditorStream) -> None:
         if not stream.server.protocol.stopped:
             logger.info("the client went away")
     finally:
-        await stream.server.link.stop()
+        await stream.server.leave()
         stream.close()
 
 

@@ -52,6 +52,11 @@ class MidfillServer(LanguageServer):
         """Find or start the core that the settings ask for, in place of the present one."""
         await self.link.connect_to(target_of(self.settings))
 
+    async def leave(self) -> None:
+        """The client is gone: save what was counted, and let go of the core, which goes on."""
+        await self.recorder.close()
+        await self.link.stop()
+
     def take_initial_settings(self, given: object) -> None:
         """Lay the client's settings over those of the command line; BadSettings, and none taken, for a bad one."""
         self._initial_settings = with_json(self._initial_settings, given)

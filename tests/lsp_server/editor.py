@@ -119,6 +119,12 @@ class Editor(LanguageClient):
         await self.document_hash()
         return self.usages[-1]
 
+    async def leave(self) -> None:
+        """Say goodbye as LSP has it, and wait for the server to end the connection."""
+        await self.shutdown_async(None)
+        self.exit(None)
+        await asyncio.wait_for(self._async_tasks[0], 10)  # which reads
+
     async def until_state(self, state: str) -> None:
         await until(lambda: bool(self.statuses) and self.statuses[-1].state == state)
 
@@ -137,8 +143,7 @@ async def connected_editor(settings: Settings | None = None) -> AsyncIterator[Ed
     await editor.start_tcp("127.0.0.1", listener.sockets[0].getsockname()[1])
     try:
         yield editor
-        await editor.shutdown_async(None)
-        editor.exit(None)
+        await editor.leave()
     finally:
         editor.protocol.writer.close()
         await editor.stop()

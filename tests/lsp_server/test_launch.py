@@ -8,16 +8,18 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from lsprotocol import types
-from pygls.exceptions import JsonRpcInvalidParams, JsonRpcInvalidRequest
+from pygls.exceptions import JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcRequestCancelled
 
 from lsp_server.launch import run_tcp
+from lsp_server.statistics import read_statistics
 from protocol.errors import PortInUse
 from protocol.settings import Settings
 
-from .editor import Editor
+from .editor import Editor, until
 from .fake_core import FakeCore
 
 LSP = (sys.executable, "-X", "importtime", "-m", "midfill", "lsp")
@@ -68,17 +70,53 @@ async def test_a_clients_mistake_is_one_line_of_the_log(core: FakeCore) -> None:
 
 
 async def test_a_shutdown_ends_what_is_under_way_and_nothing_is_answered_after_it(core: FakeCore) -> None:
+    async def never(_: object) -> str:
+        return await asyncio.Future[str]()
+
+    core.answer = never
     async with stdio_editor({"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token}) as editor:
         process = editor._server
         assert process is not None
         await editor.start({})
-        requests = [asyncio.ensure_future(editor.ask_in_json(types.SHUTDOWN, {})) for _ in range(2)]
-        ends = await asyncio.gather(*requests, return_exceptions=True)
-        assert sorted(type(end).__name__ for end in ends) == ["JsonRpcRequestCancelled", "NoneType"]
+        await editor.until_state("ready")
+        editor.open("a")
+        under_way = asyncio.create_task(editor.suggest(0, 1))
+        await until(lambda: core.asked)
+        await editor.shutdown_async(None)
+        with pytest.raises(JsonRpcRequestCancelled):
+            await under_way
         with pytest.raises(JsonRpcInvalidRequest, match="shut down"):
             await editor.document_hash()
         editor.exit(None)
         assert await process.wait() == 0
+
+
+@pytest.mark.parametrize("shuts_down", [True, False])
+async def test_a_client_that_leaves_without_waiting(core: FakeCore, tmp_path: Path, *, shuts_down: bool) -> None:
+    """Some clients send `exit` before the answer to `shutdown`, and some die: nothing is lost, and nothing logged."""
+    address = {"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token, "XDG_STATE_HOME": str(tmp_path)}
+    async with stdio_editor(address) as editor:
+        process = editor._server
+        assert process is not None
+        assert process.stderr is not None
+        assert process.stdin is not None
+        log = asyncio.create_task(process.stderr.read())
+        await editor.start({})
+        await editor.until_state("ready")
+        editor.open("a")
+        assert await editor.suggest(0, 1)
+        if shuts_down:
+            answered = asyncio.create_task(editor.shutdown_async(None))
+            await asyncio.sleep(0)  # it is sent
+            editor.exit(None)
+            await answered
+        else:
+            process.stdin.close()
+        assert await process.wait() == (0 if shuts_down else 1)
+        assert [line for line in (await log).decode().splitlines() if not line.startswith("import time:")] == []
+        await until(lambda: not core.connections)
+    (saved,) = tmp_path.rglob("statistics.json")
+    assert read_statistics(saved).shown == 1
 
 
 async def test_leaving_without_a_shutdown_is_an_error_to_lsp(core: FakeCore) -> None:

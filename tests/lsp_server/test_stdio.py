@@ -19,7 +19,7 @@ from lsp_server import stdio
 NO_CORE = {**os.environ, "MIDFILL_CORE": "ws://127.0.0.1:9/ws"}
 LSP = (sys.executable, "-m", "midfill", "lsp")
 LONG = "x" * 500_000
-LAST = 3  # the request that a client waits for before it leaves
+LAST = 3  # of three requests
 
 
 def message(method: str, params: object, number: int | None = None) -> bytes:
@@ -41,9 +41,9 @@ SESSION = b"".join(
 
 
 def answers(stream: IO[bytes]) -> dict[int, dict[str, object]]:
-    """What a server writes until its answer to the last request, by the ids of the requests."""
+    """What a server writes until it has answered all requests, by their ids."""
     found: dict[int, dict[str, object]] = {}
-    while LAST not in found:
+    while len(found) < LAST:
         length = stream.readline()
         while stream.readline().strip():
             pass  # another header
