@@ -113,6 +113,7 @@ class _Completing:
         choices = yield from self._prefill(suggestion)
         work.prefilled = time.perf_counter()
         if not choices:
+            self._resident.save()  # while nobody waits: a key that displaces this would have to
             return work.completion("", "length")
         alternatives: tuple[str, ...] = ()
         if self._request.alternatives:

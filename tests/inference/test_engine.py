@@ -89,6 +89,17 @@ def test_ahead_work_leaves_only_the_typed_character(engine: Engine) -> None:
     assert (again.usage.recomputed_tokens, again.usage.forwards, again.finish_reason) == (0, 0, "length")
 
 
+def test_what_is_computed_ahead_is_saved_before_a_key_displaces_it(engine: Engine) -> None:
+    def saved_tokens() -> int:
+        return engine.stats().tiers[0].tokens
+
+    ahead = engine.complete(ask("def main", max_tokens=0))
+    assert saved_tokens() == ahead.usage.prompt_tokens
+    engine.complete(ask("class A", prefix="import sys\n" * 10))
+    assert saved_tokens() == ahead.usage.prompt_tokens  # there was nothing left to save
+    assert engine.complete(ask("def main")).usage.recomputed_tokens == 1
+
+
 def test_accepted_suggestion_is_resident(tiny_tokenizer: TextTokenizer) -> None:
     engine = scripted(tiny_tokenizer, [" f(x):\n    return x"])
     suggestion = engine.complete(ask("def", max_tokens=60)).text
