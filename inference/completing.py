@@ -14,7 +14,7 @@ from inference.healing import Healer, TypedBytes
 from inference.model import Choice
 from inference.prompts import TokenizedPrompt, tokenize_prompt
 from inference.resident import ResidentPrompt
-from inference.run import Steps, Stopped
+from inference.run import Cancelled, Steps, Stopped
 from inference.slots import Slots
 from inference.stops import find_stop
 from inference.suggested import Memories, SessionMemory
@@ -48,7 +48,7 @@ class _Text:
     work: Work
 
 
-def complete(request: CompletionRequest, tools: Tools) -> Steps[Completion]:
+def complete(request: CompletionRequest, tools: Tools, cancelled: Cancelled) -> Steps[Completion]:
     """The steps from a request to its completion; BadInput where the request cannot be used."""
     if request.max_tokens < 0:
         raise BadInput(f"max_tokens is {request.max_tokens}: it has to be 0 or more")
@@ -58,7 +58,7 @@ def complete(request: CompletionRequest, tools: Tools) -> Steps[Completion]:
     prompt = tokenize_prompt(request.prompt, tools.tokenizer, tools.context_tokens, request.max_tokens, tools.healer)
     shared = prompt.token_ids if request.reuse else ()
     with tools.slots.lend(request.session, shared) as resident:
-        return (yield from _Completing(request, prompt, resident, tools, started).steps())
+        return (yield from _Completing(request, prompt, resident, tools, cancelled, started).steps())
 
 
 class _Completing:
@@ -70,12 +70,14 @@ class _Completing:
         prompt: TokenizedPrompt,
         resident: ResidentPrompt,
         tools: Tools,
+        cancelled: Cancelled,
         started: float,
     ) -> None:
         self._request = request
         self._prompt = prompt
         self._resident = resident
         self._tools = tools
+        self._cancelled = cancelled
         self._started = started
         self._before = request.prompt.prefix + request.prompt.increment
         remembers = tools.memories is not None and request.reuse  # a cold request is to cost the same every time
@@ -113,7 +115,6 @@ class _Completing:
         choices = yield from self._prefill(suggestion)
         work.prefilled = time.perf_counter()
         if not choices:
-            self._resident.save()  # while nobody waits: a key that displaces this would have to
             return work.completion("", "length")
         alternatives: tuple[str, ...] = ()
         if self._request.alternatives:
@@ -137,6 +138,8 @@ class _Completing:
                 yield self._resident.chunk(token_ids)
                 self._resident.extend(token_ids, is_prompt=self._request.reuse)
                 text.work.forwards += 1
+                if not (self._request.max_tokens or self._cancelled()):
+                    self._resident.save()  # now, chunk by chunk, rather than when a key displaces it and has to wait
             text.work.recomputed_tokens += len(token_ids)
         return choices
 

@@ -94,7 +94,7 @@ class Engine:
         It has ended already where no forward is needed. At most `capacity` can be at work.
         """
         assert len(self._runs) < self.capacity, f"{len(self._runs)} requests are at work, and no more can be"
-        run = Run(request, cancelled, complete(request, self._tools))
+        run = Run(request, cancelled, complete(request, self._tools, cancelled))
         if not run.has_ended:
             self._runs.append(run)
         return run

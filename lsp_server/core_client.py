@@ -116,8 +116,13 @@ class CoreClient:
             raise Unauthorized(f"the core at {self._url} refused the token: {self._socket.close_reason}")
 
     async def close(self) -> None:
-        """End the connection."""
-        await self._socket.close()
+        """End the connection; at once where the core does not take what is sent."""
+        try:
+            async with asyncio.timeout(2 * _CLOSE_TIMEOUT_S):  # websockets' own does not count for what waits before it
+                await self._socket.close()
+        except TimeoutError:
+            self._socket.transport.abort()
+            await self._socket.wait_closed()
 
     def _send(self, message: ClientMessage) -> None:
         self._socket.write(encode(message))
@@ -137,7 +142,10 @@ class CoreClient:
         if isinstance(message, StatusChanged):
             if message.protocol_version != PROTOCOL_VERSION:
                 logger.error("the core speaks protocol %d, not %d", message.protocol_version, PROTOCOL_VERSION)
-            self._on_status(message.status)
+            try:
+                self._on_status(message.status)
+            except Exception:
+                logger.exception("the core's status %s could not be told", message.status.state)
         else:
             self._settle(message)
 

@@ -9,11 +9,14 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.server import broadcast
 from websockets.frames import DATA_OPCODES, Frame
 
+_MOST_UNSENT_BYTES = 1 << 24  # more than a thousand keys
+
 
 class CoreConnection(ClientConnection):
     """websockets' own connection but for its queue of messages, and for waiting where a message is sent.
 
-    What arrives before anybody listens is kept for who does.
+    What arrives before anybody listens is kept for who does, once. That `process_event` gets every frame is how
+    websockets' classes share their work, and no promise: its tests say whether it still holds.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -32,11 +35,16 @@ class CoreConnection(ClientConnection):
         self._receive = receive
         for text in self._unheard:
             receive(text)
-        self._unheard.clear()
 
     def write(self, text: str) -> None:
-        """Send a message without waiting; nothing happens where the connection is not open any more."""
+        """Send a message without waiting; nothing happens where the connection is not open any more.
+
+        It ends where too much waits to be sent: the other end does not read.
+        """
         broadcast((self,), text)
+        if self.transport.get_write_buffer_size() > _MOST_UNSENT_BYTES:
+            self.set_connection_exc(TimeoutError(f"{_MOST_UNSENT_BYTES} bytes wait to be read by the core"))
+            self.transport.abort()
 
     def process_event(self, event: Any) -> None:
         """Called by websockets for the handshake's response, and then for each frame."""

@@ -51,16 +51,13 @@ class EditorProtocol(LanguageServerProtocol):
         return (yield from super().lsp_initialize(params))
 
     @lsp_method(types.SHUTDOWN)
-    def lsp_shutdown(self, *_: Any) -> Generator[Any, Any, None]:
-        """As pygls does, also where cancelling one request ends another; from now on, though `exit` may follow at once.
-
-        What there is to leave is left when the connection ends, since not every client says that it will.
-        """
+    def lsp_shutdown(self, *args: Any) -> Generator[Any, Any, None]:
+        """As pygls does, also where cancelling one request ends another; at once, since `exit` may follow at once."""
         self._shutdown = True
         for message_id, future in list(self._request_futures.items()):
             if message_id != self.msg_id:
                 future.cancel()
-        yield from ()
+        yield self.fm.features[types.SHUTDOWN], args, None
 
     @lsp_method(types.EXIT)
     def lsp_exit(self, *_: Any) -> Generator[Any, Any, None]:

@@ -96,6 +96,11 @@ async def initialized(ls: MidfillServer, _: types.InitializedParams) -> None:
     await ls.connect()
 
 
+async def shutdown(ls: MidfillServer, _: None) -> None:
+    """Save what was counted: some clients end the process as soon as this is answered."""
+    await ls.recorder.close()
+
+
 async def did_change_configuration(ls: MidfillServer, params: types.DidChangeConfigurationParams) -> None:
     """Take the changed settings, or ask for them where the client only says that some have changed."""
     given: Any = params.settings
@@ -191,6 +196,7 @@ async def restart_core(ls: Any) -> None:  # pygls reads a command's annotations 
 _HANDLERS: dict[str, Callable[..., Any]] = {
     types.INITIALIZE: initialize,
     types.INITIALIZED: initialized,
+    types.SHUTDOWN: shutdown,
     types.WORKSPACE_DID_CHANGE_CONFIGURATION: did_change_configuration,
     types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: did_change_folders,
     types.TEXT_DOCUMENT_DID_OPEN: did_open,

@@ -93,8 +93,10 @@ async def _serve(stream: EditorStream) -> None:
         if not stream.server.protocol.stopped:
             logger.info("the client went away")
     finally:
-        await stream.server.leave()
-        stream.close()
+        try:
+            await stream.server.leave()
+        finally:
+            stream.close()
 
 
 def _log_to_stderr(settings: Settings) -> None:

@@ -25,6 +25,7 @@ class Recorder:
         self._save_s = save_s
         self._unsaved: list[Statistics] = []  # added up when they are saved: an answer waits while it is counted
         self._saving: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
 
     def count(self, more: Statistics) -> None:
         """Add to what is to be saved."""
@@ -35,16 +36,17 @@ class Recorder:
             self._saving = asyncio.create_task(self._save_later())
 
     async def save(self) -> None:
-        """Write what has been counted since the last time."""
-        unsaved, self._unsaved = self._unsaved, []
-        if not unsaved:
-            return
-        more = sum(unsaved, Statistics())
-        try:
-            await asyncio.to_thread(add_to_file, self._path, more)
-        except (OSError, MidfillError, filelock.Timeout) as error:
-            logger.warning("the statistics were not saved: %s", error)
-            self._unsaved.append(more)
+        """Write what has been counted since the last time; return when what others began to write is there, too."""
+        async with self._writing:
+            unsaved, self._unsaved = self._unsaved, []
+            if not unsaved:
+                return
+            more = sum(unsaved, Statistics())
+            try:
+                await asyncio.to_thread(add_to_file, self._path, more)
+            except (OSError, MidfillError, filelock.Timeout) as error:
+                logger.warning("the statistics were not saved: %s", error)
+                self._unsaved.append(more)
 
     async def close(self) -> None:
         """Write what is left, and end."""

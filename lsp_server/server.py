@@ -54,8 +54,10 @@ class MidfillServer(LanguageServer):
 
     async def leave(self) -> None:
         """The client is gone: save what was counted, and let go of the core, which goes on."""
-        await self.recorder.close()
-        await self.link.stop()
+        try:
+            await self.recorder.close()
+        finally:
+            await self.link.stop()
 
     def take_initial_settings(self, given: object) -> None:
         """Lay the client's settings over those of the command line; BadSettings, and none taken, for a bad one."""

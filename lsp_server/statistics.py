@@ -64,13 +64,11 @@ def statistics_file() -> Path:
 def read_statistics(path: Path) -> Statistics:
     """What the file says, or zeros where there is none; BadInput, naming it, where it is not one of ours."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return Statistics()
-    try:
-        found: dict[str, Any] = json.loads(text)
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         statistics = Statistics(**{**found, "answers": tuple(found["answers"])})
         return statistics + Statistics()
+    except FileNotFoundError:
+        return Statistics()
     except (ValueError, TypeError, KeyError) as error:
         raise BadInput(f"{path} holds no statistics of midfill ({error!r}): remove it") from error
 

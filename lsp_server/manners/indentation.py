@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Iterable
 
@@ -27,26 +26,16 @@ def indent_unit(lines: Iterable[str]) -> str:
     steps: Counter[int] = Counter()
     depth = 0
     for line in lines:
-        spaces = _spaces(line)
-        if spaces is None:
+        if not line.strip():
             continue
-        if spaces < 0:
+        space = leading_space(line)
+        if "\t" in space:
             tabs += 1
         else:
-            if depth < spaces <= depth + 8:
-                steps[spaces - depth] += 1
-            depth = spaces
+            if depth < len(space) <= depth + 8:
+                steps[len(space) - depth] += 1
+            depth = len(space)
     if tabs > steps.total():
         return "\t"
     step = max(steps, key=lambda step: (steps[step], step), default=0)
     return " " * step if step > 1 else _DEFAULT_UNIT
-
-
-@functools.lru_cache(maxsize=4096)
-def _spaces(line: str) -> int | None:
-    """How many spaces the line begins with, the same from key to key; -1 with a tab, None for a blank line."""
-    code = line.lstrip()
-    columns = len(line) - len(code)
-    if not code:
-        return None
-    return -1 if "\t" in line[:columns] else columns

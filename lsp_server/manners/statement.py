@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lsp_server.manners.place import Place
 
 _BLANK = sys.maxsize - 1  # deeper than any line
+_LONGEST_REMEMBERED = 500  # code points of a line
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,16 @@ def _measured(lines: Sequence[str]) -> tuple[Sequence[int], Sequence[int]]:
     return depths, begin
 
 
-@functools.lru_cache(maxsize=4096)
 def _measure(line: str) -> tuple[int, int]:
-    """Both of a line, which is the same from key to key.
+    """Both of a line, which is the same from key to key; a long one is not worth its memory."""
+    return _remembered_measure(line) if len(line) <= _LONGEST_REMEMBERED else _measure_anew(line)
 
-    One that begins with a closer belongs to the statement that it closes, or, further out, to another one.
-    """
+
+def _measure_anew(line: str) -> tuple[int, int]:
+    """One that begins with a closer belongs to the statement that it closes, or, further out, to another one."""
     code = line.lstrip()
     depth = indentation(line) if code else _BLANK
     return depth, _BLANK if code[:1] in CLOSERS else depth
+
+
+_remembered_measure = functools.lru_cache(maxsize=4096)(_measure_anew)

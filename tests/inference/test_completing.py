@@ -36,7 +36,7 @@ def prompt_ids(tools: Tools, request: CompletionRequest) -> tuple[int, ...]:
 
 def drive(request: CompletionRequest, tools: Tools, says: Callable[[Chunk], Sequence[int]]) -> tuple[Run, list[Chunk]]:
     """Answer every chunk with the tokens that `says` gives for it; the run that has ended, and the chunks."""
-    run, chunks = Run(request, lambda: False, complete(request, tools)), []
+    run, chunks = Run(request, lambda: False, complete(request, tools, lambda: False)), []
     while (chunk := run.chunk) is not None:
         chunks.append(chunk)
         run.resume(tuple(Choice(token_id, -0.5) for token_id in says(chunk)))

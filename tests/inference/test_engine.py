@@ -100,6 +100,19 @@ def test_what_is_computed_ahead_is_saved_before_a_key_displaces_it(engine: Engin
     assert engine.complete(ask("def main")).usage.recomputed_tokens == 1
 
 
+def test_work_ahead_is_saved_chunk_by_chunk_until_it_is_cancelled(engine: Engine) -> None:
+    def saved_tokens() -> int:
+        return engine.stats().tiers[0].tokens
+
+    # It is asked before each forward, and before what that gave is saved.
+    engine.begin(ask(prefix=PREFIX * 3, max_tokens=0), cancel_after(3))
+    engine.step()
+    assert saved_tokens() == 32
+    engine.step()
+    assert saved_tokens() == 32
+    assert engine.step()[0].completion().finish_reason == "cancelled"
+
+
 def test_accepted_suggestion_is_resident(tiny_tokenizer: TextTokenizer) -> None:
     engine = scripted(tiny_tokenizer, [" f(x):\n    return x"])
     suggestion = engine.complete(ask("def", max_tokens=60)).text

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
 
 from .editor import Editor, connected_editor
 from .fake_core import FakeCore
@@ -21,6 +25,30 @@ async def core() -> AsyncIterator[FakeCore]:
     core = FakeCore()
     async with core.listening():
         yield core
+
+
+@pytest.fixture
+async def deaf_url() -> AsyncIterator[str]:
+    """Of a server that does not read what it is sent, once a WebSocket is open."""
+    finished, gone = asyncio.Event(), asyncio.Event()
+
+    async def shake_hands(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        protocol = ServerProtocol()
+        while not (events := protocol.events_received()):
+            protocol.receive_data(await reader.read(4096))
+        assert isinstance(events[0], Request)
+        protocol.send_response(protocol.accept(events[0]))
+        writer.write(b"".join(protocol.data_to_send()))
+        await finished.wait()
+        writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        gone.set()
+
+    async with await asyncio.start_server(shake_hands, "127.0.0.1", 0, limit=1024) as server:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
+        finished.set()
+        await asyncio.wait_for(gone.wait(), 10)
 
 
 @pytest.fixture

@@ -202,5 +202,30 @@ async def test_messages_in_several_frames(
     assert caplog.text.count("not a midfill message") == 3
 
 
+async def test_who_hears_the_status_may_fail(core: FakeCore, caplog: pytest.LogCaptureFixture) -> None:
+    """At the first one, and at those that come later: the connection is as good as before."""
+    heard: list[str] = []
+
+    def fail(status: CoreStatus) -> None:
+        heard.append(status.state)
+        raise RuntimeError(f"cannot show {status.state}")
+
+    client = await CoreClient.open(Endpoint(core.url, core.token), fail)
+    await until(lambda: heard == ["ready"])
+    await core.set_status(CoreStatus("loading", "fake"))
+    await until(lambda: heard == ["ready", "loading"])
+    assert (await client.complete(REQUEST)).text == "x = 1"
+    await client.close()
+    assert caplog.text.count("could not be told") == 2
+
+
+async def test_ends_though_the_core_does_not_read(deaf_url: str) -> None:
+    client = await CoreClient.open(Endpoint(deaf_url, "t"), lambda _: None)
+    for _ in range(100):
+        client.forget("s" * 100_000)
+    await asyncio.wait_for(client.close(), 10)
+    await asyncio.wait_for(client.wait_closed(), 10)
+
+
 def test_the_token_is_not_shown() -> None:
     assert "hush" not in repr(Endpoint("ws://x/ws", "hush"))

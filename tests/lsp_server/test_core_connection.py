@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosedError
 
 from lsp_server.core_connection import CoreConnection
 
@@ -91,3 +92,24 @@ async def test_the_end_is_told_once_and_nothing_is_sent_after_it(
     await connection.close()
     await asyncio.sleep(0.05)
     assert (ends, said) == ([4000], [])
+
+
+async def test_pings_are_answered(connection: CoreConnection) -> None:
+    async with asyncio.timeout(10):
+        await (await connection.ping())
+
+
+async def test_ends_where_the_other_end_does_not_read(deaf_url: str) -> None:
+    connection = await connect(deaf_url, create_connection=CoreConnection)
+    assert isinstance(connection, CoreConnection)
+    ended = asyncio.Event()
+    connection.on_lost(ended.set)
+    for _ in range(1000):
+        connection.write("x" * 100_000)
+        await asyncio.sleep(0)
+        if ended.is_set():
+            break
+    assert ended.is_set()
+    with pytest.raises(ConnectionClosedError) as raised:
+        await connection.send("more")
+    assert "wait to be read" in str(raised.value.__cause__)

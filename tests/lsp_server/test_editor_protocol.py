@@ -11,6 +11,7 @@ import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams, JsonRpcInvalidRequest
 
+from lsp_server.custom_messages import RESTART_COMMAND
 from lsp_server.framing import Framer
 from lsp_server.server import MidfillServer
 from protocol.settings import Settings
@@ -103,3 +104,19 @@ async def test_what_is_told_after_the_shutdown_is_passed_over(method: str) -> No
     }
     server.protocol.receive(json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode())
     assert [message["id"] for message in written.messages] == [1]
+
+
+async def test_a_shutdown_ends_everything_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To end one request of a command makes pygls forget it, while it goes through all of them."""
+    server, written = MidfillServer(Settings()), Written()
+    monkeypatch.setattr(server, "connect", asyncio.Future)
+    server.protocol.set_writer(written)
+    for number in (1, 2):
+        params = {"command": RESTART_COMMAND, "arguments": []}
+        body = {"jsonrpc": "2.0", "id": number, "method": "workspace/executeCommand", "params": params}
+        server.protocol.receive(json.dumps(body).encode())
+    await asyncio.sleep(0.01)
+    server.protocol.receive(json.dumps({"jsonrpc": "2.0", "id": 3, "method": "shutdown"}).encode())
+    await asyncio.sleep(0.05)
+    outcomes = {message["id"]: message.get("error", {}).get("code") for message in written.messages}
+    assert outcomes == {1: types.LSPErrorCodes.RequestCancelled, 2: types.LSPErrorCodes.RequestCancelled, 3: None}

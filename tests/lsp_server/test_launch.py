@@ -15,11 +15,11 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcRequestCancelled
 
 from lsp_server.launch import run_tcp
-from lsp_server.statistics import read_statistics
+from lsp_server.statistics import read_statistics, statistics_file
 from protocol.errors import PortInUse
 from protocol.settings import Settings
 
-from .editor import Editor, until
+from .editor import Editor, connected_editor, until
 from .fake_core import FakeCore
 
 LSP = (sys.executable, "-X", "importtime", "-m", "midfill", "lsp")
@@ -89,6 +89,38 @@ async def test_a_shutdown_ends_what_is_under_way_and_nothing_is_answered_after_i
             await editor.document_hash()
         editor.exit(None)
         assert await process.wait() == 0
+
+
+async def test_a_client_that_kills_the_server_once_it_is_shut_down(core: FakeCore, tmp_path: Path) -> None:
+    address = {"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token, "XDG_STATE_HOME": str(tmp_path)}
+    async with stdio_editor(address) as editor:
+        process = editor._server
+        assert process is not None
+        await editor.start({})
+        await editor.until_state("ready")
+        editor.open("a")
+        assert await editor.suggest(0, 1)
+        await editor.shutdown_async(None)
+        process.kill()
+        await process.wait()
+    (saved,) = tmp_path.rglob("statistics.json")
+    assert read_statistics(saved).shown == 1
+
+
+async def test_who_left_a_server_of_several_lets_go_of_the_core(core: FakeCore) -> None:
+    """Also where its statistics cannot be saved."""
+    statistics_file().parent.mkdir(parents=True, exist_ok=True)
+    statistics_file().write_bytes(b"\xff\xfe")
+    try:
+        async with connected_editor() as editor:
+            await editor.start({"core": core.url, "coreToken": core.token})
+            await editor.until_state("ready")
+            editor.open("a")
+            assert await editor.suggest(0, 1)
+            assert len(core.connections) == 1
+        await until(lambda: not core.connections)
+    finally:
+        statistics_file().unlink()
 
 
 @pytest.mark.parametrize("shuts_down", [True, False])

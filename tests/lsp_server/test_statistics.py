@@ -35,10 +35,12 @@ def test_several_windows_add_to_one_file(tmp_path: Path) -> None:
     assert read_statistics(path).shown == sum(read_statistics(path).answers) == 20
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"answers": [], "unknown": 1}', '{"answers": [1], "shown": 1}'])
-def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b'{"answers": [], "unknown": 1}', b'{"answers": [1], "shown": 1}', b"\xff\xfe"]
+)
+def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "statistics.json"
-    path.write_text(text)
+    path.write_bytes(content)
     with pytest.raises(BadInput, match=r"statistics\.json"):
         read_statistics(path)
 
