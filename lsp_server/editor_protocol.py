@@ -54,10 +54,10 @@ class EditorProtocol(LanguageServerProtocol):
     def lsp_shutdown(self, *args: Any) -> Generator[Any, Any, None]:
         """As pygls does, also where cancelling one request ends another; at once, since `exit` may follow at once."""
         self._shutdown = True
+        yield self.fm.features[types.SHUTDOWN], args, None
         for message_id, future in list(self._request_futures.items()):
             if message_id != self.msg_id:
                 future.cancel()
-        yield self.fm.features[types.SHUTDOWN], args, None
 
     @lsp_method(types.EXIT)
     def lsp_exit(self, *_: Any) -> Generator[Any, Any, None]:

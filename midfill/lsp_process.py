@@ -129,9 +129,11 @@ class LspProcess(LanguageClient):
 
     async def finish(self, asked: Asked) -> Any:
         """The answer; Cancelled if the request was, LanguageServerFailed if it was refused or the server ended."""
+        answer = asyncio.wrap_future(asked.future)
+        answer.add_done_callback(_notice)
         try:
             # Shielded: pygls breaks on an answer whose future was cancelled meanwhile.
-            return await asyncio.shield(asyncio.wrap_future(asked.future))
+            return await asyncio.shield(answer)
         except JsonRpcRequestCancelled as error:
             raise Cancelled(asked.method) from error
         except JsonRpcException as error:
@@ -177,6 +179,12 @@ class LspProcess(LanguageClient):
             raise AssertionError("start_io has set both")
         async for line in self._server.stderr:
             self._stderr.append(line.decode(errors="replace").rstrip())
+
+
+def _notice(answer: asyncio.Future[Any]) -> None:
+    """An error is no news where whoever waited has left, as at Ctrl-C; asyncio would print it."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _make_converter() -> cattrs.Converter:
