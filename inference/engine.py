@@ -81,7 +81,7 @@ class Engine:
         """The greedy completion of a request; BadInput where the request cannot be used.
 
         `cancelled` is asked before every forward. A cancelled request answers with no text, and leaves what it
-        had prefilled resident. With `max_tokens=0` the whole prompt is made resident and the text is empty.
+        had prefilled resident. With `max_tokens=0` the whole prompt is made resident and saved, and the text is empty.
         """
         run = self.begin(request, cancelled)
         while not run.has_ended:

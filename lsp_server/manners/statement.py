@@ -115,7 +115,7 @@ def _measure(line: str) -> tuple[int, int]:
 
 
 def _measure_anew(line: str) -> tuple[int, int]:
-    """One that begins with a closer belongs to the statement that it closes, or, further out, to another one."""
+    """Both; a line that begins with a closer belongs to the statement that it closes, or, further out, to another."""
     code = line.lstrip()
     depth = indentation(line) if code else _BLANK
     return depth, _BLANK if code[:1] in CLOSERS else depth

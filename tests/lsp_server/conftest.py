@@ -8,11 +8,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from websockets.http11 import Request
-from websockets.server import ServerProtocol
 
 from .editor import Editor, connected_editor
-from .fake_core import FakeCore
+from .fake_core import FakeCore, shake_hands
 
 
 @pytest.fixture(autouse=True)
@@ -32,12 +30,8 @@ async def deaf_url() -> AsyncIterator[str]:
     """Of a server that does not read what it is sent, once a WebSocket is open."""
     finished, gone = asyncio.Event(), asyncio.Event()
 
-    async def shake_hands(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        protocol = ServerProtocol()
-        while not (events := protocol.events_received()):
-            protocol.receive_data(await reader.read(4096))
-        assert isinstance(events[0], Request)
-        protocol.send_response(protocol.accept(events[0]))
+    async def be_deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        protocol = await shake_hands(reader)
         writer.write(b"".join(protocol.data_to_send()))
         await finished.wait()
         writer.transport.abort()
@@ -45,7 +39,7 @@ async def deaf_url() -> AsyncIterator[str]:
             await writer.wait_closed()
         gone.set()
 
-    async with await asyncio.start_server(shake_hands, "127.0.0.1", 0, limit=1024) as server:
+    async with await asyncio.start_server(be_deaf, "127.0.0.1", 0, limit=1024) as server:
         yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
         finished.set()
         await asyncio.wait_for(gone.wait(), 10)

@@ -17,6 +17,7 @@ from pathlib import Path
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
 
 from protocol.errors import MidfillError
 from protocol.messages import PROTOCOL_VERSION, Completion, CompletionRequest, CoreStatus, Usage
@@ -45,6 +46,16 @@ def completion(text: str, prompt_tokens: int = 100, recomputed_tokens: int = 1) 
 
 async def say_x(_: CompletionRequest) -> str:
     return "x = 1"
+
+
+async def shake_hands(reader: asyncio.StreamReader) -> ServerProtocol:
+    """A server's end of a WebSocket that is open as soon as what it has to send is sent; it reads nothing more."""
+    protocol = ServerProtocol()
+    while not (events := protocol.events_received()):
+        protocol.receive_data(await reader.read(4096))
+    assert isinstance(events[0], Request)
+    protocol.send_response(protocol.accept(events[0]))
+    return protocol
 
 
 class FakeCore:

@@ -11,7 +11,6 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
-from websockets.server import ServerProtocol
 
 from lsp_server import core_client
 from lsp_server.core_client import CoreClient, Endpoint
@@ -20,7 +19,7 @@ from protocol.messages import PROTOCOL_VERSION, CompletionRequest, CoreStatus, P
 from protocol.wire import StatusChanged, encode
 
 from .editor import until
-from .fake_core import READY, FakeCore
+from .fake_core import READY, FakeCore, shake_hands
 
 REQUEST = CompletionRequest("s", Prompt("a", "b"), max_tokens=4)
 
@@ -65,11 +64,7 @@ async def test_hears_nothing_before_it_is_open() -> None:
     """Who hears that the core is there asks it at once, and has to have the client by then."""
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        protocol = ServerProtocol()
-        while not (events := protocol.events_received()):
-            protocol.receive_data(await reader.read(4096))
-        assert isinstance(events[0], Request)
-        protocol.send_response(protocol.accept(events[0]))
+        protocol = await shake_hands(reader)
         protocol.send_text(encode(StatusChanged(READY, PROTOCOL_VERSION)).encode())
         writer.write(b"".join(protocol.data_to_send()))  # in one packet
         await reader.read()
