@@ -104,7 +104,7 @@ async def test_typing_what_is_suggested_asks_nobody(editor: Editor, core: FakeCo
 
 async def test_moving_the_cursor_makes_its_prompt_resident(editor: Editor, core: FakeCore) -> None:
     editor.open("a\nb\n")
-    await until(lambda: core.requests)
+    await until(lambda: editor.usages)  # or the move supersedes what opening asked for
     editor.move_cursor(1, 1)
     await until(lambda: len(editor.usages) == 2)
     assert core.requests[-1].max_tokens == 0
