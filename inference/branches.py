@@ -6,7 +6,7 @@ import numpy as np
 
 from inference.healing import Healer, TypedBytes
 from inference.healing_vocabulary import AllowedIds
-from inference.tokenization import TextTokenizer, TokenIds
+from inference.tokenization import TextTokenizer
 
 
 class Branches:
@@ -17,7 +17,7 @@ class Branches:
         self._healer = healer
         self._text_ids: AllowedIds | None = None  # made on first use: it takes a while for large vocabularies
 
-    def other_than(self, taken: TokenIds, typed: bytes) -> OtherBeginning:
+    def other_than(self, taken: tuple[int, ...], typed: bytes) -> OtherBeginning:
         """What may be generated where suggestions that begin with the `taken` tokens are there already."""
         if self._text_ids is None:
             self._text_ids = np.fromiter(self._tokenizer.text_tokens(), dtype=np.int64)
@@ -27,7 +27,7 @@ class Branches:
 class OtherBeginning(TypedBytes):
     """Typed bytes whose next token is none of the `taken` ones; after it everything is as ever."""
 
-    def __init__(self, rest: bytes, healer: Healer | None, text_ids: AllowedIds, taken: TokenIds) -> None:
+    def __init__(self, rest: bytes, healer: Healer | None, text_ids: AllowedIds, taken: tuple[int, ...]) -> None:
         super().__init__(rest, healer)
         self._text_ids = text_ids
         self._taken = taken

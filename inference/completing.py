@@ -19,6 +19,7 @@ from inference.slots import Slots
 from inference.stops import find_stop
 from inference.suggested import Memories, SessionMemory
 from inference.token_bytes import TextStream
+from inference.token_ids import TokenIds, packed
 from inference.tokenization import TextTokenizer
 from inference.work import Work
 from protocol.errors import BadInput
@@ -56,7 +57,7 @@ def complete(request: CompletionRequest, tools: Tools, cancelled: Cancelled) -> 
         raise BadInput(f"alternatives is {request.alternatives}: it has to be between 0 and {MAX_ALTERNATIVES}")
     started = time.perf_counter()
     prompt = tokenize_prompt(request.prompt, tools.tokenizer, tools.context_tokens, request.max_tokens, tools.healer)
-    shared = prompt.token_ids if request.reuse else ()
+    shared = prompt.token_ids if request.reuse else packed()
     with tools.slots.lend(request.session, shared) as resident:
         return (yield from _Completing(request, prompt, resident, tools, cancelled, started).steps())
 
@@ -91,15 +92,16 @@ class _Completing:
             completion = yield from self._complete(suggestion)
         except Stopped:
             completion = suggestion.work.completion("", "cancelled")
-        if suggestion.stream.text:
-            self._memory.remember(self._before, completion.text or suggestion.stream.text)
+        if suggestion.drafter and suggestion.stream.text:
+            said = completion.text or suggestion.stream.text
+            self._memory.remember(self._before, said, suggestion.drafter.said)
         return completion
 
     def _text(self, typed: TypedBytes, rest: str = "") -> _Text:
         tokenizer, memory = self._tools.tokenizer, self._memory
         drafter = None
         if self._tools.memories is not None and self._request.max_tokens > 0:
-            seen = (*tokenizer.encode(memory.suggested.text), *self._prompt.token_ids)
+            seen = memory.suggested.token_ids + self._prompt.token_ids
             odds = memory.odds_of_rest, memory.odds_of_repetition
             drafter = Drafter(seen, rest, tokenizer.encode, self._ends, *odds)
         work = Work(len(self._prompt.token_ids), started=self._started)
@@ -152,21 +154,21 @@ class _Completing:
         wanted = token_ids[:-1] if self._request.max_tokens else token_ids
         return self._resident.prepare(wanted, self._request.session)
 
-    def _choose(self, token_ids: Sequence[int], text: _Text, *, is_prompt: bool = False) -> Steps[tuple[Choice, ...]]:
+    def _choose(self, token_ids: TokenIds, text: _Text, *, is_prompt: bool = False) -> Steps[tuple[Choice, ...]]:
         """What follows these tokens, and then what follows as much of it as was guessed right: in one forward."""
         allowed = text.typed.allowed()
-        draft: Sequence[int] = ()
+        draft = packed()
         if text.drafter is not None and allowed is None:
             left = self._request.max_tokens - len(text.work.logprobs) - 1
             draft = text.drafter.draft(text.stream.text, min(left, SHORT_TOKENS - len(token_ids)))
-        choices = yield self._resident.chunk((*token_ids, *draft), 1 + len(draft), allowed)
+        choices = yield self._resident.chunk(token_ids + draft, 1 + len(draft), allowed)
         right = agreeing(draft, choices)
         self._resident.extend(token_ids, is_prompt)
         self._resident.extend(draft[:right], is_prompt=False)
         text.work.forwards += 1
         text.work.drafted_tokens += len(draft)
         if text.drafter is not None:
-            text.drafter.verified((*draft[:right], choices[right].token_id), right)
+            text.drafter.verified(draft[:right] + packed([choices[right].token_id]), right)
         return choices[: right + 1]
 
     def _alternatives(self, first: Choice, work: Work) -> Steps[tuple[str, ...]]:
@@ -208,5 +210,5 @@ class _Completing:
             if chosen:  # it was guessed at, and what follows it is known already
                 work.accepted_tokens += 1
             else:
-                chosen.extend((yield from self._choose((choice.token_id,), text)))
+                chosen.extend((yield from self._choose(packed([choice.token_id]), text)))
         return stream.text, "eos"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 from inference.model import Choice
-from inference.tokenization import TokenIds
+from inference.token_ids import TokenIds, packed, place_of_last
 
 DRAFT_COST = 0.2
 """What a token more costs in a forward of few, as a share of a forward of one: 0.05 to 0.2 for the CPU kernel."""
 
 MOST_DRAFTED = 15
 LONGEST_RUN, SHORTEST_RUN = 4, 2  # tokens at the end that are looked for earlier in the text
-BYTES_PER_ID = array("i").itemsize
 
 
 class Odds:
@@ -55,7 +53,7 @@ class Drafter:
 
     def __init__(
         self,
-        seen: Sequence[int],
+        seen: TokenIds,
         rest: str,
         encode: Callable[[str], TokenIds],
         ends: Callable[[int], bool],
@@ -64,15 +62,20 @@ class Drafter:
     ) -> None:
         """`seen` are the tokens that the text goes on from, `rest` is what the last suggestion would go on with.
 
-        Nothing is guessed from a token on that `ends` the text.
+        Nothing is guessed from a token on that `ends` the text. `seen` is the drafter's own from now on.
         """
-        self._ids = array("i", seen)
+        self._ids, self._seen = seen, len(seen)
         self._rest = rest
         self._encode = encode
         self._ends = ends
         self._of_rest = odds_of_rest
         self._of_repetition = odds_of_repetition
         self._drafted: tuple[Odds, int] = (odds_of_repetition, 0)
+
+    @property
+    def said(self) -> TokenIds:
+        """What the model has said."""
+        return self._ids[self._seen :]
 
     def draft(self, text: str, room: int) -> TokenIds:
         """At most `room` tokens that may follow, where `text` has been generated."""
@@ -81,11 +84,11 @@ class Drafter:
         else:
             odds, guessed = self._of_repetition, self._after_the_last_run()
         most = max(0, min(room, odds.worthwhile))
-        draft = tuple(takewhile(lambda token_id: not self._ends(token_id), guessed[:most]))
+        draft = packed(takewhile(lambda token_id: not self._ends(token_id), guessed[:most]))
         self._drafted = odds, len(draft)
         return draft
 
-    def verified(self, token_ids: Sequence[int], right: int) -> None:
+    def verified(self, token_ids: TokenIds, right: int) -> None:
         """Note the tokens that the forward has settled, and how many of those guessed are among them."""
         odds, drafted = self._drafted
         odds.note(drafted, right)
@@ -93,16 +96,11 @@ class Drafter:
 
     def _after_the_last_run(self) -> TokenIds:
         """What followed the last tokens where they stood before, the longer run first, the later place first."""
-        haystack = self._ids.tobytes()
         for length in range(min(LONGEST_RUN, len(self._ids) - 1), SHORTEST_RUN - 1, -1):
-            run = haystack[-length * BYTES_PER_ID :]
-            place = haystack.rfind(run, 0, -1)
-            while place % BYTES_PER_ID and place >= 0:  # between two tokens
-                place = haystack.rfind(run, 0, place + len(run) - 1)
+            place = place_of_last(self._ids[-length:], self._ids)
             if place >= 0:
-                follows = place // BYTES_PER_ID + length
-                return tuple(self._ids[follows : follows + MOST_DRAFTED])
-        return ()
+                return self._ids[place + length : place + length + MOST_DRAFTED]
+        return packed()
 
 
 def agreeing(draft: Sequence[int], choices: Sequence[Choice]) -> int:

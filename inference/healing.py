@@ -7,7 +7,8 @@ from typing import Literal
 
 from inference.fim import FIMFormat
 from inference.healing_vocabulary import AllowedIds, SortedVocabulary
-from inference.tokenization import TextTokenizer, TokenIds
+from inference.token_ids import TokenIds
+from inference.tokenization import TextTokenizer
 from protocol.errors import BadModel
 
 HealingMode = Literal["auto", "on", "off"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Protocol
 
 from inference.fim import FIMFormat
 from inference.healing import HealedIncrement, Healer
-from inference.tokenization import MarkerIds, TokenIds
+from inference.token_ids import TokenIds, packed
+from inference.tokenization import MarkerIds
 from protocol.errors import BadInput
 from protocol.messages import Prompt
 
@@ -90,7 +90,7 @@ def _context_chunk(path: str, text: str, encoder: Encoder) -> TokenIds:
     ended = text if text.endswith("\n") else text + "\n"
     if encoder.markers.file_separator is None:
         return encoder.encode(ended)
-    return (encoder.markers.file_separator, *encoder.encode(f"{path}\n{ended}"))
+    return packed((encoder.markers.file_separator,)) + encoder.encode(f"{path}\n{ended}")
 
 
 def _fit(fragments: _Fragments, room: int, step: int) -> _Fragments:
@@ -127,15 +127,21 @@ def _whole_steps(tokens: int, step: int, at_most: int) -> int:
 
 
 def _join(fragments: _Fragments, markers: MarkerIds, suffix_first: bool) -> TokenizedPrompt:
-    begin = () if markers.begin is None else (markers.begin,)
-    context = tuple(chain.from_iterable(fragments.context))
-    prefix, suffix = ((markers.prefix,), fragments.prefix), ((markers.suffix,), fragments.suffix)
-    (mark, first), (next_mark, second) = (suffix, prefix) if suffix_first else (prefix, suffix)
-    middle = () if markers.middle is None else (markers.middle,)
+    context = _joined(fragments.context)
+    prefix, suffix = (_marker(markers.prefix), fragments.prefix), (_marker(markers.suffix), fragments.suffix)
+    windows = (*suffix, *prefix) if suffix_first else (*prefix, *suffix)
     return TokenizedPrompt(
-        token_ids=(*begin, *context, *mark, *first, *next_mark, *second, *middle, *fragments.increment),
+        token_ids=_joined((_marker(markers.begin), context, *windows, _marker(markers.middle), fragments.increment)),
         context_tokens=len(context),
         prefix_tokens=len(fragments.prefix),
         suffix_tokens=len(fragments.suffix),
         increment_tokens=len(fragments.increment),
     )
+
+
+def _marker(token_id: int | None) -> TokenIds:
+    return packed(() if token_id is None else (token_id,))
+
+
+def _joined(parts: Iterable[TokenIds]) -> TokenIds:
+    return sum(parts, start=packed())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from inference.chunk import Chunk
 from inference.healing_vocabulary import AllowedIds
+from inference.token_ids import TokenIds, common_prefix_length, packed
 from kv_store.interface import KVStore, Workspace
 
 SAVE_BEYOND = 4
@@ -13,8 +12,6 @@ SAVE_BEYOND = 4
 
 WORTH_A_LOOK = 2
 """So many tokens have to be missing for the store to be asked: one more in a forward costs less than the walk."""
-
-COMPARED_AT_ONCE = 256
 
 
 class ResidentPrompt:
@@ -27,11 +24,11 @@ class ResidentPrompt:
         self._alignment = alignment  # what is reused is cut to a multiple of it, and chunks begin at one
         self.workspace = workspace
         self.store = store
-        self.token_ids: list[int] = []
+        self.token_ids = packed()
         self.session = ""
         self._saveable = 0  # leading tokens that belong to a prompt, rather than to a suggestion or a cold run
 
-    def prepare(self, wanted: Sequence[int], session: str) -> int:
+    def prepare(self, wanted: TokenIds, session: str) -> int:
         """Bring the longest resident prefix of `wanted` into the workspace; its length, cut to the alignment.
 
         What is in the workspace is cropped where that is the longest; otherwise it is saved, and the store's match
@@ -43,7 +40,7 @@ class ResidentPrompt:
         else:
             length = self._load(wanted, length, session)
         length -= length % self._alignment
-        self.token_ids[:] = wanted[:length]
+        self.token_ids = wanted[:length]
         self._saveable = length
         self._own(session)
         return length
@@ -52,13 +49,13 @@ class ResidentPrompt:
         """Make the workspace empty."""
         self.crop(0)
 
-    def chunk(self, token_ids: Sequence[int], wanted: int = 0, allowed: AllowedIds | None = None) -> Chunk:
+    def chunk(self, token_ids: TokenIds, wanted: int = 0, allowed: AllowedIds | None = None) -> Chunk:
         """What the model has to compute for `token_ids` to stand after those that are here."""
         length = len(self.token_ids)
         start = length - length % self._alignment
-        return Chunk((*self.token_ids[start:], *token_ids), start, self.workspace, wanted, allowed)
+        return Chunk(self.token_ids[start:] + token_ids, start, self.workspace, wanted, allowed)
 
-    def extend(self, token_ids: Sequence[int], is_prompt: bool) -> None:
+    def extend(self, token_ids: TokenIds, is_prompt: bool) -> None:
         """Note tokens whose KV has been written after those that are here; only a prompt's are worth saving."""
         if is_prompt and self._saveable == len(self.token_ids):
             self._saveable += len(token_ids)
@@ -79,11 +76,11 @@ class ResidentPrompt:
     def forget(self, session: str) -> None:
         """Drop what is here if it is this session's."""
         if session == self.session:
-            self.token_ids.clear()
+            self.token_ids = packed()
             self._saveable = 0
             self.session = ""
 
-    def _load(self, wanted: Sequence[int], length: int, session: str) -> int:
+    def _load(self, wanted: TokenIds, length: int, session: str) -> int:
         """The length of the longest resident prefix, here or in the store; `length` of it are here."""
         with self.store.match_prefix(wanted) as match:
             longer = match.length > length
@@ -96,13 +93,3 @@ class ResidentPrompt:
             self.store.unpin(self.session)
             self.store.pin(session)
             self.session = session
-
-
-def common_prefix_length(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many leading tokens two sequences share."""
-    shorter = min(len(first), len(second))
-    for start in range(0, shorter, COMPARED_AT_ONCE):
-        stop = min(start + COMPARED_AT_ONCE, shorter)
-        if list(first[start:stop]) != list(second[start:stop]):
-            return next(position for position in range(start, stop) if first[position] != second[position])
-    return shorter

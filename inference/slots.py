@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from inference.resident import SAVE_BEYOND, ResidentPrompt, common_prefix_length
+from inference.resident import SAVE_BEYOND, ResidentPrompt
+from inference.token_ids import TokenIds, common_prefix_length
 from kv_store.interface import KVStore, Workspace
 
 
@@ -21,7 +22,7 @@ class Slots:
         self._lent: list[ResidentPrompt] = []
 
     @contextmanager
-    def lend(self, session: str, token_ids: Sequence[int] = ()) -> Iterator[ResidentPrompt]:
+    def lend(self, session: str, token_ids: TokenIds) -> Iterator[ResidentPrompt]:
         """A workspace for a request of this session; at most `count` at a time.
 
         It is the one where the session's last prompt is, so that typing copies nothing; else a new one, else the one
@@ -59,7 +60,7 @@ class Slots:
     def _new(self) -> ResidentPrompt:
         return ResidentPrompt(self._new_workspace(), self._store, self._alignment)
 
-    def _share(self, token_ids: Sequence[int], slot: ResidentPrompt) -> None:
+    def _share(self, token_ids: TokenIds, slot: ResidentPrompt) -> None:
         """Save the other prompts that begin with more of `token_ids` than the slot's does."""
         others = [other for other in (*self._idle, *self._lent) if other is not slot and other.token_ids]
         length = common_prefix_length(slot.token_ids, token_ids) if others else 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from inference.drafts import Odds
 from inference.lru import LRUCache
+from inference.token_ids import TokenIds, packed
 
 COMPARED = 128
 """Characters before the cursor by which the place of the last suggestion is found again."""
@@ -24,6 +25,7 @@ class Suggested:
 
     before: str = ""
     text: str = ""
+    token_ids: TokenIds = field(default_factory=packed)  # in which the model said it
 
     def rest_after(self, before: str) -> str:
         """What it would go on with where `before` stands before the cursor now; empty where that is another text."""
@@ -41,10 +43,12 @@ class SessionMemory:
     odds_of_rest: Odds = field(default_factory=lambda: Odds(0.9))
     odds_of_repetition: Odds = field(default_factory=lambda: Odds(0.5))
 
-    def remember(self, before: str, text: str) -> None:
+    def remember(self, before: str, text: str, token_ids: TokenIds) -> None:
         """This was suggested after `before`; what was suggested earlier there holds where this only begins it."""
         earlier = self.suggested.rest_after(before)
-        self.suggested = Suggested(before[-COMPARED - BACK :], earlier if earlier.startswith(text) else text)
+        if earlier.startswith(text):
+            text, token_ids = earlier, self.suggested.token_ids
+        self.suggested = Suggested(before[-COMPARED - BACK :], text, token_ids)
 
 
 class Memories:

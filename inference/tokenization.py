@@ -15,13 +15,11 @@ from inference.fim import AUTO, FIMFormat, choose_format
 from inference.healing_boundary import Bridges, settled_by_pieces
 from inference.lru import LRUCache
 from inference.token_bytes import SPACE_MARK, TextStream, bytes_of_piece, bytes_of_token
+from inference.token_ids import BYTES_PER_ID, TokenIds, packed
 from protocol.errors import BadModel
-
-TokenIds = tuple[int, ...]
 
 MAX_CACHED_BLOCKS = 65_536
 MAX_CACHED_BYTES = 32 * 2**20
-BYTES_PER_ID = 8  # a reference in a tuple; small ints are shared, large ones are counted by BYTES_PER_ENTRY
 BYTES_PER_ENTRY = 256
 
 
@@ -124,13 +122,13 @@ class TextTokenizer:
         return token_ids
 
     def _encode_blocks(self, fragment: str) -> TokenIds:
-        token_ids: list[int] = []
+        token_ids = packed()
         for block in split_blocks(fragment, self._cut_rule):
-            token_ids.extend(self._remembered(self._blocks, block, self._encode_block))
-        return tuple(token_ids)
+            token_ids += self._remembered(self._blocks, block, self._encode_block)
+        return token_ids
 
     def _encode_block(self, block: str) -> TokenIds:
-        return tuple(self._tokenizer.encode(_without_surrogates(block), add_special_tokens=False).ids)
+        return packed(self._tokenizer.encode(_without_surrogates(block), add_special_tokens=False).ids)
 
     def _pre_tokens(self, text: str) -> list[str]:
         text = self._normalized(text)

@@ -15,6 +15,7 @@ from inference.chunk import Chunk
 from inference.engine import Engine
 from inference.loading import EngineOptions, load_engine
 from inference.prompts import tokenize_prompt
+from inference.token_ids import TokenIds
 from inference.tokenization import TextTokenizer
 from lsp_server.documents import Document, Edit, Position, line_length
 from lsp_server.prompting import Plan, PromptPlanner
@@ -196,7 +197,7 @@ class Editing(RuleBasedStateMachine):
         assert warm.finish_reason == cold.finish_reason
         assert warm.mean_logprob == pytest.approx(cold.mean_logprob, abs=EPSILON)
         check_cost(warm, len(token_ids), at_least=min(1, max_tokens))
-        assert resident_ids(self.warm)[: len(token_ids)] == list(token_ids)
+        assert resident_ids(self.warm)[: len(token_ids)] == token_ids
         assert torch.allclose(last_logits(self.warm, token_ids), last_logits(self.cold, token_ids), atol=EPSILON)
         self.warm.check_integrity()
 
@@ -212,11 +213,11 @@ def check_cost(completion: Completion, prompt_tokens: int, at_least: int) -> Non
     )
 
 
-def resident_ids(engine: Engine) -> list[int]:
+def resident_ids(engine: Engine) -> TokenIds:
     return last_slot(engine).token_ids
 
 
-def last_logits(engine: Engine, token_ids: tuple[int, ...]) -> torch.Tensor:
+def last_logits(engine: Engine, token_ids: TokenIds) -> torch.Tensor:
     """Logits after the prompt, from the KV that the engine has resident; writes the same KV again."""
     model = engine._model
     chunk = Chunk(token_ids[-1:], len(token_ids) - 1, last_slot(engine).workspace)

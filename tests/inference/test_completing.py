@@ -14,6 +14,7 @@ from inference.model import Choice
 from inference.prompts import tokenize_prompt
 from inference.run import Run
 from inference.slots import Slots
+from inference.token_ids import TokenIds, packed
 from inference.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.naive import NaiveStore
@@ -30,7 +31,7 @@ def tools(tiny_tokenizer: TextTokenizer) -> Tools:
     return Tools(tiny_tokenizer, None, Branches(tiny_tokenizer, None), slots, None, CONTEXT, CHUNK)
 
 
-def prompt_ids(tools: Tools, request: CompletionRequest) -> tuple[int, ...]:
+def prompt_ids(tools: Tools, request: CompletionRequest) -> TokenIds:
     return tokenize_prompt(request.prompt, tools.tokenizer, CONTEXT, request.max_tokens).token_ids
 
 
@@ -53,7 +54,7 @@ def test_the_prompt_comes_in_chunks_and_the_last_wants_what_follows(tools: Tools
     run, chunks = drive(REQUEST, tools, one_after_another(said))
     prompt = prompt_ids(tools, REQUEST)
     prefill, decode = chunks[: -(-len(prompt) // CHUNK)], chunks[-(-len(prompt) // CHUNK) :]
-    assert tuple(token_id for chunk in prefill for token_id in chunk.token_ids) == prompt
+    assert packed(token_id for chunk in prefill for token_id in chunk.token_ids) == prompt
     assert [chunk.start for chunk in prefill] == list(range(0, len(prompt), CHUNK))
     assert [chunk.wanted for chunk in prefill] == [0] * (len(prefill) - 1) + [1]
     assert [tuple(chunk.token_ids) for chunk in decode] == [(token_id,) for token_id in said[:-1]]
@@ -68,7 +69,7 @@ def test_ahead_work_wants_nothing_and_the_next_key_finds_it_done(tools: Tools) -
     assert {chunk.wanted for chunk in chunks} == {0}
     assert drive(replace(REQUEST, max_tokens=0), tools, one_after_another(()))[1] == []
     _, chunks = drive(replace(REQUEST, max_tokens=1), tools, one_after_another(tools.tokenizer.encode("a")))
-    assert [(tuple(chunk.token_ids), chunk.wanted) for chunk in chunks] == [(prompt_ids(tools, REQUEST)[-1:], 1)]
+    assert [(chunk.token_ids, chunk.wanted) for chunk in chunks] == [(prompt_ids(tools, REQUEST)[-1:], 1)]
 
 
 def test_an_alternative_without_text_leaves_the_suggestion_its_place(tools: Tools) -> None:
@@ -82,7 +83,7 @@ def test_an_alternative_without_text_leaves_the_suggestion_its_place(tools: Tool
         (),
     )
     prompt = prompt_ids(tools, request)
-    assert [(tuple(chunk.token_ids), chunk.start) for chunk in chunks[-2:]] == [
+    assert [(chunk.token_ids, chunk.start) for chunk in chunks[-2:]] == [
         (prompt[-1:], len(prompt) - 1),
         (first, len(prompt)),
     ]

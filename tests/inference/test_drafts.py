@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.drafts import LONGEST_RUN, MOST_DRAFTED, SHORTEST_RUN, Drafter, Odds, agreeing
 from inference.model import Choice
+from inference.token_ids import TokenIds, packed
 
 ROOM = 100
 NEWLINE = ord("\n")
@@ -13,16 +16,14 @@ NEWLINE = ord("\n")
 
 def drafter(seen: str, rest: str = "", of_rest: float = 0.9, of_repetition: float = 0.9) -> Drafter:
     """One for text whose tokens are its characters; a newline ends it."""
-    return Drafter(
-        list(map(ord, seen)), rest, encode, lambda token_id: token_id == NEWLINE, Odds(of_rest), Odds(of_repetition)
-    )
+    return Drafter(encode(seen), rest, encode, lambda token_id: token_id == NEWLINE, Odds(of_rest), Odds(of_repetition))
 
 
-def encode(text: str) -> tuple[int, ...]:
-    return tuple(map(ord, text))
+def encode(text: str) -> TokenIds:
+    return packed(map(ord, text))
 
 
-def said(token_ids: tuple[int, ...]) -> str:
+def said(token_ids: Iterable[int]) -> str:
     return "".join(map(chr, token_ids))
 
 
@@ -38,9 +39,9 @@ def test_what_followed_the_last_tokens_before_is_guessed() -> None:
     assert said(drafter("first.value + second.va").draft("", ROOM)) == "lue + second.va"
     assert said(drafter("abXYc abc; dXYe; XY").draft("", ROOM)) == "e; XY"  # the later place
     assert said(drafter("XYZab; Zab, Zab; XYZab").draft("", ROOM)) == "; Zab, Zab; XYZ"  # the longer run
-    assert drafter("abc").draft("", ROOM) == ()
-    assert drafter("a").draft("", ROOM) == ()
-    assert drafter("").draft("", ROOM) == ()
+    assert drafter("abc").draft("", ROOM) == packed()
+    assert drafter("a").draft("", ROOM) == packed()
+    assert drafter("").draft("", ROOM) == packed()
 
 
 @given(seen=st.text("ab", max_size=60))
@@ -55,24 +56,25 @@ def test_a_guess_stands_where_the_last_tokens_stood_before(seen: str) -> None:
 
 
 def test_tokens_of_several_bytes_are_not_confused() -> None:
-    ids = [0x0101, 0x0100, 0x010000, 7, 0x0101, 0x0100]  # their bytes overlap
+    ids = packed([0x0101, 0x0100, 0x010000, 7, 0x0101, 0x0100])  # their bytes overlap
     guess = Drafter(ids, "", encode, lambda _: False, Odds(0.9), Odds(0.9))
-    assert guess.draft("", ROOM) == (0x010000, 7, 0x0101, 0x0100)
+    assert guess.draft("", ROOM) == packed([0x010000, 7, 0x0101, 0x0100])
 
 
 def test_generated_tokens_belong_to_the_text() -> None:
     guess = drafter("x = [")
     for character in "(1, 2), (":
-        guess.verified([ord(character)], right=0)
+        guess.verified(encode(character), right=0)
     assert said(guess.draft("", 2)) == ""
     guess.verified(encode("1"), right=0)
     assert said(guess.draft("", 5)) == ", 2),"
+    assert said(guess.said) == "(1, 2), (1"
 
 
 def test_nothing_is_guessed_beyond_the_room_or_the_end() -> None:
     assert said(drafter("", "some words").draft("", 3)) == "som"
-    assert drafter("", "some words").draft("", 0) == ()
-    assert drafter("", "some words").draft("", -1) == ()
+    assert drafter("", "some words").draft("", 0) == packed()
+    assert drafter("", "some words").draft("", -1) == packed()
     assert said(drafter("", "end\nnext line").draft("", ROOM)) == "end"
 
 

@@ -16,7 +16,7 @@ from inference.engine import Engine, EngineInfo, Policy
 from inference.loading import EngineOptions, load_dry_engine, load_engine
 from inference.model import Choice, DryModel
 from inference.prompts import tokenize_prompt
-from inference.resident import common_prefix_length
+from inference.token_ids import TokenIds, common_prefix_length
 from inference.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.naive import NaiveStore
@@ -40,7 +40,7 @@ def cold(request: CompletionRequest) -> CompletionRequest:
     return structs.replace(request, reuse=False)
 
 
-def token_ids_of(engine: Engine, request: CompletionRequest) -> tuple[int, ...]:
+def token_ids_of(engine: Engine, request: CompletionRequest) -> TokenIds:
     context = engine.info.context_tokens
     return tokenize_prompt(request.prompt, engine.tokenizer, context, request.max_tokens).token_ids
 

@@ -87,7 +87,7 @@ def test_where_the_model_spells_it_as_the_tokenizer_does_healing_changes_nothing
     for end in range(1, len(LINE)):
         increment = LINE[:end]
         ours = healing.complete(ask(increment))
-        healed = tuple(last_slot(healing).token_ids[ours.usage.prompt_tokens :])
+        healed = last_slot(healing).token_ids[ours.usage.prompt_tokens :]
         tail = plain.tokenizer.encode(increment)[plain.tokenizer.settled_tokens(increment) :]
         if healed[: len(tail)] == tail:
             assert ours.text == plain.complete(ask(increment)).text

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from inference.fim import FORMATS, FIMFormat
 from inference.loading import EngineOptions, load_dry_engine
 from inference.prompts import NEW_TOKENS_SHARE, STEPS_PER_CONTEXT, TokenizedPrompt, tokenize_prompt
+from inference.token_ids import TokenIds, packed
 from inference.tokenization import MarkerIds, TextTokenizer
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, ContextChunk, Prompt
@@ -34,16 +35,16 @@ class CharacterEncoder:
         self.format = format
         self.markers = MarkerIds(PRE, SUF, middle, begin, separator, frozenset())
 
-    def encode(self, fragment: str) -> tuple[int, ...]:
-        return tuple(map(ord, fragment))
+    def encode(self, fragment: str) -> TokenIds:
+        return packed(map(ord, fragment))
 
 
 def lay_out(prompt: Prompt, encoder: CharacterEncoder | None = None, max_tokens: int = 8) -> TokenizedPrompt:
     return tokenize_prompt(prompt, encoder or CharacterEncoder(), CONTEXT, max_tokens)
 
 
-def ids(*parts: str | int) -> tuple[int, ...]:
-    return tuple(token_id for part in parts for token_id in ([part] if isinstance(part, int) else map(ord, part)))
+def ids(*parts: str | int) -> TokenIds:
+    return packed(token_id for part in parts for token_id in ([part] if isinstance(part, int) else map(ord, part)))
 
 
 PROMPT = Prompt("ab", "cd", "ef")
@@ -82,7 +83,7 @@ def test_context_stands_before_the_prefix() -> None:
 
 def test_begin_stands_first() -> None:
     prompt = replace(PROMPT, context=(ContextChunk("x.py", "one\n"),))
-    assert lay_out(prompt, CharacterEncoder(begin=BEGIN)).token_ids[:2] == (BEGIN, SEP)
+    assert lay_out(prompt, CharacterEncoder(begin=BEGIN)).token_ids[:2] == ids(BEGIN, SEP)
 
 
 def test_fragments_are_tokenized_on_their_own(real_tokenizer: TextTokenizer) -> None:
@@ -93,7 +94,7 @@ def test_fragments_are_tokenized_on_their_own(real_tokenizer: TextTokenizer) -> 
     expected = (
         *begin, markers.prefix, *encode("def fo"), markers.suffix, *encode("\n"), markers.middle, *encode("o(x)"),
     )  # fmt: skip
-    assert token_ids == expected
+    assert token_ids == packed(expected)
 
 
 def test_beginning_stays_put_while_the_increment_grows() -> None:
@@ -170,7 +171,7 @@ def test_everything_fits_and_markers_stay(
     token_ids = laid_out.token_ids
     assert len(token_ids) + max(max_tokens, ROOM_FOR_NEW) <= CONTEXT
     assert [token_ids.count(marker) for marker in (PRE, SUF, MID)] == [1, 1, 1]
-    assert token_ids[token_ids.index(MID) + 1 :] == (ord("i"),) * increment
+    assert token_ids[token_ids.index(MID) + 1 :] == ids("i" * increment)
     room = CONTEXT - max(max_tokens, ROOM_FOR_NEW) - 3 - increment
     kept = laid_out.prefix_tokens + laid_out.suffix_tokens
     assert kept >= min(prefix + suffix, room - 2 * STEP)

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from inference.resident import COMPARED_AT_ONCE, SAVE_BEYOND, ResidentPrompt, common_prefix_length
+from inference.resident import SAVE_BEYOND, ResidentPrompt
+from inference.token_ids import packed
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.storage import MemoryStorage
 from kv_store.store import PagedStore
@@ -17,10 +15,11 @@ def resident(budget_bytes: int = 2**20) -> ResidentPrompt:
     return ResidentPrompt(workspace, PagedStore([Tier("device", budget_bytes, MemoryStorage())], 4))
 
 
-def compute(prompt: ResidentPrompt, token_ids: tuple[int, ...], session: str = "a") -> int:
+def compute(prompt: ResidentPrompt, ids: tuple[int, ...], session: str = "a") -> int:
     """What the engine does with a prompt; how many tokens it computed."""
+    token_ids = packed(ids)
     length = prompt.prepare(token_ids[:-1], session)
-    assert list(token_ids[:length]) == prompt.token_ids
+    assert token_ids[:length] == prompt.token_ids
     prompt.extend(token_ids[length:], is_prompt=True)
     return len(token_ids) - length
 
@@ -54,7 +53,7 @@ def test_long_crop_saves_the_prompt_first() -> None:
 def test_suggestions_are_not_saved() -> None:
     prompt = resident()
     compute(prompt, PROMPT)
-    prompt.extend(tuple(range(50)), is_prompt=False)
+    prompt.extend(packed(range(50)), is_prompt=False)
     compute(prompt, (*PROMPT, 7))
     assert prompt.store.stats().tokens == 0
     prompt.crop(0)
@@ -64,7 +63,7 @@ def test_suggestions_are_not_saved() -> None:
 def test_accepted_suggestion_belongs_to_the_prompt() -> None:
     prompt = resident()
     compute(prompt, PROMPT)
-    prompt.extend((1, 2, 3), is_prompt=False)
+    prompt.extend(packed((1, 2, 3)), is_prompt=False)
     assert compute(prompt, (*PROMPT, 1, 2, 3, 4)) == 1
     prompt.crop(0)
     assert in_store(prompt, (*PROMPT, 1, 2, 3, 4)) == len(PROMPT) + 4
@@ -87,7 +86,7 @@ def test_cold_runs_leave_nothing_behind() -> None:
     prompt = resident()
     compute(prompt, PROMPT)
     prompt.prepare_cold()
-    prompt.extend((9,) * 30, is_prompt=False)
+    prompt.extend(packed((9,) * 30), is_prompt=False)
     assert compute(prompt, PROMPT) == 1
     assert in_store(prompt, (9,) * 30) == 0
 
@@ -97,15 +96,3 @@ def test_store_without_room_only_costs_recomputation() -> None:
     compute(prompt, PROMPT)
     assert compute(prompt, (1, 2, 3)) == 3
     assert compute(prompt, PROMPT) == len(PROMPT)
-
-
-@given(
-    first=st.lists(st.integers(0, 2), max_size=3 * COMPARED_AT_ONCE),
-    change=st.integers(0, 3 * COMPARED_AT_ONCE),
-    cut=st.integers(0, 3 * COMPARED_AT_ONCE),
-)
-def test_common_prefix(first: list[int], change: int, cut: int) -> None:
-    second = tuple(first[:cut])
-    second = second[:change] + tuple(3 for _ in second[change : change + 1]) + second[change + 1 :]
-    expected = min(change, len(second))
-    assert common_prefix_length(first, second) == expected

@@ -6,6 +6,7 @@ import pytest
 
 from inference.resident import SAVE_BEYOND, ResidentPrompt
 from inference.slots import Slots
+from inference.token_ids import packed
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.storage import MemoryStorage
 from kv_store.store import PagedStore
@@ -29,11 +30,12 @@ class Workplace:
 
     def compute(self, token_ids: tuple[int, ...], session: str) -> int:
         """What a request does with its workspace; how many tokens it computed."""
-        with self.slots.lend(session, token_ids) as slot:
+        with self.slots.lend(session, packed(token_ids)) as slot:
             return compute(slot, token_ids, session)
 
 
-def compute(slot: ResidentPrompt, token_ids: tuple[int, ...], session: str) -> int:
+def compute(slot: ResidentPrompt, ids: tuple[int, ...], session: str) -> int:
+    token_ids = packed(ids)
     length = slot.prepare(token_ids[:-1], session)
     slot.extend(token_ids[length:], is_prompt=True)
     return len(token_ids) - length
@@ -54,7 +56,7 @@ def test_workspaces_are_made_when_they_are_needed() -> None:
     for _ in range(3):
         place.compute(PROMPT, "a")
     assert place.made == 1
-    with place.slots.lend("a"), place.slots.lend("a"):
+    with place.slots.lend("a", packed()), place.slots.lend("a", packed()):
         assert place.made == 2
     place.slots.forget("a")
     place.compute(PROMPT, "b")
@@ -73,7 +75,7 @@ def test_sessions_with_the_same_text_share_it_through_the_store() -> None:
     place = Workplace(3)
     place.compute(PROMPT, "a")
     assert place.compute((*PROMPT, 1), "b") == 1
-    with place.slots.lend("b") as busy:
+    with place.slots.lend("b", packed()) as busy:
         compute(busy, (*PROMPT, 1, *OTHER), "b")
         assert place.compute((*PROMPT, 1, *OTHER, 2), "c") == 1
     place.store.check_integrity()
@@ -92,7 +94,7 @@ def test_forgetting_spares_what_others_use_and_who_is_at_work() -> None:
     place.compute(OTHER, "b")
     place.slots.forget("a")
     assert place.compute(OTHER, "b") == 1
-    with place.slots.lend("b") as busy:
+    with place.slots.lend("b", packed()) as busy:
         place.slots.forget("b")
         assert compute(busy, (*OTHER, 7), "b") == 1
     assert place.compute(PROMPT, "a") == len(PROMPT)
@@ -101,7 +103,7 @@ def test_forgetting_spares_what_others_use_and_who_is_at_work() -> None:
 def test_saving_makes_everything_resident_in_the_store() -> None:
     place = Workplace(2)
     place.compute(PROMPT, "a")
-    with place.slots.lend("b") as busy:
+    with place.slots.lend("b", packed()) as busy:
         compute(busy, OTHER, "b")
         place.slots.save()
     assert place.store.stats().tokens == len(PROMPT) + len(OTHER)
@@ -109,8 +111,8 @@ def test_saving_makes_everything_resident_in_the_store() -> None:
 
 def test_a_workspace_comes_back_whatever_happens() -> None:
     place = Workplace(1)
-    with pytest.raises(RuntimeError, match="boom"), place.slots.lend("a"):
+    with pytest.raises(RuntimeError, match="boom"), place.slots.lend("a", packed()):
         raise RuntimeError("boom")
     with ExitStack() as stack:
-        stack.enter_context(place.slots.lend("a"))
+        stack.enter_context(place.slots.lend("a", packed()))
     assert place.made == 1

@@ -15,6 +15,7 @@ from inference.chunk import SHORT_TOKENS, Chunk
 from inference.engine import Engine, EngineInfo, Policy
 from inference.loading import EngineOptions, load_engine
 from inference.model import Choice, DryModel
+from inference.token_ids import packed
 from inference.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.naive import NaiveStore
@@ -99,12 +100,21 @@ def test_guesses_end_with_the_limit_and_the_line(tiny_tokenizer: TextTokenizer) 
 def test_a_wrong_guess_leaves_nothing_behind(tiny_tokenizer: TextTokenizer) -> None:
     engine, model = parrot(tiny_tokenizer, "a = 1; ", LINE)
     memory = engine._memories.of("a.py")
-    memory.remember(PREFIX + "a = 1; ", "print(path, 'and then something else entirely')")
+    memory.remember(PREFIX + "a = 1; ", "print(path, 'and then something else entirely')", packed())
     answer = engine.complete(ask("a = 1; "))
     assert answer.text == LINE
     assert 0 < answer.usage.accepted_tokens < answer.usage.drafted_tokens
     resident = tuple(last_slot(engine).token_ids)
     assert resident == model.document[: len(resident)]
+
+
+def test_what_was_suggested_elsewhere_is_guessed_too(tiny_tokenizer: TextTokenizer) -> None:
+    forwards = []
+    for said in (packed(), tiny_tokenizer.encode(LINE)):
+        engine, _ = parrot(tiny_tokenizer, "b = 1; ", LINE)
+        engine._memories.of("a.py").remember("elsewhere", LINE, said)
+        forwards.append(engine.complete(ask("b = 1; ")).usage.forwards)
+    assert forwards[1] < forwards[0]
 
 
 def test_what_a_cancelled_request_had_is_guessed_next(tiny_tokenizer: TextTokenizer) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from inference.suggested import BACK, MAX_SESSIONS, Memories, SessionMemory, Suggested
+from inference.token_ids import packed
 
 BEFORE = "import os\n\n\ndef size_of(path):\n    return "
 SAID = Suggested(BEFORE, "os.stat(path).st_size")
@@ -37,17 +38,19 @@ def test_it_is_not_looked_for_far_before_its_place() -> None:
 
 def test_a_suggestion_that_was_cut_short_does_not_make_the_longer_one_forgotten() -> None:
     memory = SessionMemory()
-    memory.remember(BEFORE, "os.stat(path).st_size")
-    memory.remember(BEFORE + "os", ".st")
+    memory.remember(BEFORE, "os.stat(path).st_size", packed([1, 2, 3]))
+    memory.remember(BEFORE + "os", ".st", packed([4]))
     assert memory.suggested.rest_after(BEFORE + "os.") == "stat(path).st_size"
-    memory.remember(BEFORE + "os", ".lstat")
+    assert memory.suggested.token_ids == packed([1, 2, 3])
+    memory.remember(BEFORE + "os", ".lstat", packed([5]))
     assert memory.suggested.rest_after(BEFORE + "os.") == "lstat"
+    assert memory.suggested.token_ids == packed([5])
 
 
 def test_each_session_has_its_own_until_it_is_forgotten() -> None:
     memories = Memories()
-    memories.of("a").remember(BEFORE, "first")
-    memories.of("b").remember(BEFORE, "second")
+    memories.of("a").remember(BEFORE, "first", packed())
+    memories.of("b").remember(BEFORE, "second", packed())
     assert memories.of("a").suggested.text == "first"
     memories.forget("a")
     memories.forget("unknown")
@@ -58,6 +61,6 @@ def test_each_session_has_its_own_until_it_is_forgotten() -> None:
 def test_sessions_that_were_not_seen_for_long_are_forgotten() -> None:
     memories = Memories()
     for number in range(MAX_SESSIONS + 1):
-        memories.of(str(number)).remember(BEFORE, "text")
+        memories.of(str(number)).remember(BEFORE, "text", packed())
     assert memories.of(str(MAX_SESSIONS)).suggested.text == "text"
     assert memories.of("0").suggested.text == ""

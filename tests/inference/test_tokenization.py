@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from inference.blocks import MAX_BLOCK_CHARS
 from inference.fim import FORMATS
+from inference.token_ids import TokenIds, packed
 from inference.tokenization import TextTokenizer, read_tokenizer
 from protocol.errors import BadModel
 from tests.inference.byte_fallback import write_fallback_tokenizer
@@ -21,11 +22,11 @@ PIECES = [
 ]  # fmt: skip
 
 
-def whole(tokenizer: TextTokenizer, text: str) -> tuple[int, ...]:
-    return tuple(tokenizer._tokenizer.encode(text, add_special_tokens=False).ids)
+def whole(tokenizer: TextTokenizer, text: str) -> TokenIds:
+    return packed(tokenizer._tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def decode(tokenizer: TextTokenizer, token_ids: tuple[int, ...]) -> str:
+def decode(tokenizer: TextTokenizer, token_ids: TokenIds) -> str:
     stream = tokenizer.text_stream()
     assert all(map(stream.push, token_ids))
     return stream.text
@@ -105,7 +106,7 @@ def test_keystroke_tokenizes_only_its_own_line(tiny_tokenizer: TextTokenizer, mo
 def test_long_line_is_the_sum_of_its_pieces(tiny_tokenizer: TextTokenizer) -> None:
     line = "ab" * MAX_BLOCK_CHARS
     pieces = [line[start : start + MAX_BLOCK_CHARS] for start in range(0, len(line), MAX_BLOCK_CHARS)]
-    assert tiny_tokenizer.encode(line) == tuple(id_ for piece in pieces for id_ in whole(tiny_tokenizer, piece))
+    assert tiny_tokenizer.encode(line) == packed(id_ for piece in pieces for id_ in whole(tiny_tokenizer, piece))
 
 
 def test_lone_surrogate_counts_as_a_replacement_character(tiny_tokenizer: TextTokenizer) -> None:
