@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from lsp_server.documents import Document, Edit, Position
 from lsp_server.latest import Latest
+from lsp_server.manners.balance import Balance
 from lsp_server.manners.place import Insertion
 from lsp_server.offers import Offer, follow
 from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
@@ -45,6 +46,7 @@ class OpenDocument:
     cursor: Position = field(default=Position(0, 0))
     offers: tuple[Offer, ...] = ()  # the last suggestion, and its alternatives
     watched: dict[int, Span] = field(default_factory=dict)  # followed through all edits, by the keys of `watch`
+    balance: Balance | None = None  # of the statement that a suggestion was last asked for in
     out_of_step: bool = False  # a change could not be applied: only the whole text mends that
     last_exchange: tuple[CompletionRequest, Completion] | None = None  # with the core, for a suggestion
     excluded: str | None = None  # why it may not enter a prompt

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from lsp_server.documents import Document, Position
+from lsp_server.manners.balance import Balance
 from lsp_server.manners.place import Insertion, Place, place_at
 from protocol.messages import Prompt
 
@@ -37,9 +38,9 @@ class Query:
         """Whether what is selected is one line: nothing is suggested behind more than that."""
         return self.selected is None or not re.search(r"[\r\n]", self.selected.text)
 
-    def place(self, document: Document, *, multi_line: bool) -> Place:
+    def place(self, document: Document, *, multi_line: bool, earlier: Balance | None = None) -> Place:
         """The surroundings of what is to be suggested: with the selected text in the document."""
-        place = place_at(document, self.cursor, multi_line=multi_line)
+        place = place_at(document, self.cursor, multi_line=multi_line, earlier=earlier)
         if self.selected is None:
             return place
         before, selected = place.before, self.selected

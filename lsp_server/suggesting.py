@@ -146,7 +146,7 @@ class Suggester:
         if pause_s:
             await asyncio.sleep(pause_s)
         since = time.perf_counter()
-        place = query.place(opened.document, multi_line=self.settings.multi_line)
+        place = query.place(opened.document, multi_line=self.settings.multi_line, earlier=opened.balance)
         stop = stop_rule(place.before, place.after, place.language_id, multi_line=place.multi_line)
         if stop.indent is not None:
             stop = replace(stop, closes=place.statement.wants_closer)
@@ -163,6 +163,7 @@ class Suggester:
     def _prepare(self, opened: OpenDocument, place: Place) -> None:
         """Work out what the filters will look at, and look at the disk, before anybody waits for it."""
         place.work_out()
+        opened.balance = place.statement.balance
         self._asker.renew_exclusions(opened)
 
     def _offer(self, opened: OpenDocument, query: Query, place: Place, completion: Completion) -> tuple[Insertion, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from lsp_server.languages import language
@@ -47,50 +49,87 @@ class _Count:
             elif token[0] in _QUOTES and (len(token) == 1 or token[-1] != token[0]):
                 self.strings += 1
 
-    def with_more(self, tokens: Iterable[str]) -> Faults:
-        """The faults with these tokens too, which are not taken."""
-        copy = _Count(self.closers, self.strings, self.openers, self.opened[:])
-        copy.take(tokens)
-        return Faults(copy.closers, copy.strings, copy.openers)
+    def with_more(self, tokens: Iterable[str]) -> _Count:
+        """The count of these tokens too; this one stays as it is."""
+        more = _Count(self.closers, self.strings, self.openers, self.opened[:])
+        more.take(tokens)
+        return more
+
+    @property
+    def faults(self) -> Faults:
+        """What is out of balance so far."""
+        return Faults(self.closers, self.strings, self.openers)
+
+
+class _Found(NamedTuple):
+    """The tokens of a text of two parts."""
+
+    settled: _Count  # of those that end well before the place between the parts: what is put there changes none of them
+    resume: int  # where the last of these ends
+    rest: Sequence[str]  # the tokens after them
+    begins: Mapping[int, int]  # where each of the rest begins, counted from the place: its index
+
+    def again(self, tokens: Iterable[re.Match[str]], place: int, since: int) -> tuple[list[re.Match[str]], int]:
+        """Of the `tokens` of a changed text from `resume` on, those up to one of the rest, and the index of that.
+
+        From `since` on the text is what it was; `place` is where the place would be, were it so from there on.
+        """
+        new: list[re.Match[str]] = []
+        for token in tokens:
+            same = self.begins.get(token.start() - place) if token.start() >= since else None
+            if same is not None:
+                return new, same
+            new.append(token)
+        return new, len(self.rest)
+
+
+_NOTHING = _Found(_Count(), 0, (), {})
 
 
 class Balance:
     """The faults of a text of two parts, `before` and `behind`, and of what it becomes when more is put between them.
 
     What a key changes is little, so little is looked at again: tokens that end well before the place stay,
-    and from the first behind it that begins where one began, all of them are those that were there.
+    and from the first behind it that begins where one began, all of them are those that were there. So it is
+    with the balance of an `earlier` text, too, which may be any text.
     """
 
-    def __init__(self, before: str, behind: str, language_id: str) -> None:
+    def __init__(self, before: str, behind: str, language_id: str, earlier: Balance | None = None) -> None:
         self._before, self._behind = before, behind
         self._pattern = language(language_id).tokens
-        matches = list(self._pattern.finditer(before + behind))
-        settled = [match for match in matches if match.end() <= len(before) - _LOOK_AHEAD]
-        self._resume = settled[-1].end() if settled else 0
-        self._settled = _Count()
-        self._settled.take(match.group() for match in settled)
-        rest = matches[len(settled) :]
-        self._rest = [match.group() for match in rest]
-        self._begin = {match.start() - len(before): index for index, match in enumerate(rest)}
-        self.now = self._settled.with_more(self._rest)
+        text = before + behind
+        known, place = self._known_from(earlier)
+        new, same = known.again(self._pattern.finditer(text, known.resume), place, max(place, len(before)))
+        settled = [token for token in new if token.end() <= len(before) - _LOOK_AHEAD]
+        rest = new[len(settled) :]
+        moved, renumbered = place - len(before), len(rest) - same
+        kept = {begin + moved: index + renumbered for begin, index in known.begins.items() if index >= same}
+        self._found = _Found(
+            known.settled.with_more(token.group() for token in settled),
+            settled[-1].end() if settled else known.resume,
+            [*(token.group() for token in rest), *known.rest[same:]],
+            {token.start() - len(before): index for index, token in enumerate(rest)} | kept,
+        )
+        self.now = self._found.settled.with_more(self._found.rest).faults
 
     def with_text(self, text: str, replaced: int = 0) -> Faults:
         """The faults with `text` between the parts, in place of the first `replaced` code points behind it."""
+        found, since = self._found, len(self._before) + len(text)
         changed = self._before + text + self._behind[replaced:]
-        behind = len(self._before) + len(text) - replaced  # where `behind` would begin now, if all of it were there
-        tokens: list[str] = []
-        for match in self._pattern.finditer(changed, self._resume):
-            same = self._begin.get(match.start() - behind) if match.start() >= behind + replaced else None
-            if same is not None:
-                tokens += self._rest[same:]
-                break
-            tokens.append(match.group())
-        return self._settled.with_more(tokens)
+        new, same = found.again(self._pattern.finditer(changed, found.resume), since - replaced, since)
+        return found.settled.with_more(chain((token.group() for token in new), found.rest[same:])).faults
 
-
-def faults(text: str, language_id: str) -> Faults:
-    """The faults of a text. Where little will be put into it, a `Balance` answers faster the second time."""
-    return _Count().with_more(language(language_id).tokens.findall(text))
+    def _known_from(self, earlier: Balance | None) -> tuple[_Found, int]:
+        """What an earlier text's balance tells of this one, and where its place would be, were all behind it here."""
+        if earlier is None or earlier._pattern is not self._pattern:
+            return _NOTHING, 0
+        found = earlier._found
+        if not self._before.startswith(earlier._before[: found.resume + _LOOK_AHEAD]):
+            return _NOTHING, 0
+        shorter, longer = sorted((self._behind, earlier._behind), key=len)
+        if not longer.endswith(shorter):
+            return found._replace(rest=(), begins={}), 0
+        return found, len(self._before) + len(self._behind) - len(earlier._behind)
 
 
 def closes_unopened(text: str, language_id: str) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from lsp_server.documents import Document, Position, line_length
+from lsp_server.manners.balance import Balance
 from lsp_server.manners.indentation import indent_unit
 from lsp_server.manners.statement import Statement
 
@@ -30,6 +31,7 @@ class Place:
     language_id: str = ""
     line_end: str = "\n"  # of the document
     multi_line: bool = True  # whether blocks are wanted
+    earlier: Balance | None = None  # of the statement around the cursor some keys ago, or of any other
 
     @cached_property
     def filled_above(self) -> tuple[str, ...]:
@@ -72,7 +74,7 @@ class Insertion:
         return self if text == self.text else Insertion(text, self.replaced, self.taken)
 
 
-def place_at(document: Document, cursor: Position, *, multi_line: bool = True) -> Place:
+def place_at(document: Document, cursor: Position, *, multi_line: bool = True, earlier: Balance | None = None) -> Place:
     """The place of a cursor that lies in the document."""
     lines = document.lines
     line = lines[cursor.line]
@@ -89,6 +91,7 @@ def place_at(document: Document, cursor: Position, *, multi_line: bool = True) -
         language_id=document.language_id,
         line_end=line[end:] or lines[0][line_length(lines[0]) :] or "\n",
         multi_line=multi_line,
+        earlier=earlier,
     )
 
 

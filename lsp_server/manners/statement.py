@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING
 
-from lsp_server.manners.balance import CLOSERS, Balance, faults
+from lsp_server.manners.balance import CLOSERS, Balance
 from lsp_server.manners.indentation import indentation
 
 if TYPE_CHECKING:
     from lsp_server.manners.place import Place
 
 _BLANK = sys.maxsize - 1  # deeper than any line
-_LONGEST_REMEMBERED = 500  # code points of a line
+_MOST_REMEMBERED = 4096  # lines
+_LONGEST_REMEMBERED = 500  # code points of a line; a longer one is not worth its memory
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,7 @@ class Statement:
     after: str  # the rest of the cursor's line
     below: str
     language_id: str
+    earlier: Balance | None = None  # of this statement some keys ago, or of any other
 
     @classmethod
     def around(cls, place: Place) -> Statement:
@@ -39,18 +39,17 @@ class Statement:
         above, below = _whole(place) or (place.lines_above, place.lines_below)
         *ended, last = ("\n", *below) if below else ("",)
         below_text = _joined(ended) + last.rstrip("\r\n")
-        return cls(_joined(above) + place.before, place.after, below_text, place.language_id)
+        return cls(_joined(above) + place.before, place.after, below_text, place.language_id, place.earlier)
 
     @cached_property
     def balance(self) -> Balance:
         """Of the statement as it is, and with what may be put at the cursor."""
-        return Balance(self.head, self.after + self.below, self.language_id)
+        return Balance(self.head, self.after + self.below, self.language_id, self.earlier)
 
     @property
     def wants_closer(self) -> bool:
         """Whether a bracket is open that nothing closes."""
-        open_now = faults(self.head + self.after + self.below, self.language_id).openers
-        return open_now > 0 and any(self.balanced_by("\n" + closer) for closer in CLOSERS)
+        return self.balance.now.openers > 0 and any(self.balanced_by("\n" + closer) for closer in CLOSERS)
 
     def balanced_by(self, text: str, replaced: int = 0) -> bool:
         """Whether `text`, in place of the `replaced` code points behind the cursor, adds no fault.
@@ -63,31 +62,14 @@ class Statement:
 
 
 def _whole(place: Place) -> tuple[Sequence[str], Sequence[str]] | None:
-    """The lines above and below of the outermost statement around the cursor that is in sight; None if none is."""
-    return _not_indented(place) or _indented(place)
+    """The lines above and below of the outermost statement around the cursor that is in sight; None if none is.
 
-
-def _not_indented(place: Place) -> tuple[Sequence[str], Sequence[str]] | None:
-    """Those of one that is not indented, which is no further out than any: found without a look at all lines."""
-    above = _lines_to_not_indented(chain((place.before,), reversed(place.lines_above)))
-    below = _lines_to_not_indented(place.lines_below)
-    if (above is None and not place.from_start) or (below is None and not place.to_end):
-        return None
-    first = 0 if above is None else len(place.lines_above) - above
-    return place.lines_above[first:], place.lines_below[:below]
-
-
-def _lines_to_not_indented(lines: Iterable[str]) -> int | None:
-    """How many lines stand before the first with which a statement begins that is not indented."""
-    return next((count for count, line in enumerate(lines) if _measure(line)[1] == 0), None)
-
-
-def _indented(place: Place) -> tuple[Sequence[str], Sequence[str]] | None:
-    """As `_whole`; of one that begins or ends out of sight only what is further in is in sight."""
+    Of one that begins or ends out of sight only what is further in is in sight.
+    """
     depths_above, begin_above = _measured((*place.lines_above, place.before))
     depths_below, begin_below = _measured(place.lines_below)
     in_sight_above = 0 if place.from_start else min(begin_above)
-    in_sight_below = 0 if place.to_end else min((*begin_below, *(depth + 1 for depth in depths_below)), default=_BLANK)
+    in_sight_below = 0 if place.to_end else min((*begin_below, min(depths_below, default=_BLANK) + 1))
     in_sight = max(in_sight_above, in_sight_below)  # statements at this depth, and at those further in
     depth = min((depth for depth in {0, *depths_above} if in_sight <= depth < _BLANK), default=None)
     if depth is None:
@@ -105,20 +87,23 @@ def _joined(lines: Sequence[str]) -> str:
 
 def _measured(lines: Sequence[str]) -> tuple[Sequence[int], Sequence[int]]:
     """The indentation of each line, and the depth of the statement that begins with it; _BLANK where there is none."""
-    depths, begin = zip(*map(_measure, lines), strict=True) if lines else ((), ())
+    depths, begin = zip(*map(_measures.__getitem__, lines), strict=True) if lines else ((), ())
     return depths, begin
 
 
-def _measure(line: str) -> tuple[int, int]:
-    """Both of a line, which is the same from key to key; a long one is not worth its memory."""
-    return _remembered_measure(line) if len(line) <= _LONGEST_REMEMBERED else _measure_anew(line)
+class _Measures(dict[str, tuple[int, int]]):
+    """Both of a line, remembered: most lines are what they were a key ago."""
+
+    def __missing__(self, line: str) -> tuple[int, int]:
+        """A line that begins with a closer belongs to the statement that it closes, or, further out, to another."""
+        code = line.lstrip()
+        depth = indentation(line) if code else _BLANK
+        measure = depth, _BLANK if code[:1] in CLOSERS else depth
+        if len(line) <= _LONGEST_REMEMBERED:
+            if len(self) == _MOST_REMEMBERED:
+                self.clear()
+            self[line] = measure
+        return measure
 
 
-def _measure_anew(line: str) -> tuple[int, int]:
-    """Both; a line that begins with a closer belongs to the statement that it closes, or, further out, to another."""
-    code = line.lstrip()
-    depth = indentation(line) if code else _BLANK
-    return depth, _BLANK if code[:1] in CLOSERS else depth
-
-
-_remembered_measure = functools.lru_cache(maxsize=4096)(_measure_anew)
+_measures = _Measures()

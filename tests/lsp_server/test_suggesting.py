@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from lsp_server.asking import Cost
 from lsp_server.documents import Edit, Position
+from lsp_server.manners.balance import Balance
 from lsp_server.manners.place import Insertion, Place
 from lsp_server.manners.statement import Statement
 from lsp_server.open_documents import OpenDocument, OpenDocuments
@@ -73,10 +74,12 @@ async def test_the_filters_and_the_next_key_find_worked_out_what_they_need(
     core: StubCore, costs: list[Cost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []
+    known: list[Balance | None] = []
     around = Statement.around
 
     def noting(place: Place) -> Statement:
         happened.append("worked out")
+        known.append(place.earlier)
         return around(place)
 
     async def answer_later() -> Completion:
@@ -90,6 +93,10 @@ async def test_the_filters_and_the_next_key_find_worked_out_what_they_need(
     core.answer = answer_later
     assert await suggester(core, costs).suggest(document, Query(Position(0, 5))) == (Insertion("1"),)
     assert happened == ["worked out", "file:///a", "answered"]
+    found = document.balance
+    await suggester(core, costs).suggest(document, Query(Position(0, 4)))
+    assert known == [None, found]
+    assert found is not None
 
 
 @pytest.mark.parametrize(

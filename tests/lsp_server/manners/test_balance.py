@@ -1,10 +1,20 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.manners.balance import Balance, closes_unopened, faults
+from lsp_server.languages import language
+from lsp_server.manners.balance import Balance, Faults, _Count, _Found, closes_unopened
+
+
+def faults(text: str, language_id: str) -> Faults:
+    """Of the whole text, looked at from end to end."""
+    return _Count().with_more(language(language_id).tokens.findall(text)).faults
 
 
 @pytest.mark.parametrize(
@@ -27,7 +37,7 @@ from lsp_server.manners.balance import Balance, closes_unopened, faults
     ],
 )
 def test_faults(language: str, text: str, closers: int, strings: int, openers: int) -> None:
-    assert faults(text, language) == (closers, strings, openers)
+    assert Balance(text, "", language).now == (closers, strings, openers)
 
 
 @given(head=st.text("()[]{}"), tail=st.text("()[]{}"), closer=st.sampled_from(")]}"))
@@ -60,3 +70,49 @@ def test_what_is_put_between_counts_as_if_all_were_looked_at_again(
     replaced = min(replaced, len(behind))
     assert balance.now == faults(before + behind, language)
     assert balance.with_text(text, replaced) == faults(before + text + behind[replaced:], language)
+
+
+def tokens_of(balance: Balance) -> tuple[object, ...]:
+    """All that a balance has found, but for how far it is settled."""
+    return balance._found.settled, balance._found.rest, dict(balance._found.begins)
+
+
+@given(
+    texts=st.lists(TEXTS, min_size=2, max_size=6),
+    keys=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60), TEXTS, TEXTS), min_size=1, max_size=6),
+    language=st.sampled_from(["python", "rust", "go", "c", "made-up"]),
+)
+def test_from_key_to_key_it_is_as_if_all_were_looked_at_again(
+    texts: list[str], keys: list[tuple[int, int, str, str]], language: str
+) -> None:
+    """Each key goes somewhere or stays (where the number is beyond the text), and types on both sides of the place."""
+    before, behind = "".join(texts[1:]), texts[0]
+    balance = Balance(before, behind, language)
+    for place, deleted, typed, closed in keys:
+        text = before + behind
+        place = place if place < len(text) // 2 else len(before)
+        before, behind = text[:place] + typed, closed + text[place + (deleted if deleted < 5 else 0) :]
+        balance = Balance(before, behind, language, balance)
+        assert tokens_of(balance) == tokens_of(Balance(before, behind, language))
+        assert balance.now == faults(before + behind, language)
+        assert balance.with_text("()'", 1) == faults(before + "()'" + behind[1:], language)
+
+
+def test_an_earlier_text_in_another_language_tells_nothing() -> None:
+    text = "# (\nand more, so that it is settled"
+    assert Balance(text, "", "c", Balance(text, "", "python")).now == faults(text, "c") != faults(text, "python")
+
+
+def test_what_a_key_leaves_as_it_was_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    above, below = "f(a, [b])\n" * 100, "g({c})\n" * 100
+    earlier = Balance(above, below, "python")
+    again, looked_at = _Found.again, []
+
+    def noting(found: _Found, tokens: Iterable[re.Match[str]], place: int, since: int) -> tuple[list[Any], int]:
+        new, same = again(found, tokens, place, since)
+        looked_at.extend(new)
+        return new, same
+
+    monkeypatch.setattr(_Found, "again", noting)
+    Balance(above + "h(1)\n    ", below, "python", earlier)
+    assert "".join(token.group() for token in looked_at) == ")([])()"  # the last 12 characters above may have changed

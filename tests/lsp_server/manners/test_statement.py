@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lsp_server.manners.closers import keep_balance
 from lsp_server.manners.place import Place
-from lsp_server.manners.statement import Statement, _indented, _not_indented
+from lsp_server.manners.statement import _BLANK, _LONGEST_REMEMBERED, _MOST_REMEMBERED, Statement, _Measures
 
 from .golden import filtered, place
 
@@ -48,15 +48,15 @@ def test_its_lines_end_in_a_newline(line_end: str) -> None:
 LINES = st.sampled_from(["", "a", "}", "  b", "  }", "    c", "    )", "\td"])
 
 
-@given(st.lists(LINES, max_size=8), st.lists(LINES, max_size=8), st.sampled_from(["", "  ", "x", "  y("]), st.data())
-def test_what_is_found_without_a_look_at_all_lines_is_what_a_look_finds(
-    above: list[str], below: list[str], before: str, data: st.DataObject
-) -> None:
-    from_start, to_end = data.draw(st.booleans()), data.draw(st.booleans())
-    ended = [f"{line}\n" for line in above], [f"{line}\n" for line in below]
-    there = Place(before, "", tuple(ended[0]), tuple(ended[1]), from_start=from_start, to_end=to_end)
-    quickly = _not_indented(there)
-    assert quickly is None or quickly == _indented(there)
+def test_measures_are_remembered_within_bounds() -> None:
+    measures = _Measures()
+    lines = [f"{' ' * (number % 9)}}}x{number}\n" for number in range(3 * _MOST_REMEMBERED)]
+    assert [measures[line] for line in lines] == [(number % 9, _BLANK) for number in range(len(lines))]
+    assert lines[-1] in measures
+    assert len(measures) <= _MOST_REMEMBERED
+    long = "  x" + "y" * _LONGEST_REMEMBERED
+    assert measures[long] == (2, 2)
+    assert long not in measures
 
 
 @given(st.lists(st.sampled_from(["a", "", '"""']), max_size=4), st.sampled_from(["\n", "\r\n", "\r"]), st.booleans())
