@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from inference.branches import Branches
 from inference.chunk import SHORT_TOKENS
@@ -47,6 +47,7 @@ class _Text:
     stream: TextStream
     drafter: Drafter | None
     work: Work
+    token_ids: TokenIds = field(default_factory=packed)  # that were generated, those of typed bytes too
 
 
 def complete(request: CompletionRequest, tools: Tools, cancelled: Cancelled) -> Steps[Completion]:
@@ -92,9 +93,8 @@ class _Completing:
             completion = yield from self._complete(suggestion)
         except Stopped:
             completion = suggestion.work.completion("", "cancelled")
-        if suggestion.drafter and suggestion.stream.text:
-            said = completion.text or suggestion.stream.text
-            self._memory.remember(self._before, said, suggestion.drafter.said)
+        if suggestion.stream.text:
+            self._memory.remember(self._before, completion.text or suggestion.stream.text, suggestion.token_ids)
         return completion
 
     def _text(self, typed: TypedBytes, rest: str = "") -> _Text:
@@ -195,6 +195,7 @@ class _Completing:
         resume_at = 0
         chosen = deque(choices)
         while self._tools.tokenizer.is_text((choice := chosen.popleft()).token_id):
+            text.token_ids.append(choice.token_id)
             whole = stream.push(choice.token_id)
             if typed.take(choice.token_id):
                 work.recomputed_tokens += 1  # it stands for what was typed, and goes through the model

@@ -64,18 +64,13 @@ class Drafter:
 
         Nothing is guessed from a token on that `ends` the text. `seen` is the drafter's own from now on.
         """
-        self._ids, self._seen = seen, len(seen)
+        self._ids = seen
         self._rest = rest
         self._encode = encode
         self._ends = ends
         self._of_rest = odds_of_rest
         self._of_repetition = odds_of_repetition
         self._drafted: tuple[Odds, int] = (odds_of_repetition, 0)
-
-    @property
-    def said(self) -> TokenIds:
-        """What the model has said."""
-        return self._ids[self._seen :]
 
     def draft(self, text: str, room: int) -> TokenIds:
         """At most `room` tokens that may follow, where `text` has been generated."""

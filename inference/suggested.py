@@ -25,7 +25,7 @@ class Suggested:
 
     before: str = ""
     text: str = ""
-    token_ids: TokenIds = field(default_factory=packed)  # in which the model said it
+    token_ids: TokenIds = field(default_factory=packed)  # that the model gave for it, and it may be for more
 
     def rest_after(self, before: str) -> str:
         """What it would go on with where `before` stands before the cursor now; empty where that is another text."""

@@ -90,6 +90,7 @@ class OpenDocument:
             return False
         self.latest.supersede()
         self.offers = ()
+        self.balance = None
         self.surroundings.ring.closed(self.document.uri)
         return True
 

@@ -163,7 +163,7 @@ class Suggester:
     def _prepare(self, opened: OpenDocument, place: Place) -> None:
         """Work out what the filters will look at, and look at the disk, before anybody waits for it."""
         place.work_out()
-        opened.balance = place.statement.balance
+        opened.balance = place.statement.balance_to_keep
         self._asker.renew_exclusions(opened)
 
     def _offer(self, opened: OpenDocument, query: Query, place: Place, completion: Completion) -> tuple[Insertion, ...]:

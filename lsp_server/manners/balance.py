@@ -17,6 +17,9 @@ _QUOTES = "\"'`"
 # So many characters decide whether a token begins where they do: the longest is a character of Rust's, '\u{10ffff}'.
 _LOOK_AHEAD = 12
 
+# So many characters before the place are looked at every time, so that to delete some of them costs no more.
+_UNSETTLED = 200
+
 
 class Faults(NamedTuple):
     """What is out of balance."""
@@ -91,7 +94,7 @@ class Balance:
 
     What a key changes is little, so little is looked at again: tokens that end well before the place stay,
     and from the first behind it that begins where one began, all of them are those that were there. So it is
-    with the balance of an `earlier` text, too, which may be any text.
+    with the balance of an `earlier` text, too, which may be any text, as far as it begins and ends as this one does.
     """
 
     def __init__(self, before: str, behind: str, language_id: str, earlier: Balance | None = None) -> None:
@@ -100,7 +103,7 @@ class Balance:
         text = before + behind
         known, place = self._known_from(earlier)
         new, same = known.again(self._pattern.finditer(text, known.resume), place, max(place, len(before)))
-        settled = [token for token in new if token.end() <= len(before) - _LOOK_AHEAD]
+        settled = [token for token in new if token.end() <= len(before) - _UNSETTLED]
         rest = new[len(settled) :]
         moved, renumbered = place - len(before), len(rest) - same
         kept = {begin + moved: index + renumbered for begin, index in known.begins.items() if index >= same}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from lsp_server.documents import Document, Position, line_length
@@ -31,7 +31,7 @@ class Place:
     language_id: str = ""
     line_end: str = "\n"  # of the document
     multi_line: bool = True  # whether blocks are wanted
-    earlier: Balance | None = None  # of the statement around the cursor some keys ago, or of any other
+    earlier: Balance | None = field(default=None, compare=False)  # of the statement some keys ago, or of any other
 
     @cached_property
     def filled_above(self) -> tuple[str, ...]:

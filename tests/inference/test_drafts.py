@@ -68,7 +68,6 @@ def test_generated_tokens_belong_to_the_text() -> None:
     assert said(guess.draft("", 2)) == ""
     guess.verified(encode("1"), right=0)
     assert said(guess.draft("", 5)) == ", 2),"
-    assert said(guess.said) == "(1, 2), (1"
 
 
 def test_nothing_is_guessed_beyond_the_room_or_the_end() -> None:

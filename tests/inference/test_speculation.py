@@ -108,13 +108,14 @@ def test_a_wrong_guess_leaves_nothing_behind(tiny_tokenizer: TextTokenizer) -> N
     assert resident == model.document[: len(resident)]
 
 
-def test_what_was_suggested_elsewhere_is_guessed_too(tiny_tokenizer: TextTokenizer) -> None:
-    forwards = []
-    for said in (packed(), tiny_tokenizer.encode(LINE)):
-        engine, _ = parrot(tiny_tokenizer, "b = 1; ", LINE)
-        engine._memories.of("a.py").remember("elsewhere", LINE, said)
-        forwards.append(engine.complete(ask("b = 1; ")).usage.forwards)
-    assert forwards[1] < forwards[0]
+@pytest.mark.parametrize("alternatives", [0, 2])
+def test_what_was_suggested_elsewhere_is_guessed_too(tiny_tokenizer: TextTokenizer, alternatives: int) -> None:
+    engine, _ = parrot(tiny_tokenizer, "b = 1; ", LINE)
+    first = engine.complete(structs.replace(ask("b = 1; "), alternatives=alternatives))
+    suggested = engine._memories.of("a.py").suggested
+    assert suggested.token_ids == tiny_tokenizer.encode(LINE)
+    assert suggested.rest_after(PREFIX + "c = 2; ") == ""
+    assert engine.complete(ask("c = 2; ")).usage.forwards < first.usage.forwards
 
 
 def test_what_a_cancelled_request_had_is_guessed_next(tiny_tokenizer: TextTokenizer) -> None:

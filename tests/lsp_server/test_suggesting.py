@@ -265,12 +265,14 @@ async def test_a_document_that_becomes_excluded_is_purged_from_every_session(
     await suggest(lib, Query(Position(2, 0)))
     await suggest(main, Query(Position(0, 4)))
     assert core.requests[-1].prompt.context
+    lib.balance = Balance("x = (", ")", "python")
     (tmp_path / ".midfillignore").write_text("lib.py\n")
     documents.use_folders([tmp_path.as_uri()])  # which looks at the ignore files at once
     await suggest(main, Query(Position(0, 4)))
     assert set(core.forgotten) == {f"{client}/{each.document.uri}" for client in ("me", "*") for each in (lib, main)}
     assert core.requests[-1].prompt.context == ()
     assert await suggest(lib, Query(Position(2, 0))) == ()
+    assert lib.balance is None
 
 
 class Lending:
