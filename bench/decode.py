@@ -200,8 +200,9 @@ def time_in_turns(
 
 
 def quartiles(seconds: list[float]) -> tuple[float, float]:
-    """The lower and the upper one, in microseconds; of a single round, itself twice."""
-    low, _, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
+    """The lower and the upper one, in microseconds; of one round or two the fastest and the slowest."""
+    # Of two, Python's quartiles lie outside of both, and below zero where one took long.
+    low, _, high = statistics.quantiles(seconds, n=4) if len(seconds) > 2 else (min(seconds), 0.0, max(seconds))
     return round(low * 1e6, 1), round(high * 1e6, 1)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -10,6 +11,22 @@ import pytest
 from inference.kernel.library import unavailable_reason
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ([1e-6], (1, 1)),
+        ([1e-4, 1e-6], (1, 100)),
+        ([4e-6, 1e-6, 2e-6], (1, 4)),
+        ([1e-6, 2e-6, 3e-6, 4e-6, 5e-6], (1.5, 4.5)),
+    ],
+)
+def test_quartiles_lie_within_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch, seconds: list[float], expected: tuple[float, float]
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "bench")  # where its modules find each other
+    assert importlib.import_module("bench.decode").quartiles(seconds) == expected
 
 
 @pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
