@@ -17,7 +17,8 @@ _QUOTES = "\"'`"
 # So many characters decide whether a token begins where they do: the longest is a character of Rust's, '\u{10ffff}'.
 _LOOK_AHEAD = 12
 
-# So many characters before the place are looked at every time, so that to delete some of them costs no more.
+# So many characters before the place are looked at every time, so that to delete some of them costs no more. They
+# must be no fewer than _LOOK_AHEAD.
 _UNSETTLED = 200
 
 
