@@ -136,12 +136,15 @@ def _suffix_stands_at(anchor: Anchor, lines: Sequence[str], line: int, column: i
 def _find_prefix(anchor: Anchor, document: Document, cursor: Position, max_chars: int) -> Position | None:
     """The nearest place at or before the cursor up to where the document reads as the frozen prefix does."""
     lines = document.lines
+    line_above = anchor.prefix_lines[-1] if anchor.prefix_lines else None
     chars = cursor.column - anchor.column  # of the increment, were the anchor's line the cursor's
     for line in range(cursor.line, -1, -1):
         if line < cursor.line:
             chars += len(lines[line])
         if chars > max_chars:
             return None
+        if line_above is not None and (line == 0 or lines[line - 1] != line_above):
+            continue  # as with most lines: without a copy of the window, or a call
         if chars >= 0 and _prefix_stands_at(anchor, lines, line):
             return Position(line, anchor.column)
     return None
@@ -151,8 +154,6 @@ def _prefix_stands_at(anchor: Anchor, lines: Sequence[str], line: int) -> bool:
     first = line - len(anchor.prefix_lines)
     if first < 0 or (anchor.at_start and first > 0):
         return False
-    if anchor.prefix_lines and lines[line - 1] != anchor.prefix_lines[-1]:
-        return False  # what most lines fail at, without a copy of the window
     if len(lines[line]) < anchor.column or not lines[line].endswith(anchor.prefix_tail, 0, anchor.column):
         return False
     return tuple(lines[first:line]) == anchor.prefix_lines

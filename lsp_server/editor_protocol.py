@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextvars
+import asyncio
 import functools
 import json
 from collections.abc import Callable, Generator
@@ -22,7 +22,8 @@ from lsp_server.mistakes import why_unreadable
 if TYPE_CHECKING:
     from pygls.lsp.server import LanguageServer
 
-_ABOUT_DOCUMENTS = (types.DidOpenTextDocumentNotification, types.DidCloseTextDocumentNotification)
+# By us, but for the requests among them.
+_HANDLED_AT_ONCE = (KeystrokeMessage, types.DidOpenTextDocumentNotification, types.DidCloseTextDocumentNotification)
 
 
 class EditorProtocol(LanguageServerProtocol):
@@ -68,9 +69,14 @@ class EditorProtocol(LanguageServerProtocol):
     def get_message_type(self, method: str) -> type[Any] | None:  # type: ignore[override]  # pygls' has a cache
         return MESSAGE_TYPES.get(method) or super().get_message_type(method)
 
-    def receive(self, body: bytes) -> None:
-        """Handle the message in this body; a JsonRpcException where there is none that can be read."""
-        self.handle_message(decode_strictly(body) or self.structure_message(parse(body)))
+    def receive(self, body: bytes) -> bool:
+        """Handle the message in this body; a JsonRpcException where there is none that can be read.
+
+        Returns whether it is handled: the handler of any other begins in the next turn of the event loop.
+        """
+        message = decode_strictly(body) or self.structure_message(parse(body))
+        self.handle_message(message)
+        return isinstance(message, _HANDLED_AT_ONCE) and getattr(message, "id", None) is None
 
     def tell(self, method: str, params: object) -> None:
         """Send one of midfill's own notifications, which are plain JSON and need no converter."""
@@ -81,7 +87,10 @@ class EditorProtocol(LanguageServerProtocol):
         self._behind_answer.append(tell)
 
     def _send_response(self, msg_id: Any, result: Any = None, error: types.ResponseError | None = None) -> None:
-        super()._send_response(msg_id, result, error)
+        if isinstance(result, msgspec.Struct):
+            self._send_data({"jsonrpc": self.VERSION, "id": msg_id, "result": result})
+        else:
+            super()._send_response(msg_id, result, error)
         behind, self._behind_answer = self._behind_answer, []
         for tell in behind:
             tell()
@@ -95,7 +104,7 @@ class EditorProtocol(LanguageServerProtocol):
         try:
             body = msgspec.json.encode(plain)
         except UnicodeEncodeError:  # a lone surrogate, which JSON can escape
-            body = json.dumps(plain).encode()
+            body = json.dumps(msgspec.to_builtins(plain)).encode()
         self.writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
 
     def handle_message(self, message: Any) -> None:
@@ -103,13 +112,24 @@ class EditorProtocol(LanguageServerProtocol):
         if self._shutdown and getattr(message, "id", None) is not None and hasattr(message, "method"):
             refusal = JsonRpcInvalidRequest(f"{message.method}: the server is shut down")
             self._send_response(message.id, error=refusal.to_response_error())
-        elif not isinstance(message, (KeystrokeMessage, *_ABOUT_DOCUMENTS)):
+        elif not isinstance(message, _HANDLED_AT_ONCE):
             super().handle_message(message)
         elif isinstance(message, KeystrokeMessage) and message.id is not None:
-            # In a context of its own, where pygls keeps the id.
-            contextvars.copy_context().run(self._handle_request, message.id, message.method, message.params)
+            answering = asyncio.create_task(self._answer(message.id, message))
+            self._request_futures[message.id] = answering  # type: ignore[assignment]  # as pygls does
         elif not self._shutdown:
             self.fm.features[message.method](message.params)
+
+    async def _answer(self, message_id: int | str, request: KeystrokeMessage) -> None:
+        """As pygls does, but in the turn of the event loop in which the answer is there."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            answer.set_result(await self._get_handler(request.method)(request.params))
+        except asyncio.CancelledError:
+            answer.cancel()
+        except Exception as error:  # noqa: BLE001  # pygls answers with it, and logs it
+            answer.set_exception(error)
+        self._send_handler_result(answer, msg_id=message_id)  # type: ignore[arg-type]  # as pygls does
 
     def structure_message(self, data: dict[str, Any]) -> Any:
         """As pygls does, but what cannot be read is named, and a request answered with that, not with silence.

@@ -68,20 +68,21 @@ class EditorStream(asyncio.Protocol):
             self._end()
 
     def _handle_next(self) -> None:
+        """Handle the next messages, up to one whose handler does not begin before the next turn of the event loop."""
         self._next = None
-        if self.ended.done():
-            return
-        try:
-            body = self._framer.next_body()
-            if body is None:
-                self._rest()
-                return
-            self.server.protocol.receive(body)
-        except Exception as error:  # noqa: BLE001  # it is logged, and one message ends no session
-            self.server.report_server_error(error, JsonRpcException)
-        if self.server.protocol.stopped:
-            self._end()
-        else:
+        handled = True
+        while handled and not self.ended.done():
+            try:
+                body = self._framer.next_body()
+                if body is None:
+                    self._rest()
+                    return
+                handled = self.server.protocol.receive(body)
+            except Exception as error:  # noqa: BLE001  # it is logged, and one message ends no session
+                self.server.report_server_error(error, JsonRpcException)
+            if self.server.protocol.stopped:
+                self._end()
+        if not handled:
             self._next = self._loop.call_soon(self._handle_next)
 
     def _rest(self) -> None:

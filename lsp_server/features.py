@@ -24,9 +24,11 @@ from lsp_server.documents import Position
 from lsp_server.feedback import suggest
 from lsp_server.items import inline_item, popup_item
 from lsp_server.keystroke_messages import (
+    CompletionList,
     ContentChange,
     DidChangeParams,
     Identifier,
+    InlineCompletionList,
     InlineCompletionParams,
     PositionParams,
     SelectedInfo,
@@ -150,23 +152,23 @@ def did_focus(ls: MidfillServer, params: DocumentParams) -> None:
 
 
 @refusing_bad_input
-async def inline_completion(ls: MidfillServer, params: InlineCompletionParams) -> types.InlineCompletionList:
+async def inline_completion(ls: MidfillServer, params: InlineCompletionParams) -> InlineCompletionList:
     """Suggest; nothing to suggest is an empty list, since some clients keep showing the last one on null."""
     opened, cursor = _place(ls, params.text_document, params.position)
     invoked = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
     query = Query(cursor, invoked, _selected(ls, opened, cursor, params.context.selected_completion_info))
     insertions, commands = await suggest(ls, opened, query)
     item = functools.partial(inline_item, ls.documents.codec, opened.document, cursor)
-    return types.InlineCompletionList(list(map(item, insertions, commands)))
+    return InlineCompletionList(list(map(item, insertions, commands)))
 
 
 @refusing_bad_input
-async def completion(ls: MidfillServer, params: PositionParams) -> types.CompletionList:
+async def completion(ls: MidfillServer, params: PositionParams) -> CompletionList:
     """Suggest in the popup, for clients without inline completion."""
     opened, cursor = _place(ls, params.text_document, params.position)
     insertions, commands = await suggest(ls, opened, Query(cursor))
     item = functools.partial(popup_item, ls.documents.codec, opened.document, cursor)
-    return types.CompletionList(is_incomplete=True, items=list(map(item, insertions, commands)))
+    return CompletionList(is_incomplete=True, items=list(map(item, insertions, commands)))
 
 
 @refusing_bad_input

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from lsprotocol import types
-
 from lsp_server.custom_messages import (
     ACCEPTED_COMMAND,
     DID_ACCEPT_PARTLY,
@@ -15,6 +13,7 @@ from lsp_server.custom_messages import (
     ShownParams,
 )
 from lsp_server.items import accepted_command, answer_number
+from lsp_server.keystroke_messages import Command
 from lsp_server.manners.place import Insertion
 from lsp_server.open_documents import OpenDocument
 from lsp_server.positions import PositionCodec, PositionEncoding
@@ -31,9 +30,7 @@ def register(server: MidfillServer) -> None:
     server.command(ACCEPTED_COMMAND)(accepted)
 
 
-async def suggest(
-    ls: MidfillServer, opened: OpenDocument, query: Query
-) -> tuple[tuple[Insertion, ...], list[types.Command]]:
+async def suggest(ls: MidfillServer, opened: OpenDocument, query: Query) -> tuple[tuple[Insertion, ...], list[Command]]:
     """Suggestions, noted as answered, and for each the command that tells of its acceptance."""
     since = time.perf_counter()
     insertions = await ls.suggester.suggest(opened, query)

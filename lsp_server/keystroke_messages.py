@@ -1,6 +1,6 @@
-"""The messages that come with every key, and their types: what stands between a key and its suggestion is read at once.
+"""What comes with every key, and what answers it, with their types: read and written at once, since somebody waits.
 
-All others are read by pygls, field by field, which takes tenths of a millisecond for each of these.
+All other messages go through pygls, field by field, which takes tenths of a millisecond for each of these.
 """
 
 from __future__ import annotations
@@ -88,6 +88,56 @@ class InlineCompletionParams(_Fields, frozen=True):
     text_document: Identifier
     position: ClientPosition
     context: InlineContext
+
+
+class Command(_Fields, frozen=True):
+    """`Command`."""
+
+    title: str
+    command: str
+    arguments: tuple[int, int]
+
+
+class InlineCompletionItem(_Fields, frozen=True):
+    """`InlineCompletionItem`."""
+
+    insert_text: str
+    range: Range
+    command: Command
+
+
+class InlineCompletionList(_Fields, frozen=True):
+    """`InlineCompletionList`."""
+
+    items: list[InlineCompletionItem]
+
+
+class TextEdit(_Fields, frozen=True):
+    """`TextEdit`."""
+
+    range: Range
+    new_text: str
+
+
+class CompletionItem(_Fields, frozen=True):
+    """`CompletionItem`."""
+
+    label: str
+    kind: types.CompletionItemKind
+    detail: str
+    documentation: str
+    filter_text: str
+    insert_text_format: types.InsertTextFormat
+    insert_text_mode: types.InsertTextMode
+    text_edit: TextEdit
+    command: Command
+
+
+class CompletionList(_Fields, frozen=True):
+    """`CompletionList`."""
+
+    is_incomplete: bool
+    items: list[CompletionItem]
 
 
 class KeystrokeMessage(msgspec.Struct, frozen=True):

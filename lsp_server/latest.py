@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+Work = Callable[[], Coroutine[Any, Any, T | None]]
 
 
 class Latest(Generic[T]):
@@ -17,22 +18,28 @@ class Latest(Generic[T]):
         self._purpose: object = None
         self._awaited: asyncio.Future[T | None] | None = None  # what is waited for: the result, or None where it left
 
-    def start(self, work: Coroutine[Any, Any, T | None], purpose: object = None) -> asyncio.Task[T | None]:
+    def start(self, work: Work[T], purpose: object = None) -> None:
         """Run `work` in the background, in place of what is running."""
         self.supersede()
-        task = self._current = asyncio.create_task(work)
+        self._current = asyncio.create_task(self._finish(work))
         self._purpose = purpose
-        task.add_done_callback(self._ended)
-        return task
 
-    async def run(self, work: Coroutine[Any, Any, T | None], purpose: object = None) -> T | None:
+    async def run(self, work: Work[T], purpose: object = None) -> T | None:
         """The result of `work`, or None as soon as something newer supersedes it; cancellable as usual."""
-        return await self._wait(self.start(work, purpose))
+        self.start(work, purpose)
+        return await self.join()
 
     async def join(self) -> T | None:
         """The result of what is running, like `run`; who waited for it before gets None."""
         assert self._current is not None, "nothing is running"
-        return await self._wait(self._current)
+        self._leave()
+        awaited: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
+        self._awaited = awaited
+        try:
+            return await awaited
+        finally:
+            if self._awaited is awaited:
+                self.supersede()
 
     def supersede(self) -> None:
         """End what is running, if anything is."""
@@ -55,37 +62,27 @@ class Latest(Generic[T]):
         """Whether something is running, and for this."""
         return self._current is not None and self._purpose == purpose
 
-    async def _wait(self, task: asyncio.Task[T | None]) -> T | None:
-        self._leave()
-        awaited: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
-        self._awaited = awaited
-        task.add_done_callback(lambda done: _hand_over(done, awaited))
-        try:
-            return await awaited
-        finally:
-            if self._awaited is awaited:
-                self._awaited = None
-                task.cancel()  # does nothing once it is done
-                self._ended(task)
+    async def _finish(self, work: Work[T]) -> T | None:
+        """The result of `work`; it or the error goes to who waits, if somebody does, before the task has ended.
 
-    def _leave(self) -> None:
+        A callback of the task would come a turn of the event loop later.
+        """
+        result: T | None = None
+        try:
+            result = await work()
+        except Exception as error:
+            if self._current is not asyncio.current_task() or self._awaited is None or self._awaited.done():
+                raise
+            self._awaited.set_exception(error)
+        finally:
+            if self._current is asyncio.current_task():
+                self._current = None
+                self._leave(result)
+        return result
+
+    def _leave(self, result: T | None = None) -> None:
+        """Let go of who waits, with this result."""
         if self._awaited is not None:
             if not self._awaited.done():
-                self._awaited.set_result(None)
+                self._awaited.set_result(result)
             self._awaited = None
-
-    def _ended(self, task: asyncio.Task[T | None]) -> None:
-        if self._current is task:
-            self._current = None
-
-
-def _hand_over(task: asyncio.Task[T | None], awaited: asyncio.Future[T | None]) -> None:
-    """The task's result or error to who waits for it, if somebody still does."""
-    if awaited.done():
-        return
-    if task.cancelled():
-        awaited.set_result(None)
-    elif (error := task.exception()) is not None:
-        awaited.set_exception(error)
-    else:
-        awaited.set_result(task.result())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -50,10 +51,13 @@ class Statistics:
         return None
 
 
+_CLASSES = range(len(LATENCY_CLASSES_MS) + 1)
+_ONE_ANSWER = tuple(Statistics(answers=tuple(int(index == place) for index in _CLASSES)) for place in _CLASSES)
+
+
 def one_answer(milliseconds: float) -> Statistics:
     """The statistics of one answer's time."""
-    place = sum(milliseconds > limit for limit in LATENCY_CLASSES_MS)
-    return Statistics(answers=tuple(int(index == place) for index in range(len(LATENCY_CLASSES_MS) + 1)))
+    return _ONE_ANSWER[bisect_left(LATENCY_CLASSES_MS, milliseconds)]
 
 
 def statistics_file() -> Path:

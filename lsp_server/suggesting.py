@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -20,7 +21,7 @@ from lsp_server.pace import Pace
 from lsp_server.queries import Query
 from lsp_server.stop_rules import stop_rule
 from protocol import garbage
-from protocol.messages import Completion
+from protocol.messages import Completion, StopRule
 from protocol.settings import Settings
 
 # After so many seconds without an edit, what the next keystrokes would have to compute is computed.
@@ -62,14 +63,14 @@ class Suggester:
         if at_hand := self._at_hand(opened, query):
             return at_hand
         if not self._core.ready:
-            opened.latest.start(self._ahead(opened, query.cursor))
+            opened.latest.start(partial(self._ahead, opened, query.cursor))
             return ()
         edits = opened.edits
         if opened.latest.is_for(query):
             insertions = await opened.latest.join()
         else:
             pause_s = self._pace.pause_s(self.settings.debounce_ms)
-            insertions = await opened.latest.run(self._ask(opened, query, pause_s), query)
+            insertions = await opened.latest.run(partial(self._ask, opened, query, pause_s), query)
         return insertions or () if opened.edits == edits else ()
 
     def look_ahead(self, opened: OpenDocument, cursor: Position | None = None) -> None:
@@ -81,14 +82,14 @@ class Suggester:
             return
         self._look_at(opened, cursor or opened.cursor)
         if self._wanted(opened):
-            opened.latest.start(self._ahead(opened, opened.cursor))
+            opened.latest.start(partial(self._ahead, opened, opened.cursor))
 
     def suggest_ahead(self, opened: OpenDocument, cursor: Position) -> None:
         """Compute what the client will ask for next, when it is known before the client asks."""
         query = Query(cursor)
         self._look_at(opened, cursor)
         if self._core.ready and self._wanted(opened) and not opened.latest.is_for(query):
-            opened.latest.start(self._ask(opened, query), query)
+            opened.latest.start(partial(self._ask, opened, query), query)
 
     def core_changed(self, state: LinkState) -> None:
         """When the core comes up, make the prompt of the last document resident, which also loads the model."""
@@ -119,7 +120,7 @@ class Suggester:
         if opened.edits != edits or opened.latest.busy or not self._wanted(opened):
             return
         if opened.planner.plan(opened.cursor, ahead=True).relaid:
-            opened.latest.start(self._ahead(opened, opened.cursor))
+            opened.latest.start(partial(self._ahead, opened, opened.cursor))
 
     def _wanted(self, opened: OpenDocument) -> bool:
         self._asker.purge_excluded(opened)
@@ -150,7 +151,7 @@ class Suggester:
         stop = stop_rule(place.before, place.after, place.language_id, multi_line=place.multi_line)
         if stop.indent is not None:
             stop = replace(stop, closes=place.statement.wants_closer)
-        meanwhile = asyncio.get_running_loop().call_later(_MEANWHILE_SECONDS, self._prepare, opened, place)
+        meanwhile = asyncio.get_running_loop().call_later(_MEANWHILE_SECONDS, self._prepare, opened, place, stop)
         try:
             completion = await self._asker.suggest(opened, query, self.settings, stop)
         finally:
@@ -160,9 +161,9 @@ class Suggester:
         self._pace.answered((time.perf_counter() - since) * 1000)
         return self._offer(opened, query, place, completion)
 
-    def _prepare(self, opened: OpenDocument, place: Place) -> None:
+    def _prepare(self, opened: OpenDocument, place: Place, stop: StopRule) -> None:
         """Work out what the filters will look at, and look at the disk, before anybody waits for it."""
-        place.work_out()
+        place.work_out(indents=stop.indent is not None or not place.before.strip())
         opened.balance = place.statement.balance_to_keep
         self._asker.renew_exclusions(opened)
 

@@ -53,9 +53,14 @@ class Place:
         """The statement around the cursor."""
         return Statement.around(self)
 
-    def work_out(self) -> None:
-        """Have at hand what the filters ask for: for who has time now, and none when there is something to filter."""
-        _ = self.statement.balance, self.indent_unit, self.filled_above, self.filled_below
+    def work_out(self, *, indents: bool) -> None:
+        """Have at hand what the filters ask for: for who has time now, and none when there is something to filter.
+
+        `indents` says whether a suggestion here may indent a line.
+        """
+        _ = self.statement.balance, self.filled_above, self.filled_below
+        if indents:
+            _ = self.indent_unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,16 @@ def _cut_lines(text: str) -> str:
 
 
 def _cut_pieces(text: str) -> str:
+    if not _says_something_twice(text):
+        return text
     for match in _REPEATED.finditer(text):
         piece = match.group(1) or match.group(2)
         if word_characters(piece):
             return text[: match.start() + len(piece)]
     return text
+
+
+def _says_something_twice(text: str) -> bool:
+    """Whether seven characters stand in two places, as some do in whatever `_REPEATED` finds; most text has none."""
+    starts = range(len(text) - 6)
+    return len({text[start : start + 7] for start in starts}) < len(starts)

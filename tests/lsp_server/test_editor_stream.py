@@ -14,16 +14,22 @@ from lsp_server.editor_stream import _BACKLOG_BYTES, EditorStream
 
 
 class Protocol:
-    """Notes the bodies that it receives, and begins a task for each, as the handler of a request is one."""
+    """Notes the bodies that it receives, and begins a task for each, as the handler of a request is one.
+
+    One in capitals is handled at once, as that of a change is.
+    """
 
     def __init__(self) -> None:
         self.stopped = False
         self.noted: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def receive(self, body: bytes) -> None:
+    def receive(self, body: bytes) -> bool:
         name = body.decode()
         self.noted.append(name)
+        if name.isupper():
+            self.noted.append(f"{name} begins")
+            return True
         if name == "exit":
             self.stopped = True
         elif name == "bug":
@@ -31,6 +37,7 @@ class Protocol:
         task = asyncio.get_running_loop().create_task(self._begin(name))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.remove)
+        return False
 
     async def _begin(self, name: str) -> None:
         self.noted.append(f"{name} begins")
@@ -68,7 +75,7 @@ def framed(*bodies: str) -> bytes:
     return b"".join(b"Content-Length: %d\r\n\r\n%b" % (len(body), body.encode()) for body in bodies)
 
 
-@given(st.lists(st.text("abc", min_size=1, max_size=3), max_size=4), st.data())
+@given(st.lists(st.text("abcABC", min_size=1, max_size=3), max_size=4), st.data())
 def test_each_handler_begins_before_the_next_message_is_handled(names: list[str], data: st.DataObject) -> None:
     async def arrive() -> list[str]:
         server = Server()
@@ -86,6 +93,12 @@ def test_each_handler_begins_before_the_next_message_is_handled(names: list[str]
         return server.protocol.noted
 
     assert asyncio.run(arrive()) == [noted for name in names for noted in (name, f"{name} begins")]
+
+
+async def test_what_follows_a_message_that_is_handled_is_handled_in_the_same_turn() -> None:
+    server = Server()
+    stream_of(server).data_received(framed("A", "B", "c", "d"))
+    assert server.protocol.noted == ["A", "A begins", "B", "B begins", "c"]
 
 
 async def test_what_came_before_the_end_is_handled_before_it_ends() -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from lsprotocol import types
-
 from lsp_server.documents import Document, Position
 from lsp_server.items import accepted_command, inline_item, popup_item
+from lsp_server.keystroke_messages import Range, TextEdit
 from lsp_server.manners.place import Insertion
-from lsp_server.positions import PositionCodec, PositionEncoding
+from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
 
 ACCEPTED = accepted_command(7, 0)
 CODEC = PositionCodec(PositionEncoding.UTF16)
 
 
-def span(start: int, end: int) -> types.Range:
-    return types.Range(types.Position(0, start), types.Position(0, end))
+def span(start: int, end: int) -> Range:
+    return Range(ClientPosition(0, start), ClientPosition(0, end))
 
 
 def test_inline_items_replace_what_they_say_again() -> None:
@@ -33,7 +32,7 @@ def test_inline_items_take_the_place_of_the_selected_entry() -> None:
 def test_popup_items_begin_with_the_word_that_is_being_typed() -> None:
     document = Document.from_text("file:///a", "python", 1, "x.über()")
     item = popup_item(CODEC, document, Position(0, 6), Insertion("tragung(1)\n    y", replaced=2), ACCEPTED)
-    assert item.text_edit == types.TextEdit(span(2, 8), "übertragung(1)\n    y")
+    assert item.text_edit == TextEdit(span(2, 8), "übertragung(1)\n    y")
     assert item.filter_text == "übertragung(1)\n    y"
     assert item.label == "übertragung(1) …"
 

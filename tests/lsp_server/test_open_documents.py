@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_the_same_version_twice_is_no_error(documents: OpenDocuments) -> None:
 async def test_an_edit_ends_what_is_running_and_voids_the_offer(documents: OpenDocuments) -> None:
     opened = documents[URI]
     opened.offers = (offer_at(Position(1, 0), "c", Insertion("c")),)
-    running = asyncio.create_task(opened.latest.run(asyncio.sleep(60)))
+    running = asyncio.create_task(opened.latest.run(partial(asyncio.sleep, 60)))
     await asyncio.sleep(0)
     documents.change(URI, 2, [insert(0, 0, "x")])
     assert await running is None

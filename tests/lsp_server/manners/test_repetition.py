@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lsp_server.manners.repetition import cut_repetition
+from lsp_server.manners.repetition import _REPEATED, _says_something_twice, cut_repetition
 
 from .golden import filtered
 
@@ -29,3 +31,10 @@ from .golden import filtered
 )
 def test_cut_at_the_first_repetition(text: str, expected: str) -> None:
     assert filtered(cut_repetition, "║", text) == expected
+
+
+@given(st.text("ab ", max_size=3), st.text("abcd", min_size=1, max_size=6), st.text("ab ", max_size=3))
+def test_whatever_is_repeated_stands_there_twice(before: str, piece: str, behind: str) -> None:
+    text = before + piece * (8 if len(piece) < 4 else 3) + behind
+    assert _REPEATED.search(text)
+    assert _says_something_twice(text)
