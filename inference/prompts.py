@@ -83,7 +83,7 @@ def tokenize_prompt(
             f"into a context of {context_tokens}"
         )
     suffix_first = encoder.format.suffix_first or prompt.order == "spm"
-    return replace(_join(_fit(fragments, room, step), encoder.markers, suffix_first), typed=increment.typed)
+    return _join(_fit(fragments, room, step), encoder.markers, suffix_first, increment.typed)
 
 
 def _context_chunk(path: str, text: str, encoder: Encoder) -> TokenIds:
@@ -101,7 +101,8 @@ def _fit(fragments: _Fragments, room: int, step: int) -> _Fragments:
     """
     grown = max(1, -(-len(fragments.increment) // step)) * step
     room_for_context = room - len(fragments.prefix) - len(fragments.suffix) - grown
-    fragments = replace(fragments, context=tuple(_leading(fragments.context, room_for_context)))
+    if fragments.context:
+        fragments = replace(fragments, context=tuple(_leading(fragments.context, room_for_context)))
     excess = fragments.token_count - room
     if excess <= 0:
         return fragments
@@ -126,7 +127,7 @@ def _whole_steps(tokens: int, step: int, at_most: int) -> int:
     return min(at_most, -(-max(0, tokens) // step) * step)
 
 
-def _join(fragments: _Fragments, markers: MarkerIds, suffix_first: bool) -> TokenizedPrompt:
+def _join(fragments: _Fragments, markers: MarkerIds, suffix_first: bool, typed: bytes) -> TokenizedPrompt:
     context = _joined(fragments.context)
     prefix, suffix = (_marker(markers.prefix), fragments.prefix), (_marker(markers.suffix), fragments.suffix)
     windows = (*suffix, *prefix) if suffix_first else (*prefix, *suffix)
@@ -136,6 +137,7 @@ def _join(fragments: _Fragments, markers: MarkerIds, suffix_first: bool) -> Toke
         prefix_tokens=len(fragments.prefix),
         suffix_tokens=len(fragments.suffix),
         increment_tokens=len(fragments.increment),
+        typed=typed,
     )
 
 
@@ -144,4 +146,7 @@ def _marker(token_id: int | None) -> TokenIds:
 
 
 def _joined(parts: Iterable[TokenIds]) -> TokenIds:
-    return sum(parts, start=packed())
+    joined = packed()
+    for part in parts:
+        joined.extend(part)
+    return joined

@@ -10,8 +10,9 @@ from kv_store.interface import KVStore, Workspace
 SAVE_BEYOND = 4
 """A crop that loses more prompt tokens than a keystroke retokenizes saves them to the store first, for going back."""
 
-WORTH_A_LOOK = 2
-"""So many tokens have to be missing for the store to be asked: one more in a forward costs less than the walk."""
+WORTH_A_LOOK = SAVE_BEYOND
+"""So many tokens have to be missing for the store to be asked: a crop that loses fewer saves none, and computing them
+costs less than the walk. A prompt's last token is not missing: it is always computed."""
 
 
 class ResidentPrompt:
