@@ -28,6 +28,7 @@ class ResidentPrompt:
         self.token_ids = packed()
         self.session = ""
         self._saveable = 0  # leading tokens that belong to a prompt, rather than to a suggestion or a cold run
+        self._saved = 0  # of them, those in the store under the session's name, where its pin keeps them
 
     def prepare(self, wanted: TokenIds, session: str) -> int:
         """Bring the longest resident prefix of `wanted` into the workspace; its length, cut to the alignment.
@@ -68,17 +69,19 @@ class ResidentPrompt:
             self.save()
         del self.token_ids[length:]
         self._saveable = min(self._saveable, length)
+        self._saved = min(self._saved, length)
 
     def save(self) -> None:
-        """Make the prompt resident in the store, under its session's name."""
-        if self._saveable:
+        """Make the prompt resident in the store, under its session's name, unless it is."""
+        if self._saveable > self._saved:
             self.store.insert_prefix(self.token_ids[: self._saveable], self.workspace, self.session)
+            self._saved = self._saveable
 
     def forget(self, session: str) -> None:
         """Drop what is here if it is this session's."""
         if session == self.session:
             self.token_ids = packed()
-            self._saveable = 0
+            self._saveable = self._saved = 0
             self.session = ""
 
     def _load(self, wanted: TokenIds, length: int, session: str) -> int:
@@ -94,3 +97,4 @@ class ResidentPrompt:
             self.store.unpin(self.session)
             self.store.pin(session)
             self.session = session
+            self._saved = 0
