@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from lsp_server.languages import language
@@ -122,6 +122,19 @@ class Balance:
         changed = self._before + text + self._behind[replaced:]
         new, same = found.again(self._pattern.finditer(changed, found.resume), since - replaced, since)
         return found.settled.with_more(chain((token.group() for token in new), found.rest[same:])).faults
+
+    def first_surplus(self, text: str) -> int:
+        """Where `text`, put between the parts, first closes one more than may be; its length where it does not.
+
+        Whatever goes on beyond that place is out of balance: what was closed in vain stays so.
+        """
+        place, count = len(self._before), self._found.settled.with_more(())
+        tokens = self._pattern.finditer(self._before + text + self._behind, self._found.resume)
+        for token in takewhile(lambda token: token.start() < place + len(text), tokens):
+            count.take((token.group(),))
+            if count.closers > self.now.closers:
+                return max(0, token.start() - place)
+        return len(text)
 
     def _known_from(self, earlier: Balance | None) -> tuple[_Found, int]:
         """What an earlier text's balance tells of this one, and where its place would be, were all behind it here."""

@@ -22,7 +22,8 @@ def keep_balance(insertion: Insertion, place: Place) -> Insertion:
     once = _close_once(insertion, place.after)
     if statement.balanced_by(once.text, once.replaced):
         return once
-    ends = (index for index in range(len(text) - 1, 0, -1) if text[index] in _CLOSERS)
+    last = min(len(text) - 1, statement.balance.first_surplus(text))
+    ends = (index for index in range(last, 0, -1) if text[index] in _CLOSERS)
     end = next((end for end in ends if statement.balanced_by(text[:end])), 0)
     return insertion.with_text(text[:end])
 

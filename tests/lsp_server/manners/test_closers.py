@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lsp_server.manners.closers import keep_balance
+from lsp_server.manners.place import Insertion, Place
+from lsp_server.manners.statement import Statement
 
 from .golden import filtered
 
@@ -67,3 +71,28 @@ def test_python(marked: str, text: str, expected: str) -> None:
 )
 def test_other_languages(language: str, marked: str, text: str, expected: str) -> None:
     assert filtered(keep_balance, marked, text, language) == expected
+
+
+BRACKETS = st.text("()[]{}a\n", max_size=10)
+
+
+@given(BRACKETS, BRACKETS, BRACKETS)
+def test_what_is_left_is_the_longest_beginning_in_balance_that_ends_before_a_closer(
+    head: str, text: str, below: str
+) -> None:
+    statement = Statement(head, "", below, "python")
+    ends = (end for end in range(len(text), 0, -1) if end == len(text) or text[end] in ")]}")
+    longest = next((end for end in ends if statement.balanced_by(text[:end])), 0)
+    where = Place(before=head, language_id="python")
+    where.__dict__["statement"] = statement
+    assert keep_balance(Insertion(text), where).text == text[:longest]
+
+
+def test_beginnings_that_close_too_much_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    balanced_by = Statement.balanced_by
+    monkeypatch.setattr(
+        Statement, "balanced_by", lambda self, text, *more: tried.append(text) or balanced_by(self, text, *more)
+    )
+    assert filtered(keep_balance, "x = ║", "f(a)\n)" + "\ny = g(b)" * 50) == "x = ⟦f(a)\n⟧"
+    assert len(tried) == 3
