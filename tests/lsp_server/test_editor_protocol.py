@@ -11,8 +11,13 @@ import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams, JsonRpcInvalidRequest
 
-from lsp_server.custom_messages import RESTART_COMMAND
+from lsp_server.custom_messages import ACCEPTED_COMMAND, RESTART_COMMAND
+from lsp_server.documents import Document, Position
+from lsp_server.editor_protocol import make_converter
 from lsp_server.framing import Framer
+from lsp_server.items import accepted_command, inline_item, popup_item
+from lsp_server.keystroke_messages import CompletionList, InlineCompletionList
+from lsp_server.manners.place import Insertion
 from lsp_server.server import MidfillServer
 from protocol.settings import Settings
 
@@ -71,6 +76,27 @@ async def test_what_is_sent_is_the_message_behind_its_length_in_bytes(text: str)
     told, shown = written.messages
     assert told == {"jsonrpc": "2.0", "method": "midfill/status", "params": {"message": text}}
     assert (shown["method"], shown["params"]) == ("window/showMessage", {"type": 1, "message": text})
+
+
+@pytest.mark.parametrize("text", ["x\ny", "lone \ud800"])
+@pytest.mark.parametrize("lists", ["inline", "popup"])
+async def test_suggestions_are_sent_as_pygls_would_send_them(text: str, lists: str) -> None:
+    """As its own types, that is, whose JSON is LSP's."""
+    server, written = MidfillServer(Settings()), Written()
+    server.protocol.set_writer(written)
+    document = Document.from_text(URI, "python", 1, "a b")
+    item_of = inline_item if lists == "inline" else popup_item
+    where = server.documents.codec, document, Position(0, 3)
+    item = item_of(*where, Insertion(text, replaced=0, taken=1), accepted_command(7, 0))
+    answer = InlineCompletionList([item]) if lists == "inline" else CompletionList(True, [item])
+    server.protocol._send_response(1, answer)
+    (sent,) = written.messages
+    kind = types.InlineCompletionList if lists == "inline" else types.CompletionList
+    converter = make_converter()
+    read = converter.structure(sent["result"], kind)
+    assert (read.items[0].insert_text if lists == "inline" else read.items[0].text_edit.new_text).endswith(text)
+    assert read.items[0].command == types.Command(title="Accepted", command=ACCEPTED_COMMAND, arguments=(7, 0))
+    assert sent == {"jsonrpc": "2.0", "id": 1, "result": converter.unstructure(read)}
 
 
 async def test_what_is_told_behind_an_answer_follows_it_at_once() -> None:
