@@ -11,8 +11,8 @@ SAVE_BEYOND = 4
 """A crop that loses more prompt tokens than a keystroke retokenizes saves them to the store first, for going back."""
 
 WORTH_A_LOOK = SAVE_BEYOND
-"""So many tokens have to be missing for the store to be asked: a crop that loses fewer saves none, and computing them
-costs less than the walk. A prompt's last token is not missing: it is always computed."""
+"""So many tokens have to be missing for the store to be asked: of fewer, what a keystroke crops is rarely saved, and to
+compute them costs less than the walk."""
 
 
 class ResidentPrompt:
@@ -28,13 +28,12 @@ class ResidentPrompt:
         self.token_ids = packed()
         self.session = ""
         self._saveable = 0  # leading tokens that belong to a prompt, rather than to a suggestion or a cold run
-        self._saved = 0  # of them, those in the store under the session's name, where its pin keeps them
 
     def prepare(self, wanted: TokenIds, session: str) -> int:
         """Bring the longest resident prefix of `wanted` into the workspace; its length, cut to the alignment.
 
         What is in the workspace is cropped where that is the longest; otherwise it is saved, and the store's match
-        takes its place. The store is asked only where more is missing than a keystroke's token.
+        takes its place. The store is asked only where WORTH_A_LOOK tokens are missing.
         """
         length = common_prefix_length(self.token_ids, wanted)
         if len(wanted) - length < WORTH_A_LOOK:
@@ -69,19 +68,17 @@ class ResidentPrompt:
             self.save()
         del self.token_ids[length:]
         self._saveable = min(self._saveable, length)
-        self._saved = min(self._saved, length)
 
     def save(self) -> None:
-        """Make the prompt resident in the store, under its session's name, unless it is."""
-        if self._saveable > self._saved:
+        """Make the prompt resident in the store, under its session's name."""
+        if self._saveable:
             self.store.insert_prefix(self.token_ids[: self._saveable], self.workspace, self.session)
-            self._saved = self._saveable
 
     def forget(self, session: str) -> None:
         """Drop what is here if it is this session's."""
         if session == self.session:
             self.token_ids = packed()
-            self._saveable = self._saved = 0
+            self._saveable = 0
             self.session = ""
 
     def _load(self, wanted: TokenIds, length: int, session: str) -> int:
@@ -97,4 +94,3 @@ class ResidentPrompt:
             self.store.unpin(self.session)
             self.store.pin(session)
             self.session = session
-            self._saved = 0

@@ -22,8 +22,8 @@ from lsp_server.mistakes import why_unreadable
 if TYPE_CHECKING:
     from pygls.lsp.server import LanguageServer
 
-# By us, but for the requests among them.
-_HANDLED_AT_ONCE = (KeystrokeMessage, types.DidOpenTextDocumentNotification, types.DidCloseTextDocumentNotification)
+# What pygls does not dispatch: notifications are handled at once, requests by a task each.
+_OURS = (KeystrokeMessage, types.DidOpenTextDocumentNotification, types.DidCloseTextDocumentNotification)
 
 
 class EditorProtocol(LanguageServerProtocol):
@@ -72,11 +72,11 @@ class EditorProtocol(LanguageServerProtocol):
     def receive(self, body: bytes) -> bool:
         """Handle the message in this body; a JsonRpcException where there is none that can be read.
 
-        Returns whether it is handled: the handler of any other begins in the next turn of the event loop.
+        Returns whether it is handled: the handler of any other may begin no earlier than in the next turn of the loop.
         """
         message = decode_strictly(body) or self.structure_message(parse(body))
         self.handle_message(message)
-        return isinstance(message, _HANDLED_AT_ONCE) and getattr(message, "id", None) is None
+        return isinstance(message, _OURS) and getattr(message, "id", None) is None
 
     def tell(self, method: str, params: object) -> None:
         """Send one of midfill's own notifications, which are plain JSON and need no converter."""
@@ -112,7 +112,7 @@ class EditorProtocol(LanguageServerProtocol):
         if self._shutdown and getattr(message, "id", None) is not None and hasattr(message, "method"):
             refusal = JsonRpcInvalidRequest(f"{message.method}: the server is shut down")
             self._send_response(message.id, error=refusal.to_response_error())
-        elif not isinstance(message, _HANDLED_AT_ONCE):
+        elif not isinstance(message, _OURS):
             super().handle_message(message)
         elif isinstance(message, KeystrokeMessage) and message.id is not None:
             answering = asyncio.create_task(self._answer(message.id, message))

@@ -14,7 +14,7 @@ class Latest(Generic[T]):
     """Runs the newest of several computations that may yield a T; `purpose` tells what one is for."""
 
     def __init__(self) -> None:
-        self._current: asyncio.Task[T | None] | None = None
+        self._current: asyncio.Task[None] | None = None
         self._purpose: object = None
         self._awaited: asyncio.Future[T | None] | None = None  # what is waited for: the result, or None where it left
 
@@ -62,8 +62,8 @@ class Latest(Generic[T]):
         """Whether something is running, and for this."""
         return self._current is not None and self._purpose == purpose
 
-    async def _finish(self, work: Work[T]) -> T | None:
-        """The result of `work`; it or the error goes to who waits, if somebody does, before the task has ended.
+    async def _finish(self, work: Work[T]) -> None:
+        """Work, and give the result or the error to who waits, if somebody does, before the task has ended.
 
         A callback of the task would come a turn of the event loop later.
         """
@@ -78,7 +78,6 @@ class Latest(Generic[T]):
             if self._current is asyncio.current_task():
                 self._current = None
                 self._leave(result)
-        return result
 
     def _leave(self, result: T | None = None) -> None:
         """Let go of who waits, with this result."""

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from inference.resident import SAVE_BEYOND, ResidentPrompt
 from inference.token_ids import packed
 from kv_store.dry_workspace import DryWorkspace
@@ -50,28 +48,6 @@ def test_long_crop_saves_the_prompt_first() -> None:
     compute(prompt, (*PROMPT[: -SAVE_BEYOND - 1], 7))
     assert in_store(prompt, PROMPT) == len(PROMPT)
     assert compute(prompt, PROMPT) == 1
-
-
-def test_what_is_in_the_store_is_not_saved_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    prompt = resident()
-    saved: list[int] = []
-    insert = prompt.store.insert_prefix
-    monkeypatch.setattr(
-        prompt.store, "insert_prefix", lambda ids, *where: saved.append(len(ids)) or insert(ids, *where)
-    )
-    compute(prompt, PROMPT)
-    prompt.save()
-    prompt.save()
-    compute(prompt, PROMPT[:20])  # a long crop
-    assert saved == [len(PROMPT)]
-    compute(prompt, (*PROMPT[:20], 7))
-    prompt.save()
-    assert saved == [len(PROMPT), 21]
-    compute(prompt, (*PROMPT[:20], 7), session="b")
-    prompt.save()
-    assert saved == [len(PROMPT), 21, 21], "the other session owns it now, too"
-    forget(prompt, "a")
-    assert in_store(prompt, (*PROMPT[:20], 7)) == 21
 
 
 def test_suggestions_are_not_saved() -> None:

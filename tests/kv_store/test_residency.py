@@ -81,6 +81,39 @@ def test_a_pin_moves_on_with_what_is_inserted() -> None:
     assert insert(store, 1000, 48, "b") == 48
 
 
+def test_what_was_last_inserted_for_a_pinned_owner_is_not_gone_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make((100, MemoryStorage()))
+    locked: list[int] = []
+    lock = store._residency.lock
+    monkeypatch.setattr(store._residency, "lock", lambda pages: locked.append(len(pages)) or lock(pages))
+    store.pin("a")
+    insert(store, 0, 48)
+    locked.clear()
+    assert insert(store, 0, 48) == 0
+    assert not locked
+    insert(store, 0, 48, "b")
+    insert(store, 0, 32)
+    insert(store, 0, 48)
+    store.unpin("a")
+    insert(store, 0, 48)
+    assert len(locked) == 4, "another owner, another last prefix twice, and one that nothing holds"
+
+
+def test_what_is_inserted_again_for_a_pinned_owner_is_its_own_and_moves_up() -> None:
+    store = make((48, MemoryStorage()), (96, MemoryStorage()))
+    insert(store, 0, 48, "b")
+    store.pin("a")
+    insert(store, 0, 40)
+    insert(store, 0, 48)
+    assert path(store, 0)[-1].owners == {"a": 16, "b": 16}
+    store.unpin("a")
+    insert(store, 1000, 48, "c")
+    assert levels(store, 0) == [1, 1, 1]
+    store.pin("a")
+    insert(store, 0, 48)
+    assert levels(store, 0) == [0, 0, 0]
+
+
 def test_pins_of_several_owners_on_shared_pages_add_up() -> None:
     store = make((32, MemoryStorage()))
     for owner in "ab":
