@@ -3,9 +3,10 @@
     python bench/keystroke.py [--model bundled --model S --model M] [--limit 300] [--pause 100] [--json FILE]
 
 Each model gets a language server over stdio and a core of its own; S and M are random weights in the shapes of
-`shapes.py`. Times are taken at the pipes, from the bytes of the request to those of the item, so that this bench's own
-client is not in them. With a `--pause` both processes rest before every key, as they do behind a typist, and find less
-in the processor's caches. The own share of a keystroke is all of that time but prefill and decode. It has three parts:
+`shapes.py`, and so is tiny, which weighs next to nothing: beside it the rest keeps the processor's caches. Times are
+taken at the pipes, from the bytes of the request to those of the item, so that this bench's own client is not in them.
+With a `--pause` both processes rest before every key, as they do behind a typist, and find less in the processor's
+caches. The own share of a keystroke is all of that time but prefill and decode. It has three parts:
 
 - the language server, with the pipes: what it does not wait for the core;
 - the core: tokenizing the prompt, and finding what is resident;

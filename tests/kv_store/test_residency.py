@@ -81,7 +81,7 @@ def test_a_pin_moves_on_with_what_is_inserted() -> None:
     assert insert(store, 1000, 48, "b") == 48
 
 
-def test_what_was_last_inserted_for_a_pinned_owner_is_not_gone_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_last_inserted_for_a_pinned_owner_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     store = make((100, MemoryStorage()))
     locked: list[int] = []
     lock = store._residency.lock
