@@ -4,7 +4,7 @@ CONSTRAINTS := $(if $(shell command -v nvidia-smi),constraints.txt,constraints-c
 
 TEST_NVIM := build/test-nvim
 
-KERNEL := setup.py inference/kernel/decode.cpp
+KERNEL := setup.py inference/kernel/decode.cpp $(wildcard inference/kernel/*.h)
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
 .PHONY: setup demo test test-nvim test-vscode test-identity test-sanitizers test-levels test-neon vsix lint format clean

@@ -1,11 +1,14 @@
 """Builds the CPU kernel where there is a C++ compiler; without one midfill installs all the same, and uses torch."""
 
+from pathlib import Path
+
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 KERNEL = Extension(
     "inference.kernel._decode",
     sources=["inference/kernel/decode.cpp"],
+    depends=sorted(map(str, Path("inference/kernel").glob("*.h"))),
     language="c++",
     extra_compile_args=[
         *("-std=c++17", "-O3", "-g0", "-pthread", "-fvisibility=hidden"),

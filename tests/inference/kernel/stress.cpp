@@ -8,6 +8,8 @@
 
 #include "../../../inference/kernel/decode.cpp"
 
+using namespace midfill;
+
 namespace {
 
 struct Shape {

@@ -1,0 +1,66 @@
+// What the caller hands to the kernel: plain structures, mirrored by library.py. Their layout is part of the C ABI.
+//
+// Weights. A matrix [rows, columns] is cut into units of UNIT rows, the smallest piece of work. A unit is stored column
+// by column: 32 bits of its first row, 32 bits of its second, and so on: one column of float32, a pair of bfloat16 or
+// four of int8. A vector therefore holds the same columns of several rows, is multiplied by one broadcast input, and each
+// lane sums one row: the kernel never adds across lanes, and reads memory from front to back. In `gate_up` a unit is HALF
+// rows of the gate and the same HALF rows of up, so that SwiGLU happens where the unit is computed. Columns are padded
+// with zeros to a multiple of BLOCK, rows to one of UNIT.
+//   int8: stored plus 128, as unsigned numbers; each BLOCK columns of a row share a bfloat16 scale, [unit, block, row].
+//   Inputs are quantized to int8 with a scale per BLOCK columns when they are needed.
+//   narrow float32: float32 weights that lose nothing as bfloat16 (those of most published models) are stored as
+//   bfloat16; the arithmetic, to the bit, is that of float32.
+//   bfloat16: inputs are rounded to bfloat16; sums are float32. Residuals, norms and softmaxes are always float32.
+#pragma once
+
+#include <cstdint>
+
+namespace midfill {
+
+constexpr int HALF = 16, UNIT = 2 * HALF, BLOCK = 64, CHUNK = 256;
+constexpr int MAX_TOKENS = 32, MAX_GROUP = 32;  // new tokens in a call; heads that share a KV head
+constexpr int PREFETCH = 4096;                  // how far ahead weights are fetched, in bytes
+constexpr int LINE = 64;                        // bytes of a cache line
+constexpr int MAX_LANES = 16, TILES = 2;        // of a vector; of keys that are attended to at a time
+
+enum NumberType { FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32 };
+
+struct Matrix {
+    const void* weights;
+    const uint16_t* scales;  // int8 only
+    const float* bias;       // [rows] or null
+    int32_t rows, columns;   // padded
+};
+
+struct LayerWeights {
+    Matrix qkv, attention_out, gate_up, down;
+    const float *attention_norm, *mlp_norm;  // [padded hidden]
+    const float *q_norm, *k_norm;            // [head_dim] or null
+};
+
+struct Model {
+    int32_t layers, hidden, heads, kv_heads, head_dim, vocabulary, positions;
+    int32_t weight_type, embedding_type;
+    float norm_epsilon, attention_scale;
+    const void* embedding;  // [vocabulary, hidden], row by row, float32 or bfloat16
+    const LayerWeights* layer_weights;
+    const float* final_norm;
+    Matrix head;
+    const float *cosines, *sines;  // [positions, head_dim / 2]
+};
+
+// Consecutive new tokens of one sequence, and the workspace that holds its KV.
+struct Sequence {
+    void* kv;
+    int64_t layer_stride, value_stride, head_stride;  // in numbers; a head's tokens lie one behind another
+    int32_t kv_type;
+    int32_t tokens, start, wanted;  // `start` is the first one's position; logits are wanted of the last ones
+};
+
+// The most probable next token and the natural logarithm of its probability.
+struct Choice {
+    int32_t token_id;
+    float logprob;
+};
+
+}  // namespace midfill
