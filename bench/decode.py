@@ -43,7 +43,7 @@ CASES = ((512, 1), (2048, 1), (2048, 2), (2048, 4), (2048, 8))  # resident, new
 TORCH = "torch bfloat16"
 CALLS = 16  # in a row, of which the first half warms the caches up
 REST = 0.01  # seconds, before them: torch's threads spin for a while when their work is done
-BITS = {"float32": 16, "bfloat16": 16, "int8": 8.25}  # to a weight, scales included; ours fit bfloat16
+BITS = {"float32": 16, "bfloat16": 16, "int8": 8.5, "int4": 5}  # to a weight, scales included; ours fit bfloat16
 
 
 Forward = Callable[[int, int], object]
@@ -158,6 +158,7 @@ def engines_of(shape: Architecture, threads: list[int], peers: bool, level: Leve
     """All that take part; those of the same weights share them."""
     weights = random_weights(shape)
     for count in threads:
+        yield kernel(weights, shape, "int4", count, "bfloat16", level)
         yield kernel(weights, shape, "int8", count, "bfloat16", level)
         yield kernel(weights, shape, "bfloat16", count, "bfloat16", level)
         yield kernel(weights, shape, "float32", count, "float32", level)

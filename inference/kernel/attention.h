@@ -265,8 +265,9 @@ FN void attend(Decoder& d, int thread, Share run, int layer_index) {
 }
 
 // The chunks' partial softmaxes made one, for all heads of all tokens.
-FN Input merged(const Decoder& d, Scratch& scratch, int columns) {
+FN Input merged(const Decoder& d, Scratch& scratch, const Matrix& matrix) {
     const Model& m = d.model;
+    const int columns = matrix.columns;
     for (int t = 0; t < d.tokens; ++t) {
         const int used = d.positions[t] / CHUNK + 1;
         float* const row = scratch.rows.get() + (size_t)t * columns;
@@ -286,5 +287,5 @@ FN Input merged(const Decoder& d, Scratch& scratch, int columns) {
         }
         std::fill(row + m.heads * m.head_dim, row + columns, 0.0f);
     }
-    return prepare(d, scratch, scratch.rows.get(), d.tokens, columns);
+    return prepare(scratch, scratch.rows.get(), d.tokens, matrix);
 }

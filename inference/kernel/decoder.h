@@ -35,7 +35,7 @@ inline int chunks_of(int tokens) { return (tokens + CHUNK - 1) / CHUNK; }
 
 // What one thread computes for itself.
 struct Scratch {
-    Buffer<float> rows, scales, scores;
+    Buffer<float> rows, scales, sums, scores;
     Buffer<int32_t> inputs, offsets, queries, tiles;
 };
 
@@ -84,24 +84,51 @@ inline Decoder::Decoder(const Model& m, int threads, Level level)
     const size_t widest = std::max({m.head.columns, layers[0].attention_out.columns, layers[0].down.columns});
     const size_t queries = (size_t)MAX_TOKENS * (m.heads / m.kv_heads), wide = MAX_TOKENS * widest;
     for (int thread = 0; thread < threads; ++thread)
-        scratch.push_back({buffer<float>(wide), buffer<float>(wide / BLOCK),
+        scratch.push_back({buffer<float>(wide), buffer<float>(wide / GROUP), buffer<float>(wide / GROUP),
                            buffer<float>(std::max(queries * CHUNK, (size_t)chunks)), buffer<int32_t>(wide),
-                           buffer<int32_t>(wide / BLOCK), buffer<int32_t>(queries * m.head_dim),
+                           buffer<int32_t>(wide / GROUP), buffer<int32_t>(queries * m.head_dim),
                            buffer<int32_t>((size_t)TILES * MAX_LANES * m.head_dim)});
     // what pads the columns is multiplied with zeros, so it has to be a number
     std::fill_n(residual.get(), (size_t)MAX_TOKENS * m.head.columns, 0.0f);
     std::fill_n(activated.get(), (size_t)MAX_TOKENS * layers[0].down.columns, 0.0f);
 }
 
+inline float as_float(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+// A float16 that is finite: its exponent is too small by 112 where float32 reads it.
+inline float float16(uint16_t half) {
+    return as_float((uint32_t)(half & 0x7fff) << 13) * 0x1p112f * (half & 0x8000 ? -1.0f : 1.0f);
+}
+
+// One row of a quantized matrix, which lies in the unit that the row belongs to.
+inline void dequantize(const Matrix& matrix, int row, int count, float* to) {
+    const int lane = row % UNIT, groups = matrix.columns / GROUP, per_group = matrix.type == INT4 ? 2 : 1;
+    const int per_word = matrix.type == INT4 ? 8 : 4, words = matrix.columns / per_word;
+    const uint32_t* const numbers = (const uint32_t*)matrix.weights + (size_t)(row / UNIT) * words * UNIT + lane;
+    const uint16_t* const scales = matrix.scales + (size_t)(row / UNIT) * groups * per_group * UNIT + lane;
+    for (int i = 0; i < count; ++i) {
+        const uint32_t word = numbers[(size_t)(i / per_word) * UNIT];
+        const uint16_t* const scale = scales + (size_t)(i / GROUP) * per_group * UNIT;
+        if (matrix.type == INT4)
+            to[i] = (float)(word >> (i % 4 * 8 + i % 8 / 4 * 4) & 15) * float16(scale[0]) + float16(scale[UNIT]);
+        else
+            to[i] = (float)((int)(word >> i % 4 * 8 & 255) - 128) * float16(scale[0]);
+    }
+}
+
 inline void embed(const Model& m, int token_id, float* to) {
     const size_t row = (size_t)token_id * m.hidden;
-    if (m.embedding_type == FLOAT32) {
-        memcpy(to, (const float*)m.embedding + row, m.hidden * sizeof(float));
-        return;
-    }
-    for (int i = 0; i < m.hidden; ++i) {
-        const uint32_t bits = (uint32_t)((const uint16_t*)m.embedding)[row + i] << 16;
-        memcpy(to + i, &bits, sizeof bits);
+    switch (m.embedding.type) {
+        case FLOAT32: memcpy(to, (const float*)m.embedding.weights + row, m.hidden * sizeof(float)); break;
+        case BFLOAT16:
+            for (int i = 0; i < m.hidden; ++i)
+                to[i] = as_float((uint32_t)((const uint16_t*)m.embedding.weights)[row + i] << 16);
+            break;
+        default: dequantize(m.embedding, token_id, m.hidden, to);
     }
 }
 

@@ -43,7 +43,7 @@ from inference.kernel.support import unsupported_reason
 from inference.model import Choice
 from kv_store.workspace import KVWorkspace
 
-NUMBER_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2}  # NumberType of decode.cpp
+NUMBER_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2, "int4": 4}  # NumberType of model.h
 NARROW_FLOAT32 = 3
 DTYPE_NUMBERS = {torch.float32: 0, torch.bfloat16: 1}
 
@@ -129,10 +129,10 @@ class KernelDecoder:
 
     def _model(self, weights: DecoderWeights, tables: tuple[Tensor, Tensor], weight_type: WeightType) -> CModel:
         shape = self.architecture
-        narrow = weight_type == "float32" and all(map(fits_bfloat16, _matrices(weights)))
-        stored: WeightType = "bfloat16" if narrow else weight_type
+        self._narrow = weight_type == "float32" and all(map(fits_bfloat16, _matrices(weights)))
+        stored: WeightType = "bfloat16" if self._narrow else weight_type
         layers = (CLayerWeights * shape.layers)(*(self._layer(layer, stored) for layer in weights.layers))
-        embedding = weights.embedding if weights.embedding.dtype in DTYPE_NUMBERS else weights.embedding.float()
+        head = self._matrix(pack_matrix(weights.head, None, stored))
         cosines, sines = (table[:, : shape.head_dim // 2].float().contiguous() for table in tables)
         self._kept.append(layers)
         return CModel(
@@ -143,17 +143,24 @@ class KernelDecoder:
             head_dim=shape.head_dim,
             vocabulary=shape.vocabulary,
             positions=self._positions,
-            weight_type=NARROW_FLOAT32 if narrow else NUMBER_TYPES[weight_type],
-            embedding_type=DTYPE_NUMBERS[embedding.dtype],
             norm_epsilon=shape.norm_epsilon,
             attention_scale=shape.head_dim**-0.5,
-            embedding=self._address(embedding.contiguous()),
+            embedding=self._embedding(weights, head, stored),
             layer_weights=layers,
             final_norm=self._address(pad_vector(weights.final_norm, BLOCK)),
-            head=self._matrix(pack_matrix(weights.head, None, stored)),
+            head=head,
             cosines=self._address(cosines),
             sines=self._address(sines),
         )
+
+    def _embedding(self, weights: DecoderWeights, head: CMatrix, weight_type: WeightType) -> CMatrix:
+        """Row by row as it is; quantized with the rest, and then shared with the head where the two are tied."""
+        embedding = weights.embedding
+        if weight_type in ("int8", "int4"):
+            tied = embedding is weights.head
+            return head if tied else self._matrix(pack_matrix(embedding, None, weight_type))
+        rows = (embedding if embedding.dtype in DTYPE_NUMBERS else embedding.float()).contiguous()
+        return CMatrix(self._address(rows), None, None, *rows.shape, DTYPE_NUMBERS[rows.dtype])
 
     def _layer(self, layer: LayerWeights, weight_type: WeightType) -> CLayerWeights:
         return CLayerWeights(
@@ -169,7 +176,8 @@ class KernelDecoder:
 
     def _matrix(self, matrix: PackedMatrix) -> CMatrix:
         addresses = (self._address(matrix.weights), self._address(matrix.scales), self._address(matrix.bias))
-        return CMatrix(*addresses, matrix.rows, matrix.columns)
+        number_type = NARROW_FLOAT32 if self._narrow else NUMBER_TYPES[matrix.weight_type]
+        return CMatrix(*addresses, matrix.rows, matrix.columns, number_type)
 
     def _address(self, tensor: Tensor | None) -> int | None:
         """Where a tensor's numbers are; it is kept alive as long as the decoder."""

@@ -1,22 +1,23 @@
 // What weight rows are multiplied with: inputs normalized, and rounded or quantized to suit the weights.
 
 // Inputs [tokens, columns] in the form that dot products want: float32; for bfloat16 weights the rounded inputs, as
-// bfloat16 where the CPU multiplies those; for int8 weights int8, with a scale and an offset to each BLOCK columns.
+// bfloat16 where the CPU multiplies those; for int8 and int4 weights int8, with what belongs to each GROUP columns.
 struct Input {
     const void* data;
-    const float* scales;     // [tokens, columns / BLOCK]
-    const int32_t* offsets;  // [tokens, columns / BLOCK]: -128 times the sum of the inputs, where multiplied_int8 needs it
+    const float* scales;     // [tokens, columns / GROUP]
+    const float* sums;       // likewise: the sum of the quantized inputs, which minima of weights are multiplied with
+    const int32_t* offsets;  // likewise: -128 times the sum of the int8 inputs, where multiplied_int8 needs it
 };
 
-FN void quantize_block(const float* from, int8_t* to, float* scale, int32_t* offset) {
+FN void quantize_group(const float* from, int8_t* to, float* scale, float* sum_of_inputs, int32_t* offset) {
     Floats largest = {};
-    for (int i = 0; i < BLOCK; i += LANES) {
+    for (int i = 0; i < GROUP; i += LANES) {
         const Floats x = load(from + i);
         largest = larger(largest, x < 0.0f ? -x : x);
     }
     const float limit = largest_lane(largest), factor = limit > 0.0f ? 127.0f / limit : 0.0f;
     Ints sum = {};
-    for (int i = 0; i < BLOCK; i += LANES) {
+    for (int i = 0; i < GROUP; i += LANES) {
         const Ints whole = __builtin_convertvector(rounded(load(from + i) * factor), Ints);
         sum += whole;
         *(BytesAnywhere*)(to + i) = __builtin_convertvector(whole, Bytes);
@@ -24,25 +25,28 @@ FN void quantize_block(const float* from, int8_t* to, float* scale, int32_t* off
     int32_t total = 0;
     for (int lane = 0; lane < LANES; ++lane) total += sum[lane];
     *scale = limit / 127.0f;
+    *sum_of_inputs = *scale * (float)total;
     *offset = OFFSET_IN_SUM ? -128 * total : 0;
 }
 
-// from: [tokens, columns], the columns beyond the model's own being zero
-FN Input prepare(const Decoder& d, Scratch& scratch, const float* from, int tokens, int columns) {
-    const size_t count = (size_t)tokens * columns;
+// from: [tokens, columns], the columns beyond the model's own being zero; `matrix` is what multiplies them.
+FN Input prepare(Scratch& scratch, const float* from, int tokens, const Matrix& matrix) {
+    const size_t count = (size_t)tokens * matrix.columns;
     int32_t* const to = scratch.inputs.get();
-    switch (d.model.weight_type) {
+    switch (matrix.type) {
         case INT8:
-            for (size_t i = 0; i < count; i += BLOCK)
-                quantize_block(from + i, (int8_t*)to + i, &scratch.scales[i / BLOCK], &scratch.offsets[i / BLOCK]);
-            return {to, scratch.scales.get(), scratch.offsets.get()};
+        case INT4:
+            for (size_t i = 0, group = 0; i < count; i += GROUP, ++group)
+                quantize_group(from + i, (int8_t*)to + i, &scratch.scales[group], &scratch.sums[group],
+                               &scratch.offsets[group]);
+            return {to, scratch.scales.get(), scratch.sums.get(), scratch.offsets.get()};
         case BFLOAT16:
             for (size_t i = 0; i < count; i += LANES) {
                 if (HAS_PAIRS) store_bf16((uint16_t*)to + i, load(from + i));
                 else store((float*)to + i, to_bf16(load(from + i)));
             }
-            return {to, nullptr, nullptr};
-        default: return {from, nullptr, nullptr};
+            return {to, nullptr, nullptr, nullptr};
+        default: return {from, nullptr, nullptr, nullptr};
     }
 }
 
@@ -53,13 +57,14 @@ FN float inverse_root_mean_square(const float* x, int padded, int count, float e
     return 1.0f / std::sqrt(sum_lanes(squares) / (float)count + epsilon);
 }
 
-FN Input normalized(const Decoder& d, Scratch& scratch, const float* weight, int count, const int* tokens = nullptr) {
-    const int columns = d.model.head.columns;
+FN Input normalized(const Decoder& d, Scratch& scratch, const float* weight, const Matrix& matrix, int count,
+                    const int* tokens = nullptr) {
+    const int columns = matrix.columns;
     for (int t = 0; t < count; ++t) {
         const float* const x = d.residual.get() + (size_t)(tokens ? tokens[t] : t) * columns;
         float* const to = scratch.rows.get() + (size_t)t * columns;
         const float factor = inverse_root_mean_square(x, columns, d.model.hidden, d.model.norm_epsilon);
         for (int i = 0; i < columns; i += LANES) store(to + i, load(x + i) * factor * load(weight + i));
     }
-    return prepare(d, scratch, scratch.rows.get(), count, columns);
+    return prepare(scratch, scratch.rows.get(), count, matrix);
 }

@@ -15,7 +15,7 @@ from protocol.errors import MidfillError
 Level = Literal["portable", "avx2", "avx2_vnni", "avx512", "avx512_bf16"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of decode.cpp, and the better the later
 
-VERSION = 5  # of the C ABI and the layouts
+VERSION = 6  # of the C ABI and the layouts
 LEVEL_VARIABLE = "MIDFILL_KERNEL_LEVEL"
 
 
@@ -26,7 +26,7 @@ class KernelUnavailable(MidfillError):
 
 
 class CMatrix(ctypes.Structure):
-    """Matrix of decode.cpp."""
+    """Matrix of model.h."""
 
     _fields_ = (
         ("weights", ctypes.c_void_p),
@@ -34,11 +34,12 @@ class CMatrix(ctypes.Structure):
         ("bias", ctypes.c_void_p),
         ("rows", ctypes.c_int32),
         ("columns", ctypes.c_int32),
+        ("type", ctypes.c_int32),
     )
 
 
 class CLayerWeights(ctypes.Structure):
-    """LayerWeights of decode.cpp."""
+    """LayerWeights of model.h."""
 
     _fields_ = (
         ("qkv", CMatrix),
@@ -53,7 +54,7 @@ class CLayerWeights(ctypes.Structure):
 
 
 class CModel(ctypes.Structure):
-    """Model of decode.cpp."""
+    """Model of model.h."""
 
     _fields_ = (
         ("layers", ctypes.c_int32),
@@ -63,11 +64,9 @@ class CModel(ctypes.Structure):
         ("head_dim", ctypes.c_int32),
         ("vocabulary", ctypes.c_int32),
         ("positions", ctypes.c_int32),
-        ("weight_type", ctypes.c_int32),
-        ("embedding_type", ctypes.c_int32),
         ("norm_epsilon", ctypes.c_float),
         ("attention_scale", ctypes.c_float),
-        ("embedding", ctypes.c_void_p),
+        ("embedding", CMatrix),
         ("layer_weights", ctypes.POINTER(CLayerWeights)),
         ("final_norm", ctypes.c_void_p),
         ("head", CMatrix),
@@ -77,7 +76,7 @@ class CModel(ctypes.Structure):
 
 
 class CSequence(ctypes.Structure):
-    """Sequence of decode.cpp."""
+    """Sequence of model.h."""
 
     _fields_ = (
         ("kv", ctypes.c_void_p),
@@ -92,7 +91,7 @@ class CSequence(ctypes.Structure):
 
 
 class CChoice(ctypes.Structure):
-    """Choice of decode.cpp."""
+    """Choice of model.h."""
 
     _fields_ = (("token_id", ctypes.c_int32), ("logprob", ctypes.c_float))
 
@@ -137,11 +136,6 @@ def _declare(library: ctypes.CDLL) -> None:
         ctypes.c_void_p,
         ctypes.POINTER(CChoice),
     )
-
-
-def available() -> bool:
-    """Whether the kernel was built and can be loaded."""
-    return unavailable_reason() is None
 
 
 def unavailable_reason() -> str | None:

@@ -11,7 +11,7 @@ from inference.chunk import Chunk
 from kv_store.workspace import KVWorkspace
 
 MAX_NEW_TOKENS = 32
-"""New tokens in one call, as many as decode.cpp has room for."""
+"""New tokens in one call, as many as model.h has room for."""
 
 KV_DTYPES = (torch.float32, torch.bfloat16)
 

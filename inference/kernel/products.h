@@ -2,28 +2,45 @@
 
 // The products of VECTORS_AT_ONCE of a unit's vectors of rows, from `first`, with TOKENS tokens, to tile [TOKENS, UNIT]:
 // each weight is loaded once and used for every token, and the sums stay in registers.
-template <int TOKENS, int VECTORS_AT_ONCE>
-FN void dot_int8(const Matrix& matrix, int unit, int first, const Input& input, int token, float* tile) {
-    const int steps = matrix.columns / 4, blocks = matrix.columns / BLOCK;
-    const int32_t* place = (const int32_t*)matrix.weights + (size_t)unit * steps * UNIT + first * LANES;
-    const uint16_t* const weight_scales = matrix.scales + (size_t)unit * blocks * UNIT + first * LANES;
+template <int TYPE, int TOKENS, int VECTORS_AT_ONCE>
+FN void dot_quantized(const Matrix& matrix, int unit, int first, const Input& input, int token, float* tile) {
+    constexpr bool NIBBLES = TYPE == INT4;
+    constexpr int STEPS = GROUP / 4;  // words of inputs in a group; a word of nibbles takes two
+    const int groups = matrix.columns / GROUP, steps = matrix.columns / 4, scales_at_once = NIBBLES ? 2 * UNIT : UNIT;
+    const int32_t* place =
+        (const int32_t*)matrix.weights + (size_t)unit * (NIBBLES ? steps / 2 : steps) * UNIT + first * LANES;
+    const uint16_t* scales = matrix.scales + (size_t)unit * groups * scales_at_once + first * LANES;
     const int32_t* const inputs = (const int32_t*)input.data + (size_t)token * steps;
     Floats sums[VECTORS_AT_ONCE][TOKENS] = {};
-    for (int block = 0; block < blocks; ++block) {
+    for (int group = 0; group < groups; ++group, scales += scales_at_once) {
         Ints products[VECTORS_AT_ONCE][TOKENS];
         for (int v = 0; v < VECTORS_AT_ONCE; ++v)
-            for (int t = 0; t < TOKENS; ++t) products[v][t] = spread(input.offsets[(token + t) * blocks + block]);
-        for (int step = block * (BLOCK / 4); step < (block + 1) * (BLOCK / 4); ++step, place += UNIT) {
+            for (int t = 0; t < TOKENS; ++t)
+                products[v][t] = spread(NIBBLES ? 0 : input.offsets[(token + t) * groups + group]);
+        for (int step = group * STEPS; step < (group + 1) * STEPS; step += NIBBLES ? 2 : 1, place += UNIT) {
             fetch<VECTORS_AT_ONCE>(place);
-            for (int v = 0; v < VECTORS_AT_ONCE; ++v)
-                for (int t = 0; t < TOKENS; ++t)
-                    products[v][t] = multiplied_int8(products[v][t], load_ints(place + v * LANES), inputs[t * steps + step]);
+            for (int v = 0; v < VECTORS_AT_ONCE; ++v) {
+                const Ints words = load_ints(place + v * LANES);
+                for (int t = 0; t < TOKENS; ++t) {
+                    const int32_t* const x = inputs + t * steps + step;
+                    if constexpr (NIBBLES) {
+                        products[v][t] = multiplied_nibbles(products[v][t], words & 0x0f0f0f0f, x[0]);
+                        products[v][t] = multiplied_nibbles(products[v][t], (Ints)((Words)words >> 4) & 0x0f0f0f0f, x[1]);
+                    } else {
+                        products[v][t] = multiplied_int8(products[v][t], words, x[0]);
+                    }
+                }
+            }
         }
         for (int v = 0; v < VECTORS_AT_ONCE; ++v) {
-            const Floats scale = widen(weight_scales + block * UNIT + v * LANES);
-            for (int t = 0; t < TOKENS; ++t)
-                sums[v][t] = fused(__builtin_convertvector(products[v][t], Floats),
-                                   scale * input.scales[(token + t) * blocks + block], sums[v][t]);
+            const Floats scale = widen_float16(scales + v * LANES);
+            for (int t = 0; t < TOKENS; ++t) {
+                const int at = (token + t) * groups + group;
+                const Ints whole = NIBBLES ? summed_nibbles(products[v][t]) : products[v][t];
+                sums[v][t] = fused(__builtin_convertvector(whole, Floats), scale * input.scales[at], sums[v][t]);
+                if constexpr (NIBBLES)
+                    sums[v][t] = fused(widen_float16(scales + UNIT + v * LANES), spread(input.sums[at]), sums[v][t]);
+            }
         }
     }
     for (int t = 0; t < TOKENS; ++t)
@@ -70,7 +87,7 @@ FN void dot_unit(const Matrix& matrix, int unit, const Input& input, int token, 
     }
     constexpr int AT_ONCE = TOKENS > 2 ? 2 : VECTORS;
     for (int first = 0; first < VECTORS; first += AT_ONCE) {
-        if constexpr (TYPE == INT8) dot_int8<TOKENS, AT_ONCE>(matrix, unit, first, input, token, tile);
+        if constexpr (TYPE == INT8 || TYPE == INT4) dot_quantized<TYPE, TOKENS, AT_ONCE>(matrix, unit, first, input, token, tile);
         else dot_float<TYPE, TOKENS, AT_ONCE>(matrix, unit, first, input, token, tile);
     }
 }
@@ -103,10 +120,11 @@ FN void project(Decoder& d, int thread, Share run, const Matrix& matrix, const I
         for (int unit = run.begin; unit < run.end; ++unit)
             for (int token = 0; token < tokens; token += TOKENS_AT_ONCE) {
                 const int count = std::min(TOKENS_AT_ONCE, tokens - token);
-                switch (d.model.weight_type) {
+                switch (matrix.type) {
                     case FLOAT32: dot_unit<FLOAT32>(matrix, unit, input, token, count, tile); break;
                     case BFLOAT16: dot_unit<BFLOAT16>(matrix, unit, input, token, count, tile); break;
                     case INT8: dot_unit<INT8>(matrix, unit, input, token, count, tile); break;
+                    case INT4: dot_unit<INT4>(matrix, unit, input, token, count, tile); break;
                     case NARROW_FLOAT32: dot_unit<NARROW_FLOAT32>(matrix, unit, input, token, count, tile); break;
                 }
                 for (int t = 0; t < count; ++t)

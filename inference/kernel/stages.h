@@ -22,7 +22,7 @@ FN void work(Decoder& d, int thread, int stage) {
     Scratch& scratch = d.scratch[thread];
     const int tokens = d.tokens, hidden = m.head.columns, index = stage / STAGES;
     if (stage == m.layers * STAGES + HEAD) {
-        const Input x = normalized(d, scratch, m.final_norm, d.wanted, d.wanted_tokens);
+        const Input x = normalized(d, scratch, m.final_norm, m.head, d.wanted, d.wanted_tokens);
         return project(d, thread, run, m.head, x, d.wanted, STORE, d.logits, m.head.rows);
     }
     if (stage == m.layers * STAGES + CHOICE) {
@@ -35,20 +35,20 @@ FN void work(Decoder& d, int thread, int stage) {
     const LayerWeights& layer = d.layers[index];
     switch (stage % STAGES) {
         case QKV: {
-            const Input x = normalized(d, scratch, layer.attention_norm, tokens);
+            const Input x = normalized(d, scratch, layer.attention_norm, layer.qkv, tokens);
             return project(d, thread, run, layer.qkv, x, tokens, STORE, d.qkv.get(), layer.qkv.rows);
         }
         case ATTENTION: return attend(d, thread, run, index);
         case ATTENTION_OUT: {
-            const Input x = merged(d, scratch, layer.attention_out.columns);
+            const Input x = merged(d, scratch, layer.attention_out);
             return project(d, thread, run, layer.attention_out, x, tokens, ADD, d.residual.get(), hidden);
         }
         case GATE_UP: {
-            const Input x = normalized(d, scratch, layer.mlp_norm, tokens);
+            const Input x = normalized(d, scratch, layer.mlp_norm, layer.gate_up, tokens);
             return project(d, thread, run, layer.gate_up, x, tokens, GATE, d.activated.get(), layer.down.columns);
         }
         case DOWN: {
-            const Input x = prepare(d, scratch, d.activated.get(), tokens, layer.down.columns);
+            const Input x = prepare(scratch, d.activated.get(), tokens, layer.down);
             return project(d, thread, run, layer.down, x, tokens, ADD, d.residual.get(), hidden);
         }
     }

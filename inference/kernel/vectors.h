@@ -58,6 +58,13 @@ IN Floats widen(const uint16_t* from) {
     return (Floats)(__builtin_convertvector(*(const HalvesAnywhere*)from, Words) << 16);
 }
 
+// Finite float16 numbers as float32: read as float32 without their sign, their exponents are too small by 112.
+IN Floats widen_float16(const uint16_t* from) {
+    const Words bits = __builtin_convertvector(*(const HalvesAnywhere*)from, Words);
+    const Floats size = (Floats)((bits & 0x7fffu) << 13) * 0x1p112f;
+    return (Floats)((Words)size | (bits & 0x8000u) << 16);
+}
+
 // x rounded to bfloat16, to even; NaN stays NaN.
 IN Floats to_bf16(Floats x) {
     const Words bits = (Words)x;
@@ -113,6 +120,28 @@ IN Ints multiplied_int8(Ints sum, Ints weights, int32_t inputs) {
     const Ints plain = weights ^ (int32_t)0x80808080;
     for (int byte = 0; byte < 32; byte += 8)
         sum += ((Ints)((Words)plain << (24 - byte)) >> 24) * ((int32_t)((uint32_t)inputs << (24 - byte)) >> 24);
+    return sum;
+#endif
+}
+
+// sum + the products of a lane's four weights, 0 to 15, with four inputs. With AVX2 alone a lane holds two sums of 16
+// bits, which have room for a GROUP: at most 8 * 2 * 15 * 127.
+IN Ints multiplied_nibbles(Ints sum, Ints weights, int32_t inputs) {
+#if LEVEL >= LEVEL_AVX2_VNNI
+    return multiplied_int8(sum, weights, inputs);
+#elif LEVEL == LEVEL_AVX2
+    return (Ints)_mm256_add_epi16((__m256i)sum, _mm256_maddubs_epi16((__m256i)weights, (__m256i)spread(inputs)));
+#else
+    for (int byte = 0; byte < 32; byte += 8)
+        sum += ((weights >> byte) & 15) * ((int32_t)((uint32_t)inputs << (24 - byte)) >> 24);
+    return sum;
+#endif
+}
+
+IN Ints summed_nibbles(Ints sum) {
+#if LEVEL == LEVEL_AVX2
+    return (Ints)_mm256_madd_epi16((__m256i)sum, _mm256_set1_epi16(1));
+#else
     return sum;
 #endif
 }

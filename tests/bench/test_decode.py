@@ -38,7 +38,7 @@ def test_a_tiny_run_writes_a_row_per_engine_and_case(tmp_path: Path) -> None:
     ).stdout
     rows = json.loads(path.read_text())["rows"]
     assert {row["case"] for row in rows} == {"512+1", "2048+1", "2048+2", "2048+4", "2048+8"}
-    assert len({row["engine"] for row in rows}) == 5
+    assert len({row["engine"] for row in rows}) == 6
     assert all(0 < row["quartiles"][0] <= row["microseconds"] <= row["quartiles"][1] for row in rows)
     assert all(row["times_torch"] > 0 and row["share_of_bandwidth"] > 0 for row in rows)
     assert "2048+8" in printed

@@ -10,11 +10,11 @@ from torch import Tensor
 from inference.architecture import Architecture
 from inference.decoder_weights import DecoderWeights, LayerWeights
 from inference.kernel.decoder import KernelDecoder
-from inference.kernel.fallback import FallbackDecoder
 from inference.kernel.library import Level
 from inference.kernel.packing import WeightType
 from inference.rope import rotation_tables
 from kv_store.workspace import KVShape, KVWorkspace
+from tests.inference.kernel.fallback import FallbackDecoder
 
 POSITIONS = 400
 

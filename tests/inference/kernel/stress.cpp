@@ -35,9 +35,8 @@ public:
             layer.k_norm = s.qk_norm ? floats(s.head_dim) : nullptr;
             layers_.push_back(layer);
         }
-        model_ = {s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.vocabulary, s.room, weight_type, FLOAT32, 1e-6f, 0.125f,
-                  floats(s.vocabulary * s.hidden), layers_.data(), floats(padded(s.hidden, BLOCK)),
-                  matrix(s.vocabulary, s.hidden), floats(s.room * s.head_dim / 2), floats(s.room * s.head_dim / 2)};
+        model_ = {s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.vocabulary, s.room, 1e-6f, 0.125f, embedding(), layers_.data(),
+                  floats(padded(s.hidden, BLOCK)), matrix(s.vocabulary, s.hidden), floats(s.room * s.head_dim / 2), floats(s.room * s.head_dim / 2)};
     }
 
     const Model& model() const { return model_; }
@@ -86,18 +85,31 @@ private:
         return bytes_.back().data();
     }
 
-    const uint16_t* halves(size_t count) {
+    uint16_t* halves(size_t count) {
         halves_.emplace_back(count);
-        for (uint16_t& x : halves_.back()) x = 0x3c00 + generator_() % 256;  // bfloat16 about 0.01
+        // about 0.01 as bfloat16; as float16 about 0.01, and of either sign where it is a minimum
+        for (uint16_t& x : halves_.back()) x = quantized() ? 0x2100 + generator_() % 256 : 0x3c00 + generator_() % 256;
         return halves_.back().data();
+    }
+
+    bool quantized() const { return type_ == INT8 || type_ == INT4; }
+
+    Matrix embedding() {
+        if (quantized()) return matrix(shape_.vocabulary, shape_.hidden);
+        return {floats(shape_.vocabulary * shape_.hidden), nullptr, nullptr, shape_.vocabulary, shape_.hidden, FLOAT32};
     }
 
     Matrix matrix(int rows, int columns) {
         rows = padded(rows, UNIT), columns = padded(columns, BLOCK);
         const size_t count = (size_t)rows * columns;
-        const void* const weights = type_ == FLOAT32 ? floats(count) : type_ == INT8 ? bytes(count) : halves(count);
-        return {weights, type_ == INT8 ? halves(count / BLOCK) : nullptr, shape_.biases ? floats(rows) : nullptr, rows,
-                columns};
+        const void* const weights = type_ == FLOAT32  ? floats(count)
+                                    : type_ == INT8   ? bytes(count)
+                                    : type_ == INT4   ? bytes(count / 2)
+                                                      : halves(count);
+        uint16_t* const scales = quantized() ? halves(count / GROUP * (type_ == INT4 ? 2 : 1)) : nullptr;
+        for (size_t i = 0; type_ == INT4 && i < count / GROUP * 2; ++i)
+            if (i / UNIT % 2) scales[i] |= 0x8000 | 0x0c00;  // minima of about -0.08
+        return {weights, scales, shape_.biases ? floats(rows) : nullptr, rows, columns, type_};
     }
 
     const Shape shape_;
@@ -120,8 +132,8 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 // How far a level may be from portable C++. Sums in another order move a float32 by little, and now and then an int8
 // input to the next whole number; where pairs of bfloat16 are multiplied, queries and the softmax are rounded as well.
 double bound(int level, int type, int kv_type) {
-    if (level == LEVEL_AVX512_BF16 && kv_type == BFLOAT16) return type == INT8 ? 0.04 : 0.004;
-    return type == INT8 ? 0.004 : 0.0001;
+    if (level == LEVEL_AVX512_BF16 && kv_type == BFLOAT16) return type == INT8 || type == INT4 ? 0.04 : 0.004;
+    return type == INT8 || type == INT4 ? 0.004 : 0.0001;
 }
 
 }  // namespace
@@ -130,7 +142,7 @@ int main() {
     const Shape shapes[] = {{2, 96, 150, 5, 1, 32, 101, 77, true, true}, {1, 64, 64, 4, 2, 64, 33, 130, false, false}};
     int levels = 0;
     for (const Shape& shape : shapes)
-        for (int type : {FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32}) {
+        for (int type : {FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32, INT4}) {
             const Noise noise(shape, type);
             for (int kv_type : {FLOAT32, BFLOAT16}) {
                 const std::vector<float> portable = noise.run(LEVEL_PORTABLE, 1, 1, 1, kv_type);

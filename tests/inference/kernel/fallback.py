@@ -1,4 +1,4 @@
-"""The kernel's forwards in plain torch: what they compute, rounding included, and their stand-in without a library."""
+"""The kernel's forwards in plain torch, rounding included: the oracle of the kernel's tests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from inference.chunk import Chunk
 from inference.decoder_weights import DecoderWeights, LayerWeights
 from inference.healing_choice import greedy_choices
 from inference.kernel.limits import check_call
-from inference.kernel.packing import BLOCK, LARGEST, WeightType, padded, quantize
+from inference.kernel.packing import WeightType, padded
+from inference.kernel.quantization import GROUP, LARGEST_INT8, QuantizedType, quantize
 from inference.model import Choice
 from inference.rope import rotate
 from kv_store.workspace import KVWorkspace
 
 
 class FallbackDecoder:
-    """The interface of KernelDecoder, for any head dimension; as slow as reading int8 weights as float32 makes it."""
+    """The interface of KernelDecoder, for any head dimension."""
 
     def __init__(
         self,
@@ -33,6 +34,8 @@ class FallbackDecoder:
         self._weights = weights
         self._cosines, self._sines = (table.float() for table in tables)
         self._weight_type = weight_type
+        embedding = weights.embedding
+        self._embedding = _rounded_weights(embedding, weight_type) if weight_type in ("int8", "int4") else embedding
 
     @torch.inference_mode()
     def forward(self, chunks: Sequence[Chunk]) -> list[Tensor]:
@@ -47,7 +50,7 @@ class FallbackDecoder:
 
     def _forward(self, chunk: Chunk) -> Tensor:
         assert isinstance(chunk.workspace, KVWorkspace)
-        x = F.embedding(torch.tensor(chunk.token_ids), self._weights.embedding).float()
+        x = F.embedding(torch.tensor(chunk.token_ids), self._embedding).float()
         for index, layer in enumerate(self._weights.layers):
             keys, values = (cache.squeeze(0) for cache in chunk.workspace.layer(index))
             attended = self._attend(layer, self._normed(x, layer.attention_norm), keys, values, chunk.start)
@@ -82,7 +85,7 @@ class FallbackDecoder:
         elif self._weight_type == "bfloat16":
             result = F.linear(x.bfloat16().float(), weight.bfloat16().float())
         else:
-            result = F.linear(_rounded_inputs(x), _rounded_weights(weight))
+            result = F.linear(_rounded_inputs(x), _rounded_weights(weight, self._weight_type))
         return result if bias is None else result + bias.float()
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -90,19 +93,18 @@ class FallbackDecoder:
 
 
 def _rounded_inputs(x: Tensor) -> Tensor:
-    """What is left of inputs [tokens, columns] after int8, with a scale to each BLOCK columns."""
-    blocks = _in_blocks(x)
-    limits = blocks.abs().amax(dim=2, keepdim=True)
-    factors = torch.where(limits > 0, LARGEST / limits, 0.0)
-    return ((blocks * factors).round() * (limits / LARGEST)).flatten(1)[:, : x.shape[1]]
+    """What is left of inputs [tokens, columns] after int8, with a scale per GROUP columns."""
+    groups = _in_groups(x)
+    limits = groups.abs().amax(dim=2, keepdim=True)
+    factors = torch.where(limits > 0, LARGEST_INT8 / limits, 0.0)
+    return ((groups * factors).round() * (limits / LARGEST_INT8)).flatten(1)[:, : x.shape[1]]
 
 
-def _rounded_weights(weight: Tensor) -> Tensor:
-    numbers, scales = quantize(_in_blocks(weight).flatten(1))
-    return (numbers.view(len(weight), -1, BLOCK) * scales.float().unsqueeze(2)).flatten(1)[:, : weight.shape[1]]
+def _rounded_weights(weight: Tensor, weight_type: QuantizedType) -> Tensor:
+    return quantize(_in_groups(weight).flatten(1), weight_type).dequantized()[:, : weight.shape[1]]
 
 
-def _in_blocks(x: Tensor) -> Tensor:
-    """[rows, columns] as [rows, blocks, BLOCK], with zeros at the end."""
-    columns = padded(x.shape[1], BLOCK)
-    return F.pad(x.float(), (0, columns - x.shape[1])).view(len(x), columns // BLOCK, BLOCK)
+def _in_groups(x: Tensor) -> Tensor:
+    """[rows, columns] as [rows, groups, GROUP], with zeros at the end."""
+    columns = padded(x.shape[1], GROUP)
+    return F.pad(x.float(), (0, columns - x.shape[1])).view(len(x), columns // GROUP, GROUP)

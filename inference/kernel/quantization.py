@@ -1,0 +1,111 @@
+"""Quantized matrices: whole numbers with a scale, and for int4 a minimum, per group of columns, as in GGUF files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+QuantizedType = Literal["int8", "int4"]
+
+GROUP = 32  # columns that share a scale
+LARGEST_INT8, LARGEST_INT4 = 127, 15
+SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a group's range; what lies beyond is clamped to its ends
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedMatrix:
+    """int8: weight = number * scale, numbers from -127 to 127. int4: weight = number * scale + minimum, 0 to 15."""
+
+    numbers: Tensor  # [rows, columns]: int8; uint8 for int4
+    scales: Tensor  # float16 [rows, columns / GROUP], none negative
+    minima: Tensor | None  # likewise, for int4
+
+    @property
+    def type(self) -> QuantizedType:
+        return "int8" if self.minima is None else "int4"
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.numbers.shape
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> QuantizedMatrix:
+        """The matrix with its rows changed alike in all tensors."""
+        return QuantizedMatrix(
+            change(self.numbers), change(self.scales), None if self.minima is None else change(self.minima)
+        )
+
+    def __getitem__(self, rows: slice) -> QuantizedMatrix:
+        return self.map(lambda tensor: tensor[rows])
+
+    def dequantized(self) -> Tensor:
+        """float32 [rows, columns]."""
+        groups = self.numbers.float().view(*self.scales.shape, GROUP) * self.scales.float().unsqueeze(2)
+        if self.minima is not None:
+            groups += self.minima.float().unsqueeze(2)
+        return groups.flatten(1)
+
+
+def quantize(weight: Tensor, to: QuantizedType) -> QuantizedMatrix:
+    """weight: [rows, columns] of any floating dtype, columns a multiple of GROUP."""
+    groups = weight.float().reshape(len(weight), -1, GROUP)
+    return _quantize_int8(groups) if to == "int8" else _quantize_int4(groups)
+
+
+def _quantize_int8(groups: Tensor) -> QuantizedMatrix:
+    exact = groups.abs().amax(dim=2) / LARGEST_INT8
+    near = exact.half()
+    scales = torch.where(near.float() < exact, (near.view(torch.int16) + 1).view(torch.float16), near)
+    divisors = torch.where(scales == 0, 1.0, scales.float())
+    numbers = (groups / divisors.unsqueeze(2)).round().clamp(-LARGEST_INT8, LARGEST_INT8)
+    return QuantizedMatrix(numbers.flatten(1).to(torch.int8), scales, None)
+
+
+def _quantize_int4(groups: Tensor) -> QuantizedMatrix:
+    """Of several ranges the one with the smallest squared error, its scale and minimum fitted by least squares."""
+    low, high = groups.amin(dim=2), groups.amax(dim=2)
+    middle, half = (low + high) / 2, (high - low) / 2
+    best: tuple[Tensor, Tensor, Tensor] | None = None
+    least = torch.full_like(low, torch.inf)
+    for shrink in SHRINKS:
+        scales, minima = (2 * half * shrink / LARGEST_INT4), middle - half * shrink
+        numbers = _nearest_int4(groups, scales, minima)
+        scales, minima = (fitted.half() for fitted in _fit(groups, numbers, scales, minima))
+        numbers = _nearest_int4(groups, scales.float(), minima.float())
+        error = (numbers * scales.float().unsqueeze(2) + minima.float().unsqueeze(2) - groups).square().sum(dim=2)
+        better = error < least
+        least = torch.where(better, error, least)
+        candidate = (numbers, scales, minima)
+        best = candidate if best is None else _choose(better, candidate, best)
+    assert best is not None
+    numbers, scales, minima = best
+    return QuantizedMatrix(numbers.flatten(1).to(torch.uint8), scales, minima)
+
+
+def _choose(
+    better: Tensor, candidate: tuple[Tensor, Tensor, Tensor], best: tuple[Tensor, Tensor, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    numbers, scales, minima = candidate
+    return (
+        torch.where(better.unsqueeze(2), numbers, best[0]),
+        torch.where(better, scales, best[1]),
+        torch.where(better, minima, best[2]),
+    )
+
+
+def _nearest_int4(groups: Tensor, scales: Tensor, minima: Tensor) -> Tensor:
+    divisors = torch.where(scales == 0, 1.0, scales).unsqueeze(2)
+    return ((groups - minima.unsqueeze(2)) / divisors).round().clamp(0, LARGEST_INT4)
+
+
+def _fit(groups: Tensor, numbers: Tensor, scales: Tensor, minima: Tensor) -> tuple[Tensor, Tensor]:
+    """Scale and minimum with the least squared error for these numbers; as before where all numbers are the same."""
+    mean_number, mean = numbers.mean(dim=2), groups.mean(dim=2)
+    apart = numbers - mean_number.unsqueeze(2)
+    spread = apart.square().sum(dim=2)
+    slope = (apart * (groups - mean.unsqueeze(2))).sum(dim=2) / torch.where(spread == 0, 1.0, spread)
+    usable = (spread > 0) & (slope > 0)
+    return torch.where(usable, slope, scales), torch.where(usable, mean - slope * mean_number, minima)
