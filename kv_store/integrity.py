@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
+from kv_store.interface import document_of
 from kv_store.match import PageMatch
-from kv_store.page_tree import PAGE_TOKENS, Page, PageTree
+from kv_store.page_tree import PAGE_TOKENS, Page, PageTree, pack, prefix_digest
 from kv_store.residency import Residency
 from kv_store.tier import Tier
 
 
 def check_tree(tree: PageTree) -> None:
     """Pages, their places, parents and tiers."""
-    for page in tree.pages():
-        parent = page.parent
-        assert parent.children.get(page.token_ids) is page, f"{page} is not its parent's child under its token ids"
-        assert 0 < len(page) <= PAGE_TOKENS, f"{page} has {len(page)} tokens"
-        assert parent is tree.root or len(parent) == PAGE_TOKENS, f"{page} is below {parent}, which is not full"
-        assert (page.start, page.stop) == (parent.stop, parent.stop + len(page)), f"{page} is not after {parent}"
-        assert page.copies, f"{page} is in no tier"
-        assert parent.level <= page.level, f"{page} is in a higher tier than {parent}"
+    for parent in (tree.root, *tree.pages()):
+        in_order = sorted(parent.children, key=lambda child: child.token_ids)
+        assert parent.children == in_order, f"the children of {parent} are not in the order of their token ids"
+        for page in parent.children:
+            _check_page(page, parent, tree)
+
+
+def _check_page(page: Page, parent: Page, tree: PageTree) -> None:
+    assert page.parent is parent, f"{page} is a child of {parent}, which is not its parent"
+    assert page.digest == prefix_digest(parent.digest, pack(page.token_ids)), f"{page} has another's digest"
+    assert 0 < len(page) <= PAGE_TOKENS, f"{page} has {len(page)} tokens"
+    assert parent is tree.root or len(parent) == PAGE_TOKENS, f"{page} is below {parent}, which is not full"
+    assert (page.start, page.stop) == (parent.stop, parent.stop + len(page)), f"{page} is not after {parent}"
+    assert page.copies, f"{page} is in no tier"
+    assert parent.level <= page.level, f"{page} is in a higher tier than {parent}"
 
 
 def check_counts(tree: PageTree, pinned: Collection[str], live: Collection[PageMatch]) -> None:
@@ -39,7 +47,7 @@ def check_counts(tree: PageTree, pinned: Collection[str], live: Collection[PageM
             assert full, f"{page} is used by {owner}, but {parent} is not, or not whole"
     for owner, tail in tree.tails.items():
         assert tail in resident, f"the last path of {owner} ends at {tail}, which is gone"
-        assert owner in tail.owners, f"the last path of {owner} ends at {tail}, which is not used by it"
+        assert document_of(owner) in tail.owners, f"the last path of {owner} ends at {tail}, which is not used by it"
 
 
 def check_tiers(tree: PageTree, residency: Residency) -> None:
@@ -65,6 +73,7 @@ def _check_order(tier: Tier) -> None:
         ancestor = page.parent
         while ancestor.parent is not ancestor:
             assert ancestor not in seen, f"{ancestor} would leave the {tier.name} tier before {page}, which is below it"
+            assert ancestor.used >= page.used or ancestor.held, f"{ancestor} was used before {page}, which is below it"
             ancestor = ancestor.parent
         seen.add(page)
     for page in tier.held:

@@ -57,6 +57,15 @@ class Match(Protocol):
     def __exit__(self, *exc: object) -> None: ...
 
 
+def document_of(owner: str) -> str:
+    """The document in an owner's name, `client/document`; the whole name where it names no client.
+
+    Client names end with a run of the client, and the text that is kept is the document's: whatever finds sessions or
+    pages by document compares these. `*/document`, for a document of all clients, is the same document.
+    """
+    return owner.partition("/")[2] or owner
+
+
 @dataclass(frozen=True, slots=True)
 class TierStats:
     """What one tier holds. A page that is also saved on disk counts in both tiers."""
@@ -113,18 +122,21 @@ class KVStore(Protocol):
         ...
 
     def purge(self, owner: str) -> int:
-        """Drop, from every tier, what only this owner used, its pin and its name; the tokens dropped.
+        """Drop, from every tier, what only the owner's document used, its pins and its name; the tokens dropped.
 
-        Owners are named `client/document`. `*/document` stands for all owners of that document: those of clients that
-        are gone, whose names are still on what was saved, too.
+        A document is the same whichever client it was inserted for: see `document_of`.
 
-        Dropping goes by whole pages, so another owner may lose the end of a page that it shared. A prompt that held
+        Dropping goes by whole pages, so another document may lose the end of a page that it shared. A prompt that held
         text of several documents belongs to the owner named when it was inserted: purge each such owner.
         """
         ...
 
-    def save(self) -> int:
-        """Write what is resident to the disk tier, within its budget; the tokens a restart will find there."""
+    def save(self, seconds: float | None = None) -> bool:
+        """Write what is resident to the disk tier, within its budget, the most recently used first.
+
+        Goes on for about so many seconds (None: as long as it takes). True where nothing is left to be written; another
+        call goes on with the rest.
+        """
         ...
 
     def stats(self) -> StoreStats: ...
@@ -134,5 +146,5 @@ class KVStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what the tiers hold of the system (locks on folders); nothing is saved."""
+        """Give back what the tiers hold of the system (locks on folders); what is in memory alone is lost."""
         ...

@@ -57,8 +57,8 @@ class NaiveStore:
     def purge(self, owner: str) -> int:
         return 0
 
-    def save(self) -> int:
-        return 0
+    def save(self, seconds: float | None = None) -> bool:
+        return True
 
     def stats(self) -> StoreStats:
         return StoreStats(tiers=(), hits=0, misses=self._misses, evicted_tokens=0)

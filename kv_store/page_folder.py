@@ -1,29 +1,57 @@
-"""Where the disk tier keeps payloads: a folder per model with a file per page and an index for the next start.
+"""Where the disk tier keeps payloads: a folder per model, with a file per page and the index of these.
 
-Whatever is found there is refused unless it is exactly what was written: a file's size, checksum and tensor shape,
-the index's checksum and fingerprint. KV is derived from the user's text: files and folders are the user's alone.
+A page is refused unless its file is exactly what was written (size, checksum, tensor shape), and a folder that cannot
+be used is set aside. KV is derived from the user's text: files and folders are the user's alone.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import itertools
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+import shutil
+import stat
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kv_store.errors import BadFileError, FolderInUseError
-from kv_store.folder_lock import LOCK_NAME, FolderLock
-from kv_store.index_file import PAGE_NAME, PageFile, SavedPage, decode_index, encode_index
+from filelock import FileLock, Timeout
 
-INDEX_NAME = "index.json"
-MAX_INDEX_BYTES = 256 * 2**20
-PARTIAL_NAME = re.compile(r"([0-9a-f]{8}|index)\.tmp")
+from kv_store.errors import BadFileError, FolderInUseError
+from kv_store.page_index import INDEX_NAME, PageIndex, index_files
+
+FORMAT = "midfill kv 2"
+LOCK_NAME = "lock"
+PAGE_NAME = re.compile(r"[0-9a-f]{8}\.safetensors")
+OUR_NAME = re.compile(r"[0-9a-f]{8}\.(safetensors|tmp)|index\.(json|tmp)|" + re.escape(INDEX_NAME) + r"(-\w+)?")
 FOLDER_NAME = re.compile(r"[0-9a-f]{16}")
+MIN_FREE_BYTES = 512 * 2**20
+"""Free space that is left to others: no page is written where a disk has less."""
+
+_NO_SURPRISES = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """One saved page's file, as it was written."""
+
+    number: int
+    """In its name."""
+    count: int
+    """Tokens."""
+    size: int
+    """Bytes of the whole file."""
+    sha256: bytes
+
+    @property
+    def name(self) -> str:
+        return f"{self.number:08x}.safetensors"
 
 
 class Codec(Protocol):
@@ -44,32 +72,45 @@ class Codec(Protocol):
 
 
 class PageFolder:
-    """Implements `Storage` in `root/<hash of the fingerprint>`; raises FolderInUseError if another process is there.
+    """Implements `Storage` in `root/<hash of the fingerprint>`.
 
-    The fingerprint stands for all that KV depends on: weights, tokenizer, dtype, RoPE settings.
+    The fingerprint stands for all that KV depends on: weights, tokenizer, dtype, RoPE settings. A folder that cannot be
+    used is set aside, with the reason in `refused`. Raises FolderInUseError if another process is in the folder, and
+    OSError where there can be no folder.
     """
 
     page_overhead = 256
     durable = True
 
-    def __init__(self, root: Path, fingerprint: str, codec: Codec) -> None:
+    def __init__(self, root: Path, fingerprint: str, codec: Codec, min_free_bytes: int = MIN_FREE_BYTES) -> None:
         self._root = root
-        self._fingerprint = fingerprint
         self._codec = codec
-        self.folder = root / hashlib.sha256(fingerprint.encode()).hexdigest()[:16]
-        for folder in (root, self.folder):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.folder.chmod(0o700)
-        self._lock = FolderLock(self.folder)
-        names = [path.stem for path in self.folder.iterdir() if PAGE_NAME.fullmatch(path.name)]
-        self._next = 1 + max((int(name, 16) for name in names), default=0)
+        self._min_free_bytes = min_free_bytes
+        self.removed: list[int] = []
+        """Numbers of files that are gone, and still stand in the index."""
+        self.index_is_behind = False
+        """Whether the last write to the index failed."""
+        self.identity = hashlib.sha256(f"{FORMAT}\n{fingerprint}".encode()).digest()
+        self.folder = root / self.identity.hex()[:16]
+        self.refused: list[str] = []
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._lock, self.index = _open(self.folder)
+        except (BadFileError, OSError) as error:
+            self.refused.append(f"{error}; the folder is set aside")
+            _set_aside(self.folder)
+            self._lock, self.index = _open(self.folder)
+        self._next = 1 + max((int(path.stem, 16) for path in _our_files(self.folder, PAGE_NAME)), default=0)
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
     def put(self, payload: object, count: int) -> PageFile:
+        if shutil.disk_usage(self.folder).free < self._min_free_bytes:
+            reason = f"less than {self._min_free_bytes / 2**20:.0f} MB are free"
+            raise OSError(errno.ENOSPC, reason, str(self.folder))
         data = self._codec.encode(payload, count)
         assert len(data) <= self._max_bytes(count), f"a file of {len(data)} bytes for {count} tokens"
-        file = PageFile(f"{self._next:08x}.safetensors", count, len(data), hashlib.sha256(data).hexdigest())
+        file = PageFile(self._next, count, len(data), hashlib.sha256(data).digest())
         self._next += 1
         _write_private(self.folder / file.name, data)
         return file
@@ -77,14 +118,10 @@ class PageFolder:
     def get(self, stored: object) -> object:
         assert isinstance(stored, PageFile), f"{stored!r} is no saved page"
         path = self.folder / stored.name
-        try:
-            with path.open("rb") as stream:
-                data = stream.read(stored.size + 1)
-        except OSError as error:
-            raise BadFileError(path, f"cannot be read: {error.strerror}") from error
+        data = _read_regular(path, stored.size + 1)
         if len(data) != stored.size:
             raise BadFileError(path, f"truncated or oversized: not the {stored.size} bytes that were saved")
-        if hashlib.sha256(data).hexdigest() != stored.sha256:
+        if hashlib.sha256(data).digest() != stored.sha256:
             raise BadFileError(path, "corrupt: its checksum differs")
         try:
             return self._codec.decode(data, stored.count)
@@ -93,87 +130,136 @@ class PageFolder:
 
     def remove(self, stored: object) -> None:
         assert isinstance(stored, PageFile), f"{stored!r} is no saved page"
-        (self.folder / stored.name).unlink(missing_ok=True)
+        self.removed.append(stored.number)
+        _unlink(self.folder / stored.name)
 
     def check(self, stored: Collection[object]) -> None:
         files = {file.name for file in stored if isinstance(file, PageFile)}
         assert len(files) == len(stored), f"{self.folder}: not every copy has a file of its own"
-        found = {path.name for path in _page_files(self.folder)}
+        found = {path.name for path in _our_files(self.folder, PAGE_NAME)}
         assert found <= files, f"{self.folder}: files of no page: {sorted(found - files)}"
 
     def close(self) -> None:
+        self.index.close()
         self._lock.release()
 
     # -- across restarts -----------------------------------------------------------------------------------------------
 
-    @property
-    def has_index(self) -> bool:
-        """Whether a restart would find something."""
-        return (self.folder / INDEX_NAME).exists()
-
-    def write_index(self, pages: Sequence[SavedPage]) -> None:
-        """Replace the index, at once or not at all. Raises OSError where it cannot be written."""
-        _write_private(self.folder / INDEX_NAME, encode_index(self._fingerprint, pages))
-
-    def read_index(self) -> list[SavedPage]:
-        """What was saved for this model. Raises BadFileError where it must not be used."""
-        path = self.folder / INDEX_NAME
-        if not path.exists():
-            return []
-        if path.stat().st_size > MAX_INDEX_BYTES:
-            raise BadFileError(path, f"oversized: more than {MAX_INDEX_BYTES} bytes")
-        try:
-            return decode_index(path.read_bytes(), self._fingerprint)
-        except (ValueError, TypeError, KeyError) as error:
-            raise BadFileError(path, str(error)) from error
-
-    def remove_index(self) -> None:
-        """Have a restart find nothing."""
-        (self.folder / INDEX_NAME).unlink(missing_ok=True)
+    def replace_index(self) -> None:
+        """Begin with an empty index. Raises OSError or BadFileError where there can be none."""
+        self.index.close()
+        for path in index_files(self.folder):
+            path.unlink(missing_ok=True)
+        self.index = PageIndex(self.folder / INDEX_NAME)
 
     def check_file(self, file: PageFile) -> None:
         """Look at a saved page without reading it. Raises BadFileError where its size cannot be right."""
         path = self.folder / file.name
         try:
-            size = path.stat().st_size
+            status = path.lstat()
         except OSError as error:
             raise BadFileError(path, f"cannot be read: {error.strerror}") from error
-        if size != file.size:
-            raise BadFileError(path, f"truncated or oversized: {size} bytes instead of {file.size}")
-        if not self._codec.bytes_per_token * file.count <= size <= self._max_bytes(file.count):
-            raise BadFileError(path, f"oversized or of another model: {size} bytes for {file.count} tokens")
+        if not stat.S_ISREG(status.st_mode):
+            raise BadFileError(path, "not a regular file")
+        if status.st_size != file.size:
+            raise BadFileError(path, f"truncated or oversized: {status.st_size} bytes instead of {file.size}")
+        if not self._codec.bytes_per_token * file.count <= file.size <= self._max_bytes(file.count):
+            raise BadFileError(path, f"oversized or of another model: {file.size} bytes for {file.count} tokens")
 
     def remove_other_files(self, files: Iterable[PageFile]) -> None:
-        """Remove what no page refers to: left over from a crash, or refused."""
+        """Remove the files of no page: left over from a crash, or refused."""
         kept = {file.name for file in files}
-        for path in _page_files(self.folder):
+        kept.update(path.name for path in index_files(self.folder))
+        for path in _our_files(self.folder, OUR_NAME):
             if path.name not in kept:
-                path.unlink()
+                _unlink(path)
 
     def remove_other_models(self) -> list[str]:
         """Remove what was saved with other fingerprints, unless in use; the reasons, naming the folders.
 
-        Nobody else would: a purge must reach every page, and the budget is for all that is on disk.
+        A purge must reach every page, and the budget is for all that is on disk.
         """
         removed = []
         for folder in self._root.iterdir():
-            if folder != self.folder and FOLDER_NAME.fullmatch(folder.name) and (folder / LOCK_NAME).exists():
-                try:
-                    lock = FolderLock(folder)
-                except FolderInUseError as error:
-                    log.info("left alone: %s", error)
-                    continue
-                _remove_folder(folder, lock)
-                removed.append(f"{folder / INDEX_NAME}: saved with other weights, tokenizer, dtype or RoPE settings")
+            if folder == self.folder or not FOLDER_NAME.fullmatch(folder.name) or not (folder / LOCK_NAME).is_file():
+                continue
+            try:
+                _acquire(folder).release()
+            except (FolderInUseError, OSError) as error:
+                log.info("left alone: %s", error)
+                continue
+            _empty(folder)
+            removed.append(f"{folder}: saved with other weights, tokenizer, dtype or RoPE settings")
         return removed
 
     def _max_bytes(self, count: int) -> int:
         return self._codec.bytes_per_token * count + self.page_overhead
 
 
-def _page_files(folder: Path) -> list[Path]:
-    """Pages, and whatever was not written to its end."""
-    return [path for path in folder.iterdir() if PAGE_NAME.fullmatch(path.name) or PARTIAL_NAME.fullmatch(path.name)]
+def _open(folder: Path) -> tuple[FileLock, PageIndex]:
+    """The lock on a folder, which ends with the process, and the index in it."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink():
+        raise BadFileError(folder, "a symbolic link")
+    folder.chmod(0o700)
+    lock = _acquire(folder)
+    try:
+        return lock, PageIndex(folder / INDEX_NAME)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _acquire(folder: Path) -> FileLock:
+    path = folder / LOCK_NAME
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise BadFileError(path, "not a regular file")
+    lock = FileLock(path, timeout=0, mode=0o600, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise FolderInUseError(f"{folder}: another process keeps its pages here") from error
+    return lock
+
+
+def _set_aside(folder: Path) -> None:
+    """Move a folder that cannot be used out of the way, without the KV in it, which could not be purged any more."""
+    names = (f"{folder.name}.unusable{number or ''}" for number in itertools.count())
+    aside = next(path for name in names if not os.path.lexists(path := folder.with_name(name)))
+    folder.rename(aside)
+    if aside.is_dir() and not aside.is_symlink():
+        _empty(aside)
+
+
+def _empty(folder: Path) -> None:
+    """Remove our own files, and the folder if nothing else is in it."""
+    for path in [*_our_files(folder, OUR_NAME), folder / LOCK_NAME]:
+        if path.is_file() or path.is_symlink():
+            _unlink(path)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _our_files(folder: Path, name: re.Pattern[str]) -> list[Path]:
+    return [path for path in folder.iterdir() if name.fullmatch(path.name)]
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:  # a folder in its place, or a disk that has become read-only
+        log.warning("%s cannot be removed: %s", path, error.strerror)
+
+
+def _read_regular(path: Path, at_most: int) -> bytes:
+    """The first bytes of a regular file. Raises BadFileError where it is none, or cannot be read."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | _NO_SURPRISES), "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise BadFileError(path, "not a regular file")
+            return stream.read(at_most)
+    except OSError as error:
+        raise BadFileError(path, f"cannot be read: {error.strerror}") from error
 
 
 def _write_private(path: Path, data: bytes) -> None:
@@ -182,7 +268,7 @@ def _write_private(path: Path, data: bytes) -> None:
     It is not synced to the disk: what a power failure leaves is found out by its checksum.
     """
     partial = path.with_suffix(".tmp")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_SURPRISES, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(data)
@@ -190,13 +276,3 @@ def _write_private(path: Path, data: bytes) -> None:
     except OSError:
         partial.unlink(missing_ok=True)
         raise
-
-
-def _remove_folder(folder: Path, lock: FolderLock) -> None:
-    """Remove our own files, and the folder if nothing else is in it."""
-    for path in [*_page_files(folder), folder / INDEX_NAME]:
-        path.unlink(missing_ok=True)
-    lock.release()
-    (folder / LOCK_NAME).unlink()
-    if not any(folder.iterdir()):
-        folder.rmdir()

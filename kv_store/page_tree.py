@@ -6,9 +6,22 @@ prefix that diverges inside a page gets a sibling page, and no page is ever spli
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from hashlib import blake2b
+from operator import attrgetter
+
+from kv_store.interface import document_of
 
 PAGE_TOKENS = 16
+DIGEST_BYTES = 16
+TOKEN_BYTES = 4
+
+REMEMBERED_TAILS = 256
+"""How many owners' last prompts the tree remembers, beside those of pinned owners."""
+
+_token_ids = attrgetter("token_ids")
 
 
 class Page:
@@ -17,7 +30,19 @@ class Page:
     A page without copies has left the tree; it still knows its parent.
     """
 
-    __slots__ = ("children", "copies", "owners", "parent", "pins", "refs", "start", "stop", "token_ids")
+    __slots__ = (
+        "children",
+        "copies",
+        "digest",
+        "owners",
+        "parent",
+        "pins",
+        "refs",
+        "start",
+        "stop",
+        "token_ids",
+        "used",
+    )
 
     def __init__(self, token_ids: tuple[int, ...], parent: Page | None) -> None:
         self.token_ids = token_ids
@@ -25,15 +50,20 @@ class Page:
         """The root is its own parent."""
         self.start: int = 0 if parent is None else parent.stop
         self.stop: int = self.start + len(token_ids)
-        self.children: dict[tuple[int, ...], Page] = {}
+        self.children: list[Page] = []
+        """In the order of their token ids, so that a look-up is a bisection."""
+        self.digest: bytes = b"" if parent is None else prefix_digest(parent.digest, pack(token_ids))
+        """Stands for the whole prefix that ends with this page."""
         self.copies: dict[int, object] = {}
         """Level of a tier (0 first) to the reference that its storage gave."""
         self.owners: dict[str, int] = {}
-        """Who used this page, and how many of its tokens. Whoever used a page used all of its parent."""
+        """Documents that used this page, and how many of its tokens. What used a page used all of its parent."""
         self.refs = 0
         """Live matches (and running insertions) through this page."""
         self.pins = 0
         """Pinned owners whose last path goes through this page."""
+        self.used = 0
+        """When the page was last let go, by the clock of `Residency`; later for a page than for those below it."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -58,7 +88,7 @@ class PageTree:
     def __init__(self) -> None:
         self.root = Page((), None)
         self.tails: dict[str, Page] = {}
-        """The last page of what was last inserted for each owner, as far as it is still resident."""
+        """The last page of what was last inserted for each owner, as far as it is still resident; latest owner last."""
 
     def find_prefix(self, token_ids: tuple[int, ...]) -> tuple[list[Page], int]:
         """The pages of the longest resident prefix, first one first, and its length.
@@ -66,69 +96,73 @@ class PageTree:
         Only the last page may be matched in part.
         """
         path: list[Page] = []
-        page, position = self.root, 0
-        while child := page.children.get(token_ids[position : position + PAGE_TOKENS]):
+        page = self.root
+        while True:
+            wanted = token_ids[page.stop : page.stop + PAGE_TOKENS]
+            child, shared = _closest(page.children, wanted)
+            if child is None:
+                return path, page.stop
             path.append(child)
-            page, position = child, child.stop
-        rest = token_ids[position : position + PAGE_TOKENS]
-        closest, shared = None, 0
-        for child in page.children.values():
-            common = common_prefix_length(child.token_ids, rest)
-            if common > shared:
-                closest, shared = child, common
-        if closest:
-            path.append(closest)
-        return path, position + shared
+            if shared < PAGE_TOKENS:
+                return path, child.start + shared
+            page = child
 
     def add(self, parent: Page, token_ids: tuple[int, ...]) -> Page:
         """A new page below `parent`, as yet without copies and owners."""
         assert 0 < len(token_ids) <= PAGE_TOKENS, f"a page of {len(token_ids)} tokens"
         assert parent is self.root or len(parent) == PAGE_TOKENS, f"{parent} is not full"
-        assert token_ids not in parent.children, f"{parent} has this child"
+        place = _place(parent.children, token_ids)
+        assert not _is_at(parent.children, place, token_ids), f"{parent} has this child"
         page = Page(token_ids, parent)
-        parent.children[token_ids] = page
+        parent.children.insert(place, page)
         return page
 
     def remove(self, page: Page) -> None:
         """Take a page without children out; its owners' last paths end before it."""
         assert not page.children, f"{page} has children"
-        del page.parent.children[page.token_ids]
-        for owner in page.owners:
-            if self.tails.get(owner) is page:
-                self._set_tail(owner, page.parent)
+        siblings = page.parent.children
+        del siblings[_place(siblings, page.token_ids)]
+        for owner in self._ending_at(page):
+            self._set_tail(owner, page.parent)
 
     def supersede(self, short: Page, long: Page) -> None:
         """Hand what is known of a page that is about to go to a sibling that begins with the same tokens."""
         assert long.token_ids[: len(short)] == short.token_ids, f"{long} does not begin with {short}"
-        for owner, count in short.owners.items():
-            long.owners[owner] = max(count, long.owners.get(owner, 0))
-            if self.tails.get(owner) is short:
-                self.tails[owner] = long
+        for document, count in short.owners.items():
+            long.owners[document] = max(count, long.owners.get(document, 0))
+        for owner in self._ending_at(short):
+            self.tails[owner] = long
         long.pins, short.pins = short.pins, 0
 
     def own(self, owner: str, path: Sequence[Page], length: int) -> None:
         """Record that the owner's last prefix is these pages, the last of them up to position `length`."""
+        document = document_of(owner)
         for page in path:
             used = min(page.stop, length) - page.start
-            if used > page.owners.get(owner, 0):
-                page.owners[owner] = used
+            if used > page.owners.get(document, 0):
+                page.owners[document] = used
+        self.tails.pop(owner, None)  # to become the latest
         self._set_tail(owner, path[-1] if path else self.root)
 
-    def disown(self, owner: str) -> list[Page]:
-        """Forget the owner; the pages (parents first) that hold more than the other owners used."""
-        self.tails.pop(owner, None)
+    def disown(self, document: str) -> list[Page]:
+        """Remove the document's name; the pages (parents first) that hold more than other documents used."""
+        for owner in [owner for owner in self.tails if document_of(owner) == document]:
+            del self.tails[owner]
         orphans: list[Page] = []
         pending = [self.root]
         while pending:
             page = pending.pop()
-            pending += [child for child in page.children.values() if child.owners.pop(owner, 0)]
+            pending += [child for child in page.children if child.owners.pop(document, 0)]
             if max(page.owners.values(), default=0) < len(page):
                 orphans.append(page)
         return orphans
 
-    def owners(self) -> set[str]:
-        """Whoever used any page: they all used one of the first."""
-        return {owner for page in self.root.children.values() for owner in page.owners}
+    def forget_old_tails(self, pinned: Collection[str]) -> None:
+        """Keep the last prompts of REMEMBERED_TAILS owners, and of those that are pinned."""
+        if len(self.tails) > REMEMBERED_TAILS + len(pinned):
+            old = [owner for owner in self.tails if owner not in pinned][:-REMEMBERED_TAILS]
+            for owner in old:
+                del self.tails[owner]
 
     def last_path(self, owner: str) -> list[Page]:
         """The pages of what was last inserted for the owner, first one first."""
@@ -146,11 +180,15 @@ class PageTree:
 
     def subtree(self, page: Page, *, root: bool = True) -> Iterator[Page]:
         """A page and all below it, parents first."""
-        pending = [page] if root else list(page.children.values())
+        pending = [page] if root else list(page.children)
         while pending:
             below = pending.pop()
             yield below
-            pending += below.children.values()
+            pending += below.children
+
+    def _ending_at(self, page: Page) -> list[str]:
+        """The owners whose last prefix ends with this page."""
+        return [owner for owner, tail in self.tails.items() if tail is page]
 
     def _set_tail(self, owner: str, page: Page) -> None:
         if page is self.root:
@@ -167,3 +205,40 @@ def common_prefix_length(left: Sequence[int], right: Sequence[int]) -> int:
             break
         length += 1
     return length
+
+
+def pack(token_ids: Sequence[int]) -> bytes:
+    """Token ids as 32-bit integers of this machine's byte order."""
+    return array("I", token_ids).tobytes()
+
+
+def unpack(packed_ids: bytes) -> tuple[int, ...]:
+    """The token ids of `pack`."""
+    return tuple(array("I", packed_ids))
+
+
+def prefix_digest(before: bytes, packed_ids: bytes) -> bytes:
+    """The digest of a prefix that continues one whose digest is `before` with these packed token ids."""
+    return blake2b(before + packed_ids, digest_size=DIGEST_BYTES).digest()
+
+
+def _closest(siblings: Sequence[Page], wanted: tuple[int, ...]) -> tuple[Page | None, int]:
+    """The page that shares most leading tokens with `wanted`, and how many; in order, it is a neighbour of `wanted`."""
+    place = _place(siblings, wanted)
+    if _is_at(siblings, place, wanted):
+        return siblings[place], len(wanted)
+    closest, shared = None, 0
+    for page in siblings[max(0, place - 1) : place + 1]:
+        common = common_prefix_length(page.token_ids, wanted)
+        if common > shared:
+            closest, shared = page, common
+    return closest, shared
+
+
+def _place(siblings: Sequence[Page], token_ids: tuple[int, ...]) -> int:
+    """Where a page of these tokens stands, or would stand."""
+    return bisect_left(siblings, token_ids, key=_token_ids)
+
+
+def _is_at(siblings: Sequence[Page], place: int, token_ids: tuple[int, ...]) -> bool:
+    return place < len(siblings) and siblings[place].token_ids == token_ids

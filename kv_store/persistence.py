@@ -1,49 +1,80 @@
-"""Saves what is resident to the disk tier, and finds it there after a restart."""
+"""Saves what is resident to the disk tier, the most recently used first, and finds it there after a restart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 
 from kv_store.errors import BadFileError
-from kv_store.index_file import PageFile, SavedPage
-from kv_store.page_folder import PageFolder
-from kv_store.page_tree import Page, PageTree
+from kv_store.page_folder import PageFile, PageFolder
+from kv_store.page_index import SavedPage
+from kv_store.page_tree import PAGE_TOKENS, TOKEN_BYTES, Page, PageTree, pack, prefix_digest, unpack
 from kv_store.residency import Residency
-from kv_store.tier import Tier
+
+BATCH_PAGES = 64
+"""How many pages one transaction of the index takes; what a killed process had written since the last is lost."""
+
+log = logging.getLogger(__name__)
 
 
-def save(folder: PageFolder, residency: Residency) -> int:
-    """Copy the most recently used pages to the last tier, as many as its budget takes, and write the index.
+def save(folder: PageFolder, residency: Residency, seconds: float | None) -> bool:
+    """Copy pages to the last tier, the most recently used first, for so long (one page at least); None: all.
 
-    Returns the tokens that `restore` will find. Raises OSError where the index cannot be written.
+    Nothing on disk gives way to what was used less recently. False where time ran out: more is to be saved.
+    """
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    disk = len(residency.tiers) - 1
+    tier = residency.tiers[disk]
+    tier.sort()
+    is_over = False
+    for count, page in enumerate(_unsaved(residency), start=1):
+        if is_over or not _fits_for(page, residency) or not residency.keep_copy(page, disk):
+            break
+        is_over = time.monotonic() >= until
+        if count % BATCH_PAGES == 0:
+            write_if_possible(folder, residency)
+    tier.sort()
+    write_if_possible(folder, residency)
+    return not is_over
+
+
+def write_index(folder: PageFolder, residency: Residency, forgotten: str | None = None) -> None:
+    """Bring the index up to what is on disk; a document's name goes where it is `forgotten`.
+
+    Raises OSError where that fails; the next call tries again.
     """
     disk = len(residency.tiers) - 1
-    room = residency.tiers[disk].budget_bytes
-    chosen: list[Page] = []
-    for page in _most_recent_first(residency.tiers[:disk]):
-        room -= residency.page_bytes(len(page), disk)
-        if room < 0:
-            break
-        chosen.append(page)
-    for page in reversed(chosen):  # the most recent last, so that it is the last to be evicted
-        residency.keep_copy(page, disk)
-    return write_index(folder, residency)
+    rows = [(_row(page, disk), page.owners) for page in residency.changed]
+    folder.index.write(folder.removed, rows, forgotten)
+    folder.removed.clear()
+    residency.changed.clear()
 
 
-def write_index(folder: PageFolder, residency: Residency) -> int:
-    """Write the index of what is on disk; the tokens in it."""
-    disk = len(residency.tiers) - 1
-    places: dict[Page, int] = {}
-    saved: list[SavedPage] = []
-    for page in _most_recent_first(residency.tiers[disk:]):
-        begins = page.parent.parent is page.parent
-        if begins or page.parent in places:  # without its parent's copy it would be of no use
-            file = page.copies[disk]
-            assert isinstance(file, PageFile), f"{page} is not saved in a file"
-            places[page] = len(saved)
-            saved.append(SavedPage(page.token_ids, -1 if begins else places[page.parent], dict(page.owners), file))
-    folder.write_index(saved)
-    return sum(len(page.token_ids) for page in saved)
+def forget(folder: PageFolder, residency: Residency, document: str) -> None:
+    """Write what was purged to the index. Where that fails the whole tier is emptied: the document must not stay."""
+    try:
+        write_index(folder, residency, document)
+    except OSError as error:
+        log.error("everything saved is removed, since a single document cannot be: %s", error)
+        residency.empty(len(residency.tiers) - 1)
+        residency.changed.clear()
+        folder.removed.clear()
+        folder.replace_index()
+
+
+def write_if_possible(folder: PageFolder, residency: Residency) -> None:
+    """Bring the index up to what is on disk; where that fails, say so in the log, once until it succeeds again."""
+    try:
+        write_index(folder, residency)
+    except OSError as error:
+        if not folder.index_is_behind:
+            log.warning("a restart will not find what is saved from now on, until the index can be written: %s", error)
+        folder.index_is_behind = True
+    else:
+        folder.index_is_behind = False
 
 
 def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
@@ -51,50 +82,114 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
 
     What must not be used is refused, and removed.
     """
-    for reason in folder.remove_other_models():
-        residency.refuse(reason)
+    tree.root.digest = folder.identity
+    disk = len(residency.tiers) - 1
+    refused = [*folder.refused, *folder.remove_other_models()]
+    rows, owners = _read_index(folder, refused)
+    files = _add_pages(rows, owners, folder, tree, refused)
+    kept = _within_budget(files, residency, refused)
+    for page in reversed(kept):
+        page.used = residency.tick()
+        residency.adopt(page, files[page], disk)
+    for page in reversed(files):
+        if not page.copies:
+            tree.remove(page)
+    residency.changed.clear()
+    numbers = {files[page].number for page in kept}
+    folder.removed += [row.number for row in rows if row.number not in numbers]
+    folder.remove_other_files(files[page] for page in kept)
+    residency.refuse(*refused)
+
+
+def _unsaved(residency: Residency) -> list[Page]:
+    """Pages that are in memory alone; each after its ancestors."""
+    *memory, disk = residency.tiers
+    held = sorted({page for tier in memory for page in tier.held}, key=lambda page: page.start)
+    pages = [*held, *(page for tier in memory for page in reversed(tier.evictable))]
+    return [page for page in pages if page not in disk.evictable and page not in disk.held]
+
+
+def _fits_for(page: Page, residency: Residency) -> bool:
+    """Whether the last tier can take a page, if need be after evicting what was used before it."""
+    disk = len(residency.tiers) - 1
+    tier, size = residency.tiers[disk], residency.page_bytes(len(page), disk)
+    return tier.fits(size) or (tier.can_fit(size) and (page.held or tier.oldest().used < page.used))
+
+
+def _row(page: Page, disk: int) -> SavedPage:
+    file = page.copies[disk]
+    assert isinstance(file, PageFile), f"{page} is not saved in a file"
+    return SavedPage(
+        file.number, page.digest, page.parent.digest, pack(page.token_ids), file.size, file.sha256, page.used
+    )
+
+
+def _read_index(folder: PageFolder, refused: list[str]) -> tuple[list[SavedPage], Mapping[int, dict[str, int]]]:
     try:
-        saved = folder.read_index()
+        return folder.index.read()
     except BadFileError as error:
-        residency.refuse(str(error))
-        folder.remove_index()
-        saved = []
-    restored = _add_pages(saved, folder, tree, residency)
-    for page, file in reversed(restored):  # saved most recent first
-        residency.adopt(page, file, len(residency.tiers) - 1)
-    folder.remove_other_files(file for _, file in restored)
+        refused.append(str(error))
+        folder.replace_index()
+        return [], {}
 
 
 def _add_pages(
-    saved: Sequence[SavedPage], folder: PageFolder, tree: PageTree, residency: Residency
-) -> list[tuple[Page, PageFile]]:
-    """Pages, without copies yet, for the entries whose files look right and fit the budget, parents first."""
+    rows: Iterable[SavedPage],
+    owners: Mapping[int, dict[str, int]],
+    folder: PageFolder,
+    tree: PageTree,
+    refused: list[str],
+) -> dict[Page, PageFile]:
+    """Pages, without copies yet, for the rows that can be used and whose ancestors are there, parents first."""
+    below: dict[bytes, list[SavedPage]] = defaultdict(list)
+    for row in rows:
+        below[row.parent].append(row)
+    files: dict[Page, PageFile] = {}
+    pending = [tree.root]
+    while pending:
+        parent = pending.pop()
+        for row in below.pop(parent.digest, ()):
+            try:
+                page, files[page] = _add_page(row, owners.get(row.number, {}), parent, folder, tree)
+            except BadFileError as error:
+                refused.append(str(error))
+            else:
+                pending.append(page)
+    return files
+
+
+def _add_page(
+    row: SavedPage, owners: Mapping[str, int], parent: Page, folder: PageFolder, tree: PageTree
+) -> tuple[Page, PageFile]:
+    """Raises BadFileError where the row makes no page of this tree, or its file is not as it was written."""
+    file = PageFile(row.number, len(row.token_ids) // TOKEN_BYTES, row.size, row.sha256)
+    is_page = 0 < file.count <= PAGE_TOKENS and (parent is tree.root or len(parent) == PAGE_TOKENS)
+    if not is_page or prefix_digest(parent.digest, row.token_ids) != row.digest:
+        raise BadFileError(folder.index.path, f"the row of page {row.number} does not fit its parent's")
+    # Whatever used a page used all of its parent; a page that no document used could not be purged.
+    used_by = {document: used for document, used in owners.items() if 0 < used <= file.count}
+    if parent is not tree.root:
+        used_by = {name: used for name, used in used_by.items() if parent.owners.get(name) == PAGE_TOKENS}
+    if not used_by:
+        raise BadFileError(folder.index.path, f"the row of page {row.number} names no document")
+    folder.check_file(file)
+    page = tree.add(parent, unpack(row.token_ids))
+    page.used = row.used
+    page.owners.update(used_by)
+    return page, file
+
+
+def _within_budget(files: dict[Page, PageFile], residency: Residency, refused: list[str]) -> list[Page]:
+    """As many pages as the last tier has room for, the most recently used first, each after its ancestors."""
+    for page in reversed(files):
+        page.parent.used = max(page.parent.used, page.used)
     disk = len(residency.tiers) - 1
     room = residency.tiers[disk].budget_bytes
-    pages: dict[int, Page] = {-1: tree.root}
-    restored: list[tuple[Page, PageFile]] = []
-    for place, entry in enumerate(saved):
-        path = folder.folder / entry.file.name
-        if entry.parent not in pages:  # refused: what follows it is of no use
-            continue
-        try:
-            folder.check_file(entry.file)
-        except BadFileError as error:
-            residency.refuse(str(error))
-            continue
-        room -= residency.page_bytes(entry.file.count, disk)
+    kept: list[Page] = []
+    for page in sorted(files, key=lambda page: (-page.used, page.start)):
+        room -= residency.page_bytes(len(page), disk)
         if room < 0:
-            residency.refuse(f"{path}: beyond the disk tier's budget, as are all that were used less recently")
+            refused.append(f"{files[page].name}: beyond the disk tier's budget, as are all that were used before it")
             break
-        page = tree.add(pages[entry.parent], entry.token_ids)
-        page.owners.update(entry.owners)
-        pages[place] = page
-        restored.append((page, entry.file))
-    return restored
-
-
-def _most_recent_first(tiers: Sequence[Tier]) -> Iterator[Page]:
-    """Pages with copies in these tiers; each after its ancestors."""
-    yield from sorted({page for tier in tiers for page in tier.held}, key=lambda page: page.start)
-    for tier in tiers:
-        yield from reversed(tier.evictable)
+        kept.append(page)
+    return kept

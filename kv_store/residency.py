@@ -6,6 +6,7 @@ down or away only when nothing below it stands higher, so what is left of a pref
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -27,7 +28,11 @@ class Residency:
         self.bytes_per_token = bytes_per_token
         self.evicted_tokens = 0
         self.refused: deque[str] = deque(maxlen=REMEMBERED_REFUSALS)
+        self.changed: set[Page] = set()
+        """Pages in a last tier that is durable which are new there, were used again or have new owners."""
         self._tree = tree
+        self._clock = itertools.count(1)
+        self._durable = len(self.tiers) - 1 if self.tiers[-1].storage.durable else None
 
     def page_bytes(self, count: int, level: int) -> int:
         """What a page of `count` tokens costs in a tier."""
@@ -67,7 +72,18 @@ class Residency:
         for level in page.copies:
             self.tiers[level].hold(page)
 
+    def tick(self) -> int:
+        """A time after all that were given before."""
+        return next(self._clock)
+
+    def note_change(self, page: Page) -> None:
+        """What an index tells of a page is not so any more."""
+        if self._durable in page.copies:
+            self.changed.add(page)
+
     def _let_go(self, page: Page) -> None:
+        page.used = self.tick()
+        self.note_change(page)
         for level in page.copies:
             self.tiers[level].let_go(page)
 
@@ -93,12 +109,10 @@ class Residency:
             if not page.copies:
                 self.drop(page)
 
-    def keep_copy(self, page: Page, level: int) -> None:
-        """Have a copy in this lower tier as well, as its most recently used, if there is room for it."""
-        if level in page.copies:
-            self.tiers[level].touch(page)
-        else:
-            self._put(page, self.read(page), level)
+    def keep_copy(self, page: Page, level: int) -> bool:
+        """Have a copy in this lower tier as well, as its most recently used; False where it cannot take it."""
+        payload = self.read(page)
+        return payload is not None and self._put(page, payload, level)
 
     def read(self, page: Page) -> object | None:
         """The payload from the first tier that has a copy. Where it cannot be trusted, the page is dropped: None."""
@@ -109,10 +123,12 @@ class Residency:
             self.drop(page)
             return None
 
-    def refuse(self, reason: str) -> None:
-        """Tell the user, and whoever asks for the statistics, that a saved file is not used."""
-        log.warning("refused %s", reason)
-        self.refused.append(reason)
+    def refuse(self, *reasons: str) -> None:
+        """Report in the statistics, and in one line of the log, why saved files are not used."""
+        if reasons:
+            more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+            log.warning("refused %s%s", reasons[0], more)
+            self.refused.extend(reasons)
 
     def drop(self, page: Page) -> int:
         """Remove a page and all below it from every tier and from the tree; the tokens dropped."""
@@ -124,6 +140,14 @@ class Residency:
             dropped += len(below)
         return dropped
 
+    def empty(self, level: int) -> None:
+        """Remove every copy from a tier, and the pages that have no other."""
+        for page in [*self.tiers[level].evictable, *self.tiers[level].held]:
+            if len(page.copies) > 1:
+                self._remove_copy(page, level)
+            elif page.copies:
+                self.drop(page)
+
     def _put(self, page: Page, payload: object, level: int) -> bool:
         tier, size = self.tiers[level], self.page_bytes(len(page), level)
         if not tier.can_fit(size):
@@ -133,8 +157,13 @@ class Residency:
         try:
             stored = tier.storage.put(payload, len(page))
         except OSError as error:
-            log.warning("the %s tier cannot be written to, goes on without: %s", tier.name, error)
+            if tier.takes_writes:
+                log.warning("the %s tier takes no more pages until it can be written to again: %s", tier.name, error)
+            tier.takes_writes = False
             return False
+        if not tier.takes_writes:
+            log.info("the %s tier can be written to again", tier.name)
+            tier.takes_writes = True
         self.adopt(page, stored, level)
         ancestor = page.parent
         while ancestor is not self._tree.root and not ancestor.held:  # they are to be evicted after it
@@ -146,13 +175,14 @@ class Residency:
         """Count a copy in that a tier's storage has, as the most recently used; it must fit."""
         tier = self.tiers[level]
         page.copies[level] = stored
+        self.note_change(page)
         tier.add(page, self.page_bytes(len(page), level))
         assert tier.used_bytes <= tier.budget_bytes, f"{page} does not fit the {tier.name} tier"
 
     def _demote(self, page: Page, level: int) -> None:
         """Take the copy out of a tier: to the next tier that can take it, or away for good."""
         if level == page.level:
-            floor = min((child.level for child in page.children.values()), default=len(self.tiers))
+            floor = min((child.level for child in page.children), default=len(self.tiers))
             for below in range(level + 1, min(floor, len(self.tiers) - 1) + 1):
                 if below in page.copies or self._put(page, self.read(page), below):
                     break
@@ -163,5 +193,7 @@ class Residency:
 
     def _remove_copy(self, page: Page, level: int) -> None:
         stored = page.copies.pop(level)
+        if level == self._durable:
+            self.changed.discard(page)
         self.tiers[level].remove(page)
         self.tiers[level].storage.remove(stored)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kv_store import integrity, persistence
-from kv_store.interface import StoreStats, Workspace
+from kv_store.interface import StoreStats, Workspace, document_of
 from kv_store.match import PageMatch
 from kv_store.page_folder import PageFolder
 from kv_store.page_tree import PAGE_TOKENS, Page, PageTree
@@ -61,6 +61,9 @@ class PagedStore:
         finally:  # what was copied before an error is right, and stays
             path = [page for page in path if page.copies]
             self._tree.own(owner, path, len(ids))
+            self._tree.forget_old_tails(self._pinned)
+            for page in path:
+                self._residency.note_change(page)
             if owner in self._pinned:
                 self._residency.pin(path)
             self._residency.unlock(locked)
@@ -78,9 +81,13 @@ class PagedStore:
             self._residency.unpin(self._tree.last_path(owner))
 
     def purge(self, owner: str) -> int:
-        dropped = sum(map(self._purge, self._owners_like(owner)))
-        if self._folder and self._folder.has_index:  # it holds token ids and the owner's name
-            persistence.write_index(self._folder, self._residency)
+        document = document_of(owner)
+        for pinned in [pinned for pinned in self._pinned if document_of(pinned) == document]:
+            self.unpin(pinned)
+        orphans = self._tree.disown(document)
+        dropped = sum(self._residency.drop(page) for page in orphans if page.copies)
+        if self._folder:
+            persistence.forget(self._folder, self._residency, document)
         return dropped
 
     def stats(self) -> StoreStats:
@@ -97,32 +104,23 @@ class PagedStore:
         integrity.check_counts(self._tree, self._pinned, self._live)
         integrity.check_tiers(self._tree, self._residency)
 
-    def save(self) -> int:
-        return persistence.save(self._folder, self._residency) if self._folder else 0
+    def save(self, seconds: float | None = None) -> bool:
+        return persistence.save(self._folder, self._residency, seconds) if self._folder else True
 
     def close(self) -> None:
+        if self._folder:
+            persistence.write_if_possible(self._folder, self._residency)
         for tier in self._residency.tiers:
             tier.storage.close()
 
     def _is_kept_for(self, owner: str, path: Sequence[Page], length: int) -> bool:
         """Whether this is what was last inserted for the owner, pinned, and in the first tier: there is nothing to do.
 
-        Pages stand no lower than their children, and whoever used a page used all of its parent.
+        Pages stand no lower than their children, and what used a page used all of its parent.
         """
         if not path or owner not in self._pinned or self._tree.tails.get(owner) is not path[-1]:
             return False
-        return path[-1].level == 0 and path[-1].owners[owner] >= length - path[-1].start
-
-    def _owners_like(self, owner: str) -> set[str]:
-        client, _, document = owner.partition("/")
-        if client != "*":
-            return {owner}
-        return {known for known in self._tree.owners() | self._pinned if known.partition("/")[2] == document}
-
-    def _purge(self, owner: str) -> int:
-        self.unpin(owner)
-        orphans = self._tree.disown(owner)
-        return sum(self._residency.drop(page) for page in orphans if page.copies)
+        return path[-1].level == 0 and path[-1].owners[document_of(owner)] >= length - path[-1].start
 
     def _grow(
         self, path: list[Page], matched: int, ids: tuple[int, ...], workspace: Workspace, locked: list[Page]

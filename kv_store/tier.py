@@ -25,6 +25,8 @@ class Tier:
         self.tokens = 0
         self.evictable: OrderedDict[Page, int] = OrderedDict()
         self.held: dict[Page, int] = {}
+        self.takes_writes = True
+        """Whether the last write to the storage succeeded."""
 
     def can_fit(self, size: int) -> bool:
         """Whether `size` more bytes fit, if need be after evicting."""
@@ -72,6 +74,11 @@ class Tier:
     def touch(self, page: Page) -> None:
         """Make a page the most recently used, if it stands in the order."""
         if page in self.evictable:
+            self.evictable.move_to_end(page)
+
+    def sort(self) -> None:
+        """Put the order of eviction right after older pages have been added behind newer ones."""
+        for page in sorted(self.evictable, key=lambda page: page.used):
             self.evictable.move_to_end(page)
 
     def stats(self) -> TierStats:

@@ -9,7 +9,7 @@ from kv_store.store import PagedStore
 
 
 def first(store: PagedStore) -> Page:
-    return next(iter(store._tree.root.children.values()))
+    return store._tree.root.children[0]
 
 
 def last(store: PagedStore) -> Page:
@@ -25,12 +25,20 @@ def wrong_tokens(store: PagedStore) -> None:
 
 
 def not_a_child(store: PagedStore) -> None:
-    del last(store).parent.children[last(store).token_ids]
+    last(store).parent.children.remove(last(store))
+
+
+def child_of_another(store: PagedStore) -> None:
+    last(store).parent = store._tree.root
+
+
+def siblings_out_of_order(store: PagedStore) -> None:
+    store._tree.root.children.reverse()
 
 
 def below_a_short_page(store: PagedStore) -> None:
     page = Page((9,), last(store))
-    last(store).children[page.token_ids] = page
+    last(store).children.append(page)
 
 
 def without_a_copy(store: PagedStore) -> None:
@@ -120,7 +128,9 @@ def orphaned_file(store: PagedStore) -> None:
 
 SABOTAGE: list[tuple[Callable[[PagedStore], None], str]] = [
     (wrong_place, "is not after"),
-    (wrong_tokens, "not its parent's child"),
+    (wrong_tokens, "another's digest"),
+    (child_of_another, "which is not its parent"),
+    (siblings_out_of_order, "not in the order"),
     (not_a_child, "counts other pages|is gone"),
     (below_a_short_page, "not full"),
     (without_a_copy, "in no tier"),

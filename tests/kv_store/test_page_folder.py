@@ -1,3 +1,5 @@
+import os
+import shutil
 import stat
 import sys
 from collections.abc import Callable
@@ -7,6 +9,7 @@ import pytest
 
 from kv_store.errors import BadFileError, FolderInUseError
 from kv_store.page_folder import PageFolder
+from kv_store.page_index import index_files
 
 
 class BytesCodec:
@@ -50,7 +53,7 @@ def test_another_process_in_the_folder_is_noticed(folder: PageFolder, tmp_path: 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
 def test_only_the_user_may_read_what_is_saved(folder: PageFolder) -> None:
     folder.put(b"one", 3)
-    folder.write_index([])
+    folder.index.write(forgotten="file.py")
     assert stat.S_IMODE(folder.folder.stat().st_mode) == 0o700
     for path in folder.folder.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
@@ -76,6 +79,9 @@ def replace(data: bytes) -> Callable[[Path], object]:
         (replace(b"one more"), "truncated or oversized"),
         (replace(b"onf"), "checksum differs"),
         (Path.unlink, "cannot be read"),
+        (lambda path: (path.unlink(), path.mkdir()), "not a regular file|cannot be read"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "not a regular file"),
+        (lambda path: (path.rename(path.with_name("moved")), path.symlink_to("moved")), "cannot be read"),
     ],
 )
 def test_a_damaged_page_is_refused_by_name(damage: Callable[[Path], object], reason: str, folder: PageFolder) -> None:
@@ -85,6 +91,7 @@ def test_a_damaged_page_is_refused_by_name(damage: Callable[[Path], object], rea
     with pytest.raises(BadFileError, match=reason) as caught:
         folder.get(file)
     assert str(caught.value).startswith(f"{path}: ")
+    folder.remove(file)  # which must not fail, whatever is there now
 
 
 def test_a_page_that_the_codec_refuses_is_named(folder: PageFolder) -> None:
@@ -114,24 +121,23 @@ def test_left_over_files_are_removed_and_foreign_ones_left_alone(folder: PageFol
     kept = folder.put(b"one", 3)
     folder.put(b"two", 3)
     (folder.folder / "000000ff.tmp").write_bytes(b"half")
-    (folder.folder / "index.tmp").write_bytes(b"half")
     (folder.folder / "notes.txt").write_text("mine")
     folder.remove_other_files([kept])
-    assert sorted(path.name for path in folder.folder.iterdir()) == [kept.name, "lock", "notes.txt"]
+    left = {path.name for path in folder.folder.iterdir()} - {path.name for path in index_files(folder.folder)}
+    assert left == {kept.name, "lock", "notes.txt"}
 
 
 def test_other_models_are_removed_unless_in_use(tmp_path: Path) -> None:
     idle, live = (PageFolder(tmp_path, name, BytesCodec()) for name in ("idle", "live"))
     for folder in (idle, live):
         folder.put(b"one", 3)
-        folder.write_index([])
     idle.close()
     (tmp_path / "0123456789abcdef").mkdir()
     ours = PageFolder(tmp_path, "ours", BytesCodec())
     (reason,) = ours.remove_other_models()
-    assert reason.startswith(f"{idle.folder / 'index.json'}: ")
+    assert reason.startswith(f"{idle.folder}: ")
     assert not idle.folder.exists()
-    assert len(list(live.folder.iterdir())) == 3
+    assert list(live.folder.glob("*.safetensors"))
     assert (tmp_path / "0123456789abcdef").exists(), "no folder of ours"
 
 
@@ -139,3 +145,13 @@ def test_names_are_not_used_again_by_the_next_process(folder: PageFolder, tmp_pa
     before = folder.put(b"one", 3)
     folder.close()
     assert PageFolder(tmp_path / "cache", "model", BytesCodec()).put(b"two", 3).name > before.name
+
+
+def test_the_last_of_the_disk_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    folder = PageFolder(tmp_path, "model", BytesCodec(), min_free_bytes=2 * free)
+    with pytest.raises(OSError, match="MB are free"):
+        folder.put(b"one", 3)
+    folder.check([])
+    monkeypatch.setattr(folder, "_min_free_bytes", 0)
+    assert folder.get(folder.put(b"one", 3)) == b"one"

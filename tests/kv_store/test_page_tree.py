@@ -1,4 +1,9 @@
-from kv_store.page_tree import Page, PageTree, common_prefix_length
+import random
+
+import pytest
+
+from kv_store import page_tree
+from kv_store.page_tree import REMEMBERED_TAILS, Page, PageTree, common_prefix_length
 
 FULL = tuple(range(16))
 
@@ -48,7 +53,7 @@ def test_a_removed_tail_is_no_owners_tail_any_more() -> None:
     assert not tree.tails
 
 
-def test_what_others_used_in_full_survives_the_owner() -> None:
+def test_what_other_documents_used_in_full_survives() -> None:
     tree = PageTree()
     first, last = grow(tree, FULL, (16, 17, 18))
     tree.own("a", [first, last], 19)
@@ -67,6 +72,41 @@ def test_a_sibling_takes_over_owners_and_pins() -> None:
     tree.remove(short)
     assert tree.last_path("a") == [long]
     assert (long.pins, long.owners) == (1, {"a": 2})
+
+
+def test_the_index_among_many_siblings_finds_what_a_search_of_all_finds() -> None:
+    choose = random.Random(0)
+    tree = PageTree()
+    kept = {tuple(choose.choices(range(3), k=choose.randint(1, 16))) for _ in range(500)}
+    for token_ids in kept:
+        tree.add(tree.root, token_ids)
+    for _ in range(500):
+        wanted = tuple(choose.choices(range(3), k=choose.randint(0, 16)))
+        (*_, page), length = tree.find_prefix(wanted) if wanted else ([None], 0)
+        assert length == max((common_prefix_length(token_ids, wanted) for token_ids in kept), default=0)
+        assert page is None or common_prefix_length(page.token_ids, wanted) == length
+
+
+def test_a_look_up_compares_few_of_many_siblings(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = PageTree()
+    for first in range(6000):
+        tree.add(tree.root, (1, first, *range(14)))
+    compared: list[object] = []
+    count = page_tree.common_prefix_length
+    monkeypatch.setattr(page_tree, "common_prefix_length", lambda *both: compared.append(both) or count(*both))
+    assert tree.find_prefix((1, 3000, 7))[1] == 2
+    assert len(compared) <= 2
+
+
+def test_what_a_page_remembers_does_not_grow_with_every_client_of_its_document() -> None:
+    tree = PageTree()
+    path = grow(tree, FULL)
+    for run in range(10 * REMEMBERED_TAILS):
+        tree.own(f"run {run}/file.py", path, 16)
+        tree.forget_old_tails({"run 0/file.py"})
+    assert path[0].owners == {"file.py": 16}
+    assert len(tree.tails) <= REMEMBERED_TAILS + 1
+    assert tree.last_path("run 0/file.py") == path, "it is pinned"
 
 
 def test_common_prefix_length() -> None:

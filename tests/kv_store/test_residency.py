@@ -17,8 +17,12 @@ class LastingStorage(MemoryStorage):
 
 
 class FullStorage(MemoryStorage):
+    full = True
+
     def put(self, payload: object, count: int) -> object:
-        raise OSError("no space left")
+        if self.full:
+            raise OSError("no space left")
+        return payload
 
 
 def make(*tiers: tuple[int, MemoryStorage]) -> PagedStore:
@@ -272,12 +276,18 @@ def test_no_byte_is_spent_before_there_is_room() -> None:
         insert(store, first, 40)
 
 
-def test_a_tier_that_cannot_be_written_to_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    store = make((32, MemoryStorage()), (32, FullStorage()))
-    insert(store, 0, 32)
-    insert(store, 1000, 32)
+def test_a_tier_that_cannot_be_written_to_is_passed_over_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    storage = FullStorage()
+    store = make((32, MemoryStorage()), (32, storage))
+    for first in (0, 1000, 2000):
+        insert(store, first, 32)
     assert levels(store, 0) == []
-    assert "tier1 tier cannot be written to" in caplog.text
+    assert caplog.text.count("the tier1 tier takes no more pages") == 1
+    storage.full = False
+    insert(store, 3000, 32)
+    assert levels(store, 2000) == [1, 1]
+    assert caplog.text.count("the tier1 tier can be written to again") == 1
 
 
 def test_a_store_refuses_tiers_below_a_lasting_one() -> None:
