@@ -148,7 +148,7 @@ class _Completing:
     def _match(self) -> int:
         """How many leading tokens need not be computed: never the last, where what follows it is asked for."""
         if not self._request.reuse:
-            self._resident.prepare_cold()
+            self._resident.prepare_cold(self._request.session)
             return 0
         token_ids = self._prompt.token_ids
         wanted = token_ids[:-1] if self._request.max_tokens else token_ids

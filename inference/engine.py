@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -115,9 +116,23 @@ class Engine:
         return self._take_ended()
 
     def forget(self, session: str) -> None:
-        """Drop what is resident for this session alone, and what it was suggested."""
+        """Drop what is resident for the session's document alone, and what it was suggested, whichever the client."""
         self._slots.forget(session)
         self._memories.forget(session)
+
+    def release(self, session: str) -> None:
+        """The session's document was closed: what is resident for it stays by the store's ordinary rules."""
+        self._slots.release(session)
+
+    def save(self, seconds: float | None = None) -> bool:
+        """Save to disk what is resident, the most recently used first, for about so many seconds (None: all of it).
+
+        True where nothing is left to be saved.
+        """
+        started = time.monotonic()
+        if not self._slots.save(seconds):
+            return False
+        return self._store.save(None if seconds is None else max(0.0, started + seconds - time.monotonic()))
 
     def stats(self) -> StoreStats:
         """What the store holds."""
@@ -127,11 +142,12 @@ class Engine:
         """Raise AssertionError where the store's accounts do not add up."""
         self._store.check_integrity()
 
-    def close(self) -> None:
-        """Save what is in the workspaces to the store, and give back what the store holds of the system."""
-        self._slots.save()
-        self._store.save()
-        self._store.close()
+    def close(self, save_s: float | None = None) -> None:
+        """Save what can be saved in so many seconds (None: all), and give back what the store holds of the system."""
+        try:
+            self.save(save_s)
+        finally:
+            self._store.close()
 
     def _sharing(self) -> list[Run]:
         """Whose chunks go into the next forward: all small ones, and of the large ones the first.

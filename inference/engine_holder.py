@@ -59,20 +59,29 @@ class EngineHolder:
         """As the engine's; nothing is at work while nothing is loaded."""
         return [] if self._engine is None else self._engine.step()
 
+    def save(self, seconds: float) -> bool:
+        """As the engine's; nothing is to be saved while nothing is loaded."""
+        return self._engine is None or self._engine.save(seconds)
+
+    def release(self, session: str) -> None:
+        """As the engine's; nothing is pinned while nothing is loaded."""
+        if self._engine is not None:
+            self._engine.release(session)
+
     def forget(self, session: str) -> None:
-        """Drop what is resident for this session alone; what is on disk while nothing is loaded, as soon as it is."""
+        """Drop the text of the session's document; what is on disk while nothing is loaded, as soon as it is."""
         if self._engine is None:
             self._to_forget.add(session)
         else:
             self._engine.forget(session)
 
-    def unload(self) -> None:
-        """Give the model's memory back, with all that is resident."""
+    def unload(self, save_s: float | None = None) -> None:
+        """Give the model's memory back, with all that is resident, and save for so many seconds (None: all) before."""
         if self._engine is None:
             return
         engine, self._engine = self._engine, None
         try:
-            engine.close()
+            engine.close(save_s)
         finally:
             del engine
             garbage.collect_all()  # buffers of this size are not left for later

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -20,6 +21,10 @@ class LRUCache(Generic[Key, Value]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __iter__(self) -> Iterator[Key]:
+        """The keys, the least recently used first."""
+        return iter(self._entries)
 
     def get(self, key: Key) -> Value | None:
         """The value, which becomes the most recently used; None where there is none."""

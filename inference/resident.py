@@ -5,7 +5,7 @@ from __future__ import annotations
 from inference.chunk import Chunk
 from inference.healing_vocabulary import AllowedIds
 from inference.token_ids import TokenIds, common_prefix_length, packed
-from kv_store.interface import KVStore, Workspace
+from kv_store.interface import KVStore, Workspace, document_of
 
 SAVE_BEYOND = 4
 """A crop that loses more prompt tokens than a keystroke retokenizes saves them to the store first, for going back."""
@@ -28,6 +28,9 @@ class ResidentPrompt:
         self.token_ids = packed()
         self.session = ""
         self._saveable = 0  # leading tokens that belong to a prompt, rather than to a suggestion or a cold run
+        self._saved = 0  # of these, how many are in the store
+        self._is_doomed = False  # to be dropped at the end of the loan
+        self._is_pinned = False
 
     def prepare(self, wanted: TokenIds, session: str) -> int:
         """Bring the longest resident prefix of `wanted` into the workspace; its length, cut to the alignment.
@@ -43,12 +46,14 @@ class ResidentPrompt:
         length -= length % self._alignment
         self.token_ids = wanted[:length]
         self._saveable = length
+        self._saved = min(self._saved, length)
         self._own(session)
         return length
 
-    def prepare_cold(self) -> None:
-        """Make the workspace empty."""
+    def prepare_cold(self, session: str) -> None:
+        """Make the workspace empty, for a request of this session."""
         self.crop(0)
+        self._own(session)
 
     def chunk(self, token_ids: TokenIds, wanted: int = 0, allowed: AllowedIds | None = None) -> Chunk:
         """What the model has to compute for `token_ids` to stand after those that are here."""
@@ -68,18 +73,41 @@ class ResidentPrompt:
             self.save()
         del self.token_ids[length:]
         self._saveable = min(self._saveable, length)
+        self._saved = min(self._saved, length)
 
     def save(self) -> None:
-        """Make the prompt resident in the store, under its session's name."""
-        if self._saveable:
+        """Make the prompt resident in the store, under its session's name, unless it is to be forgotten."""
+        if self._saveable and not self._is_doomed:
             self.store.insert_prefix(self.token_ids[: self._saveable], self.workspace, self.session)
+            self._saved = self._saveable
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether nothing came to the prompt since it was saved."""
+        return self._is_doomed or self._saved == self._saveable
 
     def forget(self, session: str) -> None:
-        """Drop what is here if it is this session's."""
-        if session == self.session:
+        """Drop what is here if it is of the session's document."""
+        if document_of(session) == document_of(self.session):
+            self.release()
             self.token_ids = packed()
-            self._saveable = 0
+            self._saveable = self._saved = 0
             self.session = ""
+
+    def forget_after_loan(self, session: str) -> None:
+        """The same for a workspace that a request works on: it is not saved any more, and dropped by `end_loan`."""
+        self._is_doomed |= document_of(session) == document_of(self.session)
+
+    def end_loan(self) -> None:
+        """The request that had the workspace is done with it."""
+        if self._is_doomed:
+            self.forget(self.session)
+            self._is_doomed = False
+
+    def release(self) -> None:
+        """Unpin the prompt in the store; what is here stays until another prompt takes its place."""
+        self.store.unpin(self.session)
+        self._is_pinned = False
 
     def _load(self, wanted: TokenIds, length: int, session: str) -> int:
         """The length of the longest resident prefix, here or in the store; `length` of it are here."""
@@ -89,8 +117,9 @@ class ResidentPrompt:
             return match.load(self.workspace, start=length) if longer else length
 
     def _own(self, session: str) -> None:
-        """Pin the session that is being worked on, and let the one before go."""
-        if session != self.session:
+        """Pin the session that is being worked on, and unpin the one before."""
+        if session != self.session or not self._is_pinned:
             self.store.unpin(self.session)
             self.store.pin(session)
             self.session = session
+            self._is_pinned = True

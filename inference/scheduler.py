@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -14,13 +15,20 @@ from msgspec.structs import replace
 from inference.engine_holder import EngineHolder
 from inference.job_queue import Answer, Job, JobQueue
 from inference.run import Run
+from inference.saving import SavingSchedule
 from kv_store.interface import StoreStats
 from protocol import garbage
 from protocol.errors import Cancelled, MidfillError
 from protocol.messages import CompletionRequest, CoreStatus
 
 _REST_S = 0.5
-"""Longer than what lies between two keys of somebody who types, as a rule."""
+"""Longer than the time between two keys of continuous typing, as a rule."""
+
+_LONG_REST_S = 5.0
+"""After which what is resident is saved."""
+
+SHARE_FOR_SAVING = 0.6
+"""Of the time that closing has; the rest is for the forward that is under way and for unloading."""
 
 Observer = Callable[[CompletionRequest, Answer], None]
 
@@ -48,8 +56,11 @@ class Scheduler:
         self._running: list[Job] = []
         self._jobs: dict[Run, Job] = {}  # of the model thread alone
         self._to_forget: list[str] = []
+        self._to_release: list[str] = []
         self._closing = False
         self._residency: StoreStats | None = None
+        self._save_until = math.inf  # by time.monotonic(), when closing
+        self._saving = SavingSchedule(self._save)
         self._ids = itertools.count(1)
         self._thread = threading.Thread(target=self._serve, name="model", daemon=True)
         self._thread.start()
@@ -86,7 +97,7 @@ class Scheduler:
             self._tell(waiting, Cancelled("the client cancelled it"))
 
     def forget(self, session: str, client: str = "") -> None:
-        """Cancel the client's request of this session, and drop what is resident for the session alone."""
+        """Cancel the client's request of this session, and drop the text of its document, whichever the client."""
         key = (client, session)
         with self._changed:
             waiting = self._queue.withdraw(key)
@@ -96,10 +107,22 @@ class Scheduler:
         if waiting is not None:
             self._tell(waiting, Cancelled("its session is to be forgotten"))
 
-    def close(self, timeout_s: float | None = None) -> None:
-        """Cancel everything, unload the model and end the thread; a model that still loads is not waited for longer."""
+    def release(self, session: str) -> None:
+        """The session's document was closed: what is resident for it stays by the store's ordinary rules."""
+        with self._changed:
+            self._to_release.append(session)
+            self._changed.notify()
+
+    def close(self, timeout_s: float | None = None) -> bool:
+        """Cancel everything, save what can be saved in that time, unload the model and end the thread.
+
+        False where the thread still works on something, such as the loading of a model, when the time is over. The
+        process must then end without finalizing Python (`os._exit`): that would stop the thread inside foreign code.
+        """
         with self._changed:
             self._closing = True
+            if timeout_s is not None:
+                self._save_until = time.monotonic() + SHARE_FOR_SAVING * timeout_s
             waiting = self._queue.clear()
             for job in self._running:
                 job.cancelled = True
@@ -107,6 +130,7 @@ class Scheduler:
         for job in waiting:
             self._tell(job, Cancelled("the core is shutting down"))
         self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def _cancel_running(self, meant: Callable[[Job], bool]) -> None:
         for job in filter(meant, self._running):
@@ -120,12 +144,14 @@ class Scheduler:
                 log.exception("the engine broke down; the next request loads it anew")
                 self._abandon(MidfillError(f"the core failed: {error!r}"))
         self._end(self._holder.drop_cancelled())
+        self._forget_sessions()
         self._unload()
 
     def _go_on(self) -> None:
         """Everything between two forwards, and a forward."""
         self._end(self._holder.drop_cancelled())
         self._forget_sessions()
+        self._saving.step_between_forwards()
         while (job := self._take()) is not None:
             self._begin(job)
         self._end(self._holder.step())
@@ -139,10 +165,14 @@ class Scheduler:
     def _wait_for_work(self) -> bool:
         """Return when there is something to do; False when closing.
 
-        In the first rest garbage is collected; a model that is idle for long is unloaded.
+        In the first rest garbage is collected, in a longer one what is resident is saved; a model that is idle for
+        long is unloaded.
         """
         if not self._has_work_within(_REST_S):
             garbage.collect_what_is_new()
+        if not self._has_work_within(min(_LONG_REST_S, self._unload_after_s or _LONG_REST_S)):
+            while not self._saving.step_at_rest() and not self._has_work_within(0):
+                pass
         while not self._has_work_within(self._unload_after_s if self._holder.is_loaded else None):
             self._unload()
         return not self._closing
@@ -152,7 +182,7 @@ class Scheduler:
             return self._changed.wait_for(self._has_work, seconds)
 
     def _has_work(self) -> bool:
-        return bool(self._closing or self._running or len(self._queue) or self._to_forget)
+        return bool(self._closing or self._running or len(self._queue) or self._to_forget or self._to_release)
 
     def _take(self) -> Job | None:
         """The next job to begin, where there is room; ahead work only where nothing else is at work."""
@@ -220,12 +250,23 @@ class Scheduler:
 
     def _forget_sessions(self) -> None:
         with self._changed:
+            closed, self._to_release = self._to_release, []
             sessions, self._to_forget = self._to_forget, []
+        for session in closed:
+            self._keep_going(partial(self._holder.release, session))
         for session in sessions:
             self._keep_going(partial(self._holder.forget, session))
 
+    def _save(self, seconds: float) -> bool:
+        try:
+            return self._holder.save(seconds)
+        except Exception:
+            log.exception("saving failed; the core goes on")
+            return True
+
     def _unload(self) -> None:
-        self._keep_going(self._holder.unload)
+        seconds = None if self._save_until == math.inf else max(0.0, self._save_until - time.monotonic())
+        self._keep_going(partial(self._holder.unload, seconds))
 
     def _keep_going(self, housekeeping: Callable[[], None]) -> None:
         try:

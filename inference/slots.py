@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -36,17 +38,37 @@ class Slots:
         finally:
             self._lent.remove(slot)
             self._idle.append(slot)
+            slot.end_loan()
 
     def forget(self, session: str) -> None:
-        """Drop what only this session used, in idle workspaces and in the store."""
+        """Drop the text of the session's document, here and in the store, whichever client's sessions it stands in.
+
+        What is lent is dropped when it comes back, and is not saved until then.
+        """
         for slot in self._idle:
             slot.forget(session)
+        for slot in self._lent:
+            slot.forget_after_loan(session)
         self._store.purge(session)
 
-    def save(self) -> None:
-        """Make everything that is resident here resident in the store."""
+    def release(self, session: str) -> None:
+        """Let the store evict the session's prompt by its ordinary rules: nothing is typed there any more."""
         for slot in (*self._idle, *self._lent):
-            slot.save()
+            if slot.session == session:
+                slot.release()
+
+    def save(self, seconds: float | None = None) -> bool:
+        """Make what is resident here resident in the store, the most recently used first, for about so many seconds.
+
+        At least one workspace is saved; False where time ran out.
+        """
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        for slot in (*self._lent, *reversed(self._idle)):
+            if not slot.is_saved:
+                slot.save()
+                if time.monotonic() >= until:
+                    return False
+        return True
 
     def _choose(self, session: str) -> ResidentPrompt:
         own = [slot for slot in self._idle if slot.session == session]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from kv_store.errors import FolderInUseError
+from kv_store.errors import StoreError
 from kv_store.page_folder import PageFolder
 from kv_store.store import PagedStore
 from kv_store.tensor_codec import TensorCodec
@@ -30,18 +31,22 @@ class TierBudgets:
 
 
 def open_store(budgets: TierBudgets, shape: KVShape, device: torch.device, fingerprint: str) -> PagedStore:
-    """The store of a model; what an earlier process saved in the folder is resident from the start."""
-    tiers = [Tier("device", budgets.device_bytes, TensorStorage(device))]
+    """The store of a model; what an earlier process saved in the folder is resident from the start.
+
+    Where the folder cannot be used, not even after what is in its place was set aside, nothing is kept on disk.
+    """
+    memory = [Tier("device", budgets.device_bytes, TensorStorage(device))]
     if device.type != "cpu":
-        tiers.append(Tier("host", budgets.host_bytes, TensorStorage("cpu")))
-    if budgets.folder is not None:
-        try:
-            folder = PageFolder(budgets.folder, fingerprint, TensorCodec(shape))
-        except (FolderInUseError, OSError) as error:
-            log.warning("nothing will be kept on disk: %s", error)
-        else:
-            tiers.append(Tier("disk", budgets.folder_bytes, folder))
-    store = PagedStore(tiers, shape.bytes_per_token)
-    for reason in store.stats().refused:
-        log.warning("not resident again: %s", reason)
-    return store
+        memory.append(Tier("host", budgets.host_bytes, TensorStorage("cpu")))
+    with ExitStack() as on_failure:
+        if budgets.folder is not None:
+            try:
+                folder = PageFolder(budgets.folder, fingerprint, TensorCodec(shape))
+                on_failure.callback(folder.close)
+                store = PagedStore([*memory, Tier("disk", budgets.folder_bytes, folder)], shape.bytes_per_token)
+            except (StoreError, OSError) as error:
+                log.warning("nothing will be kept on disk: %s", error)
+            else:
+                on_failure.pop_all()
+                return store
+    return PagedStore(memory, shape.bytes_per_token)

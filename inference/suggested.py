@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from inference.drafts import Odds
 from inference.lru import LRUCache
 from inference.token_ids import TokenIds, packed
+from kv_store.interface import document_of
 
 COMPARED = 128
 """Characters before the cursor by which the place of the last suggestion is found again."""
@@ -66,5 +67,7 @@ class Memories:
         return memory
 
     def forget(self, session: str) -> None:
-        """Drop what is remembered of a session."""
-        self._sessions.remove(session)
+        """Drop what is remembered of the session's document, in whichever client's sessions."""
+        document = document_of(session)
+        for known in [known for known in self._sessions if document_of(known) == document]:
+            self._sessions.remove(known)

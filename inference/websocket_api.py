@@ -20,6 +20,7 @@ from protocol.wire import (
     CoreMessage,
     Failed,
     Forget,
+    Release,
     StatusChanged,
     decode_client,
     encode,
@@ -76,6 +77,8 @@ class Connection:
                 self._scheduler.cancel(job_id)
         elif isinstance(message, Forget):
             self._scheduler.forget(message.session, self._name)
+        elif isinstance(message, Release):
+            self._scheduler.release(message.session)
 
     def _submit(self, message: Complete) -> None:
         with self._lock:

@@ -14,7 +14,7 @@ from lsp_server.prompting import Plan
 from lsp_server.queries import Query
 from protocol.errors import Cancelled, CoreUnavailable, MidfillError
 from protocol.heat import Heat, estimate_tokens, heat
-from protocol.messages import Completion, CompletionRequest, StopRule, Usage, session_of_any_client
+from protocol.messages import Completion, CompletionRequest, StopRule, Usage
 from protocol.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -35,6 +35,8 @@ class Core(Protocol):
 
     def forget(self, session: str) -> None: ...
 
+    def release(self, session: str) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -54,7 +56,8 @@ class Cost:
 class _Asked:
     """A document that prompts were made of, and the URIs of those that lent text to them, open or closed by now."""
 
-    opened: OpenDocument
+    opened: OpenDocument | None
+    """None once it is closed."""
     sources: set[str] = field(default_factory=set)
 
 
@@ -105,20 +108,20 @@ class Asker:
         That is one that prompts were made of, or that lent text to another's, whether it is still open or not. Where it
         is neither, it alone is dropped: an earlier run may have left that on disk.
         """
-        documents = {uri: asked.opened for uri, asked in self._asked.items()}
-        documents[looked_at.document.uri] = looked_at
-        lenders = self._lenders()
+        opened = {uri: asked.opened for uri, asked in self._asked.items() if asked.opened is not None}
+        opened[looked_at.document.uri] = looked_at
+        used = self._asked.keys() | self._lenders()
         exclusion = looked_at.surroundings.exclusion
-        excluded = {uri for uri, opened in documents.items() if opened.becomes_excluded()}
-        excluded |= {uri for uri in lenders - documents.keys() if exclusion.is_excluded(uri)}
+        excluded = {uri for uri, document in opened.items() if document.becomes_excluded()}
+        excluded |= {uri for uri in used - opened.keys() if exclusion.is_excluded(uri)}
         for uri in excluded:
             logger.info("%s enters no prompt: %s", uri, exclusion.reason(uri))
-            self._forget_everywhere(uri)
-        if excluded & (self._asked.keys() | lenders):
+            self._core.forget(self._session(uri))
+        if excluded & used:
             for uri in self._asked.keys() - excluded:
-                self._forget_everywhere(uri)
-            for asked in self._asked.values():
-                asked.opened.offers, asked.opened.last_exchange = (), None
+                self._core.forget(self._session(uri))
+            for document in opened.values():
+                document.offers, document.last_exchange = (), None
             self._asked.clear()
 
     def renew_exclusions(self, opened: OpenDocument) -> None:
@@ -126,15 +129,11 @@ class Asker:
         for uri in {opened.document.uri, *self._asked, *self._lenders()}:
             opened.surroundings.exclusion.renew(uri)
 
-    def forget(self, uri: str) -> None:
-        """Let the core drop what only this document used."""
-        if self._asked.pop(uri, None) is not None:
-            self._core.forget(self._session(uri))
-
-    def _forget_everywhere(self, uri: str) -> None:
-        session = self._session(uri)
-        self._core.forget(session)
-        self._core.forget(session_of_any_client(session))
+    def release(self, uri: str) -> None:
+        """Tell the core that this document was closed. What was computed of it stays, and so does the note of that."""
+        if (asked := self._asked.get(uri)) is not None:
+            asked.opened = None
+            self._core.release(self._session(uri))
 
     def _lenders(self) -> set[str]:
         """The URIs of documents whose text stands in prompts of others."""

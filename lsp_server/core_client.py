@@ -23,6 +23,7 @@ from protocol.wire import (
     Completed,
     Failed,
     Forget,
+    Release,
     StatusChanged,
     decode_core,
     encode,
@@ -106,8 +107,12 @@ class CoreClient:
             del self._pending[message_id]
 
     def forget(self, session: str) -> None:
-        """Let the core drop what only this session used."""
+        """Let the core drop the text of the session's document."""
         self._send(Forget(session))
+
+    def release(self, session: str) -> None:
+        """Tell the core that the session's document was closed."""
+        self._send(Release(session))
 
     async def wait_closed(self) -> None:
         """Return when the connection has ended; Unauthorized if the core ended it over the token."""

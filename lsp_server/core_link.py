@@ -11,7 +11,7 @@ from typing import Literal
 
 from lsp_server.core_client import CoreClient, Endpoint
 from protocol.errors import BadInput, CoreUnavailable, MidfillError, Unauthorized
-from protocol.messages import Completion, CompletionRequest, CoreStatus, session_of_any_client
+from protocol.messages import Completion, CompletionRequest, CoreStatus
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class CoreLink:
         self._on_status = on_status
         self._client: CoreClient | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._forgotten: set[str] = set()  # sessions that no core may have anything of
+        self._forgotten: set[str] = set()  # sessions whose document's text no core may have
 
     @property
     def ready(self) -> bool:
@@ -88,14 +88,19 @@ class CoreLink:
         """The core's answer; CoreUnavailable at once where there is no connection."""
         if self._client is None:
             raise CoreUnavailable("there is no connection to a core")
-        self._forgotten -= {request.session, session_of_any_client(request.session)}
+        self._forgotten.discard(request.session)
         return await self._client.complete(request)
 
     def forget(self, session: str) -> None:
-        """Tell the core that this session is over, now and whenever one is connected that may have it on disk."""
+        """Let the core drop the document's text, now and whenever one is connected that may have it on disk."""
         self._forgotten.add(session)
         if self._client is not None:
             self._client.forget(session)
+
+    def release(self, session: str) -> None:
+        """Tell the core that the document was closed; one that is connected later has nothing pinned for it."""
+        if self._client is not None:
+            self._client.release(session)
 
     async def _keep(self, target: CoreTarget) -> None:
         failures = 0

@@ -135,10 +135,10 @@ def did_change(ls: MidfillServer, params: DidChangeParams | UnreadableChange) ->
 
 
 def did_close(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> None:
-    """Forget the document, here and in the core."""
+    """Let go of the document; the core keeps what it computed by its ordinary rules, for when it is opened again."""
     ls.acceptances.ended(params.text_document.uri)
     ls.documents.close(params.text_document.uri)
-    ls.suggester.forget(params.text_document.uri)
+    ls.suggester.release(params.text_document.uri)
 
 
 def did_move_cursor(ls: MidfillServer, params: PositionParams) -> None:

@@ -98,13 +98,13 @@ class Suggester:
         if came_up and self._last is not None:
             self.look_ahead(self._last)
 
-    def forget(self, uri: str) -> None:
+    def release(self, uri: str) -> None:
         """Let go of a closed document, here and in the core."""
         if self._last is not None and self._last.document.uri == uri:
             self._last = None
             if self._idle is not None:
                 self._idle.cancel()
-        self._asker.forget(uri)
+        self._asker.release(uri)
 
     def _look_at(self, opened: OpenDocument, cursor: Position) -> None:
         """The user is here now; what is not to be computed before they type on waits until they rest."""

@@ -105,7 +105,7 @@ async def complete(settings: Settings, place: Place) -> Result:
         suggester = Suggester(answers, replace(settings, alternatives=0), "complete", lambda _: None)
         insertions = await suggester.suggest(opened, Query(cursor, invoked=True))
         milliseconds = (time.perf_counter() - started) * 1000
-        answers.forget(f"complete/{uri}")
+        answers.release(f"complete/{uri}")
     if answers.error is not None:
         raise answers.error
     insertion = insertions[0] if insertions else Insertion("")
@@ -137,6 +137,9 @@ class _Witness:
 
     def forget(self, session: str) -> None:
         self._core.forget(session)
+
+    def release(self, session: str) -> None:
+        self._core.release(session)
 
 
 @asynccontextmanager

@@ -42,3 +42,6 @@ class EngineCore:
 
     def forget(self, session: str) -> None:
         self.engine.forget(session)
+
+    def release(self, session: str) -> None:
+        self.engine.release(session)

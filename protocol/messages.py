@@ -67,11 +67,6 @@ class CompletionRequest(Value, frozen=True):
     alternatives: int = 0
 
 
-def session_of_any_client(session: str) -> str:
-    """What to forget by to forget the session's document whoever asked for it: earlier runs of a client too."""
-    return f"*/{session.partition('/')[2]}"
-
-
 class Usage(Value, frozen=True):
     """What a request cost, in tokens, forwards and milliseconds."""
 

@@ -1,7 +1,7 @@
 """The WebSocket messages: their frames, to and from JSON text, with errors that name the offending field.
 
 A connection is one WebSocket on `/ws`, opened with `Authorization: Bearer TOKEN`. The client sends `Complete`,
-`Cancel` and `Forget`; the core sends `StatusChanged` first and on every change, and exactly one `Completed`
+`Cancel`, `Forget` and `Release`; the core sends `StatusChanged` first and on every change, and exactly one `Completed`
 or `Failed` per `Complete`, in whatever order they finish.
 """
 
@@ -29,10 +29,16 @@ class Cancel(Value, frozen=True, tag=True):
 
 
 class Forget(Value, frozen=True, tag=True):
-    """Client to core: drop everything resident that only this session used (a closed document).
+    """Client to core: drop the text of the session's document (one that is excluded) from memory and from disk.
 
-    `*/document` stands for the document's sessions of all clients, past ones included (an excluded document).
+    A session is named `client/document`; what any client left of the document goes, past runs of clients included.
     """
+
+    session: str
+
+
+class Release(Value, frozen=True, tag=True):
+    """Client to core: the session's document was closed; what is resident for it is evicted by the ordinary rules."""
 
     session: str
 
@@ -62,7 +68,7 @@ class StatusChanged(Value, frozen=True, tag=True):
     protocol_version: int
 
 
-ClientMessage = Complete | Cancel | Forget
+ClientMessage = Complete | Cancel | Forget | Release
 CoreMessage = Completed | Failed | StatusChanged
 
 

@@ -50,7 +50,7 @@ class Session:
 async def session(engine: Engine) -> AsyncIterator[Session]:
     session = Session(engine)
     yield session
-    session.suggester.forget("file:///a.py")
+    session.suggester.release("file:///a.py")
 
 
 async def test_undoing_an_acceptance_is_hot(session: Session) -> None:

@@ -40,7 +40,7 @@ class Editor:
 
     def close(self, opened: OpenDocument) -> None:
         self.documents.close(opened.document.uri)
-        self.suggester.forget(opened.document.uri)
+        self.suggester.release(opened.document.uri)
 
     def exclude(self, name: str) -> None:
         (self.folder / ".gitignore").write_text(f"{name}\n")

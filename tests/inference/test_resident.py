@@ -85,7 +85,7 @@ def test_other_session_is_saved_under_its_own_name() -> None:
 def test_cold_runs_leave_nothing_behind() -> None:
     prompt = resident()
     compute(prompt, PROMPT)
-    prompt.prepare_cold()
+    prompt.prepare_cold("a")
     prompt.extend(packed((9,) * 30), is_prompt=False)
     assert compute(prompt, PROMPT) == 1
     assert in_store(prompt, (9,) * 30) == 0

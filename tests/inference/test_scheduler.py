@@ -53,7 +53,10 @@ class SteppedEngine:
         self.started: list[str] = []
         self.begun = threading.Semaphore(0)
         self.forgotten: list[str] = []
+        self.released: list[str] = []
+        self.saved = threading.Semaphore(0)
         self.closed = False
+        self.closed_with: float | None = None
         self.forwards_needed = 1
 
     def begin(self, request: CompletionRequest, cancelled: Callable[[], bool]) -> SteppedRun:
@@ -92,7 +95,15 @@ class SteppedEngine:
     def stats(self) -> StoreStats:
         return StoreStats(tiers=(), hits=0, misses=0, evicted_tokens=0)
 
-    def close(self) -> None:
+    def release(self, session: str) -> None:
+        self.released.append(session)
+
+    def save(self, seconds: float) -> bool:
+        self.saved.release()
+        return True
+
+    def close(self, save_s: float | None = None) -> None:
+        self.closed_with = save_s
         self.closed = True
 
 
@@ -358,6 +369,77 @@ def test_forgotten_session_is_not_made_resident_again(scheduler: Scheduler, engi
     ask(scheduler, "3", "c.py").wait()
     assert engine.started == ["1", "3"]
     assert sorted(engine.forgotten) == ["a.py", "b.py"]
+
+
+def test_closed_documents_are_released_in_the_model_thread(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    engine.steps.release(2)
+    ask(scheduler, "1").wait()
+    scheduler.release("a.py")
+    ask(scheduler, "2").wait()
+    assert engine.released == ["a.py"]
+
+
+def test_at_rest_what_is_resident_is_saved(
+    scheduler: Scheduler, engine: SteppedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference.scheduler._LONG_REST_S", 0.01)
+    engine.steps.release(1)
+    ask(scheduler, "1").wait()
+    assert engine.saved.acquire(timeout=PATIENCE_S)
+
+
+def test_without_a_rest_what_is_resident_is_saved_between_forwards(
+    engine: SteppedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference.saving.AT_LATEST_S", 0.0)
+    monkeypatch.setattr("inference.saving.APART_S", 0.0)
+    scheduler = start(lambda progress: engine)
+    engine.forwards_needed = 3
+    listener = ask(scheduler, "1")
+    engine.steps.release(2)
+    assert engine.saved.acquire(timeout=PATIENCE_S)
+    assert listener.answer is None
+    engine.steps.release(1)
+    listener.wait()
+    scheduler.close()
+
+
+def test_saving_that_fails_does_not_stop_the_thread(
+    scheduler: Scheduler, engine: SteppedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference.scheduler._LONG_REST_S", 0.01)
+
+    def fail(seconds: float) -> bool:
+        engine.saved.release()
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(engine, "save", fail)
+    engine.steps.release(2)
+    ask(scheduler, "1").wait()
+    assert engine.saved.acquire(timeout=PATIENCE_S)
+    assert ask(scheduler, "2").text() == "2"
+
+
+def test_closing_forgets_what_is_to_be_forgotten_and_saves_for_as_long_as_there_is_time(engine: SteppedEngine) -> None:
+    scheduler = start(lambda progress: engine)
+    running = ask(scheduler, "1", "a.py")
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    scheduler.forget("b.py")
+    engine.steps.release(1)
+    assert scheduler.close(100.0)
+    running.wait()
+    assert engine.forgotten == ["b.py"]
+    assert engine.closed_with is not None
+    assert 0 < engine.closed_with < 100.0
+
+
+def test_closing_says_whether_the_thread_has_ended(engine: SteppedEngine) -> None:
+    scheduler = start(lambda progress: engine)
+    ask(scheduler, "1", "a.py")
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    assert not scheduler.close(0.01), "a forward is under way"
+    engine.steps.release(1)
+    assert scheduler.close(PATIENCE_S)
 
 
 def test_closing_answers_everybody(engine: SteppedEngine) -> None:

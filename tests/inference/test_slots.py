@@ -100,6 +100,64 @@ def test_forgetting_spares_what_others_use_and_who_is_at_work() -> None:
     assert place.compute(PROMPT, "a") == len(PROMPT)
 
 
+@pytest.mark.parametrize("pattern", ["one/a", "two/a", "*/a"])
+def test_forgetting_a_document_reaches_the_workspaces_of_every_client_and_nothing_is_saved_again(pattern: str) -> None:
+    place = Workplace(3)
+    place.compute(PROMPT, "one/a")
+    place.compute(OTHER, "one/b")
+    with place.slots.lend("two/a", packed()) as busy:
+        compute(busy, PROMPT, "two/a")
+        place.slots.forget(pattern)
+        busy.extend(packed((1, 2, 3)), is_prompt=True)
+        busy.save()  # as work ahead of need does
+        place.slots.save()
+        compute(busy, OTHER[:5], "two/a")  # which displaces what was there before
+    place.slots.save()
+    assert place.store.stats().tokens == len(OTHER)
+    for first in range(5):
+        place.compute(tuple(range(1000 * first, 1000 * first + 20)), f"one/{first}")  # which displaces everything
+    with place.store.match_prefix(PROMPT) as match:
+        assert match.length == 0
+    assert place.compute(PROMPT, "one/a") == len(PROMPT)
+    place.store.check_integrity()
+
+
+def test_what_a_request_without_reuse_left_is_its_documents_too() -> None:
+    place = Workplace(1)
+    with place.slots.lend("one/a", packed()) as slot:
+        slot.prepare_cold("one/a")
+        slot.extend(packed(PROMPT), is_prompt=False)
+    place.slots.forget("*/a")
+    assert not slot.token_ids
+
+
+def test_a_closed_document_stays_where_it_is_until_there_is_need() -> None:
+    place = Workplace(1)
+    place.compute(PROMPT, "one/a")
+    place.slots.save()
+    assert [page.pins for page in place.store._tree.pages()] == [1, 1, 1]
+    place.slots.release("one/a")
+    assert [page.pins for page in place.store._tree.pages()] == [0, 0, 0]
+    assert place.compute((*PROMPT, 1), "one/a") == 1
+    assert [page.pins for page in place.store._tree.pages()] == [1, 1, 1]
+    place.slots.release("one/a")
+    place.compute(OTHER, "one/b")
+    assert place.compute(PROMPT, "one/a") == 1, "it was saved like every other"
+    place.store.check_integrity()
+
+
+def test_saving_in_steps_takes_a_workspace_each_the_latest_first() -> None:
+    place = Workplace(3)
+    for session, token_ids in (("a", PROMPT), ("b", OTHER), ("c", (1, 2, 3))):
+        place.compute(token_ids, session)
+    for saved in (3, 3 + len(OTHER), 3 + len(OTHER) + len(PROMPT)):
+        assert not place.slots.save(0)
+        assert place.store.stats().tokens == saved
+    assert place.slots.save(0)
+    place.compute((*PROMPT[:-1], 7), "a")
+    assert not place.slots.save(0), "what is new has to be saved again"
+
+
 def test_saving_makes_everything_resident_in_the_store() -> None:
     place = Workplace(2)
     place.compute(PROMPT, "a")

@@ -47,14 +47,16 @@ def test_a_suggestion_that_was_cut_short_does_not_make_the_longer_one_forgotten(
     assert memory.suggested.token_ids == packed([5])
 
 
-def test_each_session_has_its_own_until_it_is_forgotten() -> None:
+def test_each_session_has_its_own_until_its_document_is_forgotten() -> None:
     memories = Memories()
-    memories.of("a").remember(BEFORE, "first", packed())
+    for session in ("a", "one/a", "two/a"):
+        memories.of(session).remember(BEFORE, "first", packed())
     memories.of("b").remember(BEFORE, "second", packed())
     assert memories.of("a").suggested.text == "first"
-    memories.forget("a")
+    memories.forget("two/a")
     memories.forget("unknown")
-    assert memories.of("a").suggested == Suggested()
+    for session in ("a", "one/a", "two/a"):
+        assert memories.of(session).suggested == Suggested()
     assert memories.of("b").suggested.text == "second"
 
 

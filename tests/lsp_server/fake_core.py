@@ -29,6 +29,7 @@ from protocol.wire import (
     CoreMessage,
     Failed,
     Forget,
+    Release,
     StatusChanged,
     decode_client,
     encode,
@@ -68,6 +69,7 @@ class FakeCore:
         self.requests: list[CompletionRequest] = []
         self.cancelled: list[int] = []
         self.forgotten: list[str] = []
+        self.released: list[str] = []
         self.connections: set[ServerConnection] = set()
         self.url = ""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,6 +123,8 @@ class FakeCore:
             self.cancelled.append(message.id)
         elif isinstance(message, Forget):
             self.forgotten.append(message.session)
+        elif isinstance(message, Release):
+            self.released.append(message.session)
 
     async def _complete(self, connection: ServerConnection, message: Complete) -> None:
         try:

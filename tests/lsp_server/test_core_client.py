@@ -120,9 +120,11 @@ async def test_what_is_pending_fails_when_the_core_goes_away(client: CoreClient,
         await client.complete(REQUEST)
 
 
-async def test_forgets_sessions(client: CoreClient, core: FakeCore) -> None:
+async def test_forgets_and_releases_sessions(client: CoreClient, core: FakeCore) -> None:
     client.forget("s")
-    await until(lambda: core.forgotten == ["s"])
+    client.release("t")
+    await until(lambda: core.released == ["t"])
+    assert core.forgotten == ["s"]
 
 
 async def test_wrong_token(core: FakeCore) -> None:

@@ -211,11 +211,12 @@ async def test_no_popup_for_clients_with_inline_completion(editor: Editor) -> No
     assert editor.server.capabilities.inline_completion_provider is not None
 
 
-async def test_closed_documents_are_forgotten(editor: Editor, core: FakeCore) -> None:
+async def test_closed_documents_are_released(editor: Editor, core: FakeCore) -> None:
     editor.open("a")
     await editor.suggest(0, 1)
     editor.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(URI)))
-    await until(lambda: core.forgotten)
-    assert core.forgotten == [core.asked[0].session]
+    await until(lambda: core.released)
+    assert core.released == [core.asked[0].session]
+    assert core.forgotten == []
     with pytest.raises(JsonRpcInvalidParams, match="is not open"):
         await editor.suggest(0, 1)

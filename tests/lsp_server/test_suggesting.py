@@ -30,6 +30,7 @@ class StubCore:
         self.chars_per_token = 4.0
         self.requests: list[CompletionRequest] = []
         self.forgotten: list[str] = []
+        self.released: list[str] = []
         self.answer: Callable[[], Awaitable[Completion]] = self.say_one
 
     async def say_one(self) -> Completion:
@@ -41,6 +42,9 @@ class StubCore:
 
     def forget(self, session: str) -> None:
         self.forgotten.append(session)
+
+    def release(self, session: str) -> None:
+        self.released.append(session)
 
 
 @pytest.fixture
@@ -196,8 +200,8 @@ async def test_a_closed_document_is_not_prepared(core: StubCore, costs: list[Cos
     suggesting = suggester(core, costs)
     suggesting.look_ahead(opened("x"))
     await asyncio.sleep(0.01)
-    suggesting.forget("file:///a")
-    assert core.forgotten == ["me/file:///a"]
+    suggesting.release("file:///a")
+    assert (core.released, core.forgotten) == (["me/file:///a"], [])
     suggesting.core_changed("starting")
     suggesting.core_changed("ready")
     await asyncio.sleep(0.01)
@@ -269,7 +273,7 @@ async def test_a_document_that_becomes_excluded_is_purged_from_every_session(
     (tmp_path / ".midfillignore").write_text("lib.py\n")
     documents.use_folders([tmp_path.as_uri()])  # which looks at the ignore files at once
     await suggest(main, Query(Position(0, 4)))
-    assert set(core.forgotten) == {f"{client}/{each.document.uri}" for client in ("me", "*") for each in (lib, main)}
+    assert set(core.forgotten) == {f"me/{each.document.uri}" for each in (lib, main)}
     assert core.requests[-1].prompt.context == ()
     assert await suggest(lib, Query(Position(2, 0))) == ()
     assert lib.balance is None
@@ -282,7 +286,8 @@ class Lending:
         self.core = core
         self.folder = folder
         self.documents = OpenDocuments(Settings())
-        self.suggest = suggester(core, costs).suggest
+        self.suggester = suggester(core, costs)
+        self.suggest = self.suggester.suggest
         self.refresh()
         self.other = self.open("other.py", "y = ")
         self.lib = self.open("lib.py", "def helper():\n    return 1\n")
@@ -321,10 +326,14 @@ async def test_a_document_that_only_lent_its_text_is_purged_too(lending: Lending
     assert lending.forgotten == {"lib.py", "main.py"}
 
 
-async def test_a_closed_document_that_becomes_excluded_is_purged(lending: Lending) -> None:
+@pytest.mark.parametrize("asked_for", [False, True])
+async def test_a_closed_document_that_becomes_excluded_is_purged(lending: Lending, asked_for: bool) -> None:
+    if asked_for:
+        await lending.suggest(lending.lib, Query(Position(2, 0)))
     await lending.complete_main()
     lending.documents.close(lending.lib.document.uri)
-    assert lending.core.forgotten == []  # it was never asked for
+    lending.suggester.release(lending.lib.document.uri)
+    assert lending.core.forgotten == []  # what was computed may be of use when it is opened again
     lending.exclude("lib.py")
     await lending.complete_main()
     assert lending.forgotten == {"lib.py", "main.py"}
