@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from inference.engine import Engine
 from inference.loading import EngineOptions, load_engine
+from lsp_server.asking import Cost
 from lsp_server.documents import Position
 from lsp_server.open_documents import OpenDocument, OpenDocuments
 from lsp_server.queries import Query
@@ -119,6 +120,45 @@ async def test_a_file_that_lent_text_and_becomes_excluded(editor: Editor, option
     editor.engine = load_engine(options)
     assert len(editor.resident()) > 1  # what did not hold it is found again
     assert not any(MARK in text for text in editor.resident())
+
+
+async def test_what_another_client_had_of_the_document_goes_too_from_idle_workspaces_and_memories(
+    editor: Editor, options: EngineOptions
+) -> None:
+    """Another client's prompt is displaced, and the core closed, after the purge: both save what is in a workspace."""
+    editor.engine.close()
+    editor.engine = load_engine(replace(options, slots=3))
+    core = EngineCore(editor.engine)
+    settings = editor.suggester.settings
+    editor.suggester = Suggester(core, settings, "one", lambda cost: None)
+    others = Suggester(core, settings, "two", lambda cost: None)
+    lib = editor.open("lib.py", f"def {MARK}_crossing():\n    return 1\n" * 8)
+    await others.suggest(lib, Query(Position(3, 0)))
+    lib.offers = ()
+    await editor.ask(lib)
+    assert sum(MARK in editor.text(slot.token_ids) for slot in editor.engine._slots._idle) == 2
+    editor.exclude("lib.py")
+    await editor.ask(lib, 5)
+    assert not [known for known in editor.engine._memories._sessions if known.endswith("lib.py")]
+    assert not any(MARK in editor.text(slot.token_ids) for slot in editor.engine._slots._idle)
+    for name in ("documents.py", "positions.py", "offers.py"):
+        await editor.ask(editor.open(name, (SOURCE / name).read_text()), 5)
+    assert not any(MARK in text for text in editor.resident())
+    editor.engine.close()
+    editor.engine = load_engine(options)
+    assert len(editor.resident()) > 1
+    assert not any(MARK in text for text in editor.resident())
+
+
+async def test_a_closed_document_is_hot_when_it_is_opened_again(editor: Editor) -> None:
+    costs: list[Cost] = []
+    editor.suggester = Suggester(EngineCore(editor.engine), editor.suggester.settings, "test", costs.append)
+    text = (SOURCE / "offers.py").read_text()
+    await editor.ask(main := editor.open("main.py", text), 9)
+    editor.close(main)
+    await editor.ask(editor.open("main.py", text), 9)
+    assert costs[0].usage.recomputed_tokens == costs[0].usage.prompt_tokens
+    assert costs[1].usage.recomputed_tokens <= 1
 
 
 async def test_what_an_earlier_run_of_the_language_server_left_on_disk(editor: Editor, options: EngineOptions) -> None:
