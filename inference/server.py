@@ -60,8 +60,10 @@ class ServeOptions:
     runtime_dir: Path | None = None  # None stands for `protocol.rendezvous.runtime_folder()`
 
 
-def serve(options: ServeOptions) -> None:
+def serve(options: ServeOptions) -> bool:
     """Serve until a signal, or until nobody has been connected for `exit_after_s`.
+
+    False where the model's thread has not ended in time: the process must then end by `os._exit`.
 
     Returns at once, saying who serves, where a core of this user serves the model already. Raises PortInUse where
     the address is taken, and what `is_here` raises. The address and the token are published in the runtime folder.
@@ -76,7 +78,7 @@ def serve(options: ServeOptions) -> None:
         lock.acquire(timeout=0)
     except Timeout:
         log.info("%s is served already, by %s", options.engine.model, _who(read_address(published)))
-        return
+        return True
     with ExitStack() as stack:
         stack.callback(lock.release)
         listener = stack.enter_context(bind(options.host, options.port))
@@ -86,8 +88,9 @@ def serve(options: ServeOptions) -> None:
         stack.callback(published.unlink, missing_ok=True)
         write_address(published, address)
         log.info("serving %s at %s, to whoever shows the token in %s", address.model, address.url, folder / "token")
-        _run(options, listener, token, signalled)
+        has_ended = _run(options, listener, token, signalled)
         log.info("stopped serving %s", address.model)
+    return has_ended
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -108,7 +111,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: threading.Event) -> None:
+def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: threading.Event) -> bool:
     presence, metrics = Presence(), Metrics()
     holder = EngineHolder(options.engine.model, partial(load_engine, options.engine), presence.announce)
     scheduler = Scheduler(holder, options.unload_after_s, metrics.observe)
@@ -122,7 +125,8 @@ def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: 
     try:
         asyncio.run(serve_app(app, partial(WebSocketTransport, access, connect), listener, is_over))
     finally:
-        scheduler.close(SHUTDOWN_GRACE_S)
+        has_ended = scheduler.close(SHUTDOWN_GRACE_S)
+    return has_ended
 
 
 async def serve_app(

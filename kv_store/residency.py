@@ -112,7 +112,7 @@ class Residency:
     def keep_copy(self, page: Page, level: int) -> bool:
         """Have a copy in this lower tier as well, as its most recently used; False where it cannot take it."""
         payload = self.read(page)
-        return payload is not None and self._put(page, payload, level)
+        return bool(page.copies) and self._put(page, payload, level)
 
     def read(self, page: Page) -> object | None:
         """The payload from the first tier that has a copy. Where it cannot be trusted, the page is dropped: None."""

@@ -98,7 +98,7 @@ def core(
         cache_folder=cache_folder() if settings.disk_mb else None,
         cache_budget_bytes=settings.disk_mb * 2**20,
     )
-    serve(
+    has_ended = serve(
         ServeOptions(
             engine=engine,
             host=host,
@@ -108,6 +108,8 @@ def core(
             exit_after_s=settings.exit_after_s or None,
         )
     )
+    if not has_ended:
+        os._exit(0)  # Python's own way out would stop the model's thread in the middle of torch, which aborts
 
 
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})

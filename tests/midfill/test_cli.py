@@ -17,8 +17,20 @@ from protocol.settings import CORE_SETTINGS, option_name
 def served(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> list[Any]:
     """What `midfill core` would have served."""
     served: list[Any] = []
-    monkeypatch.setattr("inference.server.serve", served.append)
+    monkeypatch.setattr("inference.server.serve", lambda options: not served.append(options))
     return served
+
+
+def test_a_core_whose_model_thread_still_works_ends_without_python_s_way_out(
+    served: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr("os._exit", codes.append)
+    CliRunner().invoke(app, ["core"])
+    assert codes == []
+    monkeypatch.setattr("inference.server.serve", lambda options: False)
+    CliRunner().invoke(app, ["core"])
+    assert codes == [0]
 
 
 def test_a_core_is_told_what_its_options_say(served: list[Any]) -> None:
