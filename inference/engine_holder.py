@@ -25,8 +25,16 @@ log = logging.getLogger(__name__)
 class EngineHolder:
     """Used by the model thread alone, except for `status`, which any thread may read."""
 
-    def __init__(self, model: str, load: LoadEngine, on_status: Callable[[CoreStatus], None]) -> None:
+    def __init__(
+        self,
+        model: str,
+        load: LoadEngine,
+        on_status: Callable[[CoreStatus], None],
+        forget_saved: Callable[[str], None] | None = None,
+    ) -> None:
+        """`forget_saved` drops the text of a session's document from disk while no model is loaded."""
         self._load = load
+        self._forget_saved = forget_saved
         self._on_status = on_status
         self._engine: Engine | None = None
         self._failure: MidfillError | None = None
@@ -69,9 +77,12 @@ class EngineHolder:
             self._engine.release(session)
 
     def forget(self, session: str) -> None:
-        """Drop the text of the session's document; what is on disk while nothing is loaded, as soon as it is."""
+        """Drop the text of the session's document, from disk too where nothing is loaded."""
         if self._engine is None:
-            self._to_forget.add(session)
+            self._to_forget.add(session)  # another attempt, where this one fails
+            if self._forget_saved is not None:
+                self._forget_saved(session)
+                self._to_forget.discard(session)
         else:
             self._engine.forget(session)
 

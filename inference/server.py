@@ -31,6 +31,7 @@ from inference.scheduler import Scheduler
 from inference.service import make_app
 from inference.websocket_api import WebSocketApi
 from inference.websocket_transport import WebSocketTransport
+from kv_store.page_folder import purge_saved
 from protocol.errors import BadInput, PortInUse
 from protocol.rendezvous import (
     CoreAddress,
@@ -113,7 +114,9 @@ def bind(host: str, port: int) -> socket.socket:
 
 def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: threading.Event) -> bool:
     presence, metrics = Presence(), Metrics()
-    holder = EngineHolder(options.engine.model, partial(load_engine, options.engine), presence.announce)
+    cache = options.engine.cache_folder
+    forget_saved = None if cache is None else partial(purge_saved, cache)
+    holder = EngineHolder(options.engine.model, partial(load_engine, options.engine), presence.announce, forget_saved)
     scheduler = Scheduler(holder, options.unload_after_s, metrics.observe)
     access = Access(token, options.allowed_origins)
     app = make_app(scheduler, presence, metrics, access)

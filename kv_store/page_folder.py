@@ -21,7 +21,8 @@ from typing import Protocol
 
 from filelock import FileLock, Timeout
 
-from kv_store.errors import BadFileError, FolderInUseError
+from kv_store.errors import BadFileError, FolderInUseError, StoreError
+from kv_store.interface import document_of
 from kv_store.page_index import INDEX_NAME, PageIndex, index_files
 
 FORMAT = "midfill kv 2"
@@ -51,7 +52,7 @@ class PageFile:
 
     @property
     def name(self) -> str:
-        return f"{self.number:08x}.safetensors"
+        return page_name(self.number)
 
 
 class Codec(Protocol):
@@ -180,20 +181,50 @@ class PageFolder:
         A purge must reach every page, and the budget is for all that is on disk.
         """
         removed = []
-        for folder in self._root.iterdir():
-            if folder == self.folder or not FOLDER_NAME.fullmatch(folder.name) or not (folder / LOCK_NAME).is_file():
+        for folder in _model_folders(self._root):
+            if folder == self.folder:
                 continue
             try:
                 _acquire(folder).release()
-            except (FolderInUseError, OSError) as error:
+                _empty(folder)
+            except (StoreError, OSError) as error:
                 log.info("left alone: %s", error)
-                continue
-            _empty(folder)
-            removed.append(f"{folder}: saved with other weights, tokenizer, dtype or RoPE settings")
+            else:
+                removed.append(f"{folder}: saved with other weights, tokenizer, dtype or RoPE settings")
         return removed
 
     def _max_bytes(self, count: int) -> int:
         return self._codec.bytes_per_token * count + self.page_overhead
+
+
+def purge_saved(root: Path, owner: str) -> None:
+    """Remove what only the owner's document used from the folders that no process has open, whichever their model.
+
+    A folder whose index cannot be used is emptied. Raises OSError where something cannot be removed.
+    """
+    for folder in _model_folders(root) if root.is_dir() else ():
+        try:
+            lock, index = _open(folder)
+        except FolderInUseError:  # that process has to purge
+            continue
+        except BadFileError:
+            _empty(folder)
+            continue
+        try:
+            for number in index.purge(document_of(owner)):
+                (folder / page_name(number)).unlink(missing_ok=True)
+        finally:
+            index.close()
+            lock.release()
+
+
+def page_name(number: int) -> str:
+    """The name of a page's file."""
+    return f"{number:08x}.safetensors"
+
+
+def _model_folders(root: Path) -> list[Path]:
+    return [path for path in root.iterdir() if FOLDER_NAME.fullmatch(path.name) and (path / LOCK_NAME).is_file()]
 
 
 def _open(folder: Path) -> tuple[FileLock, PageIndex]:

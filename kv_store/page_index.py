@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from kv_store.errors import BadFileError
+from kv_store.page_tree import TOKEN_BYTES
 
 INDEX_NAME = "index.sqlite3"
 JOURNAL_SUFFIXES = ("-journal", "-wal", "-shm")
@@ -32,6 +33,12 @@ _TABLES = {
         " WITHOUT ROWID"
     ),
 }
+_USED_BY_NO_OTHER = """
+    SELECT number FROM pages JOIN owners USING (number) WHERE document = :document AND NOT EXISTS (
+        SELECT 1 FROM owners AS others WHERE others.number = pages.number AND others.document <> :document
+        AND others.count * :token_bytes >= length(token_ids)
+    )
+"""
 _SETTINGS = (
     "locking_mode = EXCLUSIVE",
     "trusted_schema = OFF",
@@ -118,6 +125,15 @@ class PageIndex:
             database.executemany("INSERT INTO owners VALUES (?, ?, ?)", owned)
             if forgotten is not None:
                 database.execute("DELETE FROM owners WHERE document = ?", (forgotten,))
+
+    def purge(self, document: str) -> list[int]:
+        """Delete what only this document used, and its name; the numbers of the files that must go."""
+        with self._transaction() as database:
+            gone = database.execute(_USED_BY_NO_OTHER, {"document": document, "token_bytes": TOKEN_BYTES}).fetchall()
+            database.executemany("DELETE FROM pages WHERE number = ?", gone)
+            database.executemany("DELETE FROM owners WHERE number = ?", gone)
+            database.execute("DELETE FROM owners WHERE document = ?", (document,))
+        return [number for (number,) in gone]
 
     def close(self) -> None:
         """Let the file go; what was written is in it."""

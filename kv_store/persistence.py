@@ -28,15 +28,18 @@ def save(folder: PageFolder, residency: Residency, seconds: float | None) -> boo
     until = math.inf if seconds is None else time.monotonic() + seconds
     disk = len(residency.tiers) - 1
     tier = residency.tiers[disk]
-    tier.sort()
+    unsaved = _unsaved(residency)
+    if unsaved and not tier.fits(residency.page_bytes(PAGE_TOKENS, disk)):
+        tier.sort()
     is_over = False
-    for count, page in enumerate(_unsaved(residency), start=1):
+    for count, page in enumerate(unsaved, start=1):
         if is_over or not _fits_for(page, residency) or not residency.keep_copy(page, disk):
             break
         is_over = time.monotonic() >= until
         if count % BATCH_PAGES == 0:
             write_if_possible(folder, residency)
-    tier.sort()
+    if unsaved:
+        tier.sort()
     write_if_possible(folder, residency)
     return not is_over
 
@@ -103,10 +106,11 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
 
 def _unsaved(residency: Residency) -> list[Page]:
     """Pages that are in memory alone; each after its ancestors."""
-    *memory, disk = residency.tiers
-    held = sorted({page for tier in memory for page in tier.held}, key=lambda page: page.start)
-    pages = [*held, *(page for tier in memory for page in reversed(tier.evictable))]
-    return [page for page in pages if page not in disk.evictable and page not in disk.held]
+    disk = len(residency.tiers) - 1
+    pages = sorted({page for tier in residency.tiers[:-1] for page in tier.held}, key=lambda page: page.start)
+    for tier in residency.tiers[:-1]:
+        pages += reversed(tier.evictable)
+    return [page for page in pages if disk not in page.copies]
 
 
 def _fits_for(page: Page, residency: Residency) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kv_store.page_folder import purge_saved
 from kv_store.page_index import INDEX_NAME
 from kv_store.store import PagedStore
 
@@ -431,6 +432,28 @@ def test_a_purge_costs_what_it_drops_and_not_the_index(kv, make_store) -> None:
     store._folder.index._database.set_trace_callback(statements.append)
     assert store.purge("*/7.py") == 32
     assert len(statements) <= 2 + 2 * 2 + 1, statements
+
+
+def test_a_document_is_purged_from_what_no_process_has_open_as_from_a_store(kv, make_store, tmp_path: Path) -> None:
+    store = make_store(disk=400)
+    insert(kv, store, (*IDS[:20], 7, 7), "run/other.py")
+    insert(kv, store, IDS, "run/secret.py")
+    store.save()
+    purge_saved(tmp_path, "*/secret.py")
+    assert on_disk(store) == 62, "another process is left alone"
+    store.close()
+    purge_saved(tmp_path, "*/secret.py")
+    assert b"secret.py" not in index_of(tmp_path).read_bytes()
+    assert len(page_files(tmp_path)) == 2
+    store = make_store(disk=400)
+    assert store.stats().refused == ()
+    assert loadable(kv, store, (*IDS[:20], 7, 7)) == 22
+    assert loadable(kv, store, IDS) == 20
+    store.close()
+    index_of(tmp_path).write_bytes(b"nonsense")
+    purge_saved(tmp_path, "*/other.py")
+    assert not page_files(tmp_path)
+    purge_saved(tmp_path / "nothing", "*/other.py")
 
 
 def test_what_cannot_be_purged_alone_goes_with_all_the_rest(
