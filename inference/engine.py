@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from inference.suggested import Memories
 from inference.tokenization import TextTokenizer
 from kv_store.interface import KVStore, StoreStats
 from protocol.messages import Completion, CompletionRequest
+
+log = logging.getLogger(__name__)
 
 SMALL_CHUNK = 32
 """Chunks of up to so many tokens have a place in every forward; longer ones take turns."""
@@ -145,7 +148,8 @@ class Engine:
     def close(self, save_s: float | None = None) -> None:
         """Save what can be saved in so many seconds (None: all), and give back what the store holds of the system."""
         try:
-            self.save(save_s)
+            if not self.save(save_s):
+                log.warning("no time was left to save the KV that was used least recently")
         finally:
             self._store.close()
 

@@ -143,7 +143,7 @@ class Scheduler:
             except Exception as error:
                 log.exception("the engine broke down; the next request loads it anew")
                 self._abandon(MidfillError(f"the core failed: {error!r}"))
-        self._end(self._holder.drop_cancelled())
+        self._keep_going(lambda: self._end(self._holder.drop_cancelled()))
         self._forget_sessions()
         self._unload()
 

@@ -29,10 +29,11 @@ def save(folder: PageFolder, residency: Residency, seconds: float | None) -> boo
     disk = len(residency.tiers) - 1
     tier = residency.tiers[disk]
     unsaved = _unsaved(residency)
-    if unsaved and not tier.fits(residency.page_bytes(PAGE_TOKENS, disk)):
-        tier.sort()
-    is_over = False
+    is_over = is_sorted = False
     for count, page in enumerate(unsaved, start=1):
+        if not is_sorted and not tier.fits(residency.page_bytes(len(page), disk)):
+            tier.sort()  # what gives way now is what was used before all others
+            is_sorted = True
         if is_over or not _fits_for(page, residency) or not residency.keep_copy(page, disk):
             break
         is_over = time.monotonic() >= until

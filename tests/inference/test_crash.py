@@ -175,6 +175,7 @@ def test_a_core_that_has_too_little_time_to_end_saves_the_newest(tiny_checkpoint
     assert code == 0, log
     assert "Traceback" not in log
     assert "FATAL" not in log
+    assert "no time was left" in log
     newest, *others = recomputed(tiny_checkpoint, tmp_path)
     assert newest == 1
     assert others == sorted(others)
