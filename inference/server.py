@@ -31,7 +31,7 @@ from inference.scheduler import Scheduler
 from inference.service import make_app
 from inference.websocket_api import WebSocketApi
 from inference.websocket_transport import WebSocketTransport
-from kv_store.page_folder import purge_saved
+from kv_store.model_folders import purge_saved
 from protocol.errors import BadInput, PortInUse
 from protocol.rendezvous import (
     CoreAddress,

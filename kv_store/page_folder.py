@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import itertools
 import logging
 import os
-import re
 import shutil
 import stat
 from collections.abc import Collection, Iterable
@@ -19,17 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from filelock import FileLock, Timeout
-
-from kv_store.errors import BadFileError, FolderInUseError, StoreError
-from kv_store.interface import document_of
+from kv_store.errors import BadFileError
+from kv_store.model_folders import (
+    OUR_NAME,
+    PAGE_NAME,
+    open_folder,
+    our_files,
+    page_name,
+    remove_file,
+    remove_other_models,
+    set_aside,
+)
 from kv_store.page_index import INDEX_NAME, PageIndex, index_files
 
 FORMAT = "midfill kv 2"
-LOCK_NAME = "lock"
-PAGE_NAME = re.compile(r"[0-9a-f]{8}\.safetensors")
-OUR_NAME = re.compile(r"[0-9a-f]{8}\.(safetensors|tmp)|index\.(json|tmp)|" + re.escape(INDEX_NAME) + r"(-\w+)?")
-FOLDER_NAME = re.compile(r"[0-9a-f]{16}")
 MIN_FREE_BYTES = 512 * 2**20
 """Free space that is left to others: no page is written where a disk has less."""
 
@@ -96,12 +97,12 @@ class PageFolder:
         self.refused: list[str] = []
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            self._lock, self.index = _open(self.folder)
+            self._lock, self.index = open_folder(self.folder)
         except (BadFileError, OSError) as error:
             self.refused.append(f"{error}; the folder is set aside")
-            _set_aside(self.folder)
-            self._lock, self.index = _open(self.folder)
-        self._next = 1 + max((int(path.stem, 16) for path in _our_files(self.folder, PAGE_NAME)), default=0)
+            set_aside(self.folder)
+            self._lock, self.index = open_folder(self.folder)
+        self._next = 1 + max((int(path.stem, 16) for path in our_files(self.folder, PAGE_NAME)), default=0)
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
@@ -132,12 +133,12 @@ class PageFolder:
     def remove(self, stored: object) -> None:
         assert isinstance(stored, PageFile), f"{stored!r} is no saved page"
         self.removed.append(stored.number)
-        _unlink(self.folder / stored.name)
+        remove_file(self.folder / stored.name)
 
     def check(self, stored: Collection[object]) -> None:
         files = {file.name for file in stored if isinstance(file, PageFile)}
         assert len(files) == len(stored), f"{self.folder}: not every copy has a file of its own"
-        found = {path.name for path in _our_files(self.folder, PAGE_NAME)}
+        found = {path.name for path in our_files(self.folder, PAGE_NAME)}
         assert found <= files, f"{self.folder}: files of no page: {sorted(found - files)}"
 
     def close(self) -> None:
@@ -171,115 +172,16 @@ class PageFolder:
         """Remove the files of no page: left over from a crash, or refused."""
         kept = {file.name for file in files}
         kept.update(path.name for path in index_files(self.folder))
-        for path in _our_files(self.folder, OUR_NAME):
+        for path in our_files(self.folder, OUR_NAME):
             if path.name not in kept:
-                _unlink(path)
+                remove_file(path)
 
     def remove_other_models(self) -> list[str]:
-        """Remove what was saved with other fingerprints, unless in use; the reasons, naming the folders.
-
-        A purge must reach every page, and the budget is for all that is on disk.
-        """
-        removed = []
-        for folder in _model_folders(self._root):
-            if folder == self.folder:
-                continue
-            try:
-                _acquire(folder).release()
-                _empty(folder)
-            except (StoreError, OSError) as error:
-                log.info("left alone: %s", error)
-            else:
-                removed.append(f"{folder}: saved with other weights, tokenizer, dtype or RoPE settings")
-        return removed
+        """Remove what was saved with other fingerprints, unless in use; the reasons, naming the folders."""
+        return remove_other_models(self._root, self.folder)
 
     def _max_bytes(self, count: int) -> int:
         return self._codec.bytes_per_token * count + self.page_overhead
-
-
-def purge_saved(root: Path, owner: str) -> None:
-    """Remove what only the owner's document used from the folders that no process has open, whichever their model.
-
-    A folder whose index cannot be used is emptied. Raises OSError where something cannot be removed.
-    """
-    for folder in _model_folders(root) if root.is_dir() else ():
-        try:
-            lock, index = _open(folder)
-        except FolderInUseError:  # that process has to purge
-            continue
-        except BadFileError:
-            _empty(folder)
-            continue
-        try:
-            for number in index.purge(document_of(owner)):
-                (folder / page_name(number)).unlink(missing_ok=True)
-        finally:
-            index.close()
-            lock.release()
-
-
-def page_name(number: int) -> str:
-    """The name of a page's file."""
-    return f"{number:08x}.safetensors"
-
-
-def _model_folders(root: Path) -> list[Path]:
-    return [path for path in root.iterdir() if FOLDER_NAME.fullmatch(path.name) and (path / LOCK_NAME).is_file()]
-
-
-def _open(folder: Path) -> tuple[FileLock, PageIndex]:
-    """The lock on a folder, which ends with the process, and the index in it."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink():
-        raise BadFileError(folder, "a symbolic link")
-    folder.chmod(0o700)
-    lock = _acquire(folder)
-    try:
-        return lock, PageIndex(folder / INDEX_NAME)
-    except BaseException:
-        lock.release()
-        raise
-
-
-def _acquire(folder: Path) -> FileLock:
-    path = folder / LOCK_NAME
-    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
-        raise BadFileError(path, "not a regular file")
-    lock = FileLock(path, timeout=0, mode=0o600, thread_local=False)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise FolderInUseError(f"{folder}: another process keeps its pages here") from error
-    return lock
-
-
-def _set_aside(folder: Path) -> None:
-    """Move a folder that cannot be used out of the way, without the KV in it, which could not be purged any more."""
-    names = (f"{folder.name}.unusable{number or ''}" for number in itertools.count())
-    aside = next(path for name in names if not os.path.lexists(path := folder.with_name(name)))
-    folder.rename(aside)
-    if aside.is_dir() and not aside.is_symlink():
-        _empty(aside)
-
-
-def _empty(folder: Path) -> None:
-    """Remove our own files, and the folder if nothing else is in it."""
-    for path in [*_our_files(folder, OUR_NAME), folder / LOCK_NAME]:
-        if path.is_file() or path.is_symlink():
-            _unlink(path)
-    if not any(folder.iterdir()):
-        folder.rmdir()
-
-
-def _our_files(folder: Path, name: re.Pattern[str]) -> list[Path]:
-    return [path for path in folder.iterdir() if name.fullmatch(path.name)]
-
-
-def _unlink(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:  # a folder in its place, or a disk that has become read-only
-        log.warning("%s cannot be removed: %s", path, error.strerror)
 
 
 def _read_regular(path: Path, at_most: int) -> bytes:

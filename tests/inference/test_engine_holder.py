@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from inference.engine_holder import EngineHolder
 from inference.loading import EngineOptions, load_engine
-from kv_store.page_folder import purge_saved
+from kv_store.model_folders import purge_saved
 from protocol.messages import CompletionRequest, Prompt
 
 REQUEST = CompletionRequest("a.py", Prompt("def size_of(path):\n    return 1\n\n\n", "\n", "x = "), max_tokens=1)

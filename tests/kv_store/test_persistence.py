@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kv_store.page_folder import purge_saved
+from kv_store.model_folders import purge_saved
 from kv_store.page_index import INDEX_NAME
 from kv_store.store import PagedStore
 
