@@ -41,7 +41,7 @@ class GraphedDecoder:
         self.kv_shape = decoder.kv_shape
         self.device = decoder.device
         self._buffers = _Buffers(decoder)
-        self._replays: dict[tuple[int, int, int], Replay] = {}
+        self._replays: dict[tuple[KVWorkspace, int, int], Replay] = {}
 
     def new_workspace(self) -> KVWorkspace:
         return self._decoder.new_workspace()
@@ -59,7 +59,7 @@ class GraphedDecoder:
         return [self._buffers.choices(chunk)]
 
     def _replay(self, workspace: KVWorkspace, tokens: int, visible: int) -> Replay:
-        key = (workspace.buffer.data_ptr(), tokens, visible)
+        key = (workspace, tokens, visible)
         if key not in self._replays:
             # What is recorded holds the workspace, so that its address is never another's.
             self._replays[key] = self._record(lambda: self._buffers.compute(workspace, tokens, visible))
