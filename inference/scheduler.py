@@ -16,7 +16,7 @@ from inference.job_queue import Answer, Job, JobQueue
 from inference.run import Run
 from kv_store.interface import StoreStats
 from protocol import garbage
-from protocol.errors import Cancelled, MidfillError
+from protocol.errors import Cancelled, DeviceLost, MidfillError
 from protocol.messages import CompletionRequest, CoreStatus
 
 _REST_S = 0.5
@@ -50,6 +50,8 @@ class Scheduler:
         self._to_forget: list[str] = []
         self._closing = False
         self._residency: StoreStats | None = None
+        self.lost: DeviceLost | None = None
+        """Why the process has to end: it cannot use its GPU any more."""
         self._ids = itertools.count(1)
         self._thread = threading.Thread(target=self._serve, name="model", daemon=True)
         self._thread.start()
@@ -116,6 +118,10 @@ class Scheduler:
         while self._wait_for_work():
             try:
                 self._go_on()
+            except DeviceLost as error:
+                log.critical("%s: the core ends, so that another process can use it again", error)
+                self._give_up(error)
+                return
             except Exception as error:
                 log.exception("the engine broke down; the next request loads it anew")
                 self._abandon(MidfillError(f"the core failed: {error!r}"))
@@ -130,6 +136,19 @@ class Scheduler:
             self._begin(job)
         self._end(self._holder.step())
 
+    def _give_up(self, error: DeviceLost) -> None:
+        """Answer everything with the error; the thread ends, and later requests are refused."""
+        with self._changed:
+            self.lost = error
+            self._closing = True
+            waiting = self._queue.clear()
+        self._jobs.clear()
+        for job in tuple(self._running):
+            self._finish(job, error)
+        for job in waiting:
+            self._tell(job, error)
+        self._keep_going(partial(self._holder.abandon, error))
+
     def _abandon(self, error: MidfillError) -> None:
         self._jobs.clear()
         for job in tuple(self._running):
@@ -139,13 +158,20 @@ class Scheduler:
     def _wait_for_work(self) -> bool:
         """Return when there is something to do; False when closing.
 
-        In the first rest garbage is collected; a model that is idle for long is unloaded.
+        In the first rest garbage is collected, and the engine prepares what it can; a model that is idle for long is
+        unloaded.
         """
         if not self._has_work_within(_REST_S):
             garbage.collect_what_is_new()
+            self._keep_going(self._prepare)
         while not self._has_work_within(self._unload_after_s if self._holder.is_loaded else None):
             self._unload()
         return not self._closing
+
+    def _prepare(self) -> None:
+        """Let the engine work ahead of need, a step at a time, until there is something to do."""
+        while not self._has_work_within(0) and self._holder.prepare():
+            pass
 
     def _has_work_within(self, seconds: float | None) -> bool:
         with self._changed:
@@ -168,6 +194,8 @@ class Scheduler:
         job.queue_ms = (time.perf_counter() - job.submitted) * 1e3
         try:
             run = self._holder.engine().begin(job.request, lambda: self._must_stop(job))
+        except DeviceLost:
+            raise
         except MidfillError as error:  # there is no engine
             self._finish(job, error)
         else:

@@ -12,7 +12,7 @@ from kv_store.errors import FolderInUseError
 from kv_store.page_folder import PageFolder
 from kv_store.store import PagedStore
 from kv_store.tensor_codec import TensorCodec
-from kv_store.tensor_storage import TensorStorage
+from kv_store.tensor_storage import HostStorage, TensorStorage
 from kv_store.tier import Tier
 from kv_store.workspace import KVShape
 
@@ -33,7 +33,8 @@ def open_store(budgets: TierBudgets, shape: KVShape, device: torch.device, finge
     """The store of a model; what an earlier process saved in the folder is resident from the start."""
     tiers = [Tier("device", budgets.device_bytes, TensorStorage(device))]
     if device.type != "cpu":
-        tiers.append(Tier("host", budgets.host_bytes, TensorStorage("cpu")))
+        host = HostStorage(device) if device.type == "cuda" else TensorStorage("cpu")
+        tiers.append(Tier("host", budgets.host_bytes, host))
     if budgets.folder is not None:
         try:
             folder = PageFolder(budgets.folder, fingerprint, TensorCodec(shape))

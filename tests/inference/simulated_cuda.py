@@ -32,7 +32,7 @@ class DeviceTensor(Tensor):
     """A tensor on a simulated device."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-    values: Tensor
+    held: Tensor
     cuda: SimulatedCuda
 
     @staticmethod
@@ -40,7 +40,7 @@ class DeviceTensor(Tensor):
         tensor: DeviceTensor = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls, values.size(), values.stride(), values.storage_offset(), dtype=values.dtype, device=device
         )
-        tensor.values, tensor.cuda = values, cuda
+        tensor.held, tensor.cuda = values, cuda
         return tensor
 
     @classmethod
@@ -52,7 +52,7 @@ class DeviceTensor(Tensor):
         return self.cpu().tolist()
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
-        return f"DeviceTensor({self.values!r}, {self.device})"
+        return f"DeviceTensor({self.held!r}, {self.device})"
 
 
 @dataclass(eq=False)
@@ -129,7 +129,7 @@ class SimulatedCuda:
         for reference in list(self._live.values()):
             tensor = reference()
             if tensor is not None and tensor.device.index == device:
-                storages[_storage(tensor.values)] = tensor.values.untyped_storage().nbytes()
+                storages[_storage(tensor.held)] = tensor.held.untyped_storage().nbytes()
         return sum(storages.values())
 
     def free(self, device: int = 0) -> int:
@@ -230,7 +230,7 @@ class SimulatedCuda:
         if func is aten._local_scalar_dense.default:
             self._check_usable()
             self.wait_for(self._stream)
-            return func(args[0].values)
+            return func(args[0].held)
         device = self._device_of(func, tensors, ours, target)
         return self._launch(func, args, kwargs, device)
 
@@ -255,10 +255,10 @@ class SimulatedCuda:
             results = self._compute(func, args, kwargs)
         else:  # the operator runs when the graph is replayed, and nothing is written before that
             written = [leaf for leaf in _written(func, args, kwargs) if isinstance(leaf, DeviceTensor)]
-            before = [tensor.values.clone() for tensor in written]
+            before = [tensor.held.clone() for tensor in written]
             results = self._compute(func, args, kwargs)
             for tensor, values in zip(written, before, strict=True):
-                tensor.values.copy_(values)
+                tensor.held.copy_(values)
         return self._wrapped(func, args, kwargs, results, device)
 
     def _compute(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -267,8 +267,8 @@ class SimulatedCuda:
         return func(*tree_map(_values, args), **tree_map(_values, here))
 
     def _wrapped(self, func: Any, args: Any, kwargs: Any, results: Any, device: torch.device) -> Any:
-        known = {id(leaf.values): leaf for leaf in _leaves(args, kwargs)}
-        storages = {_storage(leaf.values) for leaf in known.values()}
+        known = {id(leaf.held): leaf for leaf in _leaves(args, kwargs)}
+        storages = {_storage(leaf.held) for leaf in known.values()}
 
         def wrap(result: Any) -> Any:
             if not isinstance(result, Tensor):
@@ -283,8 +283,8 @@ class SimulatedCuda:
         if self._capturing is not None:
             self._capturing.calls.append((func, args, kwargs, wrapped))
             return wrapped
-        made = {_storage(leaf.values) for leaf in _leaves(wrapped)} - storages
-        for storage in made | {_storage(leaf.values) for leaf in _written(func, args, kwargs)}:
+        made = {_storage(leaf.held) for leaf in _leaves(wrapped)} - storages
+        for storage in made | {_storage(leaf.held) for leaf in _written(func, args, kwargs)}:
             self._written[storage] = (self._stream, self._stream.tick)
         return wrapped
 
@@ -312,7 +312,7 @@ class SimulatedCuda:
 
     def _check_order(self, args: Any, kwargs: Any) -> None:
         for tensor in _leaves(args, kwargs):
-            stream, tick = self._written.get(_storage(tensor.values), (self._stream, 0))
+            stream, tick = self._written.get(_storage(tensor.held), (self._stream, 0))
             if stream is not self._stream and max(self._stream.waited.get(stream, 0), self._seen.get(stream, 0)) < tick:
                 raise RuntimeError(f"a read of {tuple(tensor.shape)} that another stream writes, without a wait")
 
@@ -341,19 +341,19 @@ class SimulatedCuda:
         if goal.type == "cuda":
             if func is aten._to_copy.default:
                 return self._wrapped(func, args, kwargs, self._compute(func, args, kwargs), self._device(goal))
-            args[0].values.copy_(args[1])
-            self._written[_storage(args[0].values)] = (self._stream, self._stream.tick)
+            args[0].held.copy_(args[1])
+            self._written[_storage(args[0].held)] = (self._stream, self._stream.tick)
             return args[0]
         self._check_order(args, kwargs)
         if func is aten._to_copy.default:
             values = self._compute(func, args, {**kwargs, "non_blocking": False})
-            if values is args[0].values or _storage(values) == _storage(args[0].values):
+            if values is args[0].held or _storage(values) == _storage(args[0].held):
                 values = values.clone()
             result = torch.empty_like(values) if non_blocking else values
             if non_blocking:  # torch makes the tensor pinned, then
                 self._pinned.add(_storage(result))
         else:
-            result, values = args[0], args[1].values.clone()
+            result, values = args[0], args[1].held.clone()
             non_blocking = non_blocking and _storage(result) in self._pinned
         if non_blocking:
             _poison(result)
@@ -391,21 +391,21 @@ class SimulatedCuda:
         for func, args, kwargs, recorded in graph.calls:
             self._check_order(args, kwargs)
             for old, new in zip(_leaves(recorded), tree_leaves(self._compute(func, args, kwargs)), strict=True):
-                if old.values.data_ptr() != new.data_ptr():
-                    old.values.copy_(new)
-                self._written[_storage(old.values)] = (self._stream, self._stream.tick)
+                if old.held.data_ptr() != new.data_ptr():
+                    old.held.copy_(new)
+                self._written[_storage(old.held)] = (self._stream, self._stream.tick)
         self._spoil(graph)
 
     def _spoil(self, graph: Graph) -> None:
         """Overwrite what the graph allocated: the next one in its pool has the same memory."""
         made: set[int] = set()
         for _, args, kwargs, results in graph.calls:
-            given = {_storage(leaf.values) for leaf in _leaves(args, kwargs)}
-            made |= {_storage(leaf.values) for leaf in _leaves(results)} - given
+            given = {_storage(leaf.held) for leaf in _leaves(args, kwargs)}
+            made |= {_storage(leaf.held) for leaf in _leaves(results)} - given
         for _, _, _, results in graph.calls:
             for leaf in _leaves(results):
-                if _storage(leaf.values) in made:
-                    _poison(leaf.values)
+                if _storage(leaf.held) in made:
+                    _poison(leaf.held)
 
 
 def _set_device_guard() -> None:
@@ -432,7 +432,7 @@ def _leaves(*values: Any) -> list[DeviceTensor]:
 
 
 def _values(leaf: Any) -> Any:
-    return leaf.values if isinstance(leaf, DeviceTensor) else leaf
+    return leaf.held if isinstance(leaf, DeviceTensor) else leaf
 
 
 def _storage(values: Tensor) -> int:
