@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,7 +94,7 @@ class Operators(TorchDispatchMode):
 
 
 class SimulatedCuda:
-    """Use it in a `with`: `torch.cuda` is simulated in there, on this thread."""
+    """Use it in a `with`: `torch.cuda` is simulated in there, on this thread, and on others within `Operators`."""
 
     def __init__(self, devices: int = 2, total_bytes: int = 2**30, capability: tuple[int, int] = (9, 0)) -> None:
         self.devices, self.total_bytes, self.capability = devices, total_bytes, capability
@@ -158,7 +158,7 @@ class SimulatedCuda:
         }
         for name, value in replaced.items():
             self._patches.enter_context(mock.patch.object(torch.cuda, name, value))
-        self._patches.enter_context(mock.patch.object(torch.accelerator, "empty_host_cache", lambda: None))
+        self._patches.enter_context(mock.patch.object(torch.accelerator, "empty_host_cache"))
         _set_device_guard()
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(device=...) makes a CPU tensor first, and moves it
         self._patches.callback(torch._C._set_only_lift_cpu_tensors, False)
@@ -222,8 +222,11 @@ class SimulatedCuda:
         asked = kwargs.get("device")
         target = torch.device(asked) if asked is not None else None
         if func in (aten._to_copy.default, aten.copy_.default):
+            if target is not None and target.type == "meta":  # the stand-in of `_set_device_guard` numbers "cuda" so
+                target = torch.device("cuda", self._current)
+                kwargs = {**kwargs, "device": target}
             source, goal = (args[0], target) if func is aten._to_copy.default else (args[1], args[0].device)
-            if goal is not None and goal.type != source.device.type:
+            if goal is not None and {goal.type, source.device.type} == {"cpu", "cuda"}:
                 return self._transfer(func, args, kwargs, goal)
         if not ours and (target is None or target.type != "cuda"):
             return self._on_host(func, args, kwargs, tensors)
@@ -319,7 +322,7 @@ class SimulatedCuda:
     # -- the host ------------------------------------------------------------------------------------------------------
 
     def _on_host(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
-        for tensor in tensors:
+        for tensor in () if func.is_view else tensors:
             if any(_storage(tensor) == _storage(goal) for _, goal, _ in self._in_flight):
                 raise RuntimeError(f"{func} of a host tensor before the copy to it has been waited for")
         if func is aten.is_pinned.default:
