@@ -85,9 +85,11 @@ def graph_recorder() -> Recorder:
 
     def record(compute: Callable[[], None]) -> Replay:
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            compute()
-        torch.cuda.current_stream().wait_stream(stream)
+        try:
+            with torch.cuda.stream(stream):
+                compute()
+        finally:  # what it wrote before an error is there, too
+            torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):
             compute()

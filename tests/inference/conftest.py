@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from inference.tokenization import TextTokenizer, read_tokenizer
+from tests.inference.simulated_cuda import SimulatedCuda
 from tests.inference.tiny import ROOT, write_checkpoint
 
 VOCABULARIES = Path(os.environ.get("MIDFILL_SHARED", ROOT.parent / "shared")) / "vocab"
+
+REAL_GPU = bool(os.environ.get("MIDFILL_TEST_GPU"))
+"""Set by `make test-gpu`."""
+
+
+@pytest.fixture
+def cuda() -> Iterator[None]:
+    """A CUDA device: simulated, or a real one where REAL_GPU."""
+    with nullcontext() if REAL_GPU else SimulatedCuda():
+        yield
+
+
+@pytest.fixture
+def simulated() -> Iterator[SimulatedCuda]:
+    """A simulated CUDA device, whose counters and faults a real one does not have."""
+    if REAL_GPU:
+        pytest.skip("it looks into the simulated device")
+    with SimulatedCuda() as device:
+        yield device
 
 
 @pytest.fixture(scope="session")

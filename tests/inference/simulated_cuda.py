@@ -22,7 +22,6 @@ from unittest import mock
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 ILLEGAL_ACCESS = "CUDA error: an illegal memory access was encountered"
 aten = torch.ops.aten
@@ -45,7 +44,7 @@ class DeviceTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        (cuda,) = {leaf.cuda for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, DeviceTensor)}
+        (cuda,) = {leaf.cuda for leaf in _flat((args, kwargs)) if isinstance(leaf, DeviceTensor)}
         return cuda.run(func, args, kwargs or {})
 
     def tolist(self) -> Any:  # torch's own takes no subclasses
@@ -217,7 +216,7 @@ class SimulatedCuda:
         if func._can_decompose() and func is not aten.is_pinned.default:  # in inference mode they come as they are
             with Operators(self):
                 return func.decompose(*args, **kwargs)
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        tensors = [leaf for leaf in _flat((args, kwargs)) if isinstance(leaf, Tensor)]
         ours = [tensor for tensor in tensors if isinstance(tensor, DeviceTensor)]
         asked = kwargs.get("device")
         target = torch.device(asked) if asked is not None else None
@@ -267,7 +266,7 @@ class SimulatedCuda:
     def _compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         here = {**kwargs, **({"device": "cpu"} if kwargs.get("device") is not None else {})}
         here.pop("pin_memory", None)
-        return func(*tree_map(_values, args), **tree_map(_values, here))
+        return func(*_mapped(_values, args), **_mapped(_values, here))
 
     def _wrapped(self, func: Any, args: Any, kwargs: Any, results: Any, device: torch.device) -> Any:
         known = {id(leaf.held): leaf for leaf in _leaves(args, kwargs)}
@@ -282,7 +281,7 @@ class SimulatedCuda:
                 self._allocate(result, device)
             return self._tensor(result, device)
 
-        wrapped = tree_map(wrap, results)
+        wrapped = _mapped(wrap, results)
         if self._capturing is not None:
             self._capturing.calls.append((func, args, kwargs, wrapped))
             return wrapped
@@ -302,7 +301,7 @@ class SimulatedCuda:
         """Count a new storage; what was freed before stays reserved, as torch's allocator keeps it."""
         self._written.pop(_storage(values), None)
         needed = values.untyped_storage().nbytes()
-        if needed * CHECKED_SHARE < self.total_bytes and self._capturing is None:
+        if needed * CHECKED_SHARE < self.total_bytes:
             return  # to count all that is allocated takes a while
         allocated = self.allocated(device.index) + needed
         if allocated > self.total_bytes:
@@ -393,7 +392,7 @@ class SimulatedCuda:
         self._stream.tick += 1
         for func, args, kwargs, recorded in graph.calls:
             self._check_order(args, kwargs)
-            for old, new in zip(_leaves(recorded), tree_leaves(self._compute(func, args, kwargs)), strict=True):
+            for old, new in zip(_leaves(recorded), _flat(self._compute(func, args, kwargs)), strict=True):
                 if old.held.data_ptr() != new.data_ptr():
                     old.held.copy_(new)
                 self._written[_storage(old.held)] = (self._stream, self._stream.tick)
@@ -430,8 +429,24 @@ CHECKED_SHARE = 256
 """Allocations below a 256th of a device's memory are not counted against it one by one."""
 
 
+def _flat(value: Any) -> list[Any]:
+    """What stands in nested lists, tuples and dictionaries."""
+    if isinstance(value, list | tuple):
+        return [leaf for item in value for leaf in _flat(item)]
+    return _flat(list(value.values())) if isinstance(value, dict) else [value]
+
+
+def _mapped(change: Any, value: Any) -> Any:
+    """The same lists, tuples and dictionaries of changed values."""
+    if isinstance(value, list | tuple):
+        return type(value)(_mapped(change, item) for item in value)
+    if isinstance(value, dict):
+        return {key: _mapped(change, item) for key, item in value.items()}
+    return change(value)
+
+
 def _leaves(*values: Any) -> list[DeviceTensor]:
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, DeviceTensor)]
+    return [leaf for leaf in _flat(values) if isinstance(leaf, DeviceTensor)]
 
 
 def _values(leaf: Any) -> Any:
