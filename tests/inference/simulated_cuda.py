@@ -81,7 +81,7 @@ class Graph:
         self.cuda.replay(self)
 
 
-class Operators(TorchDispatchMode):
+class Decomposed(TorchDispatchMode):
     """Brings a simulated CUDA the operators that make tensors, and those on host tensors."""
 
     def __init__(self, cuda: SimulatedCuda) -> None:
@@ -90,6 +90,19 @@ class Operators(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._cuda.run(func, args, kwargs or {})
+
+
+class Operators(Decomposed):
+    """The same for a thread: in a `with`, or for as long as the thread lives."""
+
+    def __enter__(self) -> Operators:
+        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(device=...) makes a CPU tensor first, and moves it
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+        torch._C._set_only_lift_cpu_tensors(False)
 
 
 class SimulatedCuda:
@@ -159,8 +172,6 @@ class SimulatedCuda:
             self._patches.enter_context(mock.patch.object(torch.cuda, name, value))
         self._patches.enter_context(mock.patch.object(torch.accelerator, "empty_host_cache"))
         _set_device_guard()
-        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(device=...) makes a CPU tensor first, and moves it
-        self._patches.callback(torch._C._set_only_lift_cpu_tensors, False)
         self._patches.enter_context(Operators(self))
         return self
 
@@ -214,7 +225,7 @@ class SimulatedCuda:
         if func is aten.scaled_dot_product_attention.default:
             self.masks.append(len(args) > 3 and args[3] is not None)
         if func._can_decompose() and func is not aten.is_pinned.default:  # in inference mode they come as they are
-            with Operators(self):
+            with Decomposed(self):
                 return func.decompose(*args, **kwargs)
         tensors = [leaf for leaf in _flat((args, kwargs)) if isinstance(leaf, Tensor)]
         ours = [tensor for tensor in tensors if isinstance(tensor, DeviceTensor)]
