@@ -40,7 +40,7 @@ class GraphedDecoder:
     alignment = 1
 
     def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
+        self.plain = decoder
         self._record = cuda.graph_recorder()
         self.context_tokens = decoder.context_tokens
         self.kv_shape = decoder.kv_shape
@@ -52,7 +52,7 @@ class GraphedDecoder:
         self._has_room = True
 
     def new_workspace(self) -> KVWorkspace:
-        workspace = self._decoder.new_workspace()
+        workspace = self.plain.new_workspace()
         self._workspaces.append(workspace)
         return workspace
 
@@ -62,7 +62,7 @@ class GraphedDecoder:
         if key is not None and key not in self._replays:
             self._missed[key] = None
         if key is None or key not in self._replays:
-            return self._decoder.forward(chunks)
+            return self.plain.forward(chunks)
         (chunk,) = chunks
         self._buffers.fill(chunk)
         self._replays[key]()

@@ -16,7 +16,7 @@ def usable_threads(system: Path = SYSTEM) -> int:
     Affinity says which ones it may run on; the quota of a cgroup, which is how containers are limited, for how much
     of the time.
     """
-    return max(1, min(len(_allowed_threads()), math.ceil(_quota(system))))
+    return max(1, math.ceil(min(len(_allowed_threads()), _quota(system))))
 
 
 def usable_cores(system: Path = SYSTEM) -> int:

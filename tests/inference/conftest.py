@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import torch
 
 from inference.tokenization import TextTokenizer, read_tokenizer
 from tests.inference.simulated_cuda import SimulatedCuda
@@ -20,17 +21,19 @@ REAL_GPU = bool(os.environ.get("MIDFILL_TEST_GPU"))
 
 
 @pytest.fixture
-def cuda() -> Iterator[None]:
-    """A CUDA device: simulated, or a real one where REAL_GPU."""
-    with nullcontext() if REAL_GPU else SimulatedCuda():
-        yield
+def cuda() -> Iterator[SimulatedCuda | None]:
+    """A CUDA device: simulated, with its counters, or None for a real one where REAL_GPU."""
+    if REAL_GPU and not torch.cuda.is_available():
+        pytest.skip("torch finds no CUDA device")
+    with nullcontext() if REAL_GPU else SimulatedCuda() as device:
+        yield device
 
 
 @pytest.fixture
 def simulated() -> Iterator[SimulatedCuda]:
-    """A simulated CUDA device, whose counters and faults a real one does not have."""
+    """A simulated CUDA device, whose faults a real one does not have."""
     if REAL_GPU:
-        pytest.skip("it looks into the simulated device")
+        pytest.skip("it needs the simulated device's faults and counters")
     with SimulatedCuda() as device:
         yield device
 

@@ -45,12 +45,12 @@ def expected(options: EngineOptions) -> Callable[[CompletionRequest], str]:
 @pytest.mark.parametrize(
     ("setting", "name"), [("auto", "cuda:0"), ("cuda", "cuda:0"), ("cuda:0", "cuda:0"), ("cpu", "cpu")]
 )
-def test_a_gpu_always_has_its_number(cuda: None, setting: str, name: str) -> None:
+def test_a_gpu_always_has_its_number(cuda: SimulatedCuda | None, setting: str, name: str) -> None:
     assert str(find_device(setting)) == name
 
 
 @pytest.mark.parametrize("setting", ["gpu", "banana", "meta", "cuda:99", "mps", "cuda:x"])
-def test_a_device_that_is_not_there_is_named(cuda: None, setting: str) -> None:
+def test_a_device_that_is_not_there_is_named(cuda: SimulatedCuda | None, setting: str) -> None:
     with pytest.raises(BadInput, match=f"no device '{setting}'"):
         find_device(setting)
 
@@ -62,21 +62,23 @@ def test_the_current_gpu_is_the_one_without_a_number(simulated: SimulatedCuda) -
 
 @pytest.mark.parametrize("device", ["auto", "cuda", "cuda:1"])
 def test_a_session(
-    simulated: SimulatedCuda, options: EngineOptions, expected: Callable[[CompletionRequest], str], device: str
+    cuda: SimulatedCuda | None, options: EngineOptions, expected: Callable[[CompletionRequest], str], device: str
 ) -> None:
     """Load, prefill, decode, record, replay, and close; the texts are the CPU's."""
+    if device == "cuda:1" and torch.cuda.device_count() < 2:
+        pytest.skip("this machine has one GPU")
     engine = load_engine(replace(options, device=device))
     assert engine.info.device == ("cuda:1" if device == "cuda:1" else "cuda:0")
     for increment in ("    x", "    x ="):
         assert engine.complete(ask(increment)).text == expected(ask(increment))
-    assert simulated.captures == 0  # nobody has to wait for a recording
+    assert cuda is None or cuda.captures == 0  # nobody has to wait for a recording
     for _ in range(4):  # as many as this session's forwards were without
         assert engine.device.prepare()
     for increment in ("    x = s", "    x", "    y"):
         found = engine.complete(ask(increment))
         assert found.text == expected(ask(increment))
         assert found.usage.recomputed_tokens < 10
-    assert simulated.replays > 0
+    assert cuda is None or cuda.replays > 0
     engine.check_integrity()
     engine.close()
 
@@ -105,7 +107,7 @@ def test_work_ahead_waits_for_each_chunk_and_computes_no_logits(
 
 
 def test_what_leaves_the_gpu_comes_back(
-    simulated: SimulatedCuda, options: EngineOptions, expected: Callable[[CompletionRequest], str]
+    cuda: SimulatedCuda | None, options: EngineOptions, expected: Callable[[CompletionRequest], str]
 ) -> None:
     store_bytes = 40 * 2 * 2 * 2 * 12 * 4  # 40 tokens
     engine = load_engine(replace(options, store_budget_bytes=store_bytes, slots=1, speculation=False))
@@ -123,20 +125,20 @@ def test_what_leaves_the_gpu_comes_back(
     engine.check_integrity()
 
 
-def test_pages_leave_the_gpu_without_a_wait_and_the_first_read_waits_for_all(simulated: SimulatedCuda) -> None:
+def test_pages_leave_the_gpu_without_a_wait_and_the_first_read_waits_for_all(cuda: SimulatedCuda | None) -> None:
     storage = HostStorage(torch.device("cuda", 0))
     pages = [torch.full((2, 3), float(number), device="cuda:0") for number in range(4)]
     stored = [storage.put(page, 3) for page in pages]
     for page in pages:
         page.fill_(-1)  # the memory is another's as soon as the page is gone
-    assert simulated.synchronizations == 0
+    assert cuda is None or cuda.synchronizations == 0
     kept = [storage.get(reference) for reference in stored]
     assert [int(page.numpy()[0, 0]) for page in kept if isinstance(page, torch.Tensor)] == [0, 1, 2, 3]
-    assert simulated.synchronizations == 1
+    assert cuda is None or cuda.synchronizations == 1
 
 
 def test_what_was_resident_is_found_after_a_restart(
-    simulated: SimulatedCuda, options: EngineOptions, tmp_path: Path
+    cuda: SimulatedCuda | None, options: EngineOptions, tmp_path: Path
 ) -> None:
     kept = replace(options, cache_folder=tmp_path, speculation=False)
     engine = load_engine(kept)
@@ -220,11 +222,10 @@ def test_an_error_that_leaves_the_gpu_usable_is_one_requests_own(
 
 def test_a_lost_gpu_is_told_from_a_failed_request(simulated: SimulatedCuda, options: EngineOptions) -> None:
     engine = load_engine(options)
-    run = engine.begin(ask())
+    engine.begin(ask())
     simulated.break_context()
-    with pytest.raises(DeviceLost, match="cuda:0 fails every call, after .*illegal memory access"):
-        while not run.has_ended:
-            engine.step()
+    with pytest.raises(DeviceLost, match=r"cuda:0 fails every call, after .*illegal memory access"):
+        engine.step()
     with pytest.raises(DeviceLost):
         load_engine(options)  # this process cannot use it any more, however often it loads
 
