@@ -7,7 +7,7 @@ TEST_NVIM := build/test-nvim
 KERNEL := setup.py inference/kernel/decode.cpp $(wildcard inference/kernel/*.h)
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup demo test test-nvim test-vscode test-identity test-sanitizers test-levels test-neon vsix lint format clean
+.PHONY: setup demo test test-nvim test-vscode test-identity test-gpu test-sanitizers test-levels test-neon vsix lint format clean
 
 setup: .venv/installed
 
@@ -39,6 +39,13 @@ test-vscode: setup
 # That speculation, batching and the kernel change no text, on 1,000 requests of a recorded session; some minutes.
 test-identity: setup
 	$(BIN)/python bench/identity.py
+
+# The tests of the GPU path on this machine's GPU instead of a simulated one, and a bench; says why where there is none.
+test-gpu: setup
+	@why=$$($(BIN)/python -c 'import torch; print("" if torch.cuda.is_available() else f"torch {torch.__version__} finds no CUDA device")'); \
+	if [ -n "$$why" ]; then echo "skipped: $$why"; else \
+	MIDFILL_TEST_GPU=1 $(BIN)/python -m pytest tests/inference/test_cuda.py tests/inference/test_graphs.py $(PYTEST_OPTIONS) \
+	&& $(BIN)/python bench/gpu.py; fi
 
 # The kernel's stress driver under the address, undefined behaviour and thread sanitizers; needs a C++ compiler.
 test-sanitizers:

@@ -73,7 +73,7 @@ def open_checkpoint(folder: Path, name: str) -> Checkpoint:
     if not path.is_file():
         raise BadModel(f"{folder} is not a model folder: it has no config.json")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"), object_hook=_special_float)
     except (OSError, ValueError) as error:
         raise BadModel(f"{path} cannot be read: {error}") from error
     if not isinstance(config, dict):
@@ -82,6 +82,11 @@ def open_checkpoint(folder: Path, name: str) -> Checkpoint:
         raise BadModel(f"{folder} has no tokenizer.json: save its tokenizer in the tokenizers library's format")
     read_shape = read_architecture if config.get("model_type") in SUPPORTED_TYPES else read_generic_shape
     return Checkpoint(name, folder, config, read_shape(config, str(path)))
+
+
+def _special_float(value: dict[str, Any]) -> object:
+    """transformers writes infinity as {"__float__": "Infinity"}."""
+    return float(value["__float__"]) if value.keys() == {"__float__"} else value
 
 
 def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from inference.branches import Branches
@@ -59,7 +60,11 @@ def complete(request: CompletionRequest, tools: Tools, cancelled: Cancelled) -> 
     started = time.perf_counter()
     prompt = tokenize_prompt(request.prompt, tools.tokenizer, tools.context_tokens, request.max_tokens, tools.healer)
     shared = prompt.token_ids if request.reuse else packed()
-    with tools.slots.lend(request.session, shared) as resident:
+    with ExitStack() as stack:
+        try:
+            resident = stack.enter_context(tools.slots.lend(request.session, shared))
+        except MemoryError:  # it goes back in line: from now on there are no more at work than there are workspaces
+            return Work(len(prompt.token_ids), started=started).completion("", "cancelled")
         return (yield from _Completing(request, prompt, resident, tools, cancelled, started).steps())
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that everybody uses
 from torch import Tensor
 
+from inference import cuda
 from inference.architecture import Architecture
 from inference.chunk import Chunk
 from inference.decoder_weights import DecoderWeights, LayerWeights
@@ -27,7 +28,8 @@ class Span:
         rows: of the forward.
         positions: in the workspace, as a slice or as int64 [tokens].
         visible: how many of the workspace's tokens attention is given.
-        mask: [tokens, visible], to be added to attention scores; None where all that is given is seen.
+        mask: [tokens, visible], to be added to attention scores; None where it is not needed. Flash attention has none.
+        is_causal: whether, without a mask, each token sees those up to itself; otherwise it sees all that are visible.
     """
 
     rows: slice
@@ -35,6 +37,7 @@ class Span:
     visible: int
     workspace: KVWorkspace
     mask: Tensor | None
+    is_causal: bool = False
 
 
 class Decoder:
@@ -60,6 +63,11 @@ class Decoder:
 
     @torch.inference_mode()
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        if not any(chunk.wanted for chunk in chunks):
+            self.hidden(chunks)
+            if self.device.type == "cuda":  # otherwise a cancellation would come after all chunks that are queued there
+                cuda.wait(self.device)
+            return [()] * len(chunks)
         hidden = torch.split(self.hidden(chunks), [len(chunk.token_ids) for chunk in chunks])
         last = [states[len(states) - chunk.wanted :] for chunk, states in zip(chunks, hidden, strict=True)]
         logits = torch.split(self.logits(torch.cat(last)), [chunk.wanted for chunk in chunks])
@@ -91,9 +99,11 @@ class Decoder:
             start, stop, workspace = chunk.start, chunk.stop, chunk.workspace
             assert 0 <= start < stop <= self.context_tokens, f"tokens [{start}, {stop}) of {self.context_tokens}"
             assert isinstance(workspace, KVWorkspace), f"a workspace of type {type(workspace).__name__}"
-            mask = self._causal_mask(start, stop) if stop > start + 1 else None
+            visible = self._visible(stop)
+            is_causal = start == 0 and visible == stop > 1
+            mask = None if is_causal or stop == start + 1 else self._causal_mask(start, stop)
             rows = slice(row, row + stop - start)
-            spans.append(Span(rows, slice(start, stop), self._visible(stop), workspace, mask))
+            spans.append(Span(rows, slice(start, stop), visible, workspace, mask, is_causal))
             row += stop - start
         return spans
 
@@ -114,7 +124,7 @@ class Decoder:
             keys[:, 0, span.positions] = k[:, span.rows]
             values[:, 0, span.positions] = v[:, span.rows]
             seen = keys[:, :, : span.visible], values[:, :, : span.visible]
-            attended.append(_attend(q[:, :, span.rows], *seen, span.mask))
+            attended.append(_attend(q[:, :, span.rows], *seen, span))
         heads_last = torch.cat(attended, dim=2).flatten(0, 1).transpose(0, 1).reshape(x.shape[0], -1)
         return F.linear(heads_last, layer.attention_out, layer.attention_out_bias)
 
@@ -137,14 +147,15 @@ class Decoder:
         return scores.masked_fill_(positions > positions[start:stop, None], float("-inf"))
 
 
-def _attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+def _attend(q: Tensor, keys: Tensor, values: Tensor, span: Span) -> Tensor:
     """Attention of q [kv_heads, group, tokens, head_dim] to keys and values [kv_heads, 1, stop, head_dim].
 
     The heads of a group share their keys without a copy: a single token's heads stand as queries side by side, and
     several tokens' see the keys through a stride of zero.
     """
     if q.shape[2] == 1:
-        attended = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=mask)
+        attended = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=span.mask)
         return attended.transpose(1, 2)
     shared = (-1, q.shape[1], -1, -1)
-    return F.scaled_dot_product_attention(q, keys.expand(shared), values.expand(shared), attn_mask=mask)
+    keys, values = keys.expand(shared), values.expand(shared)
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=span.mask, is_causal=span.is_causal)

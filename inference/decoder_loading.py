@@ -11,7 +11,7 @@ from inference.checkpoint import Checkpoint
 from inference.decoder import Decoder
 from inference.decoder_weights import DecoderWeights, TensorReader, read_decoder_weights
 from inference.exact import EXACT_TOKENS, ExactDecoder
-from inference.graphs import GraphedDecoder, cuda_graph_recorder
+from inference.graphs import GraphedDecoder
 from inference.hub import Progress
 from inference.kernel_model import KernelModel, with_kernel
 from inference.processors import usable_cores
@@ -42,8 +42,7 @@ def load_decoder(
         return ExactDecoder(shape, checkpoint.config, weights, context_tokens)
     decoder = Decoder(shape, checkpoint.config, weights, context_tokens)
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # streams and graphs are the current one's, thread by thread
-        return GraphedDecoder(decoder, cuda_graph_recorder())
+        return GraphedDecoder(decoder)
     if options.kernel:
         return with_kernel(decoder, checkpoint.config, weights, options.weights, options.threads or usable_cores())
     if options.weights == "int8":

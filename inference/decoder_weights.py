@@ -79,12 +79,11 @@ def read_decoder_weights(
     for index in range(architecture.layers):
         layers.append(_read_layer(architecture, reader, f"model.layers.{index}"))
         progress((index + 1) / architecture.layers)
-    tied = architecture.tied_embeddings or not reader.has("lm_head.weight")
     return DecoderWeights(
         embedding=embedding,
         layers=tuple(layers),
         final_norm=reader.read("model.norm.weight", architecture.hidden),
-        head=embedding if tied else reader.read("lm_head.weight", *shape),
+        head=embedding if architecture.tied_embeddings else reader.read("lm_head.weight", *shape),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from inference.branches import Branches
@@ -16,6 +16,7 @@ from inference.slots import Slots
 from inference.suggested import Memories
 from inference.tokenization import TextTokenizer
 from kv_store.interface import KVStore, StoreStats
+from protocol.errors import DeviceLost, MidfillError
 from protocol.messages import Completion, CompletionRequest
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,15 @@ class Policy:
     speculation: bool = True  # what the model will say is guessed at, and verified in one forward
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceHooks:
+    """What the engine asks of its device beside forwards; by default, of one that needs nothing."""
+
+    prepare: Callable[[], bool] = lambda: False  # does a step of work ahead of need; False if nothing is left to do
+    is_lost: Callable[[], bool] = lambda: False  # whether this process cannot use the device any more
+    give_memory_back: Callable[[], None] = lambda: None  # what allocators keep once the engine is gone
+
+
 class Engine:
     """A model, its tokenizer and what is resident. One thread uses it.
 
@@ -61,6 +71,7 @@ class Engine:
         store: KVStore,
         policy: Policy,
         healer: Healer | None = None,
+        device: DeviceHooks = DeviceHooks(),
     ) -> None:
         self.info = info
         self.tokenizer = tokenizer
@@ -77,9 +88,14 @@ class Engine:
             model.context_tokens,
             policy.prefill_chunk,
         )
-        self.capacity = policy.slots if policy.batching else 1
-        """How many requests can be at work at once."""
+        self._batching = policy.batching
+        self.device = device
         self._runs: list[Run] = []  # in the order in which they were begun
+
+    @property
+    def capacity(self) -> int:
+        """How many requests can be at work at once."""
+        return self._slots.count if self._batching else 1
 
     def complete(self, request: CompletionRequest, cancelled: Cancelled = lambda: False) -> Completion:
         """The greedy completion of a request; BadInput where the request cannot be used.
@@ -101,15 +117,22 @@ class Engine:
         run = Run(request, cancelled, complete(request, self._tools, cancelled))
         if not run.has_ended:
             self._runs.append(run)
+        self._check_device(run)
         return run
 
     def step(self) -> list[Run]:
-        """One forward, for all who have a place in it; the requests that have ended with it, or were cancelled."""
+        """One forward, for all who have a place in it; the requests that have ended with it, or were cancelled.
+
+        DeviceLost where one has failed and no other could do better.
+        """
         ended = self.drop_cancelled()
         sharing = self._sharing()
         if sharing:
             self._forward(sharing)
-        return ended + self._take_ended()
+        ended += self._take_ended()
+        for run in ended:
+            self._check_device(run)
+        return ended
 
     def drop_cancelled(self) -> list[Run]:
         """End the requests that are cancelled, so that others can be begun; those that have ended with it."""
@@ -145,6 +168,10 @@ class Engine:
         """Raise AssertionError where the store's accounts do not add up."""
         self._store.check_integrity()
 
+    def abandon(self) -> None:
+        """Give back what the store holds of the system; nothing is saved, since the device cannot be read."""
+        self._store.close()
+
     def close(self, save_s: float | None = None) -> None:
         """Save what can be saved in so many seconds (None: all), and give back what the store holds of the system."""
         try:
@@ -161,6 +188,11 @@ class Engine:
         runs = [run for run in self._runs if not run.is_ahead_work] or self._runs
         large = [run for run in runs if run.chunk and len(run.chunk.token_ids) > SMALL_CHUNK]
         return [run for run in runs if run not in large[1:]]
+
+    def _check_device(self, run: Run) -> None:
+        error = run.failure
+        if error is not None and not isinstance(error, MidfillError) and self.device.is_lost():
+            raise DeviceLost(f"{self.info.device} fails every call, after {error!r}") from error
 
     def _forward(self, runs: Sequence[Run]) -> None:
         try:

@@ -12,7 +12,7 @@ from inference.engine import Engine
 from inference.hub import Progress
 from inference.run import Run
 from protocol import garbage
-from protocol.errors import BadModel, MidfillError
+from protocol.errors import BadModel, DeviceLost, MidfillError
 from protocol.messages import CoreStatus
 
 LoadEngine = Callable[[Progress], Engine]
@@ -86,16 +86,29 @@ class EngineHolder:
         else:
             self._engine.forget(session)
 
+    def prepare(self) -> bool:
+        """Do a step of the work that the engine does while idle; False if nothing is left to do."""
+        return self._engine is not None and self._engine.device.prepare()
+
+    def abandon(self, error: DeviceLost) -> None:
+        """Drop the engine, of which nothing can be saved, and announce the failure."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.abandon()
+        self._tell(CoreStatus("failed", self.status.model, detail=str(error)))
+
     def unload(self, save_s: float | None = None) -> None:
         """Give the model's memory back, with all that is resident, and save for so many seconds (None: all) before."""
         if self._engine is None:
             return
         engine, self._engine = self._engine, None
+        give_memory_back = engine.device.give_memory_back
         try:
             engine.close(save_s)
         finally:
             del engine
             garbage.collect_all()  # buffers of this size are not left for later
+            give_memory_back()
             log.info("unloaded %s", self.status.model)
             self._tell(CoreStatus("unloaded", self.status.model))
 

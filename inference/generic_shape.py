@@ -30,7 +30,7 @@ def read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
     if type(known) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise BadModel(f"{where}: models of type {model_type!r} generate no text from left to right")
     model_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(known)]
-    if getattr(model_class, "_is_stateful", False):
+    if getattr(model_class, "_is_stateful", False) and not _has_attention_alone(known):
         raise BadModel(
             f"{where}: models of type {model_type!r} keep a state that cannot be cut back to an earlier token, "
             "so nothing could be reused: choose a model with attention alone"
@@ -44,6 +44,12 @@ def read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
         head_dim=int(getattr(known, "head_dim", None) or _number(known, "hidden_size", where) // heads),
         max_positions=_max_positions(known, where),
     )
+
+
+def _has_attention_alone(config: Any) -> bool:
+    """Whether every layer attends: classes that can have layers with a state are also those of models without any."""
+    layers = getattr(config, "layer_types", None) or ()
+    return len(layers) > 0 and all(str(layer).endswith("attention") and "linear" not in str(layer) for layer in layers)
 
 
 def _max_positions(config: Any, where: str) -> int:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import os
+import logging
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import psutil
+
 from inference.architecture import Architecture, ModelShape
 from inference.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
 from inference.default_dtype import default_dtype
-from inference.engine import Engine, EngineInfo, Policy
+from inference.engine import DeviceHooks, Engine, EngineInfo, Policy
 from inference.fim import AUTO
 from inference.healing import Healer, HealingMode, wants_healing
 from inference.hub import Progress
+from inference.memory_plan import MemoryDemand, MemoryPlan, plan_memory
 from inference.model import DryModel, Model
+from inference.processors import usable_threads
 from inference.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.interface import KVStore
 from kv_store.storage import MemoryStorage
 from kv_store.store import PagedStore
 from kv_store.tier import Tier
-from protocol.errors import BadInput
+from protocol.errors import BadInput, DeviceLost
 from protocol.settings import BUNDLED_MODEL, Weights
 
 if TYPE_CHECKING:
@@ -37,10 +42,9 @@ DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
 DEFAULT_CONTEXT_TOKENS = 8192
 MIN_CONTEXT_TOKENS = 64
-FEWEST_SLOTS, MOST_SLOTS = 2, 8  # by default; with one, a keystroke would wait for the whole of somebody's suggestion
-SHARE_FOR_WEIGHTS = 0.85  # of a GPU's free memory
-ROUNDED_SHARE = 0.5  # what 8 bits take of the 16 that checkpoints have
 DRY_BYTES_PER_VALUE = 4  # float32, as a CPU would keep them
+
+log = logging.getLogger(__name__)
 
 SAMPLE = Path(__file__).with_name("tokenization.py")
 
@@ -85,7 +89,10 @@ def is_here(options: EngineOptions) -> bool:
 
 
 def load_engine(options: EngineOptions, progress: Progress | None = None) -> Engine:
-    """An engine that runs the model of `options`; BadModel or BadInput, with the value at fault, if it cannot be."""
+    """An engine that runs the model of `options`.
+
+    BadModel or BadInput, with the value at fault, if it cannot be; DeviceLost if this process cannot use its GPU.
+    """
     report = progress or _ignore
     report("looking for the model", None)
     checkpoint = find_checkpoint(options.model, report)
@@ -94,19 +101,48 @@ def load_engine(options: EngineOptions, progress: Progress | None = None) -> Eng
     tokenizer = checkpoint.tokenizer(options.fim_format)
     report("starting torch", None)
 
+    from inference import cuda
+
+    device = cuda.find_device(options.device)
+    try:
+        return _load_on(device, options, checkpoint, context_tokens, tokenizer, report)
+    except RuntimeError as error:
+        if device.type == "cuda" and cuda.is_lost(device):
+            raise DeviceLost(f"{device} fails every call, after {error!r}") from error
+        raise
+
+
+def _load_on(
+    device: torch.device,
+    options: EngineOptions,
+    checkpoint: Checkpoint,
+    context_tokens: int,
+    tokenizer: TextTokenizer,
+    report: Progress,
+) -> Engine:
+    from inference import cuda
     from inference.store_tiers import TierBudgets, open_store
 
-    device = _device(options)
+    if device.type == "cuda":
+        cuda.use(device)
     dtype = _dtype(options, device, checkpoint.architecture)
     _set_threads(options.threads)
-    model = _load_model(checkpoint, context_tokens, device, dtype, options, report)
-    budgets = TierBudgets(
-        options.store_budget_bytes, options.host_budget_bytes, options.cache_folder, options.cache_budget_bytes
-    )
+    plan = _plan(options, checkpoint, context_tokens, device, dtype)
+    model = _load_model(checkpoint, context_tokens, device, dtype, options, plan, report)
+    budgets = TierBudgets(plan.store, options.host_budget_bytes, options.cache_folder, options.cache_budget_bytes)
     identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
     store = open_store(budgets, model.kv_shape, model.device, identity)
-    slots = _slots(options, model.kv_shape.bytes_per_token * model.context_tokens)
-    return _wire(options, tokenizer, model, store, str(device), slots)
+    return _wire(options, tokenizer, model, store, str(device), plan.slots, _hooks(device, model))
+
+
+def _hooks(device: torch.device, model: Model) -> DeviceHooks:
+    if device.type != "cuda":
+        return DeviceHooks()
+    from inference import cuda
+    from inference.graphs import GraphedDecoder
+
+    prepare = model.prepare if isinstance(model, GraphedDecoder) else DeviceHooks().prepare
+    return DeviceHooks(prepare, partial(cuda.is_lost, device), cuda.give_memory_back)
 
 
 def load_dry_engine(options: EngineOptions) -> Engine:
@@ -120,25 +156,49 @@ def load_dry_engine(options: EngineOptions) -> Engine:
     context_tokens = _context_tokens(options, checkpoint.architecture)
     model = DryModel(lambda: DryWorkspace(bytes_per_token), context_tokens, end_token=min(tokenizer.markers.end))
     tier = Tier("device", options.store_budget_bytes, MemoryStorage())
-    return _wire(options, tokenizer, model, PagedStore([tier], bytes_per_token), "none", slots=options.slots or 1)
+    return _wire(
+        options, tokenizer, model, PagedStore([tier], bytes_per_token), "none", options.slots or 1, DeviceHooks()
+    )
 
 
 def _wire(
-    options: EngineOptions, tokenizer: TextTokenizer, model: Model, store: KVStore, device: str, slots: int
+    options: EngineOptions,
+    tokenizer: TextTokenizer,
+    model: Model,
+    store: KVStore,
+    device: str,
+    slots: int,
+    hooks: DeviceHooks,
 ) -> Engine:
     info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer))
     healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
     policy = Policy(options.prefill_chunk, slots, options.batching, options.speculation)
-    return Engine(info, model, tokenizer, store, policy, healer)
+    return Engine(info, model, tokenizer, store, policy, healer, hooks)
 
 
-def _slots(options: EngineOptions, workspace_bytes: int) -> int:
-    """As many as asked for; else so many that they take half as much memory as the store may, within bounds."""
-    if options.slots is None:
-        return max(FEWEST_SLOTS, min(MOST_SLOTS, options.store_budget_bytes // 2 // workspace_bytes))
-    if options.slots < 1:
-        raise BadInput(f"{options.slots} slots: it has to be 1 or more")
-    return options.slots
+def _plan(
+    options: EngineOptions, checkpoint: Checkpoint, context_tokens: int, device: torch.device, dtype: torch.dtype
+) -> MemoryPlan:
+    """What the model, its workspaces and its store get of the device's free memory."""
+    from inference import cuda
+
+    demand = MemoryDemand(
+        shape=checkpoint.architecture,
+        files=checkpoint.weights(),
+        dtype=str(dtype).removeprefix("torch."),
+        weights=options.weights,
+        context_tokens=context_tokens,
+        slots=options.slots,
+        store_bytes=options.store_budget_bytes,
+        prefill_chunk=options.prefill_chunk,
+        on_gpu=device.type == "cuda",
+    )
+    free = cuda.free_bytes(device) if demand.on_gpu else psutil.virtual_memory().available
+    plan = plan_memory(demand, free)
+    log.info("memory of %s, in bytes: %s", device, plan)
+    if not plan.fits:
+        log.warning("%s needs about %d bytes on %s, and %d are free", checkpoint.name, plan.least, device, free)
+    return plan
 
 
 def _load_model(
@@ -147,12 +207,14 @@ def _load_model(
     device: torch.device,
     dtype: torch.dtype,
     options: EngineOptions,
+    plan: MemoryPlan,
     report: Progress,
 ) -> Decoder | GraphedDecoder | KernelModel | GenericModel:
     """Our decoder where it knows the architecture and the device has room; transformers' modules otherwise."""
     anywhere = options.device == "auto"
     shape = checkpoint.architecture
-    if isinstance(shape, Architecture) and not (anywhere and _is_too_large(checkpoint, device, options.weights)):
+    spreads = anywhere and device.type == "cuda" and not plan.fits
+    if isinstance(shape, Architecture) and not spreads:
         from inference.decoder_loading import load_decoder
 
         return load_decoder(checkpoint, shape, context_tokens, device, dtype, options, report)
@@ -173,53 +235,36 @@ def _numbers(options: EngineOptions, device: torch.device, dtype: torch.dtype, c
     return str(dtype) if options.weights == "auto" else f"{dtype}, {options.weights} weights of a {device.type}"
 
 
-def _is_too_large(checkpoint: Checkpoint, device: torch.device, weights: Weights) -> bool:
-    """Whether the weights leave a GPU too little room for KV and forwards; other devices are not asked."""
-    import torch
-
-    if device.type != "cuda":
-        return False
-    free, _ = torch.cuda.mem_get_info(device)
-    share = 1.0 if weights == "auto" else ROUNDED_SHARE
-    return share * sum(file.size for file in checkpoint.weights()) > SHARE_FOR_WEIGHTS * free
-
-
-def _device(options: EngineOptions) -> torch.device:
-    import torch
-
-    if options.device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(options.device)
-    except RuntimeError as error:
-        raise BadInput(f"no device {options.device!r}: it is auto, cpu, cuda, cuda:N or mps") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise BadInput(f"no device {options.device!r} on this machine: torch finds no CUDA")
-    return device
-
-
 def _dtype(options: EngineOptions, device: torch.device, shape: ModelShape) -> torch.dtype:
     import torch
+
+    from inference import cuda
 
     names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     name = options.dtype
     if name == "auto":
-        name = default_dtype(device.type, shape, may_use_kernel=options.kernel and not options.exact)
+        name = default_dtype(
+            device.type,
+            shape,
+            may_use_kernel=options.kernel and not options.exact,
+            weights=options.weights,
+            capability=cuda.capability(device) if device.type == "cuda" else None,
+        )
     if name not in names:
         raise BadInput(f"no dtype {name!r}: it is auto, {', '.join(names)}")
     return names[name]
 
 
 def _set_threads(threads: int | None) -> None:
-    """Of torch; half the cores by default: it waits for its slowest thread, and the editor needs the other half.
+    """Set torch's threads, by default to half of those that this process may use.
 
-    The kernel does not wait, so it has all of them.
+    torch waits for its slowest thread, and the editor needs the other half. The kernel does not wait: it has them all.
     """
     import torch
 
     if threads is not None and threads < 1:
         raise BadInput(f"{threads} threads: it has to be 1 or more")
-    torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) // 2))
+    torch.set_num_threads(threads or max(1, usable_threads() // 2))
 
 
 def _context_tokens(options: EngineOptions, architecture: ModelShape) -> int:
@@ -237,4 +282,4 @@ def chars_per_token(tokenizer: TextTokenizer) -> float:
 
 
 def _ignore(what: str, share: float | None) -> None:
-    """Nobody wants to know."""
+    """Discards progress."""

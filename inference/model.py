@@ -32,7 +32,7 @@ class Model(Protocol):
         ...
 
     def new_workspace(self) -> Workspace:
-        """An empty workspace, with memory of its own."""
+        """An empty workspace, with memory of its own; MemoryError where there is none left."""
         ...
 
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from inference import cuda
 from inference.decoder_weights import DecoderWeights, LayerWeights
 from protocol.errors import BadInput
 
@@ -36,11 +37,16 @@ def check_rounding(rounding: Rounding, device: torch.device, dtype: torch.dtype)
         import torchao.quantization  # noqa: F401 - also finds a torch that is too old for it
     except ImportError as error:
         raise BadInput(f"{rounding} weights on a GPU need the package torchao: pip install 'midfill[gpu]'") from error
+    if rounding == "int8" and dtype == torch.float16:
+        raise BadInput(
+            "int8 weights are multiplied before they are scaled, which overflows float16: "
+            "choose dtype auto, bfloat16 or float32, or weights auto"
+        )
     if rounding == "int8":
         return
     if dtype != torch.bfloat16:
         raise BadInput(f"fp8 weights are multiplied in bfloat16, not in {dtype}: choose dtype auto or bfloat16")
-    capability = torch.cuda.get_device_capability(device)
+    capability = cuda.capability(device)
     if capability < FP8_CAPABILITY:
         needed, found = (".".join(map(str, version)) for version in (FP8_CAPABILITY, capability))
         raise BadInput(

@@ -40,6 +40,11 @@ class Run:
         """Whether it only makes a prompt resident, and nobody waits for it."""
         return self.request.max_tokens == 0
 
+    @property
+    def failure(self) -> Exception | None:
+        """The error that ended it."""
+        return self._outcome if isinstance(self._outcome, Exception) else None
+
     def resume(self, choices: tuple[Choice, ...]) -> None:
         """The forward of its chunk is done: work on to the next one, or to the end."""
         self._go_on(partial(self._steps.send, choices))

@@ -18,7 +18,7 @@ from inference.run import Run
 from inference.saving import SavingSchedule
 from kv_store.interface import StoreStats
 from protocol import garbage
-from protocol.errors import Cancelled, MidfillError
+from protocol.errors import Cancelled, DeviceLost, MidfillError
 from protocol.messages import CompletionRequest, CoreStatus
 
 _REST_S = 0.5
@@ -61,6 +61,8 @@ class Scheduler:
         self._residency: StoreStats | None = None
         self._save_until = math.inf  # by time.monotonic(), when closing
         self._saving = SavingSchedule(self._save)
+        self.lost: DeviceLost | None = None
+        """Why the process has to end: it cannot use its GPU any more."""
         self._ids = itertools.count(1)
         self._thread = threading.Thread(target=self._serve, name="model", daemon=True)
         self._thread.start()
@@ -140,6 +142,10 @@ class Scheduler:
         while self._wait_for_work():
             try:
                 self._go_on()
+            except DeviceLost as error:
+                log.critical("%s: the core ends, so that another process can use it again", error)
+                self._give_up(error)
+                return
             except Exception as error:
                 log.exception("the engine broke down; the next request loads it anew")
                 self._abandon(MidfillError(f"the core failed: {error!r}"))
@@ -156,6 +162,19 @@ class Scheduler:
             self._begin(job)
         self._end(self._holder.step())
 
+    def _give_up(self, error: DeviceLost) -> None:
+        """Answer everything with the error; the thread ends, and later requests are refused."""
+        with self._changed:
+            self.lost = error
+            self._closing = True
+            waiting = self._queue.clear()
+        self._jobs.clear()
+        for job in tuple(self._running):
+            self._finish(job, error)
+        for job in waiting:
+            self._tell(job, error)
+        self._keep_going(partial(self._holder.abandon, error))
+
     def _abandon(self, error: MidfillError) -> None:
         self._jobs.clear()
         for job in tuple(self._running):
@@ -165,17 +184,23 @@ class Scheduler:
     def _wait_for_work(self) -> bool:
         """Return when there is something to do; False when closing.
 
-        In the first rest garbage is collected, in a longer one what is resident is saved; a model that is idle for
-        long is unloaded.
+        In the first rest garbage is collected, and the engine prepares what it can; in a longer one what is resident is
+        saved; a model that is idle for long is unloaded.
         """
         if not self._has_work_within(_REST_S):
             garbage.collect_what_is_new()
+            self._keep_going(self._prepare)
         if not self._has_work_within(min(_LONG_REST_S, self._unload_after_s or _LONG_REST_S)):
             while not self._saving.step_at_rest() and not self._has_work_within(0):
                 pass
         while not self._has_work_within(self._unload_after_s if self._holder.is_loaded else None):
             self._unload()
         return not self._closing
+
+    def _prepare(self) -> None:
+        """Let the engine work ahead of need, a step at a time, until there is something to do."""
+        while not self._has_work_within(0) and self._holder.prepare():
+            pass
 
     def _has_work_within(self, seconds: float | None) -> bool:
         with self._changed:
@@ -198,6 +223,8 @@ class Scheduler:
         job.queue_ms = (time.perf_counter() - job.submitted) * 1e3
         try:
             run = self._holder.engine().begin(job.request, lambda: self._must_stop(job))
+        except DeviceLost:
+            raise
         except MidfillError as error:  # there is no engine
             self._finish(job, error)
         else:

@@ -67,7 +67,8 @@ def serve(options: ServeOptions) -> bool:
     False where the model's thread has not ended in time: the process must then end by `os._exit`.
 
     Returns at once, saying who serves, where a core of this user serves the model already. Raises PortInUse where
-    the address is taken, and what `is_here` raises. The address and the token are published in the runtime folder.
+    the address is taken, DeviceLost where this process cannot use its GPU any more, and what `is_here` raises.
+    The address and the token are published in the runtime folder.
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     if not is_here(options.engine):
@@ -123,12 +124,14 @@ def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: 
     connect = WebSocketApi(scheduler, presence).connect
 
     def is_over() -> bool:
-        return signalled.is_set() or _nobody_for(presence, options.exit_after_s)
+        return signalled.is_set() or scheduler.lost is not None or _nobody_for(presence, options.exit_after_s)
 
     try:
         asyncio.run(serve_app(app, partial(WebSocketTransport, access, connect), listener, is_over))
     finally:
         has_ended = scheduler.close(SHUTDOWN_GRACE_S)
+    if scheduler.lost is not None:
+        raise scheduler.lost
     return has_ended
 
 

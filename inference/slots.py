@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -11,12 +12,18 @@ from inference.resident import SAVE_BEYOND, ResidentPrompt
 from inference.token_ids import TokenIds, common_prefix_length
 from kv_store.interface import KVStore, Workspace
 
+log = logging.getLogger(__name__)
+
 
 class Slots:
-    """A fixed number of workspaces; memory for all but the first is taken when they are first needed."""
+    """A number of workspaces; memory for all but the first is taken when they are first needed.
+
+    Where there is none, the number becomes that of those which are there.
+    """
 
     def __init__(self, count: int, new_workspace: Callable[[], Workspace], store: KVStore, alignment: int = 1) -> None:
-        self._count = count
+        self.count = count
+        """How many workspaces there can be."""
         self._store = store
         self._new_workspace = new_workspace
         self._alignment = alignment
@@ -25,7 +32,7 @@ class Slots:
 
     @contextmanager
     def lend(self, session: str, token_ids: TokenIds) -> Iterator[ResidentPrompt]:
-        """A workspace for a request of this session; at most `count` at a time.
+        """A workspace for a request of this session; MemoryError where all are lent and there is no room for another.
 
         It is the one where the session's last prompt is, so that typing copies nothing; else a new one, else the one
         that was used longest ago. What other workspaces hold of `token_ids` is in the store afterwards.
@@ -73,8 +80,14 @@ class Slots:
     def _choose(self, session: str) -> ResidentPrompt:
         own = [slot for slot in self._idle if slot.session == session]
         empty = [slot for slot in self._idle if not slot.session]
-        if not own and not empty and len(self._idle) + len(self._lent) < self._count:
-            return self._new()
+        if not own and not empty and len(self._idle) + len(self._lent) < self.count:
+            try:
+                return self._new()
+            except MemoryError as error:
+                self.count = len(self._idle) + len(self._lent)
+                log.warning("no memory for more than %d workspaces: %s", self.count, error)
+        if not self._idle:
+            raise MemoryError(f"all {self.count} workspaces are lent")
         slot = (own[-1:] or empty or self._idle)[0]
         self._idle.remove(slot)
         return slot

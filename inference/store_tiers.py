@@ -13,7 +13,7 @@ from kv_store.errors import StoreError
 from kv_store.page_folder import PageFolder
 from kv_store.store import PagedStore
 from kv_store.tensor_codec import TensorCodec
-from kv_store.tensor_storage import TensorStorage
+from kv_store.tensor_storage import HostStorage, TensorStorage
 from kv_store.tier import Tier
 from kv_store.workspace import KVShape
 
@@ -37,7 +37,8 @@ def open_store(budgets: TierBudgets, shape: KVShape, device: torch.device, finge
     """
     memory = [Tier("device", budgets.device_bytes, TensorStorage(device))]
     if device.type != "cpu":
-        memory.append(Tier("host", budgets.host_bytes, TensorStorage("cpu")))
+        host = HostStorage(device) if device.type == "cuda" else TensorStorage("cpu")
+        memory.append(Tier("host", budgets.host_bytes, host))
     with ExitStack() as on_failure:
         if budgets.folder is not None:
             try:

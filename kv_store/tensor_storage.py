@@ -22,7 +22,7 @@ class TensorStorage:
 
     def put(self, payload: object, count: int) -> object:
         assert isinstance(payload, Tensor), f"a payload of type {type(payload).__name__}"
-        return payload.to(self._device)
+        return payload.to(self._device, non_blocking=self._device.type != "cpu")
 
     def get(self, stored: object) -> object:
         return stored
@@ -37,3 +37,26 @@ class TensorStorage:
 
     def close(self) -> None:
         return
+
+
+class HostStorage(TensorStorage):
+    """Implements `Storage` in main memory, for pages that come from a CUDA device.
+
+    Pages are copied one after another without waiting, into pinned memory; the first read of any waits for all.
+    """
+
+    def __init__(self, source: torch.device) -> None:
+        super().__init__("cpu")
+        self._source = source
+        self._in_flight = False
+
+    def put(self, payload: object, count: int) -> object:
+        assert isinstance(payload, Tensor), f"a payload of type {type(payload).__name__}"
+        self._in_flight = self._in_flight or payload.device.type != "cpu"
+        return payload.to("cpu", non_blocking=True)
+
+    def get(self, stored: object) -> object:
+        if self._in_flight:
+            torch.cuda.synchronize(self._source)
+            self._in_flight = False
+        return stored

@@ -34,13 +34,13 @@ class KVWorkspace:
     """KV of up to `max_tokens` tokens, at fixed addresses; implements `Workspace`.
 
     Payloads are contiguous tensors [layers, 2, kv_heads, tokens, head_dim] of the workspace's dtype; on import they
-    may be on any device.
+    may be on any device. MemoryError where a GPU has no room for the buffers.
     """
 
     def __init__(self, shape: KVShape, max_tokens: int, device: torch.device | str = "cpu") -> None:
         self.shape = shape
         self.max_tokens = max_tokens
-        self.buffer = torch.zeros(shape.of_tokens(max_tokens), dtype=shape.dtype, device=device)
+        self.buffer = _zeros(shape, max_tokens, device)
         """[layers, 2 (K, V), kv_heads, max_tokens, head_dim]"""
         # Pages are small. In main memory NumPy copies them on this thread alone; torch would wake its worker threads
         # for each, which on a busy machine takes a hundred times as long.
@@ -75,10 +75,19 @@ class KVWorkspace:
         if (payload.shape, payload.dtype) != (self.shape.of_tokens(size), self.shape.dtype) or skip + count > size:
             raise ValueError(f"tokens [{skip}, {skip + count}) of a payload {tuple(payload.shape)}, {payload.dtype}")
         if self._bits is None:
-            self.buffer[:, :, :, start : start + count].copy_(payload[:, :, :, skip : skip + count])
+            # The copy is ordered before the forwards that read it; to wait for it here would gain nothing.
+            here = payload.to(self.buffer.device, non_blocking=True)
+            self.buffer[:, :, :, start : start + count].copy_(here[:, :, :, skip : skip + count])
         else:
             bits = self._view(payload.cpu()).numpy()
             self._bits[:, :, :, start : start + count] = bits[:, :, :, skip : skip + count]
 
     def _view(self, tensor: Tensor) -> Tensor:
         return tensor.view(INTEGERS[self.shape.dtype.itemsize])
+
+
+def _zeros(shape: KVShape, max_tokens: int, device: torch.device | str) -> Tensor:
+    try:
+        return torch.zeros(shape.of_tokens(max_tokens), dtype=shape.dtype, device=device)
+    except torch.OutOfMemoryError as error:
+        raise MemoryError(f"a workspace of {max_tokens} tokens: {error}") from error

@@ -7,6 +7,7 @@ MidfillError
 │   └── BadModel          a checkpoint that cannot be used
 ├── CoreUnavailable       no core answers: not running, died, or unreachable
 │   └── Unauthorized      the core refused the token
+├── DeviceLost            the GPU fails every call: only another process can use it again
 ├── PortInUse             the address to listen on is taken
 └── Cancelled             the request was cancelled or superseded
 """
@@ -56,6 +57,12 @@ class Unauthorized(CoreUnavailable):
     """The core refused the token."""
 
     code = "unauthorized"
+
+
+class DeviceLost(MidfillError):
+    """The GPU fails every call, and only another process can use it again."""
+
+    code = "device_lost"
 
 
 class PortInUse(MidfillError):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from inference.processors import usable_threads
 from midfill.doctor.findings import Section, megabytes
 
 _SHOWN = ("midfill", "torch", "transformers", "tokenizers", "safetensors", "pygls", "lsprotocol", "websockets")
@@ -37,6 +38,8 @@ class Gpu:
     name: str
     total_bytes: int
     free_bytes: int
+    capability: tuple[int, int] | None = None
+    """Compute capability; None where the driver does not tell."""
 
 
 def installed() -> Section:
@@ -70,7 +73,10 @@ def hardware(gpus: tuple[Gpu, ...]) -> Section:
     disk = shutil.disk_usage(Path.home())
     facts = [
         ("system", f"{platform.system()} {platform.release()}, {platform.machine()}"),
-        ("processor", f"{os.cpu_count()} threads, {', '.join(cpu_features()) or 'features unknown'}"),
+        (
+            "processor",
+            f"{usable_threads()} of {os.cpu_count()} threads usable, {', '.join(cpu_features()) or 'features unknown'}",
+        ),
         ("memory", f"{megabytes(memory.available)} free of {megabytes(memory.total)}"),
         ("disk", f"{megabytes(disk.free)} free in {Path.home()}"),
     ]
@@ -102,10 +108,18 @@ def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
     program = shutil.which("nvidia-smi", path=environment.get("PATH"))
     if program is None:
         return ()
-    command = [program, "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
+    command = [program, "--query-gpu=name,memory.total,memory.free,compute_cap", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_QUERY_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
         return ()  # a driver that does not answer is no device that could be used
     rows = [[cell.strip() for cell in line.split(",")] for line in answer.stdout.splitlines()]
-    return tuple(Gpu(name, int(total) * 2**20, int(free) * 2**20) for name, total, free in rows)
+    return tuple(
+        Gpu(name, int(total) * 2**20, int(free) * 2**20, _capability(capability))
+        for name, total, free, capability in rows
+    )
+
+
+def _capability(text: str) -> tuple[int, int] | None:
+    major, _, minor = text.partition(".")
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
 from dataclasses import dataclass
 
 import psutil
@@ -10,21 +12,24 @@ import psutil
 from inference.architecture import ModelShape
 from inference.checkpoint import Checkpoint, find_local_checkpoint
 from inference.default_dtype import default_dtype
+from inference.memory_plan import MemoryDemand, MemoryPlan, plan_memory
 from inference.weights import WeightsFile
 from midfill.doctor.findings import Section, megabytes
 from midfill.doctor.machine import Gpu, version_of
 from protocol.errors import MidfillError
 from protocol.settings import Settings
 
-_BYTES_OF_DTYPE = {"float32": 4, "bfloat16": 2, "float16": 2}
+_DEVICES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+_PREFILL_CHUNK = 256  # what a core has
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where the model will run, and what is wrong with that."""
+    """Where the model will run, and what is wrong with that; on CUDA, its GPU."""
 
     name: str
     problem: str = ""
+    gpu: Gpu | None = None
 
 
 def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
@@ -37,10 +42,10 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
         if checkpoint is None:
             facts.append(("files", "not here yet, or not all of them: they are downloaded on first use"))
         else:
-            dtype = choose_dtype(settings, device.name, checkpoint.architecture)
-            facts += _describe(checkpoint, settings, dtype)
-            if device.name == "cpu":  # GPUs are left to the core
-                problems += _too_large(checkpoint, settings, dtype)
+            dtype = choose_dtype(settings, device, checkpoint.architecture)
+            plan = _plan(checkpoint, settings, dtype, device)
+            facts += [*_describe(checkpoint, settings, dtype), ("memory", _show_plan(plan))]
+            problems += _too_large(plan, device, dtype)
     except MidfillError as error:
         problems.append(str(error))
     facts.append(("device", device.name))
@@ -49,15 +54,24 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
 
 def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
     """The device that the core will choose, told from the build of torch and the GPUs that the driver names."""
-    build = (version_of("torch") or "").partition("+")[2]
-    can_cuda = bool(gpus) and build != "cpu"
-    name, problem = settings.device, ""
+    name = settings.device
+    if not _DEVICES.fullmatch(name):
+        return Device(name, f"there is no device {name!r}: choose --device auto, cpu, cuda, cuda:N or mps")
+    if name == "mps" and (platform.system(), platform.machine()) != ("Darwin", "arm64"):
+        return Device(name, "the device mps is Apple silicon's, which this machine is not: choose --device auto")
+    can_cuda = bool(gpus) and (version_of("torch") or "").partition("+")[2] != "cpu"
     if name == "auto":
         name = "cuda" if can_cuda else "cpu"
-    elif name.startswith("cuda") and not can_cuda:
+    if not name.startswith("cuda"):
+        return Device(name)
+    if not can_cuda:
         why = "there is no GPU" if not gpus else f"torch is a build without CUDA ({version_of('torch')})"
-        problem = f"the device {name} cannot be used, since {why}: choose --device cpu, or install a torch with CUDA"
-    return Device(name, problem)
+        remedy = "choose --device cpu, or install a torch with CUDA"
+        return Device(name, f"the device {name} cannot be used, since {why}: {remedy}")
+    number = int(name.partition(":")[2] or 0)
+    if number >= len(gpus):
+        return Device(name, f"there is no device {name}: the last GPU is cuda:{len(gpus) - 1}")
+    return Device(name, gpu=gpus[number])
 
 
 def weights_problem(settings: Settings, device: str) -> str:
@@ -70,11 +84,17 @@ def weights_problem(settings: Settings, device: str) -> str:
     return ""
 
 
-def choose_dtype(settings: Settings, device: str, shape: ModelShape) -> str:
-    """The numbers in which the core will compute a model of this shape on the device."""
+def choose_dtype(settings: Settings, device: Device, shape: ModelShape) -> str:
+    """The dtype in which the core will compute a model of this shape on the device."""
     if settings.dtype != "auto":
         return settings.dtype
-    return default_dtype(device, shape, may_use_kernel=not settings.exact)
+    return default_dtype(
+        device.name,
+        shape,
+        may_use_kernel=not settings.exact,
+        weights=settings.weights,
+        capability=device.gpu.capability if device.gpu else None,
+    )
 
 
 def _describe(checkpoint: Checkpoint, settings: Settings, dtype: str) -> list[tuple[str, str]]:
@@ -88,29 +108,43 @@ def _describe(checkpoint: Checkpoint, settings: Settings, dtype: str) -> list[tu
         ("architecture", f"{checkpoint.architecture.model_type}, {checkpoint.architecture.layers} layers"),
         ("FIM format", f"{fim.name}, {split}"),
         ("context", f"{context} tokens, of {checkpoint.architecture.max_positions} that the model was made for"),
-        ("numbers", dtype),
-        ("KV cache", f"{megabytes(_kv_bytes(checkpoint, context, dtype))} for a full context"),
+        ("dtype", dtype),
     ]
 
 
-def _too_large(checkpoint: Checkpoint, settings: Settings, dtype: str) -> list[str]:
-    """What is wrong where the weights and one context do not fit into memory."""
-    weights = checkpoint.weights()
-    stored = 2 if _stored_dtypes(weights) != ["F32"] else 4
-    parameters = sum(file.size for file in weights) / stored
-    context = min(settings.context_tokens, checkpoint.architecture.max_positions)
-    needed = parameters * _BYTES_OF_DTYPE[dtype] + _kv_bytes(checkpoint, context, dtype)
-    free = psutil.virtual_memory().available
-    if needed <= free:
+def _plan(checkpoint: Checkpoint, settings: Settings, dtype: str, device: Device) -> MemoryPlan:
+    """The plan that the core will make when it loads the model, from what is free now."""
+    demand = MemoryDemand(
+        shape=checkpoint.architecture,
+        files=checkpoint.weights(),
+        dtype=dtype,
+        weights=settings.weights,
+        context_tokens=min(settings.context_tokens, checkpoint.architecture.max_positions),
+        slots=settings.slots or None,
+        store_bytes=settings.store_mb * 2**20,
+        prefill_chunk=_PREFILL_CHUNK,
+        on_gpu=device.gpu is not None,
+    )
+    return plan_memory(demand, device.gpu.free_bytes if device.gpu else psutil.virtual_memory().available)
+
+
+def _show_plan(plan: MemoryPlan) -> str:
+    workspaces = f"{plan.slots} x {megabytes(plan.workspace + plan.graphs)} for workspaces"
+    parts = f"{megabytes(plan.weights)} for weights, {workspaces}, {megabytes(plan.forwards)} for forwards"
+    return f"{parts}, up to {megabytes(plan.store)} for resident KV; {megabytes(plan.free)} are free"
+
+
+def _too_large(plan: MemoryPlan, device: Device, dtype: str) -> list[str]:
+    """What is wrong where the model does not fit; `auto` then spreads it over a GPU and main memory."""
+    if plan.fits:
         return []
-    return [
-        f"the model needs about {megabytes(needed)} of memory in {dtype}, and {megabytes(free)} are free: "
-        "close something, choose a smaller model, or set --dtype bfloat16"
-    ]
-
-
-def _kv_bytes(checkpoint: Checkpoint, context_tokens: int, dtype: str) -> int:
-    return checkpoint.architecture.kv_values_per_token * context_tokens * _BYTES_OF_DTYPE[dtype]
+    remedy = (
+        "choose a smaller model or context, --weights int8, or --device cpu"
+        if device.gpu
+        else ("close something, choose a smaller model, or set --dtype bfloat16")
+    )
+    needed = f"about {megabytes(plan.least)} of {device.name}'s memory in {dtype}"
+    return [f"the model needs {needed}, and {megabytes(plan.free)} are free: {remedy}"]
 
 
 def _stored_dtypes(weights: tuple[WeightsFile, ...]) -> list[str]:

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import torch
 
 from inference.tokenization import TextTokenizer, read_tokenizer
+from tests.inference.simulated_cuda import SimulatedCuda
 from tests.inference.tiny import ROOT, write_checkpoint
 
 VOCABULARIES = Path(os.environ.get("MIDFILL_SHARED", ROOT.parent / "shared")) / "vocab"
+
+REAL_GPU = bool(os.environ.get("MIDFILL_TEST_GPU"))
+"""Set by `make test-gpu`."""
+
+
+@pytest.fixture
+def cuda() -> Iterator[SimulatedCuda | None]:
+    """A CUDA device: simulated, with its counters, or None for a real one where REAL_GPU."""
+    if REAL_GPU and not torch.cuda.is_available():
+        pytest.skip("torch finds no CUDA device")
+    with nullcontext() if REAL_GPU else SimulatedCuda() as device:
+        yield device
+
+
+@pytest.fixture
+def simulated() -> Iterator[SimulatedCuda]:
+    """A simulated CUDA device, whose faults a real one does not have."""
+    if REAL_GPU:
+        pytest.skip("it needs the simulated device's faults and counters")
+    with SimulatedCuda() as device:
+        yield device
 
 
 @pytest.fixture(scope="session")

@@ -46,6 +46,20 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
             "moe_intermediate_size": 32,
         },
     ),
+    "GraniteMoeHybrid": (  # Granite 4 micro: a class for layers with a state, and a model that has none
+        "GraniteMoeHybridForCausalLM",
+        {
+            **BLOCKS,
+            "num_key_value_heads": 2,
+            "layer_types": ["attention", "attention"],
+            "position_embedding_type": "rope",
+            "num_local_experts": 0,
+            "num_experts_per_tok": 0,
+            "shared_intermediate_size": 64,
+            "mamba_n_heads": 4,
+            "mamba_d_head": 16,
+        },
+    ),
 }
 END = {"bos_token_id": 600, "eos_token_id": 600, "pad_token_id": 600}
 

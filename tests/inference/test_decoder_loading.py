@@ -72,3 +72,13 @@ def test_missing_and_misshapen_tensors_are_named(tmp_path: Path) -> None:
     save_file({**tensors, name: tensors[name][:5].clone()}, path)
     with pytest.raises(BadModel, match=rf"{name} has the shape \(5, 48\)"):
         load_engine(EngineOptions(str(folder), threads=1))
+
+
+def test_a_head_is_tied_only_where_the_config_says_so(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, tie_word_embeddings=False)
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    del tensors["lm_head.weight"]
+    save_file(tensors, path)
+    with pytest.raises(BadModel, match=r"no tensor 'lm_head\.weight'"):
+        load_engine(EngineOptions(str(folder), device="cpu", threads=1))

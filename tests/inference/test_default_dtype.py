@@ -6,6 +6,7 @@ from inference.architecture import Architecture, ModelShape, read_architecture
 from inference.default_dtype import default_dtype
 from inference.kernel.library import KernelUnavailable, levels, unavailable_reason
 from inference.kernel.support import MAX_GROUP, unsupported_reason
+from protocol.settings import Weights
 
 CONFIG = {
     "model_type": "llama",
@@ -25,6 +26,13 @@ ODD = read_architecture(CONFIG | {"head_dim": 48}, "config.json")
 def test_a_gpu_computes_in_bfloat16() -> None:
     assert default_dtype("cuda", OTHER, may_use_kernel=False) == "bfloat16"
     assert default_dtype("cuda:1", LLAMA, may_use_kernel=True) == "bfloat16"
+
+
+@pytest.mark.parametrize(("weights", "dtype"), [("auto", "float16"), ("int8", "float32")])
+def test_a_gpu_before_ampere_has_no_bfloat16(weights: Weights, dtype: str) -> None:
+    for capability, expected in (((7, 5), dtype), ((8, 0), "bfloat16")):
+        found = default_dtype("cuda:0", LLAMA, may_use_kernel=True, weights=weights, capability=capability)
+        assert found == expected
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from inference import loading
-from inference.checkpoint import find_checkpoint
 from inference.chunk import Chunk
 from inference.generic import GenericModel
 from inference.generic_loading import load_generic
 from inference.loading import EngineOptions, load_engine
 from protocol.errors import BadInput, BadModel
-from protocol.messages import CompletionRequest, Prompt, StopRule
-from protocol.settings import Weights
 from tests.inference.generic_models import write_model
+from tests.inference.simulated_cuda import SimulatedCuda
 
 TOKENS = list(range(20))
-ASKED = CompletionRequest("a.py", Prompt("def f(a):\n    return a\n", "\n", "x = f("), 6, StopRule(indent=0))
 
 
 def last_logits(model: GenericModel) -> torch.Tensor:
@@ -47,30 +43,23 @@ def test_what_transformers_cannot_load_is_refused(tmp_path: Path) -> None:
         load_generic(folder, 64, None, torch.float32)
 
 
-def test_llama_larger_than_the_gpu_runs_on_all_devices(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where our decoder's one device has no room; the text is the same."""
-    options = EngineOptions(str(tiny_checkpoint), dtype="float32", kernel=False)
-    expected = load_engine(options).complete(ASKED)
-    monkeypatch.setattr(loading, "_is_too_large", lambda checkpoint, device, weights: True)
-    placed = load_engine(options).complete(ASKED)
-    assert placed.text == expected.text
-    assert placed.mean_logprob == pytest.approx(expected.mean_logprob, abs=1e-4)
-    assert load_engine(replace(options, device="cpu", exact=True)).complete(ASKED).text == expected.text
+def test_a_llama_larger_than_the_gpu_is_for_transformers(
+    simulated: SimulatedCuda, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It spreads a model over all devices, which a simulated one cannot show."""
+    options = EngineOptions(str(tiny_checkpoint), dtype="float32")
+    simulated.total_bytes = 2**20
     with pytest.raises(BadInput, match="exact mode is for the Llama family on one device"):
         load_engine(replace(options, exact=True))
-    with pytest.raises(BadInput, match="fp8 weights are for the Llama family on one device"):
-        load_engine(replace(options, weights="fp8"))
+    with pytest.raises(BadInput, match="int8 weights are for the Llama family on one device"):
+        load_engine(replace(options, weights="int8"))
 
 
-@pytest.mark.parametrize(
-    ("weights", "room", "too_large"),
-    [("auto", 2, False), ("auto", 1, True), ("int8", 1, False), ("fp8", 1, False), ("fp8", 0.5, True)],
-)
-def test_room_on_a_gpu(
-    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, weights: Weights, room: float, too_large: bool
-) -> None:
-    checkpoint = find_checkpoint(str(tiny_checkpoint))
-    free = room * sum(file.size for file in checkpoint.weights())
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 10**10))
-    assert loading._is_too_large(checkpoint, torch.device("cuda:0"), weights) == too_large
-    assert not loading._is_too_large(checkpoint, torch.device("cpu"), weights)
+def test_transformers_say_the_same_of_a_llama(tiny_checkpoint: Path) -> None:
+    placed = load_generic(tiny_checkpoint, 64, None, torch.float32)
+    ours = load_engine(EngineOptions(str(tiny_checkpoint), device="cpu", dtype="float32", kernel=False))._model
+    chunk = Chunk(TOKENS, 0, placed.new_workspace(), wanted=1)
+    ((found,),) = placed.forward([chunk])
+    ((expected,),) = ours.forward([replace(chunk, workspace=ours.new_workspace())])
+    assert found.token_id == expected.token_id
+    assert found.logprob == pytest.approx(expected.logprob, abs=1e-4)

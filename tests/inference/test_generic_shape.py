@@ -26,6 +26,23 @@ def test_each_architecture_has_its_own_names_for_the_same() -> None:
     assert shape.kv_heads == 3
 
 
+GRANITE = {
+    "model_type": "granitemoehybrid",
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 64,
+}
+
+
+def test_a_hybrid_class_without_layers_that_keep_a_state() -> None:
+    shape = read_generic_shape({**GRANITE, "layer_types": ["attention"] * 3}, "here")
+    assert (shape.layers, shape.kv_heads, shape.head_dim) == (3, 2, 16)
+    for layers in (["mamba", "attention", "mamba"], ["attention", "attention", "mamba"]):
+        with pytest.raises(BadModel, match="'granitemoehybrid' keep a state"):
+            read_generic_shape({**GRANITE, "layer_types": layers}, "here")
+
+
 def test_models_without_a_bound_on_positions() -> None:
     assert read_generic_shape({"model_type": "bloom", "hidden_size": 32, "n_head": 4}, "here").max_positions == 2048
     assert read_generic_shape({"model_type": "mpt", "max_seq_len": 512}, "here").max_positions == 512

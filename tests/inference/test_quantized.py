@@ -173,7 +173,8 @@ def test_on_cuda_no_product_waits_for_a_value(shape: Shape, rounding: Rounding, 
         ),
         ("fp8", "cuda", torch.bfloat16, (8, 9), None),
         ("fp8", "cuda:1", torch.bfloat16, (12, 0), None),
-        ("int8", "cuda", torch.float16, (7, 5), None),
+        ("int8", "cuda", torch.float32, (7, 5), None),
+        ("int8", "cuda", torch.float16, (9, 0), "int8 weights .* overflows float16: choose dtype auto, bfloat16"),
     ],
 )
 def test_what_cannot_be_rounded_is_refused(

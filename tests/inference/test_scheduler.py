@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from inference.engine import Engine, EngineInfo
+from inference.engine import DeviceHooks, Engine, EngineInfo
 from inference.engine_holder import EngineHolder
 from inference.hub import Progress
 from inference.scheduler import Scheduler
@@ -45,6 +45,7 @@ class SteppedEngine:
     """Stands in for an engine: forwards are shared by all that is at work, and the test lets them happen one by one."""
 
     info = EngineInfo("stepped", "none", 128, 3.0)
+    device = DeviceHooks()
 
     def __init__(self, capacity: int = 1) -> None:
         self.capacity = capacity

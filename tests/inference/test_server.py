@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from websockets.sync.client import connect
 
 from inference.loading import EngineOptions
 from inference.server import ServeOptions, bind, serve
-from protocol.errors import BadInput, BadModel, PortInUse
+from protocol.errors import BadInput, BadModel, DeviceLost, PortInUse
 from protocol.messages import CompletionRequest, Prompt
 from protocol.rendezvous import CoreAddress, address_file, read_address, read_or_make_token
-from protocol.wire import Complete, Completed, StatusChanged, decode_core, encode
+from protocol.wire import Complete, Completed, Failed, StatusChanged, decode_core, encode
 
 PATIENCE_S = 60.0
 
@@ -108,6 +109,33 @@ def test_core_goes_when_nobody_comes(tiny_checkpoint: Path, folder: Path) -> Non
     assert code == 0, errors
     assert "nobody has been connected" in errors
     assert read_address(address_file(folder, str(tiny_checkpoint))) is None
+
+
+def test_core_whose_gpu_is_lost_answers_and_ends(
+    tiny_checkpoint: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object) -> None:
+        raise DeviceLost("cuda:0 fails every call")
+
+    monkeypatch.setattr("inference.server.load_engine", load)
+    options = ServeOptions(EngineOptions(str(tiny_checkpoint), context_tokens=256, threads=1), runtime_dir=folder)
+    with ThreadPoolExecutor(1) as executor:
+        ended = executor.submit(serve, options)
+        path = address_file(folder, str(tiny_checkpoint))
+        deadline = time.monotonic() + PATIENCE_S
+        while (address := read_address(path)) is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert address is not None
+        bearer = {"Authorization": f"Bearer {read_or_make_token(folder)}"}
+        with connect(address.url, additional_headers=bearer) as websocket:
+            websocket.send(encode(Complete(1, CompletionRequest("a.py", Prompt("def f():\n", "\n"), 4))))
+            while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
+                pass
+            assert isinstance(message, Failed)
+            assert "cuda:0 fails every call" in message.message
+        with pytest.raises(DeviceLost):
+            ended.result(PATIENCE_S)
+    assert read_address(path) is None
 
 
 def test_two_models_have_two_cores(tiny_checkpoint: Path, folder: Path) -> None:

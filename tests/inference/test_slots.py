@@ -19,12 +19,16 @@ OTHER = tuple(range(200, 240))
 class Workplace:
     """Slots over a store, and how many workspaces were made for them."""
 
-    def __init__(self, count: int) -> None:
-        self.made = 0
+    def __init__(self, count: int, room_for: int = 100) -> None:
+        self.made = self.tried = 0
+        self.room_for = room_for
         self.store = PagedStore([Tier("device", 2**20, MemoryStorage())], 4)
         self.slots = Slots(count, self._make, self.store)
 
     def _make(self) -> DryWorkspace:
+        self.tried += 1
+        if self.made == self.room_for:
+            raise MemoryError("no room")
         self.made += 1
         return DryWorkspace(bytes_per_token=4)
 
@@ -61,6 +65,23 @@ def test_workspaces_are_made_when_they_are_needed() -> None:
     place.slots.forget("a")
     place.compute(PROMPT, "b")
     assert place.made == 2
+
+
+def test_where_there_is_no_memory_the_idle_ones_are_used_and_no_more_are_tried() -> None:
+    place = Workplace(5, room_for=2)
+    for session in "abcd":
+        place.compute(PROMPT if session in "ac" else OTHER, session)
+    assert (place.made, place.tried, place.slots.count) == (2, 3, 2)
+
+
+def test_where_there_is_no_memory_and_all_are_lent_the_request_is_told() -> None:
+    place = Workplace(2, room_for=1)
+    with place.slots.lend("a", packed()):
+        for _ in range(2):
+            with pytest.raises(MemoryError, match="1 workspaces are lent"), place.slots.lend("b", packed()):
+                pass
+    assert place.compute(PROMPT, "b") == len(PROMPT)
+    assert place.tried == 2
 
 
 def test_the_one_used_longest_ago_gives_way_and_is_saved() -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from midfill.doctor.settings import settings_in_force
 from protocol.rendezvous import CoreAddress, address_file, read_or_make_token, write_address
 from protocol.settings import Settings, Weights
 
-GPU = Gpu("Some GPU", 24 * 2**30, 20 * 2**30)
+GPU = Gpu("Some GPU", 24 * 2**30, 20 * 2**30, (8, 6))
 
 
 def test_a_sound_installation(tiny_model: str, runtime: Path) -> None:
@@ -62,7 +63,7 @@ def test_cpu_features(tmp_path: Path) -> None:
 
 def test_gpus(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\necho 'Some GPU, 24576, 20480'\n")
+    program.write_text("#!/bin/sh\necho 'Some GPU, 24576, 20480, 8.6'\n")
     program.chmod(0o755)
     assert find_gpus({"PATH": str(tmp_path)}) == (GPU,)
     program.write_text("#!/bin/sh\nexit 9\n")
@@ -79,6 +80,12 @@ def test_gpus(tmp_path: Path) -> None:
         (Settings(device="cpu"), (GPU,), "2.13.0", "cpu", ""),
         (Settings(device="cuda:1"), (), "2.13.0", "cuda:1", "there is no GPU"),
         (Settings(device="cuda"), (GPU,), "2.13.0+cpu", "cuda", "a build without CUDA"),
+        (Settings(device="cuda:1"), (GPU,), "2.13.0", "cuda:1", "the last GPU is cuda:0"),
+        (Settings(device="cuda:0"), (GPU,), "2.13.0", "cuda:0", ""),
+        (Settings(device="banana"), (GPU,), "2.13.0", "banana", "there is no device 'banana'"),
+        (Settings(device="gpu"), (GPU,), "2.13.0", "gpu", "there is no device 'gpu'"),
+        (Settings(device="cuda:x"), (GPU,), "2.13.0", "cuda:x", "there is no device 'cuda:x'"),
+        (Settings(device="mps"), (), "2.13.0", "mps", "the device mps is Apple silicon's"),
     ],
 )
 def test_device(
@@ -90,6 +97,7 @@ def test_device(
     problem: str,
 ) -> None:
     monkeypatch.setattr("midfill.doctor.model.version_of", lambda _: build)
+    monkeypatch.setattr("platform.system", lambda: "Linux")
     device = choose_device(settings, gpus)
     assert device.name == name
     assert problem in device.problem
@@ -131,6 +139,19 @@ def test_a_model_that_does_not_fit(tiny_model: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("psutil.virtual_memory", Memory)
     (problem,) = model(Settings(model=tiny_model), ()).problems
     assert "choose a smaller model" in problem
+
+
+def test_memory_is_planned_for_the_device(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("midfill.doctor.model.version_of", lambda _: "2.13.0")
+    facts = dict(model(Settings(model=tiny_model), (GPU,)).facts)
+    assert facts["dtype"] == "bfloat16"
+    assert facts["memory"].endswith("21.5 GB are free")
+    assert "up to 2.1 GB for resident KV" in facts["memory"]
+    old = replace(GPU, capability=(7, 5))
+    assert dict(model(Settings(model=tiny_model), (old,)).facts)["dtype"] == "float16"
+    full = replace(GPU, free_bytes=10**6)
+    (problem,) = model(Settings(model=tiny_model), (full,)).problems
+    assert "of cuda's memory in bfloat16, and 1 MB are free" in problem
 
 
 def test_where_settings_come_from() -> None:

@@ -1,0 +1,93 @@
+"""What a CUDA device takes for decoding and prefilling, with CUDA graphs and without.
+
+    python bench/gpu.py --model Qwen/Qwen2.5-Coder-1.5B
+
+One table: tokens a second of prefill, by chunk; milliseconds a token of decoding, from graphs and launched kernel by
+kernel; what the memory plan says, and what the device has allocated in the end. Medians of --rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from inference import cuda
+from inference.checkpoint import find_checkpoint
+from inference.chunk import Chunk
+from inference.decoder import Decoder
+from inference.decoder_loading import load_decoder
+from inference.default_dtype import default_dtype
+from inference.graphs import GraphedDecoder
+from inference.loading import EngineOptions
+from protocol.errors import BadInput
+from protocol.settings import BUNDLED_MODEL
+
+
+def main() -> None:
+    """Print the table; where there is no such device, say so."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default=BUNDLED_MODEL)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--weights", default="auto", choices=["auto", "int8", "fp8"])
+    parser.add_argument("--context", type=int, default=2048)
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    try:
+        device = cuda.find_device(options.device)
+    except BadInput as error:
+        raise SystemExit(str(error)) from error
+    cuda.use(device)
+    for line in measure(options.model, device, options.weights, options.context, options.rounds):
+        print(line)
+
+
+def measure(model: str, device: torch.device, weights: str, context: int, rounds: int) -> list[str]:
+    """The lines of the table."""
+    checkpoint = find_checkpoint(model)
+    shape = checkpoint.architecture
+    context = min(context, shape.max_positions)
+    name = default_dtype("cuda", shape, may_use_kernel=False, capability=cuda.capability(device))
+    settings = EngineOptions(model, weights=weights)  # type: ignore[arg-type]
+    graphed = load_decoder(checkpoint, shape, context, device, getattr(torch, name), settings, lambda *_: None)  # type: ignore[arg-type]
+    assert isinstance(graphed, GraphedDecoder)
+    workspace = graphed.new_workspace()
+    plain: Decoder = graphed.plain
+    token_ids = [7] * context
+    lines = [f"{model} on {device}, {name}, weights {weights}, context {context}"]
+    for size in (32, 128, 256, context - 64):
+        took = median_s(lambda size=size: plain.forward([Chunk(token_ids[:size], 0, workspace, 1)]), device, rounds)  # type: ignore[misc]
+        lines.append(f"prefill of {size:5} tokens: {took * 1e3:8.2f} ms, {size / took:9.0f} tokens/s")
+    started = time.perf_counter()
+    count = 0
+    while graphed.prepare():
+        count += 1
+    lines.append(f"{count} graphs recorded in {time.perf_counter() - started:.1f} s")
+    for size in (1, 4, 16):
+        chunk = Chunk(token_ids[:size], context - 64, workspace, 1)
+        eager = median_s(lambda chunk=chunk: plain.forward([chunk]), device, rounds)  # type: ignore[misc]
+        replayed = median_s(lambda chunk=chunk: graphed.forward([chunk]), device, rounds)  # type: ignore[misc]
+        lines.append(f"decode of {size:2} tokens: {eager * 1e3:7.3f} ms eager, {replayed * 1e3:7.3f} ms from a graph")
+    lines.append(
+        f"allocated: {torch.cuda.memory_allocated(device) / 1e6:.0f} MB, free: {cuda.free_bytes(device) / 1e6:.0f} MB"
+    )
+    return lines
+
+
+def median_s(work: Callable[[], object], device: torch.device, rounds: int) -> float:
+    """Seconds, after one round that does not count."""
+    times = []
+    for _ in range(rounds + 1):
+        cuda.wait(device)
+        started = time.perf_counter()
+        work()
+        cuda.wait(device)
+        times.append(time.perf_counter() - started)
+    return statistics.median(times[1:])
+
+
+if __name__ == "__main__":
+    main()

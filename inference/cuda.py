@@ -1,0 +1,109 @@
+"""What midfill asks of CUDA: a device by its number, memory, capability, graphs, and whether its context is lost.
+
+Everything else reaches a GPU as tensors of a `torch.device`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from protocol.errors import BadInput
+
+Replay = Callable[[], object]
+Recorder = Callable[[Callable[[], None]], Replay]
+"""Makes of a computation over static buffers something that repeats it when called."""
+
+
+def find_device(setting: str) -> torch.device:
+    """The device of the setting `auto`, `cpu`, `cuda`, `cuda:N` or `mps`; BadInput, with it, where there is none.
+
+    A GPU always has its number: CUDA's functions refuse `cuda` alone, and tensors never report it.
+    """
+    if setting == "auto":
+        setting = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(setting)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise BadInput(f"no device {setting!r}: it is auto, cpu, cuda, cuda:N or mps")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise BadInput(f"no device {setting!r} on this machine: torch finds no Metal")
+    return _numbered(device) if device.type == "cuda" else device
+
+
+def use(device: torch.device) -> None:
+    """Make the GPU this thread's current one: streams and graphs are the current device's, thread by thread."""
+    torch.cuda.set_device(device)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes of the GPU's memory that no process has."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free
+
+
+def capability(device: torch.device) -> tuple[int, int]:
+    """The compute capability, as (major, minor)."""
+    return torch.cuda.get_device_capability(device)
+
+
+def wait(device: torch.device) -> None:
+    """Wait until the GPU has done all that it was given. Errors of what it was given arise here."""
+    torch.cuda.synchronize(device)
+
+
+def give_memory_back() -> None:
+    """Give the system what torch's allocators keep for later: the GPU's memory, and pinned main memory."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.accelerator.empty_host_cache()
+
+
+def is_lost(device: torch.device) -> bool:
+    """Whether this process cannot use the GPU any more.
+
+    CUDA reports some errors once and goes on. After others (an illegal access, a failed launch, a device that fell off
+    the bus) every later call fails too, waiting included, until the process ends.
+    """
+    try:
+        wait(device)
+    except RuntimeError:
+        return True
+    return False
+
+
+def graph_recorder() -> Recorder:
+    """Captures computations as CUDA graphs, after the run on another stream that PyTorch asks for before a capture.
+
+    The graphs share their memory, which with int8 weights has to hold a whole matrix widened: they are replayed one at
+    a time, and nothing is kept in it from one replay to the next.
+    """
+    pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+    def record(compute: Callable[[], None]) -> Replay:
+        stream.wait_stream(torch.cuda.current_stream())
+        try:
+            with torch.cuda.stream(stream):
+                compute()
+        finally:  # what it wrote before an error is there, too
+            torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            compute()
+        return graph.replay
+
+    return record
+
+
+def _numbered(device: torch.device) -> torch.device:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not count:
+        raise BadInput(f"no device {str(device)!r} on this machine: torch finds no CUDA")
+    index = torch.cuda.current_device() if device.index is None else device.index
+    if index >= count:
+        there = ", ".join(f"cuda:{number}" for number in range(count))
+        raise BadInput(f"no device {str(device)!r} on this machine: there is {there}")
+    return torch.device("cuda", index)
