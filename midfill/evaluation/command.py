@@ -55,6 +55,9 @@ def eval_command(
     allow_code_execution: Annotated[
         bool, typer.Option("--allow-code-execution", help="Run the benchmark's tests on the model's code (pass@1).")
     ] = False,
+    without_sandbox: Annotated[
+        bool, typer.Option("--without-sandbox", help="Run that code even where this machine cannot confine it.")
+    ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write a JSON object per row here; - for stdout.")
     ] = None,
@@ -72,7 +75,7 @@ def eval_command(
     chosen_formats, chosen_cuts = _chosen("--format", formats, FORMATS), _chosen("--cut", cuts, CUTS)
     task_sets = _task_sets(human_eval, held_out or [], chosen_splits, limit, seed)
     notes = Console(stderr=True)
-    sandbox = _sandbox(allow_code_execution, task_sets, notes)
+    sandbox = _sandbox(allow_code_execution, without_sandbox, task_sets, notes)
     with _json_lines(json_file) as write:
         with notes.status("loading the model"):
             engine = _load(settings, healing)
@@ -134,8 +137,8 @@ def _task_sets(
     return sets
 
 
-def _sandbox(allowed: bool, task_sets: Sequence[TaskSet], notes: Console) -> Sandbox | None:
-    """The sandbox where it is allowed and of use; says what is run, or what is left out."""
+def _sandbox(allowed: bool, unconfined: bool, task_sets: Sequence[TaskSet], notes: Console) -> Sandbox | None:
+    """The sandbox if code may run and there are tests; prints what holds for the code, or what is left out."""
     if not any(task.test for tasks in task_sets for task in tasks.tasks):
         return None
     if not allowed:
@@ -143,7 +146,7 @@ def _sandbox(allowed: bool, task_sets: Sequence[TaskSet], notes: Console) -> San
         return None
     from midfill.evaluation.sandbox import Sandbox
 
-    sandbox = Sandbox()
+    sandbox = Sandbox(allow_unconfined=unconfined)
     notes.print(f"Code that the model has written is run on this machine. {sandbox.description}.", highlight=False)
     return sandbox
 

@@ -82,7 +82,7 @@ class Evaluator:
         completion = self.complete(lay_prompt(case, form, self.budget), _STOPS[case.task.split])
         if self.sandbox is None or case.task.test is None:
             return score(case, completion)
-        return score(case, completion, self.sandbox.run(case.program(completion)))
+        return score(case, completion, self.sandbox.run(case.program(completion), case.task.test))
 
 
 def _row(tasks: TaskSet, cut: Cut, form: Format, scores: Sequence[Score]) -> Row:

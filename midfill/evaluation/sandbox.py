@@ -1,34 +1,44 @@
-"""Running generated code in a child process with limits of time, memory, files, processes and network."""
+"""Judging generated code: starts the candidate and the examiner, confined, and reads the verdict.
+
+`guard.py` is what runs in both processes. They are confined by bubblewrap, or by namespaces of their own where the
+kernel permits them; where neither is to be had, code runs only on explicit demand.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from midfill.evaluation.guard import VERDICT
 from protocol.errors import BadInput
 
 Outcome = Literal["passed", "failed", "timed out"]
 
-GUARD = Path(__file__).with_name("guard.py")
-NOBODY = 65534
-_PROBE = "import math\nassert math.floor(1.5) == 1\n"
+_GUARD = Path(__file__).with_name("guard.py").read_text(encoding="utf-8")
+_PYTHON = os.path.realpath(
+    getattr(sys, "_base_executable", None) or sys.executable
+)  # of a virtual environment: its own
+_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/nix/store", sys.base_prefix, sys.base_exec_prefix)
+_PROBE = ("import hashlib, random\ndef one(): return 1", "import random\nassert one() == 1")  # reads Python's files
+_OUT_OF_TIME = (-signal.SIGXCPU, 128 + signal.SIGXCPU)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one program may use. Processor time decides, so that a busy machine fails nobody; a sleeper meets the wall.
+    """What one program may use. Processor time decides, so that a busy machine fails no program that computes.
 
-    The benchmark's own harness gives a program 3 seconds of wall time.
+    A sleeping program meets the wall time. The benchmark's own harness gives a program 3 seconds of wall time.
     """
 
     cpu_seconds: int = 4
@@ -38,109 +48,155 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """A way to start the child: a command before Python's own, and what it achieves, for people."""
+    """A way to start a child: the command before Python's own, and whether the guard enters namespaces by itself."""
 
-    wrapper: tuple[str, ...]
-    network: str
-    processes: str
+    name: str
+    command: tuple[str, ...] = ()
+    confined: bool = True
+    by_guard: bool = False
+
+
+UNCONFINED = Confinement("none", confined=False)
 
 
 class Sandbox:
-    """Runs programs one at a time, with the strictest confinement that this machine permits."""
+    """Judges programs one at a time, with the first confinement that works on this machine."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        """BadInput where the machine cannot confine a program at all."""
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        allow_unconfined: bool = False,
+        candidates: tuple[Confinement, ...] | None = None,
+    ) -> None:
+        """BadInput where no confinement works (and `allow_unconfined` is not given), or the system is not POSIX."""
         if os.name != "posix":
-            raise BadInput("generated code is run on POSIX systems only: elsewhere its limits cannot be set")
+            raise BadInput("generated code runs on POSIX systems only: elsewhere its limits cannot be set")
         self._limits = limits or Limits()
-        self.confinement = self._strictest()
-
-    def run(self, program: str) -> Outcome:
-        """Whether the program gets to its end without an exception."""
-        return self._run(program, self.confinement)
+        offered = confinements() if candidates is None else candidates
+        self.confinement = self._first_working((*offered, UNCONFINED) if allow_unconfined else offered)
 
     @property
     def description(self) -> str:
-        """What holds for every program, in words."""
+        """What holds for every program, and what does not, in words."""
         limits = self._limits
+        held = f"{limits.cpu_seconds} s of CPU time, {limits.wall_seconds} s in all, {limits.memory_bytes >> 20} MB"
+        if self.confinement.confined:
+            return (
+                f"Confined by {self.confinement.name}: no network, no files but Python's and the system's libraries "
+                f"(read-only), no view of other processes, no new processes, not root; {held}"
+            )
+        root = ", as root" if os.geteuid() == 0 else ""
         return (
-            f"Each program: own process group, empty environment and folder, {limits.cpu_seconds} s of processor time, "
-            f"{limits.wall_seconds} s in all, {limits.memory_bytes // 2**20} MB; no file is written; "
-            f"network: {self.confinement.network}; new processes: {self.confinement.processes}"
+            f"NOT CONFINED: the code can read, change and delete every file that you can{root}, use the network and "
+            f"signal your processes. Only these limits hold: {held}"
         )
 
-    def _strictest(self) -> Confinement:
-        for confinement in _confinements():
-            if self._run(_PROBE, confinement) == "passed":
-                return confinement
-        raise BadInput(f"not even a harmless program runs under the limits on this machine ({sys.executable})")
+    def run(self, program: str, tests: str = "") -> Outcome:
+        """Whether the program runs, and `tests`, which call its functions from another process, raise nothing.
 
-    def _run(self, program: str, confinement: Confinement) -> Outcome:
-        password = secrets.token_hex()
-        limits = self._limits
+        Arguments and results cross as plain data: numbers, texts, and Python's own collections of these.
+        """
+        return self._run(program, tests, self.confinement)
+
+    def _first_working(self, offered: tuple[Confinement, ...]) -> Confinement:
+        for confinement in offered:
+            if self._run(*_PROBE, confinement) == "passed":
+                return confinement
+        tried = ", ".join(confinement.name for confinement in offered) or "nothing"
+        raise BadInput(
+            f"this machine cannot confine generated code (tried: {tried}): install bubblewrap, or leave "
+            "--allow-code-execution away; --without-sandbox runs the code with all that you may do"
+        )
+
+    def _run(self, program: str, tests: str, confinement: Confinement) -> Outcome:
+        ours, theirs = socket.socketpair()
+        deadline = time.monotonic() + self._limits.wall_seconds
+        with tempfile.TemporaryDirectory(prefix="midfill-eval-") as folder:
+            with ours, theirs:
+                candidate = self._start("candidate", program, theirs, confinement, folder)
+                examiner = self._start("examiner", tests, ours, confinement, folder)
+            try:
+                return _outcome(candidate, examiner, deadline)
+            finally:
+                _kill(candidate)
+                _kill(examiner)
+
+    def _start(
+        self, part: str, text: str, channel: socket.socket, confinement: Confinement, folder: str
+    ) -> subprocess.Popen[bytes]:
         request = {
-            "program": program,
-            "password": password,
-            "cpu_seconds": limits.cpu_seconds,
-            "wall_seconds": limits.wall_seconds,
-            "memory_bytes": limits.memory_bytes,
+            "part": part,
+            "text": text,
+            "channel": channel.fileno(),
+            "confine": confinement.by_guard,
+            "drop": confinement.confined,
+            "visible": visible_folders(),
+            "root": folder,
+            "cpu_seconds": self._limits.cpu_seconds,
+            "wall_seconds": self._limits.wall_seconds,
+            "memory_bytes": self._limits.memory_bytes,
         }
-        python = (sys.executable, "-I", "-S", "-B", "-X", "utf8", str(GUARD))
-        with tempfile.TemporaryDirectory(prefix="midfill-eval-") as folder, tempfile.TemporaryFile() as stdin:
+        with tempfile.TemporaryFile() as stdin:
             stdin.write(json.dumps(request).encode())
             stdin.seek(0)
-            child = subprocess.Popen(
-                [*confinement.wrapper, *python],
+            return subprocess.Popen(
+                [*confinement.command, _PYTHON, "-I", "-S", "-B", "-X", "utf8", "-c", _GUARD],
                 stdin=stdin,
-                stdout=subprocess.PIPE,
+                stdout=subprocess.PIPE if part == "examiner" else subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd=folder,
                 env={},
+                pass_fds=(channel.fileno(),),
                 start_new_session=True,
             )
-            return _outcome(child, password.encode(), limits.wall_seconds)
 
 
-def _outcome(child: subprocess.Popen[bytes], password: bytes, wall_seconds: int) -> Outcome:
-    """Wait for the child, and leave none of its processes behind."""
-    assert child.stdout is not None
-    with child.stdout:
+def _outcome(candidate: subprocess.Popen[bytes], examiner: subprocess.Popen[bytes], deadline: float) -> Outcome:
+    """Wait for the examiner; the candidate's status matters only where it ran out of CPU time."""
+    assert examiner.stdout is not None
+    with examiner.stdout as stdout:
         try:
-            child.wait(wall_seconds)
+            examiner.wait(deadline - time.monotonic())
+            if examiner.returncode == 0 and os.read(stdout.fileno(), len(VERDICT)) == VERDICT:
+                return "passed"
+            candidate.wait(deadline - time.monotonic())
         except subprocess.TimeoutExpired:
             return "timed out"
-        finally:
-            _kill_group(child)
-        if child.returncode == -signal.SIGXCPU:
-            return "timed out"
-        # No more than that is read: what a program may have written beside it does not matter.
-        answer = os.read(child.stdout.fileno(), len(password))
-    return "passed" if child.returncode == 0 and secrets.compare_digest(answer, password) else "failed"
+    return "timed out" if {candidate.returncode, examiner.returncode} & set(_OUT_OF_TIME) else "failed"
 
 
-def _kill_group(child: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):  # all of them have ended
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):  # the whole group has ended
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
 
 
-def _confinements() -> list[Confinement]:
-    """Ways to start the child, the strictest first."""
-    is_root = os.geteuid() == 0
-    by_python, by_system = "refused to Python code only", "refused by the system"
-    unshare, setpriv = shutil.which("unshare"), shutil.which("setpriv")
-    networks: list[tuple[str, tuple[str, ...]]] = [(by_python, ())]
-    users: list[tuple[str, tuple[str, ...]]] = [(by_python if is_root else by_system, ())]
-    if unshare is not None:
-        command = (unshare, "--net") if is_root else (unshare, "--user", "--net")
-        networks.insert(0, ("none (a namespace of its own)", command))
-    if is_root and setpriv is not None:
-        # The kernel exempts root from the limit of processes, by its real user and by its capabilities. The
-        # effective user stays: the interpreter may lie where only root can read.
-        bare = (setpriv, "--ruid", str(NOBODY), "--bounding-set", "-all", "--inh-caps", "-all", "--no-new-privs")
-        users.insert(0, (by_system, bare))
-    return [
-        Confinement((*net_command, *user_command), network, processes)
-        for network, net_command in networks
-        for processes, user_command in users
-    ]
+def visible_folders() -> list[str]:
+    """The folders that a confined program can read: Python's own and the system's libraries, outermost only."""
+    found = {folder for folder in _LIBRARIES if Path(folder).is_dir()}
+    return sorted(
+        folder for folder in found if not any(Path(folder).is_relative_to(other) for other in found - {folder})
+    )
+
+
+def confinements() -> tuple[Confinement, ...]:
+    """The confinements to try on this system, the best first."""
+    bubblewrap = shutil.which("bwrap")
+    by_bubblewrap = [Confinement("bubblewrap", _bubblewrap(bubblewrap))] if bubblewrap else []
+    by_guard = [Confinement("namespaces", by_guard=True)] if sys.platform == "linux" else []
+    return (*by_bubblewrap, *by_guard)
+
+
+def _bubblewrap(program: str) -> tuple[str, ...]:
+    """Root keeps its user until the guard drops it, since the mounts are made for an interpreter of root's, too."""
+    if os.geteuid() == 0:
+        spaces = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--cap-drop", "ALL"]
+        spaces += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        spaces = ["--unshare-all", "--cap-drop", "ALL"]
+    # Named one by one, since bubblewrap makes the parents of a mount accessible to root alone.
+    parents = sorted({str(parent) for folder in visible_folders() for parent in Path(folder).parents} - {"/"})
+    folders = [argument for parent in parents for argument in ("--dir", parent)]
+    mounts = [argument for folder in visible_folders() for argument in ("--ro-bind", folder, folder)]
+    return (program, *spaces, "--die-with-parent", *folders, *mounts, "--remount-ro", "/", "--chdir", "/", "--")

@@ -24,7 +24,7 @@ TokenEnds = Callable[[str], list[int]]  # where the tokens of a text end, in cha
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A text as before, middle and after. `test` runs after the completed text and raises where it is wrong.
+    """A text as before, middle and after. `test` calls the completed text's functions and raises if one is wrong.
 
     The middle of a single line ends before its newline, which `after` begins with, as in an editor.
     """
@@ -53,9 +53,8 @@ class Case:
         return self.task.before + self.typed
 
     def program(self, completion: str) -> str:
-        """The completed text with its test; the task has to have one."""
-        assert self.task.test is not None
-        return f"{self.left_of_cursor}{completion}{self.task.after}\n{self.task.test}\n"
+        """The completed text."""
+        return f"{self.left_of_cursor}{completion}{self.task.after}\n"
 
 
 def place_cursor(task: Task, cut: Cut, token_ends: TokenEnds, seed: int) -> Case:

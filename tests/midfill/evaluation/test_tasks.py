@@ -52,8 +52,8 @@ def test_the_same_seed_puts_it_at_the_same_place(cut: Cut, task: Task) -> None:
     assert case.typed + case.expected == task.middle
 
 
-def test_a_program_is_the_completed_text_and_its_test() -> None:
-    assert Case(LINE, "    total").program(" += value") == f"{BEFORE}    total += value\nprint(total)\n\nassert True\n"
+def test_a_program_is_the_completed_text() -> None:
+    assert Case(LINE, "    total").program(" += value") == f"{BEFORE}    total += value\nprint(total)\n\n"
 
 
 def test_every_format_shows_the_same_text() -> None:
