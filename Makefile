@@ -1,6 +1,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CONSTRAINTS := $(if $(shell command -v nvidia-smi),constraints.txt,constraints-cpu.txt)
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+REQUIRED := --constraint $(CONSTRAINTS) --editable . --group dev
 
 TEST_NVIM := build/test-nvim
 
@@ -14,9 +16,15 @@ setup: .venv/installed
 .venv/installed: pyproject.toml constraints.txt constraints-cpu.txt $(KERNEL)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "midfill needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(PIP_INSTALL) --upgrade 'pip>=25.1'
 	@echo 'Installing midfill and what it needs into .venv (some minutes the first time) ...'
-	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable . --group dev
+# pip finds torch's CPU build only if its configuration names an index that has it; uv knows PyTorch's own index.
+	@if $(PIP_INSTALL) --dry-run --no-deps --constraint $(CONSTRAINTS) torch >/dev/null 2>&1; then \
+		PYTHONWARNINGS=ignore $(PIP_INSTALL) $(REQUIRED); \
+	else \
+		$(PIP_INSTALL) 'uv>=0.9' && $(BIN)/uv pip install --quiet --python $(BIN)/python --torch-backend cpu $(REQUIRED) || \
+			{ echo 'No CPU build of torch can be reached: see "Installing without CUDA" in docs/troubleshooting.md' >&2; exit 1; }; \
+	fi
 	@touch $@
 
 demo: setup
