@@ -37,8 +37,8 @@ class Checkpoint:
         """Its tokenizer; BadModel if it cannot be used for fill-in-the-middle."""
         told = self.config.get("midfill", {})  # by `midfill train`
         wanted = told.get("fim_format", AUTO) if fim_format == AUTO else fim_format
-        trained_on_fragments = bool(told.get("trained_on_fragments"))
-        return read_tokenizer(self.folder / "tokenizer.json", wanted, trained_on_fragments=trained_on_fragments)
+        suffice = told.get("fragments_suffice")
+        return read_tokenizer(self.folder / "tokenizer.json", wanted, fragments_suffice=suffice)
 
     def weights(self) -> tuple[WeightsFile, ...]:
         """Its weights files, checked; BadModel if one is missing or damaged."""

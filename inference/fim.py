@@ -26,7 +26,7 @@ class FIMFormat:
     suffix_first: bool = False  # the order that the family was trained on
     lead: str = ""  # text that training put before every prefix
     named: str = ""  # what the model is called, where no token tells it from others
-    trained_on_fragments: bool = False
+    fragments_suffice: bool = False  # the model goes on from parts of words as well as after token healing
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ _RECORDS = (
         repository="<|reponame|>",
     ),
     # inference/training/vocabulary.py
-    _with_pipes(name="midfill", end=("<|endoftext|>",), trained_on_fragments=True),
+    _with_pipes(name="midfill", end=("<|endoftext|>",), fragments_suffice=True),
     # huggingface.co/bigcode/starcoder2-3b, special_tokens_map.json; arXiv 2402.19173, section 5.1, for files of a
     # repository.
     FIMFormat(

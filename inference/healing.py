@@ -23,7 +23,7 @@ class HealedIncrement:
 
 
 class Healer:
-    """Heals increments for models that were not trained on fragments."""
+    """Heals increments for models that fragments do not suffice for."""
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         """BadModel where the vocabulary cannot spell every text from every place in it."""
@@ -64,5 +64,5 @@ class TypedBytes:
 
 
 def wants_healing(mode: HealingMode, fim: FIMFormat) -> bool:
-    """Whether to heal: with "auto" where the family was not trained on fragments."""
-    return not fim.trained_on_fragments if mode == "auto" else mode == "on"
+    """Whether to heal: with "auto" unless the model goes on from parts of words as well without."""
+    return not fim.fragments_suffice if mode == "auto" else mode == "on"

@@ -68,7 +68,7 @@ class EngineOptions:
     threads: int | None = None  # of the CPU; None takes all cores for the kernel, half for torch
     exact: bool = False  # cached and cold logits the same to the bit, at the price of larger forwards
     fim_format: str = AUTO  # the name of one of inference.fim's, where it is not to be recognised
-    healing: HealingMode = "auto"  # "auto" heals for models that were not trained on fragments
+    healing: HealingMode = "auto"  # "auto" heals unless the checkpoint says that fragments suffice
     weights: Weights = "auto"  # int8 and fp8 round them: see `inference.quantized`; int8 on a CPU is the kernel's own
     kernel: bool = True  # the CPU's, where it can be had
 

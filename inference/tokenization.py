@@ -39,15 +39,17 @@ class TextTokenizer:
     """Tokenizes fragments of text, in which no string is ever a marker."""
 
     def __init__(
-        self, definition: dict[str, Any], where: str, fim_format: str = AUTO, *, trained_on_fragments: bool = False
+        self, definition: dict[str, Any], where: str, fim_format: str = AUTO, *, fragments_suffice: bool | None = None
     ) -> None:
         """`definition` is a parsed tokenizer.json; BadModel, naming `where`, if it cannot be used.
 
-        A model can be `trained_on_fragments` though its family is not.
+        `fragments_suffice` says it of this model, whatever its family; None where the checkpoint says nothing.
         """
         added = {str(token["content"]): int(token["id"]) for token in definition.get("added_tokens", [])}
         family = choose_format(fim_format, added, where)
-        self.format = replace(family, trained_on_fragments=family.trained_on_fragments or trained_on_fragments)
+        self.format = (
+            family if fragments_suffice is None else replace(family, fragments_suffice=fragments_suffice)
+        )
         self.markers = _marker_ids(self.format, added)
         self.is_byte_level = _is_byte_level(definition, where)
         self._tokenizer = _text_tokenizer(definition, where)
@@ -161,7 +163,7 @@ class TextTokenizer:
                 raise BadModel(f"{where}: the text {marker!r} is tokenized as the marker {added[marker]}")
 
 
-def read_tokenizer(path: Path, fim_format: str = AUTO, *, trained_on_fragments: bool = False) -> TextTokenizer:
+def read_tokenizer(path: Path, fim_format: str = AUTO, *, fragments_suffice: bool | None = None) -> TextTokenizer:
     """The tokenizer of a tokenizer.json; BadModel if it is not one that midfill can use.
 
     `fim_format` is the name of a format, or "auto" to recognise it.
@@ -172,7 +174,7 @@ def read_tokenizer(path: Path, fim_format: str = AUTO, *, trained_on_fragments: 
         raise BadModel(f"{path} cannot be read as a tokenizer: {error}") from error
     if not isinstance(definition, dict) or "model" not in definition:
         raise BadModel(f"{path} is not a tokenizer of the tokenizers library: it has no 'model'")
-    return TextTokenizer(definition, str(path), fim_format, trained_on_fragments=trained_on_fragments)
+    return TextTokenizer(definition, str(path), fim_format, fragments_suffice=fragments_suffice)
 
 
 def _is_byte_level(definition: dict[str, Any], where: str) -> bool:

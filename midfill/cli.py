@@ -113,7 +113,7 @@ def core(
 
 
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
-_REPLAY_SETTINGS = frozenset({"model", "device", "dtype", "prefix_tokens", "suffix_tokens", "store_mb", "exact"})
+_REPLAY_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "store_mb", "exact", "healing"}
 _EVAL_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "exact"}
 _COMPLETE_SETTINGS = _MODEL_SETTINGS | {
     "core", "core_token", "prefix_tokens", "suffix_tokens", "max_tokens", "hold_back_percent"

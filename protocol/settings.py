@@ -38,91 +38,90 @@ class About:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every setting; `settings_table()` is their documentation."""
+    """Every setting; `settings_table()` renders their documentation."""
 
-    model: Annotated[str, About("`bundled`, a folder, or a name on the Hugging Face hub")] = BUNDLED_MODEL
-    device: Annotated[str, About("Where the model runs: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`")] = "auto"
+    model: Annotated[str, About("The model: `bundled`, a folder, or a name on the Hugging Face hub")] = BUNDLED_MODEL
+    device: Annotated[str, About("Device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`")] = "auto"
     dtype: Annotated[
-        Dtype, About("What the model computes in; `auto` is bfloat16 where the device is fast in it, else float32")
+        Dtype, About("Data type of the computation; `auto` is bfloat16 if the device is fast with it, otherwise float32")
     ] = "auto"
     weights: Annotated[
         Weights,
         About(
-            "`int8` rounds the weights: on a CPU for about twice the speed, on a GPU for less memory; "
-            "`fp8`, on newer GPUs, for both"
+            "Weight quantization: `int8` doubles the speed on a CPU and saves memory on a GPU; `fp8`, on newer GPUs, does both"
         ),
     ] = "auto"
     threads: Annotated[
-        int, About("Of the CPU; 0 takes all cores for the kernel, half of them where torch computes", at_least=0)
+        int, About("CPU threads; 0 = automatic: all cores for the kernel, half of them for torch", at_least=0)
     ] = 0
     context_tokens: Annotated[
-        int, About("Longest prompt plus suggestion to make room for; at most what the model was made for", at_least=256)
+        int, About("Token limit for a prompt with its suggestion, up to the model's own context length", at_least=256)
     ] = 4096
     core: Annotated[
-        str, About("Address of a core on another machine, as `wss://HOST:PORT`; empty for this machine's")
+        str, About("Address of a core on another machine, `wss://HOST:PORT`; empty = a core on this machine")
     ] = ""
-    core_token: Annotated[str, About("Token of that core; may be empty for one at a loopback address")] = field(
+    core_token: Annotated[str, About("Access token of that core; optional for a loopback address")] = field(
         default="", repr=False
     )
     slots: Annotated[
         int,
         About(
-            "Requests computed together, each in memory for a whole context; 0 for what suits `store_mb`", at_least=0
+            "Requests computed together, each with memory for a whole context; 0 = automatic, from `storeMb`", at_least=0
         ),
     ] = 0
-    store_mb: Annotated[int, About("Memory for resident KV caches, in MB", at_least=0)] = 2048
+    store_mb: Annotated[int, About("Memory for the KV caches of earlier prompts, in MB", at_least=0)] = 2048
     disk_mb: Annotated[
-        int, About("Disk for KV caches that outlast the core, in MB; 0 keeps nothing on disk", at_least=0)
+        int, About("Disk space for KV caches that survive a restart of the core, in MB; 0 = none on disk", at_least=0)
     ] = 1024
     fim_format: Annotated[
-        str, About("How the model marks the parts of a prompt, by its family's name; `auto` asks the tokenizer")
+        str, About("Fill-in-the-middle format, by the model family's name; `auto` recognises it from the tokenizer")
     ] = "auto"
     healing: Annotated[
-        Healing, About("Spell the word at the cursor anew; `auto` does for models not trained on parts of words")
+        Healing, About("Token healing: re-tokenize the partial word at the cursor; `auto` = unless the model does without")
     ] = "auto"
     exact: Annotated[
         bool,
-        About("Cached and cold logits the same to the bit, by forwards of one shape: for proofs, 20 times slower"),
+        About("Bit-identical logits with and without cached KV, by forwards of one shape; for proofs, 20 times slower"),
     ] = False
     unload_after_s: Annotated[
-        int, About("Seconds without a request after which the model is unloaded; 0 for never", at_least=0)
+        int, About("Unload the model after this many seconds without a request; 0 = never", at_least=0)
     ] = 900
     exit_after_s: Annotated[
-        int, About("Seconds without a connection after which the core exits; 0 for never", at_least=0)
+        int, About("Stop the core after this many seconds without a connection; 0 = never", at_least=0)
     ] = 1800
-    strategy: Annotated[Strategy, About("How prompts are laid out and reused; all but `efim` are for comparison")] = (
+    strategy: Annotated[Strategy, About("Prompt layout; all but `efim` are for comparison")] = (
         "efim"
     )
-    prefix_tokens: Annotated[int, About("Window before the cursor, in tokens", at_least=16)] = 2048
-    suffix_tokens: Annotated[int, About("Window after the cursor, in tokens", at_least=0)] = 1024
-    max_tokens: Annotated[int, About("Longest suggestion, in tokens", at_least=1)] = 64
-    multi_line: Annotated[bool, About("Suggest whole blocks where a block may begin")] = True
+    prefix_tokens: Annotated[int, About("Tokens of context before the cursor", at_least=16)] = 2048
+    suffix_tokens: Annotated[int, About("Tokens of context after the cursor", at_least=0)] = 1024
+    max_tokens: Annotated[int, About("Token limit for a suggestion", at_least=1)] = 64
+    multi_line: Annotated[bool, About("Suggest several lines where a block may begin")] = True
     alternatives: Annotated[
         int,
-        About("Other suggestions to choose from, where suggestions are asked for by hand", 0, MAX_ALTERNATIVES),
+        About("Number of alternatives when you request a suggestion by hand", 0, MAX_ALTERNATIVES),
     ] = 2
     hold_back_percent: Annotated[
         int,
         About(
-            "Show no suggestion on its own whose tokens are on average less probable, in percent; 0 shows all",
+            "Hide automatic suggestions whose average token probability is below this percentage; 0 = show all",
             at_least=0,
             at_most=100,
         ),
     ] = 20
-    other_files: Annotated[bool, About("Put pieces of other open files before the prefix")] = True
-    other_files_tokens: Annotated[int, About("At most so many tokens of them", at_least=0)] = 512
-    disabled_languages: Annotated[tuple[str, ...], About("Language ids in which nothing is suggested")] = ()
+    other_files: Annotated[bool, About("Include excerpts of other open files in the prompt")] = True
+    other_files_tokens: Annotated[int, About("Token limit for text from other files", at_least=0)] = 512
+    disabled_languages: Annotated[tuple[str, ...], About("LSP language ids without suggestions, for example `markdown`")] = ()
     debounce_ms: Annotated[
         int,
         About(
-            "Longest rest in milliseconds to wait for before the core is asked, where it is slower than the typing",
+            "Maximum delay before a request, in milliseconds; used only when the model is slower than your typing",
             at_least=0,
         ),
     ] = 100
     statistics: Annotated[
-        bool, About("Count on this machine what is shown and accepted, for `midfill stats`; no text is kept")
+        bool, About("Count shown and accepted suggestions on this machine, for `midfill stats`; stores no text")
     ] = True
-    log_level: Annotated[LogLevel, About("What the language server writes to its log")] = "warning"
+    log_level: Annotated[LogLevel, About("Lowest level of messages that the language server logs")] = "warning"
 
 
 def variable_name(name: str) -> str:
@@ -165,10 +164,10 @@ class Setting:
 
     @property
     def expected(self) -> str:
-        """What its value has to be, for people."""
+        """The kind of value, in words."""
         if get_origin(self.kind) is Literal:
             return "one of " + ", ".join(f"`{choice}`" for choice in get_args(self.kind))
-        return {int: "whole number", bool: "true or false", str: "text"}.get(self.kind, "list of texts")
+        return {int: "whole number", bool: "true or false", str: "text"}.get(self.kind, "list of names")
 
 
 def _read_fields() -> Mapping[str, Setting]:

@@ -49,8 +49,12 @@ def read_environment(base: Settings, environment: Mapping[str, str]) -> tuple[Se
 
 
 def with_options(base: Settings, options: Mapping[str, object]) -> Settings:
-    """`base` with the options of a command line laid over it: typed values by field name, None for not given."""
+    """`base` with the options of a command line laid over it: typed values by field name, None for not given.
+
+    A list's option may be repeated, and each may hold several names separated by commas.
+    """
     given = {name: value for name, value in options.items() if value is not None}
+    given |= {name: _split(",".join(value)) for name, value in given.items() if isinstance(value, list)}
     return _overlay(base, given, _strict_converter, option_name)
 
 
@@ -101,6 +105,18 @@ def _snake_case(key: str) -> str:
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).lower()
 
 
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _names(given: list[str]) -> tuple[str, ...]:
+    """ValueError for a text that is no single name."""
+    for name in given:
+        if not re.fullmatch(r"[^\s,]+", name):
+            raise ValueError(f"{name!r} is not a name")
+    return tuple(given)
+
+
 def _make_strict_converter() -> cattrs.Converter:
     """Takes values that have their type already; nothing is converted but lists to tuples."""
     converter = cattrs.Converter(detailed_validation=False)
@@ -109,7 +125,7 @@ def _make_strict_converter() -> cattrs.Converter:
     def texts(value: object, _: object) -> tuple[object, ...]:
         if not isinstance(value, list | tuple):
             raise TypeError(f"{value!r} is not a list")
-        return tuple(converter.structure(item, str) for item in value)
+        return _names([converter.structure(item, str) for item in value])
 
     converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], texts)
     return converter
@@ -123,7 +139,7 @@ def _make_text_converter() -> cattrs.Converter:
         return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.strip().lower()]
 
     def texts(text: str, _: object) -> tuple[str, ...]:
-        return tuple(part.strip() for part in text.split(",") if part.strip())
+        return _names(_split(text))
 
     converter.register_structure_hook(bool, truth)
     converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], texts)

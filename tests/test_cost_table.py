@@ -21,7 +21,7 @@ from protocol.settings import BUNDLED_MODEL
 
 SOURCES = [path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parents[1] / "lsp_server").glob("*.py"))]
 BUDGET = WindowBudget(prefix_tokens=600, suffix_tokens=300, increment_tokens=200)
-ENGINE = load_dry_engine(EngineOptions(BUNDLED_MODEL))
+ENGINE = load_dry_engine(EngineOptions(BUNDLED_MODEL, healing="off"))  # the tokens of the text as it stands
 LEAST = 1
 FEW = 2
 MARKERS = 2

@@ -133,7 +133,7 @@ class Desk:
 
 class CheckingCore(EngineCore):
     def __init__(self, desk: Desk) -> None:
-        super().__init__(load_dry_engine(EngineOptions(BUNDLED_MODEL)))
+        super().__init__(load_dry_engine(EngineOptions(BUNDLED_MODEL, healing="off")))
         self._desk = desk
 
     async def complete(self, request: CompletionRequest) -> Completion:

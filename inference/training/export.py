@@ -83,7 +83,15 @@ def write_model(model: LlamaForCausalLM, tokenizer: Path, folder: Path, options:
     )
     model.save_pretrained(folder)
     # Readers older than transformers 5, and engines that are not transformers, look for these two names.
-    add_to_json(folder / "config.json", {"rope_theta": options.shape.rope_theta, "torch_dtype": "bfloat16"})
+    # A model from scratch has seen too few fragments to do without token healing.
+    add_to_json(
+        folder / "config.json",
+        {
+            "rope_theta": options.shape.rope_theta,
+            "torch_dtype": "bfloat16",
+            "midfill": {"fragments_suffice": False},
+        },
+    )
     shutil.copyfile(tokenizer, folder / "tokenizer.json")
     # Written by hand for the same reason: what transformers 5 writes here, older ones cannot read.
     tokenizer_config = {

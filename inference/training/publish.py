@@ -40,11 +40,21 @@ def publish(
             write_model(model, tokenizer, folder, options)
         else:
             _write_trained_on(model, tokenizer, find_checkpoint(options.start).folder, folder)
-        # What no tokenizer tells: which format a model of a shared vocabulary has, and that it needs no healing.
-        known = {"fim_format": vocabulary.format.name, "trained_on_fragments": options.examples.fragment_rate > 0}
+        # What no tokenizer tells: which format a model of a shared vocabulary has, and whether it needs healing.
+        known = {"fim_format": vocabulary.format.name, "fragments_suffice": _fragments_suffice(options)}
         add_to_json(folder / "config.json", {"midfill": known})
         (folder / "README.md").write_text(card)
         replace_files(folder, output)
+
+
+def _fragments_suffice(options: TrainingOptions) -> bool:
+    """Whether the model needs no healing: a pretrained one after fragments, unless it says that it still does.
+
+    A model from scratch has seen too few: the bundled one still finishes twice as many words with healing.
+    """
+    if options.start is None or options.examples.fragment_rate == 0:
+        return False
+    return bool(find_checkpoint(options.start).config.get("midfill", {}).get("fragments_suffice", True))
 
 
 def _write_trained_on(model: PreTrainedModel, tokenizer: Path, start: Path, folder: Path) -> None:

@@ -101,7 +101,7 @@ def _describe(checkpoint: Checkpoint, settings: Settings, dtype: str) -> list[tu
     weights = checkpoint.weights()
     fim = checkpoint.tokenizer(settings.fim_format).format
     context = min(settings.context_tokens, checkpoint.architecture.max_positions)
-    split = "trained on fragments" if fim.trained_on_fragments else "not trained on fragments"
+    split = "fragments suffice" if fim.fragments_suffice else "token healing by default"
     return [
         ("files", str(checkpoint.folder)),
         ("weights", f"{megabytes(sum(file.size for file in weights))} in {', '.join(_stored_dtypes(weights))}"),

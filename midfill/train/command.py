@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from rich.console import Console
 
 from inference.fim import AUTO
+from inference.training.errors import OptionError
 from inference.training.options import ExampleOptions, LoraOptions, ModelShape, Precision, Stage, TrainingOptions
 
 STOPPED = 130  # as a shell has it for what Ctrl-C ended
@@ -75,6 +77,11 @@ def train_command(
 
     From scratch, or --from a checkpoint, whole or with --lora. Ctrl-C saves; the same command goes on.
     """
+    if lora and start is None:
+        raise OptionError("--lora needs --from MODEL: adapters are trained on a checkpoint")
+    # accelerate imports torchao where it is installed, and that warns of kernels that training does not use.
+    for library in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(library).setLevel(logging.ERROR)
     from midfill.train.data import DataOptions
     from midfill.train.run import Request, train
 

@@ -15,6 +15,7 @@ import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from rich.console import Console
 
+from inference.checkpoint import find_checkpoint
 from inference.training.checkpoints import RunFolder
 from inference.training.corpus import Corpus
 from inference.training.errors import OptionError
@@ -60,6 +61,7 @@ def train(request: Request, console: Console) -> bool:
     Raises:
         BadInput: something that was asked for cannot be done.
     """
+    _check_window(request.training)
     if not is_launched() and request.processes > 1:
         prepare_data(request.output, request.data)  # what is wrong with it is told before anything is launched
         launch(request.processes)
@@ -111,11 +113,11 @@ class _Run:
             display.step(step)
             self._log(asdict(step))
 
-        with display, stops_on_signals(again=not is_launched()) as is_stopped:
+        with display, stops_on_signals(again=not is_launched(), heard=self._tell_stopping) as is_stopped:
 
             def checkpointed(progress: Progress) -> None:
                 display.checkpointed(progress)
-                if not is_stopped():  # who wants to stop is not to wait for more than the checkpoint
+                if not is_stopped():  # stopping waits for the checkpoint alone
                     self._measure(progress)
 
             self._trainer.run(report, checkpointed, is_stopped)
@@ -134,6 +136,9 @@ class _Run:
         publish(model, self._data.vocabulary, self._data.tokenizer, self._options, output, text)
         self._console.print(losses_table(before, after))
         self._console.print(f"The model: {output}, for example: midfill lsp --model {output}", soft_wrap=True)
+
+    def _tell_stopping(self) -> None:
+        self._console.print("Stopping after this step. Ctrl-C again stops now: what the last checkpoint lacks is lost.")
 
     def _tell_plan(self) -> None:
         parameters = list(self._trainer.model.parameters())
@@ -169,6 +174,15 @@ class _Run:
     def _log(self, record: dict[str, Any]) -> None:
         if self._accelerator.is_main_process:
             self._folder.append_log(record)
+
+
+def _check_window(options: TrainingOptions) -> None:
+    """OptionError for a window that is longer than the context of the model to start from."""
+    if options.start is None:
+        return  # the options check it themselves
+    window, most = options.stages[0].window, find_checkpoint(options.start).architecture.max_positions
+    if window > most:
+        raise OptionError(f"--window {window} is too long: the context of {options.start} is {most} tokens")
 
 
 def _with_steps(request: Request, data: Data) -> tuple[TrainingOptions, float]:

@@ -23,7 +23,7 @@ def test_folder_is_a_model(folder: Path) -> None:
 
 
 def test_the_config_may_tell_the_format_and_the_training(folder: Path) -> None:
-    edit_config(folder, midfill={"fim_format": "starcoder", "trained_on_fragments": True})
+    edit_config(folder, midfill={"fim_format": "starcoder", "fragments_suffice": True})
     with pytest.raises(BadModel, match="no tokenizer for the FIM format 'starcoder'"):
         find_checkpoint(str(folder)).tokenizer()
     assert find_checkpoint(str(folder)).tokenizer("midfill").format.name == "midfill"  # what is asked for goes first

@@ -324,7 +324,7 @@ def test_random_editing_is_as_if_computed_cold(
 
 
 def test_bundled_model_recomputes_what_was_typed() -> None:
-    engine = load_engine(EngineOptions(model=BUNDLED_MODEL))
+    engine = load_engine(EngineOptions(model=BUNDLED_MODEL, healing="off"))
     typed = "def main():\n    print(size_of(__file__))\n"
     engine.complete(ask(max_tokens=0))
     for end in range(1, len(typed) + 1):

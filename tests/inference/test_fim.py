@@ -89,7 +89,7 @@ def test_the_documentation_names_every_format() -> None:
         (row,) = [row for row in rows if f"`{fim.name}`" in row.split("|")[1]]
         assert ("suffix first" in row) == fim.suffix_first
         assert ("| marked |" in row) == bool(fim.file_separator)
-        assert row.endswith("| yes |") == fim.trained_on_fragments
+        assert row.endswith("| yes |") == fim.fragments_suffice
 
 
 def check_markers(tokenizer: TextTokenizer) -> None:
@@ -110,8 +110,8 @@ def check_markers(tokenizer: TextTokenizer) -> None:
 
 def test_same_markers_are_told_apart() -> None:
     assert FORMATS["qwen-coder"].prefix == FORMATS["midfill"].prefix == FORMATS["codegemma"].prefix
-    assert FORMATS["midfill"].trained_on_fragments
-    assert [fim for fim in FORMATS.values() if fim.trained_on_fragments] == [FORMATS["midfill"]]
+    assert FORMATS["midfill"].fragments_suffice
+    assert [fim for fim in FORMATS.values() if fim.fragments_suffice] == [FORMATS["midfill"]]
 
 
 def test_families_with_the_same_tokens_are_told_apart_by_the_name_of_the_model() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inference.checkpoint import find_checkpoint
 from inference.engine import Engine, EngineInfo, Policy
 from inference.fim import FORMATS
 from inference.healing import Healer, TypedBytes, wants_healing
@@ -19,6 +20,7 @@ from kv_store.dry_workspace import DryWorkspace
 from kv_store.naive import NaiveStore
 from protocol.errors import BadModel
 from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
+from protocol.settings import BUNDLED_MODEL
 from tests.inference.slots import last_slot
 
 PREFIX = "import os\n\n\ndef size_of(path):\n    return os.stat(path).st_size\n\n\n"
@@ -163,9 +165,15 @@ def test_dry_engine_prefills_what_the_real_one_does(tiny_checkpoint: Path) -> No
 @pytest.mark.parametrize(
     ("mode", "on_fragments", "otherwise"), [("auto", False, True), ("on", True, True), ("off", False, False)]
 )
-def test_by_default_models_not_trained_on_fragments_are_healed(mode: str, on_fragments: bool, otherwise: bool) -> None:
+def test_by_default_models_that_fragments_do_not_suffice_for_are_healed(mode: str, on_fragments: bool, otherwise: bool) -> None:
     assert wants_healing(mode, FORMATS["midfill"]) == on_fragments  # type: ignore[arg-type]
     assert wants_healing(mode, FORMATS["qwen-coder"]) == otherwise  # type: ignore[arg-type]
+
+
+def test_the_bundled_model_is_healed_since_its_config_asks_for_it() -> None:
+    bundled = find_checkpoint(BUNDLED_MODEL)
+    assert bundled.tokenizer().format == replace(FORMATS["midfill"], fragments_suffice=False)
+    assert wants_healing("auto", bundled.tokenizer().format)
 
 
 def test_tokens_within_the_typed_bytes_are_told_from_those_beyond(tiny_tokenizer: TextTokenizer) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from protocol.settings import SETTINGS, settings_table
+from protocol.settings import SETTINGS, json_name, settings_table
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -12,8 +13,19 @@ REPOSITORY = Path(__file__).parents[2]
 def test_the_table_names_every_setting_once() -> None:
     rows = settings_table().splitlines()[2:]
     assert len(rows) == len(SETTINGS)
-    assert "| `maxTokens` | `--max-tokens` | whole number | `64` | Longest suggestion, in tokens |" in rows
+    assert "| `maxTokens` | `--max-tokens` | whole number | `64` | Token limit for a suggestion |" in rows
 
 
 def test_the_documented_table_is_true() -> None:
     assert (REPOSITORY / "docs" / "settings.md").read_text(encoding="utf-8").endswith(settings_table())
+
+
+def test_the_extension_describes_every_setting_in_the_same_words() -> None:
+    manifest = json.loads((REPOSITORY / "vscode-client" / "package.json").read_text(encoding="utf-8"))
+    properties = {
+        name: prop for part in manifest["contributes"]["configuration"] for name, prop in part["properties"].items()
+    }
+    for setting in SETTINGS.values():
+        if not setting.secret:
+            told = properties[f"midfill.{json_name(setting.name)}"]["markdownDescription"].replace("#midfill.", "")
+            assert told.replace("#", "").startswith(f"{setting.about.meaning}."), setting.name

@@ -63,8 +63,9 @@ def test_no_settings_change_nothing() -> None:
         ({"alternatives": 17}, "alternatives = 17: must be at most 16"),
         ({"multiLine": 1}, "multiLine = 1: expected true or false"),
         ({"strategy": "fim"}, "strategy = 'fim': expected one of `efim`, `psm`, `spm`, `none`"),
-        ({"disabledLanguages": "go"}, "disabledLanguages = 'go': expected list of texts"),
-        ({"disabledLanguages": [1]}, "disabledLanguages = [1]: expected list of texts"),
+        ({"disabledLanguages": "go"}, "disabledLanguages = 'go': expected list of names"),
+        ({"disabledLanguages": [1]}, "disabledLanguages = [1]: expected list of names"),
+        ({"disabledLanguages": ["go, c"]}, "disabledLanguages = ['go, c']: expected list of names"),
         ([1], "the settings must be an object with keys, not [1]"),
     ],
 )
@@ -81,6 +82,13 @@ def test_bad_settings_are_called_as_their_source_calls_them() -> None:
         with_environment(DEFAULTS, {"MIDFILL_MODLE": "x"})
     with pytest.raises(BadSettings, match="--max-tokens = 0: must be at least 1"):
         with_options(DEFAULTS, {"max_tokens": 0})
+
+
+@pytest.mark.parametrize("given", [["go,python"], ["go", "python"], [" go , python ,"]])
+def test_an_option_with_a_list_is_repeated_or_separated_by_commas(given: list[str]) -> None:
+    assert with_options(DEFAULTS, {"disabled_languages": given}).disabled_languages == ("go", "python")
+    with pytest.raises(BadSettings, match="--disabled-languages = .*'go python'.*: expected list of names"):
+        with_options(DEFAULTS, {"disabled_languages": [*given, "go python"]})
 
 
 def test_secrets_are_not_shown() -> None:

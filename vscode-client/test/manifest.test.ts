@@ -32,7 +32,7 @@ const TYPES: Record<string, string> = {
   text: "string",
   "whole number": "integer",
   "true or false": "boolean",
-  "list of texts": "array",
+  "list of names": "array",
 };
 
 /** The settings of the server's table, but the token, which is no setting here. */

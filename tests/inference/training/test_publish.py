@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from inference.training.options import ExampleOptions, LoraOptions
+from inference.training.options import LoraOptions
 from inference.training.publish import ADAPTER, publish
 from inference.training.starting import start_model
 from inference.training.vocabulary import Vocabulary, load_vocabulary
@@ -25,16 +25,14 @@ def logits(model: torch.nn.Module) -> torch.Tensor:
     return found.float()
 
 
-@pytest.mark.parametrize("fragment_rate", [0.0, 0.8])
-def test_a_new_model_is_whole_and_says_what_it_was_trained_on(
-    fragment_rate: float, vocabulary: Vocabulary, corpus_folder: Path, tmp_path: Path
+def test_a_new_model_is_whole_and_says_what_it_needs(
+    vocabulary: Vocabulary, corpus_folder: Path, tmp_path: Path
 ) -> None:
-    options = replace(OPTIONS, examples=ExampleOptions(fragment_rate=fragment_rate))
-    model = start_model(options, vocabulary)
+    model = start_model(OPTIONS, vocabulary)
     tokenizer, output = corpus_folder / "tokenizer.json", tmp_path / "run" / "model"
-    publish(model, vocabulary, tokenizer, options, output, CARD)
+    publish(model, vocabulary, tokenizer, OPTIONS, output, CARD)
     config = json.loads((output / "config.json").read_text())
-    expected = {"fim_format": vocabulary.format.name, "trained_on_fragments": fragment_rate > 0}
+    expected = {"fim_format": vocabulary.format.name, "fragments_suffice": False}
     assert config["midfill"] == expected
     assert (output / "tokenizer.json").read_bytes() == tokenizer.read_bytes()
     assert (output / "README.md").read_text() == CARD

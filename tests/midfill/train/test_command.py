@@ -117,6 +117,20 @@ def test_what_ctrl_c_has_stopped_goes_on_as_if_nothing_had_happened(
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--lora"], "--lora needs --from MODEL"),
+        (["--from", "bundled", "--window", "100000"], "--window 100000 is too long: the context of bundled is 4096 tokens"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_before_anything_is_read(
+    arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    assert message in refusal(tmp_path / "missing", "--output", tmp_path / "run", *arguments)
+    assert not (tmp_path / "run").exists()
+
+
 def test_adapters_learn_and_are_merged_into_the_model(project: Path, tmp_path: Path) -> None:
     start, output = write_with_vocabulary(tmp_path / "deepseek", "deepseek-coder", "Llama"), tmp_path / "run"
     arguments = ("--from", start, "--lora", "--lora-rank", "4", "--lora-dropout", "0.1", "--lr", "0.03", *SMALL)
@@ -134,12 +148,17 @@ def test_adapters_learn_and_are_merged_into_the_model(project: Path, tmp_path: P
     assert_answers(output / "model")
 
 
-def test_a_model_trained_on_fragments_says_so_whatever_its_family(project: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("told", "suffice"), [({}, True), ({"midfill": {"fragments_suffice": False}}, False)])
+def test_a_model_says_whether_fragments_suffice_for_it_whatever_its_family(
+    project: Path, tmp_path: Path, told: dict[str, object], suffice: bool
+) -> None:
     start, output = write_with_vocabulary(tmp_path / "qwen", "qwen2.5-coder", "Qwen2"), tmp_path / "run"
+    config = json.loads((start / "config.json").read_text())
+    (start / "config.json").write_text(json.dumps(config | told))
     least = ("--window", "32", "--batch-size", "1", "--evaluation-samples", "1", "--steps", "1", "--cpu")
     trained(project, "--output", output, "--from", start, *least)
     tokenizer = open_checkpoint(output / "model", "model").tokenizer()
-    assert (tokenizer.format.name, tokenizer.format.trained_on_fragments) == ("qwen-coder", True)
+    assert (tokenizer.format.name, tokenizer.format.fragments_suffice) == ("qwen-coder", suffice)
 
 
 def test_a_whole_checkpoint_learns_the_same_in_one_part_and_in_several(project: Path, tmp_path: Path) -> None:
