@@ -36,7 +36,7 @@ def check_rounding(rounding: Rounding, device: torch.device, dtype: torch.dtype)
     try:
         import torchao.quantization  # noqa: F401 - also finds a torch that is too old for it
     except ImportError as error:
-        raise BadInput(f"{rounding} weights on a GPU need the package torchao: pip install 'midfill[gpu]'") from error
+        raise BadInput(f"{rounding} weights on a GPU need the package torchao: install torchao>=0.18") from error
     if rounding == "int8" and dtype == torch.float16:
         raise BadInput(
             "int8 weights are multiplied before they are scaled, which overflows float16: "

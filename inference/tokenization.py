@@ -47,9 +47,7 @@ class TextTokenizer:
         """
         added = {str(token["content"]): int(token["id"]) for token in definition.get("added_tokens", [])}
         family = choose_format(fim_format, added, where)
-        self.format = (
-            family if fragments_suffice is None else replace(family, fragments_suffice=fragments_suffice)
-        )
+        self.format = family if fragments_suffice is None else replace(family, fragments_suffice=fragments_suffice)
         self.markers = _marker_ids(self.format, added)
         self.is_byte_level = _is_byte_level(definition, where)
         self._tokenizer = _text_tokenizer(definition, where)

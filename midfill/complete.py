@@ -201,10 +201,7 @@ def _cursor(document: Document, place: Place) -> Position:
         raise BadInput(f"{place.path} has no line {place.line}: its lines are 1 to {lines}")
     last = line_length(document.lines[place.line - 1]) + 1
     if place.column > last:
-        raise BadInput(
-            f"line {place.line} of {place.path} has no column {place.column}: its columns are 1 to {last}, "
-            "the last of which is behind its text"
-        )
+        raise BadInput(f"line {place.line} of {place.path} has no column {place.column}: valid columns: 1 to {last}")
     return Position(place.line - 1, place.column - 1)
 
 

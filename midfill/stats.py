@@ -51,7 +51,7 @@ def _table(statistics: Statistics) -> Table:
         "suggestions shown": str(statistics.shown),
         "accepted": str(statistics.accepted),
         "accepted partly": str(statistics.accepted_partly),
-        "typed by hand": str(statistics.typed),
+        "typed out instead of accepted": str(statistics.typed),
         "rejected": str(statistics.rejected),
         "accepted, whole or partly": _percent(numbers["acceptance_share"]),
         "of that still there after 30 s": _percent(numbers["kept_share"]),

@@ -43,12 +43,14 @@ class Settings:
     model: Annotated[str, About("The model: `bundled`, a folder, or a name on the Hugging Face hub")] = BUNDLED_MODEL
     device: Annotated[str, About("Device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`")] = "auto"
     dtype: Annotated[
-        Dtype, About("Data type of the computation; `auto` is bfloat16 if the device is fast with it, otherwise float32")
+        Dtype,
+        About("Data type of the computation; `auto` is bfloat16 if the device is fast with it, otherwise float32"),
     ] = "auto"
     weights: Annotated[
         Weights,
         About(
-            "Weight quantization: `int8` doubles the speed on a CPU and saves memory on a GPU; `fp8`, on newer GPUs, does both"
+            "Weight quantization: `int8` doubles the speed on a CPU and saves memory on a GPU; "
+            "`fp8`, on newer GPUs, does both"
         ),
     ] = "auto"
     threads: Annotated[
@@ -66,7 +68,8 @@ class Settings:
     slots: Annotated[
         int,
         About(
-            "Requests computed together, each with memory for a whole context; 0 = automatic, from `storeMb`", at_least=0
+            "Requests computed together, each with memory for a whole context; 0 = automatic, from `storeMb`",
+            at_least=0,
         ),
     ] = 0
     store_mb: Annotated[int, About("Memory for the KV caches of earlier prompts, in MB", at_least=0)] = 2048
@@ -77,7 +80,8 @@ class Settings:
         str, About("Fill-in-the-middle format, by the model family's name; `auto` recognises it from the tokenizer")
     ] = "auto"
     healing: Annotated[
-        Healing, About("Token healing: re-tokenize the partial word at the cursor; `auto` = unless the model does without")
+        Healing,
+        About("Token healing: re-tokenize the partial word at the cursor; `auto` = unless the model does without"),
     ] = "auto"
     exact: Annotated[
         bool,
@@ -89,9 +93,7 @@ class Settings:
     exit_after_s: Annotated[
         int, About("Stop the core after this many seconds without a connection; 0 = never", at_least=0)
     ] = 1800
-    strategy: Annotated[Strategy, About("Prompt layout; all but `efim` are for comparison")] = (
-        "efim"
-    )
+    strategy: Annotated[Strategy, About("Prompt layout; all but `efim` are for comparison")] = "efim"
     prefix_tokens: Annotated[int, About("Tokens of context before the cursor", at_least=16)] = 2048
     suffix_tokens: Annotated[int, About("Tokens of context after the cursor", at_least=0)] = 1024
     max_tokens: Annotated[int, About("Token limit for a suggestion", at_least=1)] = 64
@@ -110,7 +112,9 @@ class Settings:
     ] = 20
     other_files: Annotated[bool, About("Include excerpts of other open files in the prompt")] = True
     other_files_tokens: Annotated[int, About("Token limit for text from other files", at_least=0)] = 512
-    disabled_languages: Annotated[tuple[str, ...], About("LSP language ids without suggestions, for example `markdown`")] = ()
+    disabled_languages: Annotated[
+        tuple[str, ...], About("LSP language ids without suggestions, for example `markdown`")
+    ] = ()
     debounce_ms: Annotated[
         int,
         About(

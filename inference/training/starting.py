@@ -53,7 +53,7 @@ def _with_adapters(model: PreTrainedModel, lora: LoraOptions) -> nn.Module:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
-        raise OptionError("LoRA needs the package peft: pip install 'midfill[train]'") from error
+        raise OptionError("LoRA needs the package peft: install peft>=0.17") from error
     names = lora.target_modules
     config = LoraConfig(
         task_type="CAUSAL_LM",

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 def doctor_command(
     settings: Settings,
     refused: Sequence[BadSettings],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as a JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
-    """Say what is installed, what runs, and what is wrong.
+    """Check the installation, the model and the cores, and list every problem with its remedy.
 
-    Ends with status 1 if something keeps midfill from completing.
+    Exits with status 1 if there is a problem.
     """
     from midfill.doctor import findings
 
@@ -44,6 +44,7 @@ def doctor_command(
 async def examine(settings: Settings, refused: Sequence[BadSettings] = ()) -> list[Section]:
     """Everything that the doctor looks at; `refused` are variables. Takes about a second, and imports no torch."""
     from midfill.doctor.core import cores
+    from midfill.doctor.folders import folders
     from midfill.doctor.machine import find_gpus, hardware, installed
     from midfill.doctor.model import model
     from midfill.doctor.settings import settings_in_force
@@ -54,6 +55,7 @@ async def examine(settings: Settings, refused: Sequence[BadSettings] = ()) -> li
         hardware(gpus),
         model(settings, gpus),
         await cores(settings),
+        folders(),
         settings_in_force(settings, os.environ, refused),
     ]
 
@@ -71,6 +73,7 @@ def _print(console: Console, sections: Sequence[Section], problems: Sequence[str
             console.print(Text(f"  ✗ {problem}", style="bold red"), soft_wrap=True)
     console.print()
     if problems:
-        console.print(Text(f"{len(problems)} wrong: see the lines with ✗", style="bold red"))
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        console.print(Text(f"{count}, marked with ✗", style="bold red"))
     else:
-        console.print(Text("✓ nothing is wrong", style="bold green"))
+        console.print(Text("✓ no problems found", style="bold green"))

@@ -40,7 +40,8 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
     try:
         checkpoint = find_local_checkpoint(settings.model)
         if checkpoint is None:
-            facts.append(("files", "not here yet, or not all of them: they are downloaded on first use"))
+            facts.append(("files", "not in the local cache, or not all of them: midfill downloads them on first use"))
+            problems += _no_download(settings.model)
         else:
             dtype = choose_dtype(settings, device, checkpoint.architecture)
             plan = _plan(checkpoint, settings, dtype, device)
@@ -80,7 +81,7 @@ def weights_problem(settings: Settings, device: str) -> str:
     if settings.weights == "fp8" and not on_gpu:
         return f"fp8 weights need a CUDA GPU, and the device is {device}: choose --weights auto, or int8 on a CPU"
     if settings.weights != "auto" and on_gpu and version_of("torchao") is None:
-        return f"{settings.weights} weights on a GPU need the package torchao: run pip install 'midfill[gpu]'"
+        return f"{settings.weights} weights on a GPU need the package torchao: install torchao>=0.18"
     return ""
 
 
@@ -95,6 +96,18 @@ def choose_dtype(settings: Settings, device: Device, shape: ModelShape) -> str:
         weights=settings.weights,
         capability=device.gpu.capability if device.gpu else None,
     )
+
+
+def _no_download(model: str) -> list[str]:
+    """The problem with a model that has to be downloaded where the hub's library must not."""
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    if not HF_HUB_OFFLINE:
+        return []
+    return [
+        f"{model} is not in the local cache, and HF_HUB_OFFLINE forbids the download: unset it once, or choose a model "
+        "that is here (a folder, or `bundled`)"
+    ]
 
 
 def _describe(checkpoint: Checkpoint, settings: Settings, dtype: str) -> list[tuple[str, str]]:

@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 
 from midfill.doctor.findings import Section
 from protocol.errors import BadSettings
-from protocol.settings import SETTINGS, Settings, option_name, variable_name
+from protocol.settings import SETTINGS, Settings, json_name, option_name, variable_name
 from protocol.settings_sources import read_environment
 
 
 def settings_in_force(settings: Settings, environment: Mapping[str, str], refused: Sequence[BadSettings]) -> Section:
-    """Every setting with its value and origin, and the variables that were refused. Secrets are not shown.
+    """Every setting with its value and origin, and the refused variables. Secrets are not shown.
 
-    Editors may set others yet.
+    An editor's own settings are not known here.
     """
     facts = []
     for setting in SETTINGS.values():
         value = getattr(settings, setting.name)
         shown = ("set" if value else "not set") if setting.secret else _show(value)
-        facts.append((setting.name, f"{shown} ({_origin(settings, setting.name, environment)})"))
+        facts.append((json_name(setting.name), f"{shown} ({_origin(settings, setting.name, environment)})"))
     return Section("settings", tuple(facts), tuple(f"{error} (correct the variable, or unset it)" for error in refused))
 
 

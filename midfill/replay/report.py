@@ -27,14 +27,15 @@ COLUMNS = (
     "ms: p95",
     "ms: p99",
     "keystrokes saved",
-    "rude, of those shown",
+    "faulty, of those shown",
     "errors",
 )
 
 LEGEND = (
     f"hot: at most {SLACK_TOKENS} tokens recomputed beyond those that the edit inserted; cold: the whole prompt; "
     "warm: in between. recomputed: through the model between the keystroke and its suggestion; ahead: before the "
-    "keystroke, when the cursor moved. p95: 95 of 100 requests have no more. ms: time to suggestion."
+    "keystroke, when the cursor moved. p95: 95 of 100 requests have no more. ms: time to suggestion. "
+    "faulty: repeats what follows, closes what is not open, or was overtaken by an edit."
 )
 
 

@@ -17,7 +17,7 @@ _SHOW_CURSOR = "\033[?25h"
 
 @contextmanager
 def stops_on_signals(*, again: bool, heard: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
-    """A function that tells whether a signal to stop has come; `heard` is called, on another thread, when the first has.
+    """A function that tells whether a signal to stop has come; another thread calls `heard` at the first.
 
     If `again`, a second Ctrl-C ends the process at once, also within a long computation: checkpoints are whole or not
     there. Among several processes it must not: each receives one Ctrl-C from the terminal and one from its launcher.

@@ -165,7 +165,9 @@ def test_dry_engine_prefills_what_the_real_one_does(tiny_checkpoint: Path) -> No
 @pytest.mark.parametrize(
     ("mode", "on_fragments", "otherwise"), [("auto", False, True), ("on", True, True), ("off", False, False)]
 )
-def test_by_default_models_that_fragments_do_not_suffice_for_are_healed(mode: str, on_fragments: bool, otherwise: bool) -> None:
+def test_by_default_models_that_fragments_do_not_suffice_for_are_healed(
+    mode: str, on_fragments: bool, otherwise: bool
+) -> None:
     assert wants_healing(mode, FORMATS["midfill"]) == on_fragments  # type: ignore[arg-type]
     assert wants_healing(mode, FORMATS["qwen-coder"]) == otherwise  # type: ignore[arg-type]
 

@@ -196,5 +196,5 @@ def test_what_cannot_be_rounded_is_refused(
 @both
 def test_a_missing_torchao_is_named(monkeypatch: pytest.MonkeyPatch, rounding: Rounding) -> None:
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)
-    with pytest.raises(BadInput, match=rf"{rounding} weights .* torchao: pip install 'midfill\[gpu\]'"):
+    with pytest.raises(BadInput, match=rf"{rounding} weights .* torchao: install torchao>=0.18"):
         check_rounding(rounding, CUDA, torch.bfloat16)

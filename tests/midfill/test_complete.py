@@ -45,8 +45,8 @@ async def test_a_suggestion_in_this_process(source: Path, tiny_model: str, runti
     ("line", "column", "message"),
     [
         (9, 1, "has no line 9: its lines are 1 to 5"),
-        (2, 13, "has no column 13: its columns are 1 to 12, the last of which is behind its text"),
-        (5, 2, "its columns are 1 to 1,"),
+        (2, 13, "has no column 13: valid columns: 1 to 12"),
+        (5, 2, "valid columns: 1 to 1"),
     ],
 )
 async def test_a_place_beyond_the_file(source: Path, runtime: Path, line: int, column: int, message: str) -> None:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from midfill.cli import app
 from midfill.doctor.core import cores
 from midfill.doctor.findings import Section, as_json, megabytes
+from midfill.doctor.folders import folders
 from midfill.doctor.machine import Gpu, cpu_features, find_gpus, installed
 from midfill.doctor.model import choose_device, model, weights_problem
 from midfill.doctor.settings import settings_in_force
@@ -27,9 +28,9 @@ def test_a_sound_installation(tiny_model: str, runtime: Path) -> None:
     found = json.loads(result.stdout)
     assert found["problems"] == []
     assert result.exit_code == 0
-    assert found["sections"]["model"]["FIM format"] == "midfill, trained on fragments"
+    assert found["sections"]["model"]["FIM format"] == "midfill, fragments suffice"
     assert found["sections"]["model"]["context"] == "512 tokens, of 512 that the model was made for"
-    assert found["sections"]["settings"]["max_tokens"] == "32 (--max-tokens)"
+    assert found["sections"]["settings"]["maxTokens"] == "32 (--max-tokens)"
     assert "no core is running" in found["sections"]["core"]["this machine"]
 
 
@@ -128,8 +129,21 @@ def test_weights(
 def test_a_hub_model_that_is_not_here_is_no_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     section = model(Settings(model="some-owner/no-such-model"), ())
-    assert "not here yet" in dict(section.facts)["files"]
+    assert "not in the local cache" in dict(section.facts)["files"]
     assert section.problems == ()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (problem,) = model(Settings(model="some-owner/no-such-model"), ()).problems
+    assert problem.startswith("some-owner/no-such-model is not in the local cache, and HF_HUB_OFFLINE forbids")
+
+
+def test_where_files_are(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIDFILL_CACHE_DIR", str(tmp_path / "kv"))
+    assert dict(folders().facts)["KV cache"] == f"{tmp_path / 'kv'}, not there yet"
+    (tmp_path / "kv" / "pages").mkdir(parents=True)
+    (tmp_path / "kv" / "pages" / "a").write_bytes(bytes(3_000_000))
+    facts = dict(folders().facts)
+    assert facts["KV cache"] == f"{tmp_path / 'kv'}, 3 MB"
+    assert facts["cores and logs"].startswith(str(runtime))
 
 
 def test_a_model_that_does_not_fit(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,10 +172,10 @@ def test_where_settings_come_from() -> None:
     environment = {"MIDFILL_MAX_TOKENS": "32", "MIDFILL_MODEL": "a"}
     settings = Settings(max_tokens=32, model="b", core_token="secret")
     facts = dict(settings_in_force(settings, environment, ()).facts)
-    assert facts["max_tokens"] == "32 (MIDFILL_MAX_TOKENS)"
+    assert facts["maxTokens"] == "32 (MIDFILL_MAX_TOKENS)"
     assert facts["model"] == "b (--model)"
     assert facts["strategy"] == "efim (default)"
-    assert facts["core_token"] == "set (--core-token)"
+    assert facts["coreToken"] == "set (--core-token)"
     assert "secret" not in str(facts)
 
 
@@ -176,7 +190,7 @@ def test_a_bad_variable_is_one_problem_among_others(
     assert len(found["problems"]) == 2
     assert "config.json" in found["problems"][0]
     assert found["problems"][1].startswith("MIDFILL_MAX_TOKENS = 'many': expected whole number")
-    assert found["sections"]["settings"]["max_tokens"] == "64 (default)"
+    assert found["sections"]["settings"]["maxTokens"] == "64 (default)"
     assert found["sections"]["settings"]["device"] == "auto (default)"
 
 

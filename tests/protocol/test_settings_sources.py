@@ -87,7 +87,7 @@ def test_bad_settings_are_called_as_their_source_calls_them() -> None:
 @pytest.mark.parametrize("given", [["go,python"], ["go", "python"], [" go , python ,"]])
 def test_an_option_with_a_list_is_repeated_or_separated_by_commas(given: list[str]) -> None:
     assert with_options(DEFAULTS, {"disabled_languages": given}).disabled_languages == ("go", "python")
-    with pytest.raises(BadSettings, match="--disabled-languages = .*'go python'.*: expected list of names"):
+    with pytest.raises(BadSettings, match=r"--disabled-languages = .*'go python'.*: expected list of names"):
         with_options(DEFAULTS, {"disabled_languages": [*given, "go python"]})
 
 

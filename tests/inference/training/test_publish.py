@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import torch
 from transformers import AutoModelForCausalLM
 

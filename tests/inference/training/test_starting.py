@@ -73,7 +73,7 @@ def test_without_peft_the_command_that_installs_it_is_told(
     tiny_checkpoint: Path, known: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(OptionError, match=r"pip install 'midfill\[train\]'"):
+    with pytest.raises(OptionError, match=r"install peft>=0.17"):
         start_model(replace(CONTINUED, start=str(tiny_checkpoint), lora=LoraOptions()), known)
 
 

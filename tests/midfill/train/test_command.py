@@ -121,7 +121,10 @@ def test_what_ctrl_c_has_stopped_goes_on_as_if_nothing_had_happened(
     ("arguments", "message"),
     [
         (["--lora"], "--lora needs --from MODEL"),
-        (["--from", "bundled", "--window", "100000"], "--window 100000 is too long: the context of bundled is 4096 tokens"),
+        (
+            ["--from", "bundled", "--window", "100000"],
+            "--window 100000 is too long: the context of bundled is 4096 tokens",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_refused_before_anything_is_read(

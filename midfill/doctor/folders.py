@@ -1,0 +1,37 @@
+"""Where midfill keeps files on this machine: caches, state, logs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from lsp_server.statistics import statistics_file
+from midfill.doctor.findings import Section, megabytes
+from protocol.errors import BadInput
+from protocol.rendezvous import cache_folder, runtime_folder
+
+
+def folders() -> Section:
+    """Each folder or file with its size; docs/troubleshooting.md says how to remove them."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    facts = [
+        ("KV cache", _sized(cache_folder())),
+        ("downloaded models", f"{HF_HUB_CACHE} (of every program that uses the Hugging Face hub)"),
+        ("statistics", str(statistics_file())),
+    ]
+    try:
+        facts.append(("cores and logs", f"{runtime_folder()} (token, addresses, core-*.log)"))
+    except BadInput:
+        facts.append(("cores and logs", "none: see core"))
+    return Section("files", tuple(facts))
+
+
+def _sized(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder}, not there yet"
+    size = 0
+    for file in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # a running core has just removed it
+            size += file.stat().st_size if file.is_file() else 0
+    return f"{folder}, {megabytes(size)}"
