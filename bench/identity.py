@@ -149,7 +149,7 @@ def measure(
     way: Way, model: str, people: Sequence[Sequence[CompletionRequest]], reference: Answers | None
 ) -> tuple[Figures, Answers]:
     """Compute everything in one way, and compare it with the reference, which is its own where there is none yet."""
-    engine = load_engine(EngineOptions(model, dtype="float32", slots=len(people), **way.options))
+    engine = load_engine(EngineOptions(model, dtype="float32", slots=len(people), healing="off", **way.options))
     started = time.perf_counter()
     answers, forwards = compute(engine, people, way.at_once)
     seconds = time.perf_counter() - started

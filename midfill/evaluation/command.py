@@ -50,7 +50,8 @@ def eval_command(
     seed: Annotated[int, typer.Option(help="Chooses tasks and cuts.")] = 0,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest completion, in tokens.")] = 256,
     healing: Annotated[
-        Literal["auto", "on", "off"], typer.Option(help="Token healing (efim); auto where the model needs it.")
+        Literal["auto", "on", "off"],
+        typer.Option(help="Token healing (efim); auto: on, unless the checkpoint does without."),
     ] = "auto",
     allow_code_execution: Annotated[
         bool, typer.Option("--allow-code-execution", help="Run the benchmark's tests on the model's code (pass@1).")

@@ -68,7 +68,7 @@ async def open_target(trace: Trace, settings: Settings, options: ReplayOptions) 
             command = [sys.executable, "-m", "midfill", "lsp"]
             given = {"model": settings.model, "strategy": settings.strategy, "maxTokens": settings.max_tokens}
             given |= {"exact": settings.exact, "storeMb": settings.store_mb, "device": settings.device}
-            given |= {"dtype": settings.dtype}
+            given |= {"dtype": settings.dtype, "healing": settings.healing}
             given |= {"prefixTokens": settings.prefix_tokens, "suffixTokens": settings.suffix_tokens}
             async with open_session(command, settings=given, environment=environment) as session:
                 target = SessionTarget(session, options.language_id, text)

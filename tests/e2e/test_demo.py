@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 TIMEOUT_SECONDS = 110.0
+HEALED_TOKENS = 4  # token healing computes the partial word at the cursor again
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_the_demo(environment: dict[str, str], tmp_path: Path) -> None:
     since = 0  # keys that were typed as suggested are computed with the first that is not
     for label, _, tokens, _ in keys:
         since += 1
-        assert len(label) > 1 or int(tokens) <= 3 + since
+        assert len(label) > 1 or int(tokens) <= 3 + HEALED_TOKENS + since
         since = 0 if int(tokens) else since
     assert keys[-1][3].startswith("del self._items[name]▏")
 
