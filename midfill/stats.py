@@ -14,11 +14,11 @@ from lsp_server.statistics import LATENCY_CLASSES_MS, Statistics, read_statistic
 
 
 def stats_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
-    """Show what became of the suggestions on this machine.
+    """Show how many suggestions you accepted, and how fast they came.
 
-    Only counts are kept, and they never leave it.
+    midfill counts on this machine only and stores no text.
     """
     path = statistics_file()
     statistics = read_statistics(path)
@@ -27,7 +27,7 @@ def stats_command(
         return
     console = Console()
     console.print(_table(statistics))
-    console.print(f"Counted in {path}; the setting `statistics` switches that off.", soft_wrap=True)
+    console.print(f"Counted in {path}; set `statistics` to false to stop counting.", soft_wrap=True)
 
 
 def summary(statistics: Statistics) -> dict[str, Any]:

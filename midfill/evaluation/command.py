@@ -31,24 +31,26 @@ HELD_OUT_TASKS = 500  # where no limit is given
 def eval_command(
     settings: Settings,
     human_eval: Annotated[
-        Path | None, typer.Option("--human-eval", help="HumanEval-Infilling: a file (.jsonl.gz), or their folder.")
+        Path | None, typer.Option("--human-eval", help="A file of HumanEval-Infilling (.jsonl.gz), or their folder.")
     ] = None,
     held_out: Annotated[
         list[Path] | None,
-        typer.Option("--held-out", help="A folder of Python files that were not trained on."),
+        typer.Option("--held-out", help="A folder of Python files that the model was not trained on; repeatable."),
     ] = None,
-    splits: Annotated[str, typer.Option("--split", help="single-line, random-span, or both.")] = (
-        "single-line,random-span"
-    ),
-    formats: Annotated[str, typer.Option("--format", help="psm, spm, efim, or several.")] = "psm,spm,efim",
+    splits: Annotated[
+        str, typer.Option("--split", help="Kinds of tasks, comma separated: single-line, random-span.")
+    ] = ("single-line,random-span"),
+    formats: Annotated[
+        str, typer.Option("--format", help="Prompt formats, comma separated: psm, spm, efim.")
+    ] = "psm,spm,efim",
     cuts: Annotated[
-        str, typer.Option("--cut", help="Where the cursor stands: given, token, character, or several.")
+        str, typer.Option("--cut", help="Cursor places, comma separated: given, token, character.")
     ] = "character",
     limit: Annotated[
-        int | None, typer.Option(min=1, help="At most so many tasks per split, drawn by the seed.")
+        int | None, typer.Option(min=1, help="Maximum number of tasks per split, drawn by the seed.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Chooses tasks and cuts.")] = 0,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest completion, in tokens.")] = 256,
+    seed: Annotated[int, typer.Option(help="Seed for the choice of tasks and cuts.")] = 0,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Token limit for a completion.")] = 256,
     healing: Annotated[
         Literal["auto", "on", "off"],
         typer.Option(help="Token healing (efim); auto: on, unless the checkpoint does without."),
@@ -65,8 +67,8 @@ def eval_command(
 ) -> None:
     """Measure how well a model fills in code.
 
-    Every prompt format and every place of the cursor that is asked for makes a row. pass@1 runs code that the model
-    has written; it is left out unless --allow-code-execution is given.
+    Prints one row per kind of task, prompt format and cursor place. pass@1 needs --allow-code-execution, since it
+    runs code that the model has written.
     """
     from inference.healing import wants_healing
     from midfill.evaluation.report import report, row_object

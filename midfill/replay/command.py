@@ -28,19 +28,19 @@ STRATEGIES: tuple[Strategy, ...] = ("none", "psm", "spm", "efim")
 def replay_command(
     settings: Settings,
     trace: Annotated[Path, typer.Argument(help="A recorded editing session (.json or .json.gz).")],
-    dry: Annotated[bool, typer.Option("--dry", help="Everything but the model: counts only, fast.")] = False,
-    engine: Annotated[bool, typer.Option("--engine", help="The model in this process, no server.")] = False,
-    strategies: Annotated[str, typer.Option(help="Which to compare, separated by commas.")] = ",".join(STRATEGIES),
-    start: Annotated[int, typer.Option(min=0, help="The first transaction to play.")] = 0,
-    limit: Annotated[int | None, typer.Option(min=1, help="How many transactions to play.")] = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest suggestion, in tokens.")] = 16,
+    dry: Annotated[bool, typer.Option("--dry", help="Count without running the model: fast.")] = False,
+    engine: Annotated[bool, typer.Option("--engine", help="Run the model in this process, without a server.")] = False,
+    strategies: Annotated[str, typer.Option(help="Prompt layouts to compare, comma separated.")] = ",".join(STRATEGIES),
+    start: Annotated[int, typer.Option(min=0, help="First transaction to play.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Number of transactions to play.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Token limit for a suggestion.")] = 16,
     moves: Annotated[
-        bool, typer.Option("--moves", help="Tell of the cursor move before an edit that happens elsewhere (efim).")
+        bool, typer.Option("--moves", help="Announce cursor moves before edits elsewhere, as editors do (efim only).")
     ] = False,
-    moves_for_all: Annotated[bool, typer.Option("--moves-for-all", help="Tell every strategy of them.")] = False,
+    moves_for_all: Annotated[bool, typer.Option("--moves-for-all", help="Announce them to every layout.")] = False,
     language: Annotated[str, typer.Option(help="The document's language id.")] = "plaintext",
     verify: Annotated[
-        int, typer.Option(min=0, help="Compute so many requests again without reuse; another text is an error.")
+        int, typer.Option(min=0, help="Number of requests to repeat without reuse; a different text is an error.")
     ] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the summary here; - for stdout.")] = None,
     html_file: Annotated[Path | None, typer.Option("--html", help="Write a self-contained page here.")] = None,

@@ -21,33 +21,39 @@ _EXAMPLES, _LORA, _SHAPE, _RUN = ExampleOptions(), LoraOptions(), ModelShape(), 
 
 
 def train_command(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of source files, or files.", show_default=False)],
-    output: Annotated[Path, typer.Option(help="The folder of the run: data, checkpoints, log, model.")],
+    folders: Annotated[list[Path], typer.Argument(help="Source files, or folders of them.", show_default=False)],
+    output: Annotated[Path, typer.Option(help="Folder for data, checkpoints, log and model.")],
     start: Annotated[
-        str | None, typer.Option("--from", help="Go on from this model: bundled, a folder, a name on the hub.")
+        str | None, typer.Option("--from", help="Model to start from: bundled, a folder, or a name on the hub.")
     ] = None,
-    lora: Annotated[bool, typer.Option("--lora", help="Train low-rank adapters, not the model's own weights.")] = False,
+    lora: Annotated[
+        bool, typer.Option("--lora", help="Train low-rank adapters instead of all weights; needs --from.")
+    ] = False,
     lora_rank: Annotated[int, typer.Option(help="Rank of the adapters.")] = _LORA.rank,
-    lora_alpha: Annotated[float, typer.Option(help="Their scale, times the rank.")] = _LORA.alpha,
-    lora_dropout: Annotated[float, typer.Option(help="Dropout before them.")] = _LORA.dropout,
-    target_modules: Annotated[str, typer.Option(help="Layers that get one: names, or all-linear.")] = "all-linear",
-    epochs: Annotated[float, typer.Option(help="How often the data is seen.")] = 1.0,
+    lora_alpha: Annotated[float, typer.Option(help="Scale of the adapters, times the rank.")] = _LORA.alpha,
+    lora_dropout: Annotated[float, typer.Option(help="Dropout before the adapters.")] = _LORA.dropout,
+    target_modules: Annotated[str, typer.Option(help="Layers with an adapter: names, or all-linear.")] = "all-linear",
+    epochs: Annotated[float, typer.Option(help="Passes over the data.")] = 1.0,
     steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps, instead of epochs.")] = None,
     window: Annotated[int, typer.Option(help="Tokens in a training window.")] = 512,
-    batch_size: Annotated[int, typer.Option(min=1, help="Windows in a step, on all processes together.")] = 16,
+    batch_size: Annotated[int, typer.Option(min=1, help="Windows per step, over all processes.")] = 16,
     gradient_accumulation_steps: Annotated[
-        int, typer.Option(min=1, help="Parts in which each process computes its share of a step.")
+        int, typer.Option(min=1, help="Number of parts in which each process computes its share of a step.")
     ] = 1,
     gradient_checkpointing: Annotated[
-        bool, typer.Option("--gradient-checkpointing", help="Save memory, compute more.")
+        bool, typer.Option("--gradient-checkpointing", help="Recompute activations to save memory.")
     ] = False,
     lr: Annotated[
         float | None,
-        typer.Option(help=f"Peak rate. [default: {SCRATCH_LR} from scratch, {FULL_LR}, {LORA_LR} with --lora]"),
+        typer.Option(
+            help=f"Peak learning rate. [default: {SCRATCH_LR} from scratch, {FULL_LR}, {LORA_LR} with --lora]"
+        ),
     ] = None,
-    warmup: Annotated[float, typer.Option(help="Share of the run in which the rate grows.")] = 0.03,
-    decay: Annotated[float, typer.Option(help="Share of the run in which it falls, at the end.")] = _RUN.decay,
-    weight_decay: Annotated[float, typer.Option(help="Decay of the matrices.")] = _RUN.weight_decay,
+    warmup: Annotated[float, typer.Option(help="Share of the run in which the learning rate grows.")] = 0.03,
+    decay: Annotated[
+        float, typer.Option(help="Share of the run, at its end, in which the learning rate falls.")
+    ] = _RUN.decay,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay of the matrices.")] = _RUN.weight_decay,
     fim_rate: Annotated[float, typer.Option(help="Share of fill-in-the-middle examples.")] = _EXAMPLES.fim_rate,
     efim_rate: Annotated[float, typer.Option(help="Share of EFIM among them.")] = _EXAMPLES.efim_rate,
     spm_rate: Annotated[float, typer.Option(help="Share of SPM among them; the rest is PSM.")] = _EXAMPLES.spm_rate,
@@ -56,17 +62,19 @@ def train_command(
     ] = _EXAMPLES.fragment_rate,
     mixed_precision: Annotated[
         Precision | None,
-        typer.Option(help="As accelerate has it. [default: what suits the device]", show_default=False),
+        typer.Option(help="Mixed precision, as in accelerate. [default: what suits the device]", show_default=False),
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, help="Train on so many processes, each with its device.")] = 1,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Keep off GPUs.")] = False,
-    compile_model: Annotated[bool, typer.Option("--compile", help="Compile the model: faster after minutes.")] = False,
-    checkpoint_minutes: Annotated[float, typer.Option(help="Time between checkpoints.")] = _RUN.checkpoint_minutes,
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with its own device.")] = 1,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Use no GPU.")] = False,
+    compile_model: Annotated[
+        bool, typer.Option("--compile", help="Compile the model: faster steps after some minutes.")
+    ] = False,
+    checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = _RUN.checkpoint_minutes,
     held_out: Annotated[float, typer.Option(min=0, max=0.5, help="Share of the files to hold out.")] = 0.05,
     evaluation_samples: Annotated[int, typer.Option(min=1, help="Held-out examples to measure on.")] = 32,
-    fim_format: Annotated[str, typer.Option(help="FIM format of the model, where it is not recognised.")] = AUTO,
+    fim_format: Annotated[str, typer.Option(help="FIM format of the model, if it is not recognised.")] = AUTO,
     add_fim_markers: Annotated[
-        bool, typer.Option("--add-fim-markers", help="Teach fill-in-the-middle to a model without it.")
+        bool, typer.Option("--add-fim-markers", help="Add fill-in-the-middle markers to a tokenizer without them.")
     ] = False,
     vocabulary_size: Annotated[int, typer.Option(help="From scratch: tokens in the vocabulary.")] = 8192,
     num_hidden_layers: Annotated[int, typer.Option(min=1, help="From scratch: layers.")] = _SHAPE.layers,
@@ -75,7 +83,8 @@ def train_command(
 ) -> None:
     """Train a model with fragment tokenization on your own files.
 
-    From scratch, or --from a checkpoint, whole or with --lora. Ctrl-C saves; the same command goes on.
+    Trains a new model, or a checkpoint (--from), all of it or adapters (--lora). Ctrl-C finishes the step and saves;
+    the same command continues the run. A second Ctrl-C ends it at once.
     """
     if lora and start is None:
         raise OptionError("--lora needs --from MODEL: adapters are trained on a checkpoint")
