@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from inference.training.export import add_to_json
 from inference.training.options import LoraOptions
 from inference.training.publish import ADAPTER, publish
 from inference.training.starting import start_model
@@ -50,6 +53,18 @@ def test_a_checkpoint_keeps_its_precision_and_its_tokenizer_files(tiny_checkpoin
     after = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype="auto")
     assert after.dtype == before.dtype
     assert torch.equal(logits(after), logits(before))
+
+
+@pytest.mark.parametrize(("told", "suffice"), [({}, True), ({"midfill": {"fragments_suffice": False}}, False)])
+def test_a_checkpoint_that_fragments_did_not_suffice_for_says_so_still(
+    tiny_checkpoint: Path, tmp_path: Path, told: dict[str, object], suffice: bool
+) -> None:
+    start = shutil.copytree(tiny_checkpoint, tmp_path / "start")
+    add_to_json(start / "config.json", told)
+    options = replace(OPTIONS, start=str(start), mixed_precision="no")
+    vocabulary = load_vocabulary(start / "tokenizer.json")
+    publish(start_model(options, vocabulary), vocabulary, start / "tokenizer.json", options, tmp_path / "model", CARD)
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["midfill"]["fragments_suffice"] is suffice
 
 
 def test_adapters_are_merged_and_kept_beside(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -151,17 +151,12 @@ def test_adapters_learn_and_are_merged_into_the_model(project: Path, tmp_path: P
     assert_answers(output / "model")
 
 
-@pytest.mark.parametrize(("told", "suffice"), [({}, True), ({"midfill": {"fragments_suffice": False}}, False)])
-def test_a_model_says_whether_fragments_suffice_for_it_whatever_its_family(
-    project: Path, tmp_path: Path, told: dict[str, object], suffice: bool
-) -> None:
+def test_a_model_says_that_fragments_suffice_for_it_whatever_its_family(project: Path, tmp_path: Path) -> None:
     start, output = write_with_vocabulary(tmp_path / "qwen", "qwen2.5-coder", "Qwen2"), tmp_path / "run"
-    config = json.loads((start / "config.json").read_text())
-    (start / "config.json").write_text(json.dumps(config | told))
     least = ("--window", "32", "--batch-size", "1", "--evaluation-samples", "1", "--steps", "1", "--cpu")
     trained(project, "--output", output, "--from", start, *least)
     tokenizer = open_checkpoint(output / "model", "model").tokenizer()
-    assert (tokenizer.format.name, tokenizer.format.fragments_suffice) == ("qwen-coder", suffice)
+    assert (tokenizer.format.name, tokenizer.format.fragments_suffice) == ("qwen-coder", True)
 
 
 def test_a_whole_checkpoint_learns_the_same_in_one_part_and_in_several(project: Path, tmp_path: Path) -> None:
@@ -204,7 +199,6 @@ def test_a_run_is_not_mixed_with_another(project: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--lora",), "with a checkpoint to start from"),
         (("--fim-rate", "2"), "fim_rate is 2.0"),
         (("--from", "/no/such/model"), "no model '/no/such/model'"),
         (("--vocabulary-size", "9000"), "fewer than the 9000 asked for"),
