@@ -63,3 +63,20 @@ async def test_a_restart_replaces_the_process(open_editor: OpenEditor, runtime: 
         await editor.workspace_execute_command_async(types.ExecuteCommandParams("midfill.restartCore", []))
         assert await another_core(editor, runtime, former) != former
         assert editor.messages == []
+
+
+async def test_a_core_that_another_editor_uses_stays_until_that_one_leaves(
+    open_editor: OpenEditor, runtime: Path
+) -> None:
+    async with open_editor() as other:
+        async with open_editor() as editor:
+            editor.open(TEXT)
+            await ready(editor)
+            (shared,) = core_pids(runtime)
+            configure(other, {"storeMb": 200})
+            differs = "storeMb = 2048 (asked for: 200); 1 other client uses it"
+            await until(lambda: differs in other.statuses[-1].message, READY_SECONDS)
+            assert core_pids(runtime) == [shared]
+        other.open(TEXT)
+        await another_core(other, runtime, shared)
+        assert other.statuses[-1].message == ""
