@@ -1,7 +1,7 @@
 """The WebSocket messages: their frames, to and from JSON text, with errors that name the offending field.
 
 A connection is one WebSocket on `/ws`, opened with `Authorization: Bearer TOKEN`. The client sends `Complete`,
-`Cancel`, `Forget`, `Release`, `Unload` and `Stop`. The core sends `StatusChanged` first and on every change, exactly one
+`Cancel`, `Forget`, `Release`, `Unload` and `Stop`. The core sends `StatusChanged` first and on every change, one
 `Completed` or `Failed` per `Complete`, in whatever order they finish, and `Kept` for a `Stop` that it does not follow.
 """
 
