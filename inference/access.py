@@ -10,6 +10,8 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from protocol.proof import PROOF_PATH, proof
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -27,8 +29,13 @@ class Access:
     """
 
     def __init__(self, token: str, allowed_origins: Collection[str] = ()) -> None:
+        self._token = token
         self._expected = f"Bearer {token}".encode()
         self._allowed_origins = frozenset(allowed_origins)
+
+    def proof(self, nonce: str, port: int) -> str:
+        """Proves to a client of this port that the core knows the token."""
+        return proof(self._token, nonce, port)
 
     def refusal(self, origin: str | None, authorization: str | None) -> Refusal | None:
         """Judge by two headers of a request, which may be missing; None lets it in."""
@@ -40,7 +47,7 @@ class Access:
 
 
 class RequireAccess:
-    """ASGI middleware that answers who is refused."""
+    """ASGI middleware that answers requests which are refused; the core's own proof needs no token."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -51,7 +58,7 @@ class RequireAccess:
         if scope["type"] == "http":
             headers = HTTPConnection(scope).headers
             refusal = self._access.refusal(headers.get("origin"), headers.get("authorization"))
-            if refusal is not None:
+            if refusal is not None and not (refusal.status == 401 and scope["path"] == PROOF_PATH):
                 response = _response(refusal)
         await response(scope, receive, send)
 

@@ -26,6 +26,12 @@ class Presence:
         """How many clients listen."""
         return len(self._listeners)
 
+    @property
+    def present(self) -> int:
+        """How many clients are here, those that ask over HTTP included."""
+        with self._lock:
+            return self._present
+
     def alone_for_s(self) -> float:
         """How long nobody has been here; 0 while somebody is."""
         with self._lock:

@@ -57,6 +57,7 @@ class Scheduler:
         self._jobs: dict[Run, Job] = {}  # of the model thread alone
         self._to_forget: list[str] = []
         self._to_release: list[str] = []
+        self._to_unload = False
         self._closing = False
         self._residency: StoreStats | None = None
         self._save_until = math.inf  # by time.monotonic(), when closing
@@ -115,6 +116,12 @@ class Scheduler:
             self._to_release.append(session)
             self._changed.notify()
 
+    def unload(self) -> None:
+        """Give the model's memory back as soon as no request is at work; the next one loads it again."""
+        with self._changed:
+            self._to_unload = True
+            self._changed.notify()
+
     def close(self, timeout_s: float | None = None) -> bool:
         """Cancel everything, save what can be saved in that time, unload the model and end the thread.
 
@@ -158,6 +165,7 @@ class Scheduler:
         self._end(self._holder.drop_cancelled())
         self._forget_sessions()
         self._saving.step_between_forwards()
+        self._unload_if_asked()
         while (job := self._take()) is not None:
             self._begin(job)
         self._end(self._holder.step())
@@ -207,7 +215,8 @@ class Scheduler:
             return self._changed.wait_for(self._has_work, seconds)
 
     def _has_work(self) -> bool:
-        return bool(self._closing or self._running or len(self._queue) or self._to_forget or self._to_release)
+        told = self._to_forget or self._to_release or self._to_unload
+        return bool(self._closing or self._running or len(self._queue) or told)
 
     def _take(self) -> Job | None:
         """The next job to begin, where there is room; ahead work only where nothing else is at work."""
@@ -290,6 +299,13 @@ class Scheduler:
         except Exception:
             log.exception("saving failed; the core goes on")
             return True
+
+    def _unload_if_asked(self) -> None:
+        with self._changed:
+            asked = self._to_unload and not self._running
+            self._to_unload = self._to_unload and not asked
+        if asked:
+            self._unload()
 
     def _unload(self) -> None:
         seconds = None if self._save_until == math.inf else max(0.0, self._save_until - time.monotonic())

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import cast
 
 import uvicorn
-from filelock import FileLock, Timeout
 from starlette.applications import Starlette
 from uvicorn.server import ServerState
 
@@ -27,15 +26,19 @@ from inference.engine_holder import EngineHolder
 from inference.loading import EngineOptions, is_here, load_engine
 from inference.metrics import Metrics
 from inference.presence import Presence
+from inference.retirement import Retirement
 from inference.scheduler import Scheduler
 from inference.service import make_app
 from inference.websocket_api import WebSocketApi
 from inference.websocket_transport import WebSocketTransport
 from kv_store.model_folders import purge_saved
-from protocol.errors import BadInput, PortInUse
+from protocol.errors import AlreadyServed, BadInput, PortInUse
+from protocol.identity import SettingValue
+from protocol.messages import PROTOCOL_VERSION
 from protocol.rendezvous import (
     CoreAddress,
     address_file,
+    hold,
     read_address,
     read_or_make_token,
     runtime_folder,
@@ -44,6 +47,8 @@ from protocol.rendezvous import (
 
 SHUTDOWN_GRACE_S = 3
 WATCH_EVERY_S = 1.0
+FAILED_EXIT_AFTER_S = 10.0
+"""Without a client, a core whose model cannot be loaded exits after this, unless it was told to stay for ever."""
 
 log = logging.getLogger(__name__)
 
@@ -58,41 +63,53 @@ class ServeOptions:
     allowed_origins: tuple[str, ...] = ()  # of web pages that may connect
     unload_after_s: float | None = 600.0  # without a request
     exit_after_s: float | None = 3600.0  # without a client
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)  # what the core publishes about itself
+    replaceable: bool = False  # whether clients with other settings may end it, once no other client uses it
     runtime_dir: Path | None = None  # None stands for `protocol.rendezvous.runtime_folder()`
 
 
 def serve(options: ServeOptions) -> bool:
-    """Serve until a signal, or until nobody has been connected for `exit_after_s`.
+    """Serve until a signal, until clients end the core, or until none has been connected for `exit_after_s`.
 
     False where the model's thread has not ended in time: the process must then end by `os._exit`.
 
-    Returns at once, saying who serves, where a core of this user serves the model already. Raises PortInUse where
-    the address is taken, DeviceLost where this process cannot use its GPU any more, and what `is_here` raises.
-    The address and the token are published in the runtime folder.
+    Raises AlreadyServed where a core of this user serves the model, PortInUse where the address is taken, DeviceLost
+    where this process cannot use its GPU any more, and what `is_here` raises. The address and the token are published
+    in the runtime folder.
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     if not is_here(options.engine):
         log.info("%s is not on this machine yet: the first request downloads it", options.engine.model)
     folder = options.runtime_dir or runtime_folder()
     published = address_file(folder, options.engine.model)
-    lock = FileLock(published.with_suffix(".lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        log.info("%s is served already, by %s", options.engine.model, _who(read_address(published)))
-        return True
     with ExitStack() as stack:
-        stack.callback(lock.release)
+        if not stack.enter_context(hold(published)):
+            raise AlreadyServed(
+                f"{options.engine.model} is served already, by {_who(read_address(published))}. "
+                "Use that core, or end it first: midfill core stop"
+            )
+        published.unlink(missing_ok=True)  # a killed core leaves its own
         listener = stack.enter_context(bind(options.host, options.port))
         token = read_or_make_token(folder)
-        address = CoreAddress(_url(listener, options.host), os.getpid(), options.engine.model)
+        address = _address(options, listener)
         signalled = stack.enter_context(_signals_that_end_gently())
         stack.callback(published.unlink, missing_ok=True)
         write_address(published, address)
-        log.info("serving %s at %s, to whoever shows the token in %s", address.model, address.url, folder / "token")
+        log.info("serving %s at %s, to clients with the token in %s", address.model, address.url, folder / "token")
         has_ended = _run(options, listener, token, signalled)
         log.info("stopped serving %s", address.model)
     return has_ended
+
+
+def _address(options: ServeOptions, listener: socket.socket) -> CoreAddress:
+    return CoreAddress(
+        url=_url(listener, options.host),
+        pid=os.getpid(),
+        model=options.engine.model,
+        settings=dict(options.settings),
+        protocol_version=PROTOCOL_VERSION,
+        replaceable=options.replaceable,
+    )
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -121,10 +138,15 @@ def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: 
     scheduler = Scheduler(holder, options.unload_after_s, metrics.observe)
     access = Access(token, options.allowed_origins)
     app = make_app(scheduler, presence, metrics, access)
-    connect = WebSocketApi(scheduler, presence).connect
+    retirement = Retirement(presence, lambda: scheduler.status, replaceable=options.replaceable)
+    connect = WebSocketApi(scheduler, presence, retirement).connect
 
     def is_over() -> bool:
-        return signalled.is_set() or scheduler.lost is not None or _nobody_for(presence, options.exit_after_s)
+        exit_after_s = options.exit_after_s
+        if exit_after_s is not None and scheduler.status.state == "failed":
+            exit_after_s = min(exit_after_s, FAILED_EXIT_AFTER_S)
+        told = signalled.is_set() or scheduler.lost is not None or retirement.due
+        return told or _nobody_for(presence, exit_after_s)
 
     try:
         asyncio.run(serve_app(app, partial(WebSocketTransport, access, connect), listener, is_over))
@@ -165,7 +187,7 @@ async def serve_app(
 def _nobody_for(presence: Presence, seconds: float | None) -> bool:
     if seconds is None or presence.alone_for_s() < seconds:
         return False
-    log.info("nobody has been connected for %g s", seconds)
+    log.info("no client has been connected for %g s", seconds)
     return True
 
 

@@ -8,10 +8,11 @@ from contextlib import ExitStack
 
 from inference.job_queue import Answer
 from inference.presence import Presence
+from inference.retirement import Retirement
 from inference.scheduler import Scheduler
 from inference.websocket_transport import WebSocketTransport
 from protocol.errors import BadInput, Cancelled
-from protocol.messages import PROTOCOL_VERSION, Completion
+from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
 from protocol.wire import (
     Cancel,
     ClientMessage,
@@ -20,32 +21,46 @@ from protocol.wire import (
     CoreMessage,
     Failed,
     Forget,
+    Kept,
     Release,
     StatusChanged,
+    Stop,
+    Unload,
     decode_client,
     encode,
+    read_envelope,
 )
 
 
 class WebSocketApi:
     """Hands every connection to the scheduler."""
 
-    def __init__(self, scheduler: Scheduler, presence: Presence) -> None:
+    def __init__(self, scheduler: Scheduler, presence: Presence, retirement: Retirement) -> None:
         self._scheduler = scheduler
         self._presence = presence
+        self._retirement = retirement
         self._numbers = itertools.count(1)
 
     def connect(self, socket: WebSocketTransport) -> Connection:
         """Handle a connection until it ends; it is told the core's status now, and of every change."""
-        return Connection(socket, self._scheduler, self._presence, f"ws-{next(self._numbers)}")
+        return Connection(socket, self._scheduler, self._presence, self._retirement, f"ws-{next(self._numbers)}")
 
 
 class Connection:
     """One client. What it still waits for when it goes is cancelled."""
 
-    def __init__(self, socket: WebSocketTransport, scheduler: Scheduler, presence: Presence, name: str) -> None:
+    def __init__(
+        self,
+        socket: WebSocketTransport,
+        scheduler: Scheduler,
+        presence: Presence,
+        retirement: Retirement,
+        name: str,
+    ) -> None:
         self._socket = socket
         self._scheduler = scheduler
+        self._retirement = retirement
+        self._clients = presence
         self._name = name
         self._lock = threading.RLock()  # a submission may answer an older one
         self._jobs: dict[int, int] = {}  # the client's id -> the scheduler's; guarded by the lock
@@ -58,11 +73,12 @@ class Connection:
         try:
             self._handle(_decode(message))
         except BadInput as error:
-            self._send(Failed(None, error.code, str(error)))
+            self._send(Failed(read_envelope(message).id, error.code, str(error)))
 
     def disconnected(self) -> None:
         """Cancel what the client waited for."""
         self._presence.close()
+        self._retirement.withdraw(self._name)
         with self._lock:
             for job_id in tuple(self._jobs.values()):
                 self._scheduler.cancel(job_id)
@@ -79,6 +95,17 @@ class Connection:
             self._scheduler.forget(message.session, self._name)
         elif isinstance(message, Release):
             self._scheduler.release(message.session)
+        elif isinstance(message, Unload):
+            self._scheduler.unload()
+        elif isinstance(message, Stop):
+            self._stop(message)
+
+    def _stop(self, message: Stop) -> None:
+        reason = self._retirement.ask(self._name, message.how)
+        if reason:
+            self._send(Kept(reason))
+        elif self._retirement.stopped:
+            self._clients.announce(self._scheduler.status)  # each connection says that the core stops
 
     def _submit(self, message: Complete) -> None:
         with self._lock:
@@ -103,7 +130,10 @@ class Connection:
 
     def _announce(self) -> None:
         with self._lock:  # whichever thread is the last to tell, tells what is so
-            self._send(StatusChanged(self._scheduler.status, PROTOCOL_VERSION))
+            status = self._scheduler.status
+            if self._retirement.stopped:
+                status = CoreStatus("stopped", status.model)
+            self._send(StatusChanged(status, PROTOCOL_VERSION))
 
     def _send(self, message: CoreMessage) -> None:
         self._socket.send(encode(message))

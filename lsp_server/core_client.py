@@ -14,7 +14,17 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.protocol import State
 
 from lsp_server.core_connection import CoreConnection
-from protocol.errors import BadInput, CoreUnavailable, Unauthorized, error_from_code
+from lsp_server.core_proof import check_proof
+from lsp_server.core_watch import LOADING_TIMEOUT_S, CoreWatch
+from protocol.errors import (
+    BadInput,
+    CoreBlocked,
+    CoreSilent,
+    CoreUnavailable,
+    MidfillError,
+    Unauthorized,
+    error_from_code,
+)
 from protocol.messages import PROTOCOL_VERSION, Completion, CompletionRequest, CoreStatus
 from protocol.wire import (
     Cancel,
@@ -23,48 +33,77 @@ from protocol.wire import (
     Completed,
     Failed,
     Forget,
+    Kept,
     Release,
     StatusChanged,
+    Stop,
+    StopHow,
+    Unload,
     decode_core,
     encode,
+    read_envelope,
 )
 
 logger = logging.getLogger(__name__)
 
 _OPEN_TIMEOUT_S = 10
 _CLOSE_TIMEOUT_S = 1
-# A core that imports torch or loads weights may be slow to answer a ping.
-_PING_TIMEOUT_S = 60
 _REFUSED = frozenset({401, 403})
 _POLICY_VIOLATION = 1008
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a core listens, and what it wants to be shown."""
+    """Where a core listens, and the token that it asks for."""
 
     url: str
     token: str
+    own: bool = False  # this machine's own token: sent only to a core that proves that it knows it
+    differs: str = ""  # how the core's settings differ from those asked for
 
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r})"
 
 
-class CoreClient:
-    """An open connection; `wait_closed` returns when it ends, and whatever was pending then fails."""
+def _ignore(_: str) -> None:
+    """Ignores the reason why a core does not exit."""
 
-    def __init__(self, socket: CoreConnection, url: str, on_status: Callable[[CoreStatus], None]) -> None:
+
+class CoreClient:
+    """An open connection; `wait_closed` returns when it ends, and all pending requests then fail."""
+
+    def __init__(
+        self,
+        socket: CoreConnection,
+        url: str,
+        on_status: Callable[[CoreStatus], None],
+        on_kept: Callable[[str], None] = _ignore,
+    ) -> None:
         self._socket = socket
         self._url = url
         self._on_status = on_status
+        self._on_kept = on_kept
         self._ids = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Completion]] = {}
+        self._error: CoreUnavailable | None = None  # why this side has ended the connection
+        silence = CoreSilent(f"the core at {url} does not answer")
+        self._watch = CoreWatch(self._ping, lambda: bool(self._pending), lambda: self._leave(silence))
         socket.on_lost(self._lost)
         asyncio.get_running_loop().call_soon(socket.listen, self._receive)  # not before its caller has the client
 
     @classmethod
-    async def open(cls, endpoint: Endpoint, on_status: Callable[[CoreStatus], None]) -> CoreClient:
-        """Connect; Unauthorized if the token is refused, CoreUnavailable if nobody answers as a core does."""
+    async def open(
+        cls,
+        endpoint: Endpoint,
+        on_status: Callable[[CoreStatus], None],
+        on_kept: Callable[[str], None] = _ignore,
+    ) -> CoreClient:
+        """Connect. `on_kept` gets the reason why the core does not exit where `stop` asked it to.
+
+        Unauthorized if the core refuses the token or does not prove that it knows it, CoreUnavailable if there is none.
+        """
+        if endpoint.own:
+            await check_proof(endpoint.url, endpoint.token)
         local = urlsplit(endpoint.url).hostname in ("127.0.0.1", "::1", "localhost")
         try:
             socket = await connect(
@@ -73,7 +112,7 @@ class CoreClient:
                 compression=None,
                 open_timeout=_OPEN_TIMEOUT_S,
                 close_timeout=_CLOSE_TIMEOUT_S,
-                ping_timeout=_PING_TIMEOUT_S,
+                ping_timeout=LOADING_TIMEOUT_S,
                 proxy=None if local else True,
                 create_connection=CoreConnection,
             )
@@ -85,7 +124,7 @@ class CoreClient:
         except (OSError, WebSocketException, ValueError) as error:  # ValueError: not a URL
             raise CoreUnavailable(f"no core answers at {endpoint.url}: {error}") from error
         assert isinstance(socket, CoreConnection)
-        return cls(socket, endpoint.url, on_status)
+        return cls(socket, endpoint.url, on_status, on_kept)
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Ask and wait; when cancelled, the core is told.
@@ -99,6 +138,7 @@ class CoreClient:
         self._pending[message_id] = answer
         try:
             self._send(Complete(message_id, request))
+            self._watch.begin()
             return await answer
         except asyncio.CancelledError:
             self._send(Cancel(message_id))
@@ -114,14 +154,29 @@ class CoreClient:
         """Tell the core that the session's document was closed."""
         self._send(Release(session))
 
+    def unload(self) -> None:
+        """Let the core give its model's memory back."""
+        self._send(Unload())
+
+    def stop(self, how: StopHow) -> None:
+        """Ask the core to exit: then the connection ends, or `on_kept` gets the reason why not."""
+        self._send(Stop(how))
+
     async def wait_closed(self) -> None:
-        """Return when the connection has ended; Unauthorized if the core ended it over the token."""
+        """Return when the connection has ended.
+
+        Unauthorized if the core ended it over the token, CoreSilent where it did not answer, CoreBlocked where its
+        protocol has another version.
+        """
         await self._socket.wait_closed()
+        if self._error is not None:
+            raise self._error
         if self._socket.close_code == _POLICY_VIOLATION:
             raise Unauthorized(f"the core at {self._url} refused the token: {self._socket.close_reason}")
 
     async def close(self) -> None:
         """End the connection; at once where the core does not take what is sent."""
+        self._watch.end()
         try:
             async with asyncio.timeout(2 * _CLOSE_TIMEOUT_S):  # websockets' own does not count for what waits before it
                 await self._socket.close()
@@ -132,31 +187,70 @@ class CoreClient:
     def _send(self, message: ClientMessage) -> None:
         self._socket.write(encode(message))
 
+    async def _ping(self) -> None:
+        await (await self._socket.ping())
+
+    def _leave(self, error: CoreUnavailable) -> None:
+        """End the connection at once, for this reason."""
+        self._error = error
+        self._socket.transport.abort()
+
     def _lost(self) -> None:
         logger.info("the connection to %s has ended: %s", self._url, self._socket.protocol.close_exc)
+        self._fail_pending(self._error or CoreUnavailable(f"the core at {self._url} went away"))
+
+    def _fail_pending(self, error: MidfillError) -> None:
         for answer in self._pending.values():
             if not answer.done():
-                answer.set_exception(CoreUnavailable(f"the core at {self._url} went away"))
+                answer.set_exception(error)
 
     def _receive(self, text: str) -> None:
         try:
             message = decode_core(text)
         except BadInput as error:
-            logger.error("from the core: %s", error)
+            self._receive_unreadable(text, error)
             return
         if isinstance(message, StatusChanged):
-            if message.protocol_version != PROTOCOL_VERSION:
-                logger.error("the core speaks protocol %d, not %d", message.protocol_version, PROTOCOL_VERSION)
-            try:
-                self._on_status(message.status)
-            except Exception:
-                logger.exception("the core's status %s could not be told", message.status.state)
+            self._hear(message)
+        elif isinstance(message, Kept):
+            self._on_kept(message.reason)
         else:
             self._settle(message)
+
+    def _receive_unreadable(self, text: str, error: BadInput) -> None:
+        """Fail the request that the message is about, or all of them where the message does not say."""
+        logger.error("from the core: %s", error)
+        envelope = read_envelope(text)
+        if envelope.protocol_version is not None:
+            self._check_version(envelope.protocol_version)
+        elif envelope.id is None:
+            self._fail_pending(error)
+        elif (answer := self._pending.get(envelope.id)) is not None and not answer.done():
+            answer.set_exception(error)
+
+    def _hear(self, message: StatusChanged) -> None:
+        if not self._check_version(message.protocol_version):
+            return
+        self._watch.loaded = message.status.state == "ready"
+        try:
+            self._on_status(message.status)
+        except Exception:
+            logger.exception("the handler of the core's status %s failed", message.status.state)
+
+    def _check_version(self, version: int) -> bool:
+        if version != PROTOCOL_VERSION:
+            self._leave(
+                CoreBlocked(
+                    f"the core at {self._url} speaks version {version} of the protocol, and this midfill version "
+                    f"{PROTOCOL_VERSION}: install the same version of midfill on both sides"
+                )
+            )
+        return version == PROTOCOL_VERSION
 
     def _settle(self, message: Completed | Failed) -> None:
         if message.id is None:
             logger.error("the core could not read a message: %s", message.message)
+            self._fail_pending(error_from_code(message.code, message.message))
             return
         answer = self._pending.get(message.id)
         if answer is None or answer.done():

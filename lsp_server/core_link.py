@@ -6,11 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lsp_server.core_client import CoreClient, Endpoint
-from protocol.errors import BadInput, CoreUnavailable, MidfillError, Unauthorized
+from protocol.errors import BadInput, CoreBlocked, CoreUnavailable, MidfillError, Unauthorized
 from protocol.messages import Completion, CompletionRequest, CoreStatus
 
 logger = logging.getLogger(__name__)
@@ -19,6 +19,7 @@ LinkState = Literal["starting", "unloaded", "loading", "ready", "failed", "stopp
 
 # A connection that lasted this long was no failure when it ends.
 _STABLE_S = 60.0
+_STOPPED_PAUSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class CoreTarget:
 
     find: Callable[[], Awaitable[Endpoint]]
     retry: Retry
+    appears: Callable[[], Awaitable[None]] | None = None  # returns when a core that was stopped on request runs again
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class LinkStatus:
 
     state: LinkState
     core: CoreStatus | None = None  # what the core said last, while connected
+    note: str = ""  # for people: what they should know besides
     error: MidfillError | None = field(default=None, compare=False)  # why the state is "failed", where that is known
 
 
@@ -59,6 +62,8 @@ class CoreLink:
         self._client: CoreClient | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._forgotten: set[str] = set()  # sessions whose document's text no core may have
+        self._changing = asyncio.Lock()  # there is one keeper at a time
+        self._note = ""  # of this connection
 
     @property
     def ready(self) -> bool:
@@ -70,14 +75,22 @@ class CoreLink:
         """Of source code, by the core's tokenizer; 0 while that is not known."""
         return self.status.core.chars_per_token if self.status.core else 0.0
 
-    async def connect_to(self, target: CoreTarget) -> None:
-        """Let go of the core, if there is one, and keep up a connection to this one from now on."""
-        await self.stop()
-        self._keeper = asyncio.create_task(self._keep(target))
-        self._keeper.add_done_callback(self._ended)
+    async def connect_to(self, target: CoreTarget, *, when_it_runs: bool = False) -> None:
+        """Let go of the core, if there is one, and keep up a connection to this one from now on.
+
+        With `when_it_runs` one of this machine is not started, but waited for.
+        """
+        async with self._changing:
+            await self._let_go()
+            self._keeper = asyncio.create_task(self._keep(target, when_it_runs))
+            self._keeper.add_done_callback(self._ended)
 
     async def stop(self) -> None:
         """End the connection, and do not come back."""
+        async with self._changing:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
@@ -102,31 +115,60 @@ class CoreLink:
         if self._client is not None:
             self._client.release(session)
 
-    async def _keep(self, target: CoreTarget) -> None:
-        failures = 0
+    def unload(self) -> None:
+        """Let the core give its model's memory back; CoreUnavailable where there is no connection."""
+        if self._client is None:
+            raise CoreUnavailable("there is no connection to a core")
+        self._client.unload()
+
+    async def _keep(self, target: CoreTarget, when_it_runs: bool) -> None:
+        if when_it_runs and target.appears is not None:
+            await self._wait_for(target.appears)
+        failures, last, pauses_s = 0, "", target.retry.pauses_s
         while True:
-            self._set(LinkStatus("starting"))
+            self._set(LinkStatus("starting", note=last))
             since = time.monotonic()
             try:
                 await self._live(target)
-                error: MidfillError = CoreUnavailable("the core ends every connection")
+                error: MidfillError = CoreUnavailable("the core has ended the connection")
             except (Unauthorized, BadInput) as refusal:
                 return self._fail(refusal)
             except CoreUnavailable as unavailable:
                 error = unavailable
             except OSError as os_error:  # the runtime folder, or the process
                 error = CoreUnavailable(f"cannot reach or start a core: {os_error}")
+            if self.status.state == "stopped" and target.appears is not None:
+                await self._wait_for(target.appears)
+                failures, last = 0, ""
+                continue
             failures = 1 if time.monotonic() - since > _STABLE_S else failures + 1
+            last, blocked = str(error), isinstance(error, CoreBlocked)
             logger.warning("the core is gone (%d in a row): %s", failures, error)
-            if failures == len(target.retry.pauses_s) and not target.retry.give_up:
-                self._set(LinkStatus("failed", error=error))
-            if failures > len(target.retry.pauses_s) and target.retry.give_up:
+            if blocked or (failures == len(pauses_s) and not target.retry.give_up):
+                self._fail(error)
+            if failures > len(pauses_s) and target.retry.give_up and not blocked:
                 return self._fail(error)
-            await asyncio.sleep(target.retry.pauses_s[min(failures, len(target.retry.pauses_s)) - 1])
+            await asyncio.sleep(pauses_s[-1 if blocked else min(failures, len(pauses_s)) - 1])
+
+    async def _wait_for(self, appears: Callable[[], Awaitable[None]]) -> None:
+        """Wait for another core after the last one was stopped on request: this side starts none."""
+        note = "the core was stopped: restart it here, or run `midfill core`"
+        self._set(LinkStatus("stopped", note=note))
+        while True:
+            try:
+                return await appears()
+            except (MidfillError, OSError) as error:
+                self._set(LinkStatus("stopped", note=f"{note} ({error})"))
+                await asyncio.sleep(_STOPPED_PAUSE_S)
 
     async def _live(self, target: CoreTarget) -> None:
         """Connect, and return when the connection has ended."""
-        client = await CoreClient.open(await target.find(), self._heard)
+        endpoint = await target.find()
+        self._note = ""
+        client = await CoreClient.open(endpoint, self._heard, lambda why: self._told(f"{endpoint.differs}; {why}"))
+        if endpoint.differs:
+            logger.warning("%s", endpoint.differs)
+            client.stop("replace")
         for session in self._forgotten:
             client.forget(session)
         self._client = client
@@ -136,13 +178,18 @@ class CoreLink:
             self._client = None
             await client.close()
 
+    def _told(self, note: str) -> None:
+        """Keep a note beside everything that the core says from now on."""
+        self._note = note
+        self._set(replace(self.status, note=note))
+
     def _ended(self, keeper: asyncio.Task[None]) -> None:
         if not keeper.cancelled() and (error := keeper.exception()) is not None:
             logger.error("the connection to the core is not kept up any more", exc_info=error)
             self._fail(MidfillError(f"internal error: {error!r}"))
 
     def _heard(self, core: CoreStatus) -> None:
-        self._set(LinkStatus(core.state, core))
+        self._set(LinkStatus(core.state, core, self._note))
 
     def _fail(self, error: MidfillError) -> None:
         self._set(LinkStatus("failed", error=error))

@@ -1,4 +1,4 @@
-"""The core of this machine: found by its address file, or started as a process of its own that outlives us."""
+"""Starts the core of this machine where none can be used: as a process of its own, which outlives this one."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import filelock
-import psutil
 
-from protocol.errors import BadInput, CoreUnavailable
-from protocol.rendezvous import CoreAddress, address_file, read_address
+from lsp_server.local_cores import answering_core
+from protocol.errors import AlreadyServed, BadInput, CoreBlocked, CoreSilent, CoreUnavailable
+from protocol.messages import PROTOCOL_VERSION
+from protocol.rendezvous import CoreAddress, is_held, read_address
 from protocol.settings import CORE_SETTINGS, Settings, option_name
 
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.05
-_PORT_TIMEOUT_S = 2.0
 _LOG_LINES = 8
+# A core that loads a model may hold up its event loop for seconds; a process that is stopped never answers.
+_SILENCE_S = 20.0
 
 
 def core_command(settings: Settings, log_file: Path) -> list[str]:
     """The command line that starts the core which these settings ask for."""
     return [
-        *(sys.executable, "-m", "midfill", "core", "--log-file", str(log_file)),
+        *(sys.executable, "-m", "midfill", "core", "--replaceable", "--log-file", str(log_file)),
         *itertools.chain.from_iterable(_option(name, getattr(settings, name)) for name in CORE_SETTINGS),
     ]
 
@@ -41,49 +43,100 @@ def _option(name: str, value: object) -> Sequence[str]:
 
 
 class LocalCore:
-    """Finds or starts the one core of this machine that serves `model`.
+    """Finds the one core of this machine that serves a model, or starts it.
 
-    Language servers that start at the same time agree by a lock file on who starts the core; the system
+    Language servers that start at the same time agree by a lock file on which of them starts the core; the system
     releases the lock when its holder dies.
     """
 
-    def __init__(self, folder: Path, model: str, command: Sequence[str], log_file: Path, timeout_s: float) -> None:
-        self._address_file = address_file(folder, model)
-        self._lock = filelock.FileLock(self._address_file.with_suffix(".starting"))  # the core itself holds `.lock`
+    def __init__(self, file: Path, command: Sequence[str], log_file: Path, timeout_s: float) -> None:
+        """`file` is the core's address file."""
+        self.file = file
+        self._lock = filelock.FileLock(file.with_suffix(".starting"), mode=0o600)  # the core itself holds `.lock`
         self._command = command
         self._log_file = log_file
         self._timeout_s = timeout_s
+        self._terminated: set[int] = set()
+        self._silent_since: float | None = None
 
     async def find_or_start(self) -> CoreAddress:
-        """The address of a core that listens.
+        """The address of a core that answers.
 
-        Raises CoreUnavailable with its last log lines if it does not come up, and BadInput with its reason where it
-        refuses what it was asked for, and would again.
+        Raises CoreUnavailable with its last log lines if it does not come up, BadInput with its reason where it
+        refuses the settings, and would again, and CoreBlocked where a core that runs can be neither used nor replaced.
         """
         try:
             async with asyncio.timeout(self._timeout_s):
-                while (address := await self._find()) is None:
-                    if self._try_lock():
+                while True:
+                    address = await self.find()
+                    if address is None and not is_held(self.file) and self._try_lock():
                         try:
-                            return await self._find() or await self._start()
+                            address = await self.find() or await self._start()
                         finally:
                             self._lock.release()
+                    if address is not None:
+                        return address
                     await asyncio.sleep(_POLL_S)
-                return address
         except TimeoutError as error:
             raise CoreUnavailable(self._say(f"no core came up within {self._timeout_s:.0f} s")) from error
 
-    async def _find(self) -> CoreAddress | None:
-        """The core that the address file names, if it lives and listens."""
+    async def find(self) -> CoreAddress | None:
+        """The core that runs, if it can be used; one that is in the way is ended where that is safe."""
+        address = self._published()
+        if address is None:
+            return None
+        if address.protocol_version != PROTOCOL_VERSION:
+            self._end_other_version(address)
+            return None
         try:
-            address = read_address(self._address_file)
-        except BadInput as error:
-            logger.warning("%s", error)
+            found = await answering_core(self.file)
+        except CoreSilent as silence:
+            self._end_if_hung(address, silence)
             return None
-        if address is None or not _is_alive(address.pid):
+        self._silent_since = None
+        return found
+
+    def _published(self) -> CoreAddress | None:
+        if not is_held(self.file):
             return None
-        url = urlsplit(address.url)
-        return address if await _listens(url.hostname or "", url.port or 0) else None
+        try:
+            return read_address(self.file)
+        except BadInput as error:  # the core that holds the lock is about to write its own
+            logger.info("%s", error)
+            return None
+
+    def _end_other_version(self, address: CoreAddress) -> None:
+        """End a core that another version of midfill has started, unless programs are connected to it."""
+        from lsp_server.os_process import CoreProcess
+
+        process = CoreProcess.of(address)
+        if process is None or address.pid in self._terminated:
+            return
+        if process.is_used:
+            raise CoreBlocked(
+                f"the running core (process {address.pid}) is of another version of midfill, and other programs use "
+                "it: close them, or run `midfill core stop`"
+            )
+        logger.warning("process %d, a core of another version, is ended", address.pid)
+        process.terminate()
+        self._terminated.add(address.pid)
+
+    def _end_if_hung(self, address: CoreAddress, silence: CoreSilent) -> None:
+        """Kill a core that does not answer: at once if its process is stopped, else after a patient wait."""
+        from lsp_server.os_process import CoreProcess
+
+        process = CoreProcess.of(address)
+        if process is None:
+            return
+        if not address.replaceable:
+            hint = "It was started by hand: continue it, or run `midfill core stop`"
+            raise CoreBlocked(f"{silence}. {hint}") from silence
+        now = time.monotonic()
+        self._silent_since = self._silent_since or now
+        if process.is_stopped or now - self._silent_since > _SILENCE_S:
+            logger.warning("%s; it is replaced", silence)
+            process.kill()
+            self._silent_since = None
 
     def _try_lock(self) -> bool:
         try:
@@ -92,13 +145,17 @@ class LocalCore:
             return False
         return True
 
-    async def _start(self) -> CoreAddress:
+    async def _start(self) -> CoreAddress | None:
+        """Start the core; None where another one was faster."""
         logger.info("starting the core: %s", self._command)
         process = await asyncio.to_thread(_spawn, self._command, self._log_file)
-        while (address := await self._find()) is None:
-            if status := process.poll():  # 0 says that another one serves this model, or is about to
-                if status == BadInput.exit_status:
-                    raise BadInput(self._reason())
+        while (address := await self.find()) is None:
+            status = process.poll()
+            if status == AlreadyServed.exit_status:
+                return None
+            if status == BadInput.exit_status:
+                raise BadInput(self._reason())
+            if status is not None:
                 raise CoreUnavailable(self._say(f"the core ended with status {status}"))
             await asyncio.sleep(_POLL_S)
         return address
@@ -135,20 +192,3 @@ def _spawn(command: Sequence[str], log_file: Path) -> subprocess.Popen[bytes]:
             start_new_session=True,
             creationflags=flags,
         )
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-async def _listens(host: str, port: int) -> bool:
-    try:
-        async with asyncio.timeout(_PORT_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(host, port)
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return True

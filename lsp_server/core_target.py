@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -9,12 +10,15 @@ from urllib.parse import urlsplit
 from lsp_server.core_client import Endpoint
 from lsp_server.core_link import LOCAL_RETRY, REMOTE_RETRY, CoreTarget
 from lsp_server.core_process import LocalCore, core_command
+from lsp_server.local_cores import endpoint_of
 from protocol.errors import BadSettings, Unauthorized
+from protocol.identity import IDENTITY_SETTINGS, describe, differences
 from protocol.rendezvous import address_file, read_or_make_token, resolve_model, runtime_folder
-from protocol.settings import CORE_SETTINGS, Settings
+from protocol.settings import Settings, json_name
 
 # Importing torch from a cold disk, on a machine that is busy, takes its time.
 _START_TIMEOUT_S = 120.0
+_APPEARS_EVERY_S = 1.0
 
 
 def target_of(settings: Settings) -> CoreTarget:
@@ -24,7 +28,9 @@ def target_of(settings: Settings) -> CoreTarget:
 
 def same_core(one: Settings, other: Settings) -> bool:
     """Whether both ask for the same core in the same way."""
-    return all(getattr(one, name) == getattr(other, name) for name in ("core", "core_token", *CORE_SETTINGS))
+    return all(
+        getattr(one, name) == getattr(other, name) for name in ("core", "core_token", "model", *IDENTITY_SETTINGS)
+    )
 
 
 def remote_endpoint(settings: Settings) -> Endpoint:
@@ -40,7 +46,9 @@ def remote_endpoint(settings: Settings) -> Endpoint:
     if host is None or url.scheme not in ("ws", "wss"):
         raise BadSettings(f"core = {settings.core!r}: expected ws://HOST:PORT or wss://HOST:PORT")
     address = url._replace(path=url.path.rstrip("/") or "/ws").geturl()
-    return Endpoint(address, settings.core_token or _own_token(address, host))
+    if settings.core_token:
+        return Endpoint(address, settings.core_token)
+    return Endpoint(address, _own_token(address, host), own=True)
 
 
 def _remote_target(settings: Settings) -> CoreTarget:
@@ -52,7 +60,8 @@ def _remote_target(settings: Settings) -> CoreTarget:
 
 def _own_token(core: str, host: str) -> str:
     """This machine's token, for a core on this machine alone: it opens everything that is resident here."""
-    if host != "localhost" and not _is_loopback(host):
+    on_this_machine = urlsplit(core).scheme == "ws" and (host == "localhost" or _is_loopback(host))
+    if not on_this_machine:
         raise Unauthorized(f"the core at {core} needs its own token: set coreToken (--core-token, MIDFILL_CORE_TOKEN)")
     return read_or_make_token(runtime_folder())
 
@@ -64,14 +73,24 @@ def _is_loopback(host: str) -> bool:
         return False  # a name, which may be anybody's
 
 
-def _local_target(settings: Settings) -> CoreTarget:
-    folder = runtime_folder()
+def local_core(settings: Settings) -> LocalCore:
+    """The core of this machine that the settings ask for; BadInput where the runtime folder cannot be used."""
     settings = replace(settings, model=resolve_model(settings.model))  # the core is started in another folder
-    log_file = address_file(folder, settings.model).with_suffix(".log")
-    core = LocalCore(folder, settings.model, core_command(settings, log_file), log_file, _START_TIMEOUT_S)
+    file = address_file(runtime_folder(), settings.model)
+    log_file = file.with_suffix(".log")
+    return LocalCore(file, core_command(settings, log_file), log_file, _START_TIMEOUT_S)
 
+
+def _local_target(settings: Settings) -> CoreTarget:
     async def find() -> Endpoint:
+        core = local_core(settings)
         address = await core.find_or_start()
-        return Endpoint(address.url, read_or_make_token(folder))
+        found = differences(address.settings, settings)
+        differs = f"the running core was started with {describe(found, json_name)}" if found else ""
+        return endpoint_of(address, core.file, differs)
 
-    return CoreTarget(find, LOCAL_RETRY)
+    async def appears() -> None:
+        while await local_core(settings).find() is None:
+            await asyncio.sleep(_APPEARS_EVERY_S)
+
+    return CoreTarget(find, LOCAL_RETRY, appears)

@@ -11,6 +11,12 @@ From the client:
   UTF-16 code units of its `insertText`; its rest is still shown.
 - `midfill.accepted [number, index]`, a command: every item carries it for the client to run when it is accepted. The
   next suggestion is then computed at once.
+- `midfill.restartCore []`, a command: the core of this machine exits, and another one is started with the present
+  settings; where the settings name a core on another machine, the server only connects again.
+- `midfill.stopCore []`, a command: the core of this machine exits, for all its clients, and none starts another.
+- `midfill.unloadModel []`, a command: the core gives its model's memory back; the next suggestion loads it again.
+- `midfill.listCores []`, a command: the running cores of this machine, as
+  `[{model, state, detail, url, pid, memoryBytes, settings}]`, with the settings that are not at their defaults.
 - `midfill/documentHash {textDocument}`, a request: `{version, sha256, length}` of the mirrored text, hashed as
   UTF-8, its length in code points. For tests and replays, which check that no edit was lost.
 - `midfill/lastExchange {textDocument}`, a request: `{complete, completed}`, the frames (`protocol.wire`) of the last
@@ -52,6 +58,9 @@ DID_ACCEPT_PARTLY = "textDocument/didPartiallyAcceptCompletion"
 DID_CHANGE_STATUS = "didChangeStatus"
 
 RESTART_COMMAND = "midfill.restartCore"
+STOP_COMMAND = "midfill.stopCore"
+UNLOAD_COMMAND = "midfill.unloadModel"
+LIST_COMMAND = "midfill.listCores"
 ACCEPTED_COMMAND = "midfill.accepted"
 
 # LSP's own class of parameters that hold a `textDocument` and nothing else.

@@ -17,7 +17,6 @@ from lsp_server.custom_messages import (
     DID_MOVE_CURSOR,
     DOCUMENT_HASH,
     LAST_EXCHANGE,
-    RESTART_COMMAND,
     DocumentParams,
 )
 from lsp_server.documents import Position
@@ -57,7 +56,6 @@ def register(server: MidfillServer) -> None:
     for method, handler in _HANDLERS.items():
         server.feature(method)(handler)
     server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())(inline_completion)
-    server.command(RESTART_COMMAND)(restart_core)
 
 
 def refusing_bad_input(
@@ -110,7 +108,7 @@ async def did_change_configuration(ls: MidfillServer, params: types.DidChangeCon
         section = types.ConfigurationParams([types.ConfigurationItem(section="midfill")])
         (given,) = await ls.workspace_configuration_async(section)
     try:
-        await ls.take_changed_settings(given)
+        ls.take_changed_settings(given)
     except BadSettings as error:
         ls.notices.error(str(error))
 
@@ -188,11 +186,6 @@ async def last_exchange(ls: MidfillServer, params: DocumentParams) -> dict[str, 
         return None
     request, completion = exchange
     return {"complete": encode(Complete(0, request)), "completed": encode(Completed(0, completion))}
-
-
-async def restart_core(ls: Any) -> None:  # pygls reads a command's annotations at run time, where ours is no name
-    """Try again to reach the core, or to start it."""
-    await ls.connect()
 
 
 _HANDLERS: dict[str, Callable[..., Any]] = {

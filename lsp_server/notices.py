@@ -46,7 +46,8 @@ class Notices:
 
     def core_status(self, status: LinkStatus) -> None:
         """Tell what the core is doing."""
-        message = str(status.error) if status.error else status.core.detail if status.core else ""
+        detail = status.core.detail if status.core else ""
+        message = str(status.error) if status.error else "; ".join(filter(None, (detail, status.note)))
         if status.state == "failed":
             self.error(message or "the core failed")
         self._progress.update(status)

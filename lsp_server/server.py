@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import secrets
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pygls.lsp.server import LanguageServer
 
-from lsp_server import features, feedback
+from lsp_server import core_commands, features, feedback
 from lsp_server.acceptance import Acceptances
 from lsp_server.asking import Cost
 from lsp_server.core_link import CoreLink, LinkStatus
@@ -27,6 +28,10 @@ from protocol.settings_sources import with_json
 
 if TYPE_CHECKING:
     from pygls.server import ServerErrors
+
+
+# After a change of the core's settings: a model's name that is being typed is no model.
+SETTLE_S = 2.0
 
 
 class MidfillServer(LanguageServer):
@@ -47,16 +52,25 @@ class MidfillServer(LanguageServer):
         self.acceptances = Acceptances(self.recorder.count)
         features.register(self)
         feedback.register(self)
+        core_commands.register(self)
+        self._connected_by: Settings | None = None  # None before `initialized`
+        self._settling: asyncio.TimerHandle | None = None
+        self._connecting: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
         """Find or start the core that the settings ask for, in place of the present one."""
+        self._connected_by = self.settings
         await self.link.connect_to(target_of(self.settings))
 
     async def leave(self) -> None:
         """The client is gone: save what was counted, and let go of the core, which goes on."""
+        if self._settling is not None:
+            self._settling.cancel()
         try:
             await self.recorder.close()
         finally:
+            if self._connecting is not None:
+                await asyncio.wait([self._connecting])
             await self.link.stop()
 
     def take_initial_settings(self, given: object) -> None:
@@ -64,12 +78,17 @@ class MidfillServer(LanguageServer):
         self._initial_settings = with_json(self._initial_settings, given)
         self._apply(self._initial_settings)
 
-    async def take_changed_settings(self, given: object) -> None:
+    def take_changed_settings(self, given: object) -> None:
         """Lay changed settings over the initial ones; BadSettings, and none taken, for a bad one."""
-        before, changed = self.settings, with_json(self._initial_settings, given)
-        self._apply(changed)
-        if not same_core(before, changed):
-            await self.connect()
+        self._apply(with_json(self._initial_settings, given))
+        if self._settling is not None:
+            self._settling.cancel()
+        self._settling = asyncio.get_running_loop().call_later(SETTLE_S, self._settle)
+
+    def _settle(self) -> None:
+        """Connect to another core if that is what the settings ask for now."""
+        if self._connected_by is not None and not same_core(self._connected_by, self.settings):
+            self._connecting = asyncio.create_task(self.connect())
 
     def report_server_error(self, error: Exception, source: ServerErrors) -> None:
         """Log it, and nothing more: popups are for what the user can act on."""

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from midfill.complete import complete_command
+from midfill.cores import list_command, restart_command, stop_command, unload_command
 from midfill.demo.command import demo_command
 from midfill.doctor.command import doctor_command
 from midfill.evaluation.command import eval_command
@@ -24,6 +25,7 @@ from midfill.replay.command import replay_command
 from midfill.stats import stats_command
 from midfill.train.command import train_command
 from protocol.errors import BadInput, MidfillError
+from protocol.identity import ANSWER_SETTINGS, core_settings
 from protocol.rendezvous import cache_folder, resolve_model
 from protocol.settings import CORE_SETTINGS, Settings
 
@@ -76,15 +78,21 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 def core(
     settings: Settings,
+    context: typer.Context,
     host: Annotated[str, typer.Option(help="Listen here; beyond loopback, mind who can reach it.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
     allow_origin: Annotated[list[str] | None, typer.Option(help="A web page's origin that may connect.")] = None,
     log_file: Annotated[Path | None, typer.Option(help="Append the log here instead of writing it to stderr.")] = None,
+    replaceable: Annotated[
+        bool, typer.Option(help="Exit for a client with other settings if no other client is connected.")
+    ] = False,
 ) -> None:
-    """Run the inference core that language servers share.
+    """Run the inference core that language servers share, or control the running ones with a subcommand.
 
-    They start it themselves where none is found; run it by hand to serve other machines, or programs that speak HTTP.
+    Language servers start a core where none runs. Run one by hand to serve other machines, or programs that speak HTTP.
     """
+    if context.invoked_subcommand is not None:
+        return
     from inference.server import ServeOptions, serve
     from midfill.engine_core import engine_options
 
@@ -106,6 +114,8 @@ def core(
             allowed_origins=tuple(allow_origin or ()),
             unload_after_s=settings.unload_after_s or None,
             exit_after_s=settings.exit_after_s or None,
+            settings=core_settings(settings),
+            replaceable=replaceable,
         )
     )
     if not has_ended:
@@ -115,12 +125,18 @@ def core(
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
 _REPLAY_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "store_mb", "exact", "healing"}
 _EVAL_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "exact"}
-_COMPLETE_SETTINGS = _MODEL_SETTINGS | {
+_COMPLETE_SETTINGS = _MODEL_SETTINGS | set(ANSWER_SETTINGS) | {
     "core", "core_token", "prefix_tokens", "suffix_tokens", "max_tokens", "hold_back_percent"
 }  # fmt: skip
 
 app.command()(takes_settings(lsp))
-app.command()(takes_settings(core, only=CORE_SETTINGS))
+core_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+core_app.callback()(takes_settings(core, only=CORE_SETTINGS))
+core_app.command("list")(list_command)
+core_app.command("stop")(stop_command)
+core_app.command("restart")(restart_command)
+core_app.command("unload")(unload_command)
+app.add_typer(core_app, name="core")
 app.command("complete")(takes_settings(complete_command, only=_COMPLETE_SETTINGS))
 app.command("demo")(takes_settings(demo_command, only=_MODEL_SETTINGS))
 app.command("doctor")(takes_settings(doctor_command, tell_refused=True))

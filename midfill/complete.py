@@ -1,7 +1,8 @@
 """`midfill complete`: the suggestion for one place in a file, by the language server's own parts.
 
-A core that is running already, or the one on another machine that the settings name, is asked; where there is none
-the model is loaded in this process, since a core started for a single answer would only stay behind.
+A running core, or the one on another machine that the settings name, is asked. Where there is none, or where it was
+started with other settings than those given, this process loads the model: a core started for a single answer would
+only stay behind.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from msgspec import structs
 from rich.console import Console
 
 from protocol.errors import BadInput, CoreUnavailable, MidfillError, Unauthorized
+from protocol.identity import ANSWER_SETTINGS, describe, differences
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Usage
-from protocol.rendezvous import address_file, read_address, read_or_make_token, resolve_model, runtime_folder
-from protocol.settings import Settings
+from protocol.rendezvous import CoreAddress, address_file, resolve_model, runtime_folder
+from protocol.settings import SETTINGS, Settings, option_name
 
 if TYPE_CHECKING:
     from lsp_server.core_client import CoreClient
@@ -66,9 +68,9 @@ def complete_command(
 ) -> None:
     """Print the suggestion for a place in a file.
 
-    A core that is running already is asked; where there is none the model is loaded in this process. The suggestion
-    is printed however unlikely it is, as where an editor's user asks by hand; a note says so where an editor would
-    not show it on its own.
+    A running core is asked. Where there is none, or its settings are not the ones given here, the model is loaded in
+    this process; settings left at their defaults are the running core's to choose. The suggestion is printed however
+    unlikely it is; a note says so where an editor shows it only on request.
     """
     result = asyncio.run(complete(settings, Place.parse(place)))
     if as_json:
@@ -163,21 +165,46 @@ async def _find_core(settings: Settings) -> AsyncIterator[CoreClient | EngineCor
 
 
 async def _running_core(settings: Settings) -> CoreClient | None:
-    from lsp_server.core_client import CoreClient, Endpoint
+    from lsp_server.core_client import CoreClient
     from lsp_server.core_target import remote_endpoint
+    from lsp_server.local_cores import endpoint_of
 
     if settings.core:
         return await CoreClient.open(remote_endpoint(settings), _ignore)
-    folder = runtime_folder()
-    address = read_address(address_file(folder, resolve_model(settings.model)))
-    if address is None:
-        return None
+    file = address_file(runtime_folder(), resolve_model(settings.model))
     try:
-        return await CoreClient.open(Endpoint(address.url, read_or_make_token(folder)), _ignore)
+        address = await _usable_core(settings, file)
+        return None if address is None else await CoreClient.open(endpoint_of(address, file), _ignore)
     except Unauthorized:
         raise
-    except CoreUnavailable:
-        return None  # it has ended without cleaning up; a language server would start another
+    except CoreUnavailable as error:
+        _tell(f"{error}; the model is loaded in this process")
+        return None
+
+
+async def _usable_core(asked: Settings, file: Path) -> CoreAddress | None:
+    """The running core, if it answers as these settings ask for; a line on stderr tells where it differs."""
+    from lsp_server.local_cores import answering_core, ask_status, endpoint_of
+
+    address = await answering_core(file)
+    if address is None:
+        return None
+    status = await ask_status(endpoint_of(address, file))
+    found = differences(address.settings, asked, ANSWER_SETTINGS)
+    given = [one for one in found if one.asked != SETTINGS[one.name].default]
+    if status.state == "failed":
+        _tell(f"the running core has failed ({status.detail}); the model is loaded in this process")
+        return None
+    if given:
+        _tell(f"the running core has {describe(given, option_name)}; the model is loaded in this process")
+        return None
+    if found:
+        _tell(f"the running core answers, with {describe(found, option_name)}")
+    return address
+
+
+def _tell(message: str) -> None:
+    typer.echo(f"midfill: {message}", err=True)
 
 
 def _ignore(status: CoreStatus) -> None:

@@ -6,9 +6,12 @@ MidfillError
 │   ├── BadTrace          a file that is not a recorded session
 │   └── BadModel          a checkpoint that cannot be used
 ├── CoreUnavailable       no core answers: not running, died, or unreachable
-│   └── Unauthorized      the core refused the token
+│   ├── Unauthorized      the core refused the token, or does not know it
+│   ├── CoreSilent        the core accepts connections but answers nothing
+│   └── CoreBlocked       a running core can be neither used nor replaced
 ├── DeviceLost            the GPU fails every call: only another process can use it again
 ├── PortInUse             the address to listen on is taken
+├── AlreadyServed         a core that runs serves the model already
 └── Cancelled             the request was cancelled or superseded
 """
 
@@ -54,7 +57,7 @@ class CoreUnavailable(MidfillError):
 
 
 class Unauthorized(CoreUnavailable):
-    """The core refused the token."""
+    """The core refused the token, or does not prove that it knows it."""
 
     code = "unauthorized"
 
@@ -65,10 +68,29 @@ class DeviceLost(MidfillError):
     code = "device_lost"
 
 
+class CoreSilent(CoreUnavailable):
+    """The core accepts connections but answers nothing."""
+
+    code = "core_silent"
+
+
+class CoreBlocked(CoreUnavailable):
+    """A core runs that can be neither used nor replaced now; this may change without the user's help."""
+
+    code = "core_blocked"
+
+
 class PortInUse(MidfillError):
     """The address to listen on is taken."""
 
     code = "port_in_use"
+
+
+class AlreadyServed(MidfillError):
+    """A core that runs, or is about to, serves the model already."""
+
+    code = "already_served"
+    exit_status = 3  # tells a language server that lost the race to start one from a failure
 
 
 class Cancelled(MidfillError):

@@ -6,11 +6,11 @@ from typing import Literal
 
 from msgspec import Struct
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_ALTERNATIVES = 16  # nobody looks through more, and each takes the model's time
 
 FinishReason = Literal["eos", "stop", "length", "cancelled"]
-CoreState = Literal["unloaded", "loading", "ready", "failed"]
+CoreState = Literal["unloaded", "loading", "ready", "failed", "stopped"]  # stopped: by request, it exits now
 
 
 class Value(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

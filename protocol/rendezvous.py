@@ -1,39 +1,46 @@
-"""Where language servers find the core of this machine: the runtime folder, its token and its address.
+"""Where language servers find the cores of this machine: the runtime folder with its token, addresses and locks.
 
-The core writes `core-KEY.json` (KEY from the model it serves, so that two models mean two cores) once it
-listens, and removes it when it exits. Everything in the folder is readable by its user alone.
+A core holds `core-KEY.lock` while it runs, with KEY from its model, and writes `core-KEY.json` once it listens: its
+address, the settings that it was started with and the version of its protocol. It removes the address when it exits;
+the system releases the lock even when it is killed. Everything in the folder is readable by its user alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import secrets
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import platformdirs
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from protocol.errors import BadInput
+from protocol.identity import SettingValue
 from protocol.settings import BUNDLED_MODEL
 
+_LOCK_PATIENCE_S = 1.0  # `is_held` holds the lock for an instant
 
-@dataclass(frozen=True, slots=True)
-class CoreAddress:
-    """A listening core."""
+
+class CoreAddress(msgspec.Struct, frozen=True):
+    """A listening core. A file without the last three fields is of a core from before there were any."""
 
     url: str  # ws://127.0.0.1:PORT/ws
     pid: int
     model: str
+    settings: dict[str, SettingValue] = {}  # `protocol.identity.core_settings` of those that it was started with
+    protocol_version: int = 1
+    replaceable: bool = True  # whether it may end for one with other settings; one started by hand stays
 
 
 def runtime_folder() -> Path:
     """The folder of this user's cores, made if need be with mode 0700; `MIDFILL_RUNTIME_DIR` overrides it.
 
-    BadInput if it cannot be made.
+    BadInput if it cannot be made, belongs to another user, or can be written by others.
     """
     override = os.environ.get("MIDFILL_RUNTIME_DIR")
     if override:
@@ -45,11 +52,28 @@ def runtime_folder() -> Path:
         folder = Path(platformdirs.user_runtime_dir("midfill", appauthor=False))
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_private(folder)
     except OSError as error:
         raise BadInput(
             f"the runtime folder {folder} cannot be made: {error.strerror}. MIDFILL_RUNTIME_DIR names another"
         ) from error
     return folder
+
+
+def _check_private(folder: Path) -> None:
+    if os.name != "posix":
+        return
+    found = folder.stat()
+    if found.st_uid != os.getuid():
+        raise BadInput(
+            f"the runtime folder {folder} belongs to the user with the id {found.st_uid}: name one of your own with "
+            "MIDFILL_RUNTIME_DIR"
+        )
+    if found.st_mode & 0o022:
+        raise BadInput(
+            f"the runtime folder {folder} can be written by others (mode {found.st_mode & 0o777:o}): "
+            f"run chmod 700 {folder}, or name another with MIDFILL_RUNTIME_DIR"
+        )
 
 
 def cache_folder() -> Path:
@@ -73,43 +97,95 @@ def address_file(folder: Path, model: str) -> Path:
 def read_address(path: Path) -> CoreAddress | None:
     """The address in the file, or None where there is none; BadInput where it is not one."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     try:
-        fields = json.loads(text)
-        return CoreAddress(url=str(fields["url"]), pid=int(fields["pid"]), model=str(fields["model"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{path} is not the address of a core ({error!r}): {text[:200]!r}") from error
+        return msgspec.json.decode(text, type=CoreAddress)
+    except ValueError as error:
+        raise BadInput(f"{path} is not the address of a core ({error}): {text[:200]!r}") from error
 
 
 def write_address(path: Path, address: CoreAddress) -> None:
-    """Publish the address, all at once."""
-    _write_private(path, json.dumps(asdict(address)))
+    """Publish the address, all at once; BadInput where the folder cannot be written."""
+    _write_private(path, msgspec.json.encode(address).decode())
+
+
+def is_held(address_file: Path) -> bool:
+    """Whether a core runs, or is about to, for which this is the address file: the system says so by its lock."""
+    lock = FileLock(address_file.with_suffix(".lock"), mode=0o600)
+    try:
+        with _told(lock.lock_file):
+            lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    lock.release()
+    return False
+
+
+@contextmanager
+def hold(address_file: Path) -> Iterator[bool]:
+    """Hold the lock of the core for which this is the address file; False where another core has it."""
+    lock = FileLock(address_file.with_suffix(".lock"), mode=0o600)
+    try:
+        with _told(lock.lock_file):
+            lock.acquire(timeout=_LOCK_PATIENCE_S)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
 
 
 def read_or_make_token(folder: Path) -> str:
-    """The token that connections must show: `token`, mode 0600, made on first use."""
+    """The token that connections must show: `token`, mode 0600, made on first use.
+
+    BadInput where it cannot be made or read, is no token, or can be read by others.
+    """
     path = folder / "token"
-    if not path.exists():
-        with FileLock(path.with_suffix(".lock"), mode=0o600):  # cores of two models may start at the same time
-            if not path.exists():
-                _write_private(path, secrets.token_urlsafe(32))
-    return _read_token(path)
+    with _told(path):
+        if not path.exists():
+            # Cores of two models may start at the same time.
+            with FileLock(path.with_suffix(".lock"), mode=0o600):
+                if not path.exists():
+                    _write_private(path, secrets.token_urlsafe(32))
+        return _read_token(path)
 
 
 def _read_token(path: Path) -> str:
     if os.name == "posix" and path.stat().st_mode & 0o077:
         raise BadInput(f"{path} can be read by others (mode {path.stat().st_mode & 0o777:o}): run chmod 600 {path}")
-    token = path.read_text(encoding="ascii").strip()
+    token = path.read_bytes().strip()
     if not token:
         raise BadInput(f"{path} is empty: remove it, and a new token will be made")
-    return token
+    if not all(0x21 <= byte <= 0x7E for byte in token):
+        raise BadInput(f"{path} holds no token, but other bytes than printable ASCII: remove it, and one will be made")
+    return token.decode("ascii")
 
 
 def _write_private(path: Path, text: str) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    temporary.replace(path)
+    with _told(path):
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _told(path: str | Path) -> Iterator[None]:
+    """Turn an OSError into BadInput that names the file."""
+    try:
+        yield
+    except Timeout:
+        raise  # an OSError, too
+    except OSError as error:
+        raise BadInput(f"{path} cannot be used: {error.strerror or error}") from error

@@ -190,4 +190,4 @@ CORE_SETTINGS = (
     *("model", "device", "dtype", "weights", "threads", "context_tokens", "slots", "store_mb", "disk_mb"),
     *("fim_format", "healing", "exact", "unload_after_s", "exit_after_s"),
 )
-"""The settings that a core is started with."""
+"""The settings that a core is started with; `protocol.identity` says which of them make two cores different."""

@@ -1,18 +1,21 @@
 """The WebSocket messages: their frames, to and from JSON text, with errors that name the offending field.
 
 A connection is one WebSocket on `/ws`, opened with `Authorization: Bearer TOKEN`. The client sends `Complete`,
-`Cancel`, `Forget` and `Release`; the core sends `StatusChanged` first and on every change, and exactly one `Completed`
-or `Failed` per `Complete`, in whatever order they finish.
+`Cancel`, `Forget`, `Release`, `Unload` and `Stop`. The core sends `StatusChanged` first and on every change, one
+`Completed` or `Failed` per `Complete`, in whatever order they finish, and `Kept` for a `Stop` that it does not follow.
 """
 
 from __future__ import annotations
 
 import json
+from typing import Literal
 
 import msgspec
 
 from protocol.errors import BadInput
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Value
+
+StopHow = Literal["stop", "restart", "replace"]
 
 
 class Complete(Value, frozen=True, tag=True):
@@ -43,6 +46,27 @@ class Release(Value, frozen=True, tag=True):
     session: str
 
 
+class Unload(Value, frozen=True, tag=True):
+    """Client to core: give the model's memory back; the next request loads it again."""
+
+
+class Stop(Value, frozen=True, tag=True):
+    """Client to core: exit.
+
+    `stop`: the other clients are told (state `stopped`) and start no other core. `restart`: they look for, or start,
+    the next one. `replace`: likewise, once every connected client has asked for it, or where the model has failed.
+    A core that was started by hand follows `stop` alone, unless its model has failed.
+    """
+
+    how: StopHow
+
+
+class Kept(Value, frozen=True, tag=True):
+    """Core to client: the core does not exit, or not yet, and why."""
+
+    reason: str
+
+
 class Completed(Value, frozen=True, tag=True):
     """Core to client: the answer to `id`."""
 
@@ -53,7 +77,7 @@ class Completed(Value, frozen=True, tag=True):
 class Failed(Value, frozen=True, tag=True):
     """Core to client: `id` has no answer; `code` is that of the error class in `protocol.errors`.
 
-    `id` is None where the core could not read the message at all.
+    `id` is None where the core could not read even that of the message.
     """
 
     id: int | None
@@ -68,13 +92,21 @@ class StatusChanged(Value, frozen=True, tag=True):
     protocol_version: int
 
 
-ClientMessage = Complete | Cancel | Forget | Release
-CoreMessage = Completed | Failed | StatusChanged
+ClientMessage = Complete | Cancel | Forget | Release | Unload | Stop
+CoreMessage = Completed | Failed | StatusChanged | Kept
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """What can still be read of a message that another version sent."""
+
+    id: int | None = None
+    protocol_version: int | None = None
 
 
 _encoder = msgspec.json.Encoder()
 _from_clients: msgspec.json.Decoder[ClientMessage] = msgspec.json.Decoder(ClientMessage)
 _from_cores: msgspec.json.Decoder[CoreMessage] = msgspec.json.Decoder(CoreMessage)
+_envelopes = msgspec.json.Decoder(Envelope)
 
 
 def encode(message: ClientMessage | CoreMessage) -> str:
@@ -100,6 +132,14 @@ def decode_core(text: str) -> CoreMessage:
         return _from_cores.decode(text)
     except (ValueError, RecursionError) as error:
         raise _no_message(text, error) from error
+
+
+def read_envelope(text: str | bytes) -> Envelope:
+    """The request that an unreadable message is about, and its protocol, as far as they can be told."""
+    try:
+        return _envelopes.decode(text)
+    except (ValueError, RecursionError):
+        return Envelope()
 
 
 def _no_message(text: str, error: Exception) -> BadInput:

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 
-import psutil
-
-from lsp_server.core_client import CoreClient, Endpoint
+from lsp_server.core_client import Endpoint
 from lsp_server.core_target import remote_endpoint
+from lsp_server.local_cores import ask_status, endpoint_of, published_core
+from lsp_server.os_process import resident_bytes
 from midfill.doctor.findings import Section, megabytes
 from protocol.errors import BadInput, CoreUnavailable, Unauthorized
-from protocol.messages import CoreStatus
-from protocol.rendezvous import read_address, read_or_make_token, runtime_folder
-from protocol.settings import Settings
+from protocol.identity import describe, differences
+from protocol.messages import PROTOCOL_VERSION
+from protocol.rendezvous import CoreAddress, read_address, read_or_make_token, resolve_model, runtime_folder
+from protocol.settings import Settings, option_name
 
-_STATUS_SECONDS = 5.0
+_END_IT = "midfill core stop"
 
 
 async def cores(settings: Settings) -> Section:
     """The token file, the cores of this machine, and the one on another machine if the settings name one."""
     try:
         folder = runtime_folder()
-        token = read_or_make_token(folder)
+        read_or_make_token(folder)
     except (BadInput, OSError) as error:
         return Section("core", (), (str(error),))
     mode = f", mode {(folder / 'token').stat().st_mode & 0o777:o}" if os.name == "posix" else ""
     found = [("token file", f"{folder / 'token'}{mode}", "")]
-    found += [await _local_core(file, token) for file in sorted(folder.glob("core-*.json"))]
+    found += [await _local_core(file, settings) for file in sorted(folder.glob("core-*.json"))]
     if len(found) == 1:
         found.append(("this machine", "no core is running: the first language server starts one", ""))
     if settings.core:
@@ -45,40 +45,39 @@ async def _remote_core(settings: Settings) -> tuple[str, str]:
     return await _ask(endpoint, "start it, or correct the settings core and core_token")
 
 
-async def _local_core(file: Path, token: str) -> tuple[str, str, str]:
+async def _local_core(file: Path, settings: Settings) -> tuple[str, str, str]:
     """Name, state and problem of the core that the address file names."""
     try:
-        address = read_address(file)
+        named, running = read_address(file), published_core(file)
     except BadInput as error:
         return (file.name, "unreadable", f"{error}: remove the file")
-    if address is None:
+    if named is None:
         return (file.name, "has just ended", "")
-    try:
-        process = psutil.Process(address.pid)
-        resident = process.memory_info().rss
-    except psutil.Error:
-        return (address.model, "ended without cleaning up: the next language server starts another", "")
-    state, problem = await _ask(Endpoint(address.url, token), f"end the process {address.pid}")
-    return (address.model, f"{state}; {address.url}, process {address.pid}, {megabytes(resident)}", problem)
+    if running is None:
+        return (named.model, "ended without cleaning up: the next language server starts another", "")
+    where = f"{running.url}, process {running.pid}{_memory(running)}"
+    if running.protocol_version != PROTOCOL_VERSION:
+        problem = f"process {running.pid} is a core of another version of midfill: close what uses it, or {_END_IT}"
+        return (named.model, f"of another version; {where}", problem)
+    state, problem = await _ask(endpoint_of(running, file), _END_IT)
+    told = [state, where]
+    if running.model == resolve_model(settings.model):
+        told.append(describe(differences(running.settings, settings), option_name))
+    return (named.model, "; ".join(filter(None, told)), problem)
+
+
+def _memory(address: CoreAddress) -> str:
+    resident = resident_bytes(address.pid)
+    return "" if resident is None else f", {megabytes(resident)}"
 
 
 async def _ask(endpoint: Endpoint, remedy: str) -> tuple[str, str]:
-    """What the core says that it is doing, and the problem if it says nothing or has failed."""
-    told: asyncio.Future[CoreStatus] = asyncio.get_running_loop().create_future()
-
-    def hear(status: CoreStatus) -> None:
-        if not told.done():
-            told.set_result(status)
-
+    """What the core says that it does, and the problem if it says nothing or has failed."""
     try:
-        client = await CoreClient.open(endpoint, hear)
+        status = await ask_status(endpoint)
     except CoreUnavailable as error:
         return ("unreachable", f"{error}: {remedy}")
-    try:
-        status = await asyncio.wait_for(told, _STATUS_SECONDS)
-    except TimeoutError:
-        return ("silent", f"the core at {endpoint.url} accepts connections but says nothing: {remedy}")
-    finally:
-        await client.close()
-    problem = f"the core could not load {status.model}: {status.detail}" if status.state == "failed" else ""
+    problem = ""
+    if status.state == "failed":
+        problem = f"the core could not load {status.model}: {status.detail}. A client with other settings replaces it"
     return (" ".join(filter(None, [status.state, status.device and f"on {status.device}"])), problem)

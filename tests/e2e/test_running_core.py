@@ -11,12 +11,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from midfill.cli import app
 from midfill.complete import Place, complete
 from midfill.doctor.core import cores
-from protocol.errors import Unauthorized
+from protocol.errors import AlreadyServed, BadInput, Unauthorized
 from protocol.rendezvous import address_file, read_address
 from protocol.settings import BUNDLED_MODEL, Settings
 
@@ -90,7 +91,41 @@ def test_the_documented_requests(core: "subprocess.Popen[bytes]") -> None:
 async def test_a_token_that_is_not_the_cores(core: "subprocess.Popen[bytes]", source: Path) -> None:
     token_file = Path(os.environ["MIDFILL_RUNTIME_DIR"]) / "token"
     token_file.write_text("another")
-    with pytest.raises(Unauthorized, match="refused the token"):
+    with pytest.raises(Unauthorized, match="does not know the token"):
         await complete(Settings(), Place(source, 1, 10))
     (problem,) = (await cores(Settings())).problems
-    assert "refused the token" in problem
+    assert "does not know this machine's token" in problem
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_a_second_core_of_the_model_is_refused_with_the_address_of_the_first(core: "subprocess.Popen[bytes]") -> None:
+    folder = Path(os.environ["MIDFILL_RUNTIME_DIR"])
+    address = read_address(address_file(folder, BUNDLED_MODEL))
+    assert address is not None
+    second = subprocess.run(
+        [sys.executable, "-m", "midfill", "core", "--port", "0"], capture_output=True, text=True, check=False
+    )
+    assert second.returncode == AlreadyServed.exit_status
+    last = second.stderr.splitlines()[-1]
+    assert last.startswith(f"midfill: bundled is served already, by process {core.pid} at {address.url}")
+    assert "midfill core stop" in last
+
+
+def test_the_core_is_listed_unloaded_and_stopped_by_hand(core: "subprocess.Popen[bytes]", source: Path) -> None:
+    assert run("complete", f"{source}:1:10").exit_code == 0
+    (listed,) = json.loads(run("core", "list", "--json").stdout)
+    assert (listed["model"], listed["state"], listed["pid"]) == (BUNDLED_MODEL, "ready", core.pid)
+    assert run("core", "unload").exit_code == 0
+    while json.loads(run("core", "list", "--json").stdout)[0]["state"] != "unloaded":
+        time.sleep(0.05)
+    refused = run("core", "restart")
+    assert refused.exit_code == 1
+    assert "it was started by hand" in refused.stderr
+    stopped = run("core", "stop", "--model", BUNDLED_MODEL)
+    assert stopped.stdout == f"stopped bundled (process {core.pid})\n"
+    assert core.wait(START_SECONDS) == 0
+    assert run("core", "list").stderr == "midfill: no core is running\n"
+    assert isinstance(run("core", "stop").exception, BadInput)

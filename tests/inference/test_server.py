@@ -84,8 +84,11 @@ def test_core_serves_is_found_and_leaves_nothing_behind(tiny_checkpoint: Path, f
 
         with core(tiny_checkpoint, folder) as second:
             code, errors = finish(second)
-            assert code == 0
-            assert f"process {address.pid} at {address.url}" in errors
+            assert code != 0
+            assert (
+                f"AlreadyServed: {tiny_checkpoint} is served already, by process {address.pid} at {address.url}"
+                in errors
+            )
 
         process.send_signal(signal.SIGTERM)
         code, errors = finish(process)
@@ -107,7 +110,7 @@ def test_core_goes_when_nobody_comes(tiny_checkpoint: Path, folder: Path) -> Non
     with core(tiny_checkpoint, folder, exit_after_s=0.1) as process:
         code, errors = finish(process)
     assert code == 0, errors
-    assert "nobody has been connected" in errors
+    assert "no client has been connected" in errors
     assert read_address(address_file(folder, str(tiny_checkpoint))) is None
 
 
@@ -162,3 +165,25 @@ def test_taken_port_is_named(folder: Path) -> None:
 def test_host_that_is_none_is_named() -> None:
     with pytest.raises(BadInput, match=r"nowhere\.invalid"):
         bind("nowhere.invalid", 0)
+
+
+def test_a_core_whose_model_cannot_be_loaded_exits_soon_when_unused(
+    tiny_checkpoint: Path, folder: Path, tmp_path: Path
+) -> None:
+    code = CODE.replace(
+        "model, folder", "import inference.server; inference.server.FAILED_EXIT_AFTER_S = 0.1; model, folder"
+    ).replace("threads=1)", "threads=1, device='banana')")
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tiny_checkpoint), str(folder), "600"], stderr=subprocess.PIPE, text=True
+    )
+    address = wait_for_address(process, tiny_checkpoint, folder)
+    with connect(
+        address.url, additional_headers={"Authorization": f"Bearer {read_or_make_token(folder)}"}
+    ) as websocket:
+        websocket.send(encode(Complete(1, CompletionRequest("a.py", Prompt("def f():\n", "\n"), 4))))
+        while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
+            pass
+        assert isinstance(message, Failed)
+    code_, errors = finish(process)
+    assert code_ == 0, errors
+    assert "no client has been connected for 0.1 s" in errors

@@ -13,6 +13,7 @@ from inference.metrics import Metrics
 from inference.presence import Presence
 from inference.scheduler import Scheduler
 from inference.service import make_app
+from protocol.proof import PROOF_PATH, proof
 from tests.inference.serving import ACCESS, BEARER, TOKEN
 
 
@@ -48,6 +49,14 @@ def test_without_the_token_nothing_is_answered(client: TestClient, headers: dict
         response = client.request(method, path, headers=headers)
         assert response.status_code == status
         assert "error" in response.json()
+
+
+def test_the_core_proves_that_it_knows_the_token_without_being_shown_it(client: TestClient) -> None:
+    answer = client.get(f"{PROOF_PATH}?nonce={'n' * 32}")
+    assert (answer.status_code, answer.text) == (200, proof(TOKEN, "n" * 32, 80))
+    assert TOKEN not in answer.text
+    assert client.get(f"{PROOF_PATH}?nonce=short").status_code == 400
+    assert client.get(f"{PROOF_PATH}?nonce={'n' * 32}", headers={"Origin": "https://evil.example"}).status_code == 403
 
 
 def test_allowed_origin_is_answered(client: TestClient) -> None:

@@ -15,11 +15,12 @@ from inference.engine_holder import EngineHolder
 from inference.job_queue import Answer
 from inference.loading import EngineOptions, load_engine
 from inference.presence import Presence
+from inference.retirement import Retirement
 from inference.scheduler import Scheduler
 from inference.websocket_api import WebSocketApi
 from inference.websocket_transport import WebSocketTransport
 from protocol.errors import Cancelled
-from protocol.messages import CompletionRequest, CoreStatus, Prompt
+from protocol.messages import PROTOCOL_VERSION, CompletionRequest, CoreStatus, Prompt
 from protocol.wire import (
     Cancel,
     ClientMessage,
@@ -28,7 +29,10 @@ from protocol.wire import (
     CoreMessage,
     Failed,
     Forget,
+    Kept,
     StatusChanged,
+    Stop,
+    Unload,
     decode_core,
     encode,
 )
@@ -44,6 +48,7 @@ class Core:
     address: str
     scheduler: Scheduler
     presence: Presence
+    retirement: Retirement
     answers: queue.Queue[Answer]
 
     def connect(self) -> ClientConnection:
@@ -55,8 +60,9 @@ def running(options: EngineOptions) -> Iterator[Core]:
     presence, answers = Presence(), queue.Queue[Answer]()
     holder = EngineHolder("tiny", lambda progress: load_engine(options, progress), presence.announce)
     scheduler = Scheduler(holder, observe=lambda _, answer: answers.put(answer))
-    with serving(WebSocketApi(scheduler, presence).connect) as address:
-        yield Core(address, scheduler, presence, answers)
+    retirement = Retirement(presence, lambda: scheduler.status, replaceable=True)
+    with serving(WebSocketApi(scheduler, presence, retirement).connect) as address:
+        yield Core(address, scheduler, presence, retirement, answers)
     scheduler.close()
 
 
@@ -85,7 +91,11 @@ def test_websocket_answers_and_reports_its_status(core: Core) -> None:
     with core.connect() as websocket:
         first = decode_core(str(websocket.recv(PATIENCE_S)))
         assert isinstance(first, StatusChanged)
-        assert (first.status.state, first.status.model, first.protocol_version) == ("unloaded", "tiny", 1)
+        assert (first.status.state, first.status.model, first.protocol_version) == (
+            "unloaded",
+            "tiny",
+            PROTOCOL_VERSION,
+        )
         send(websocket, Complete(7, request()))
         states = []
         while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
@@ -122,7 +132,7 @@ def test_malformed_message_is_answered_and_the_connection_kept(core: Core, text:
         websocket.send(text)
         answer = receive(websocket)
         assert isinstance(answer, Failed)
-        assert (answer.id, answer.code) == (None, "bad_input")
+        assert (answer.id, answer.code) == (1 if '"id": 1' in str(text) else None, "bad_input")
         assert message in answer.message
         send(websocket, Complete(1, request()))
         assert isinstance(receive(websocket), Completed)
@@ -208,7 +218,7 @@ def test_last_status_told_is_the_newest(tmp_path: Path, monkeypatch: pytest.Monk
                 yield
 
         monkeypatch.setattr(presence, "listen", listen_late)
-        WebSocketApi(core.scheduler, presence).connect(socket)
+        WebSocketApi(core.scheduler, presence, core.retirement).connect(socket)
     assert len(told) == 3
     assert all("ready" in message for message in told)
 
@@ -229,3 +239,49 @@ def test_same_id_twice_is_refused(core: Core) -> None:
         answer = receive(websocket)
         assert isinstance(answer, Failed)
         assert "still running" in answer.message
+
+
+def test_an_unknown_field_fails_its_own_request(core: Core) -> None:
+    """As a client of another version sends it."""
+    with core.connect() as websocket:
+        send(websocket, Complete(1, request(max_tokens=100)))
+        websocket.send(encode(Complete(2, request(session="b.py")))[:-1] + ', "new_field": 1}')
+        answers = [receive(websocket), receive(websocket)]
+        assert {answer.id: type(answer) for answer in answers} == {1: Completed, 2: Failed}  # type: ignore[union-attr]
+
+
+def test_the_model_is_unloaded_on_request_and_loaded_again(core: Core) -> None:
+    with core.connect() as websocket:
+        send(websocket, Complete(1, request()))
+        assert isinstance(receive(websocket), Completed)
+        send(websocket, Unload())
+        status = decode_core(str(websocket.recv(PATIENCE_S)))
+        assert isinstance(status, StatusChanged)
+        assert status.status.state == "unloaded"
+        send(websocket, Complete(2, request()))
+        assert isinstance(receive(websocket), Completed)
+
+
+def test_a_core_that_others_use_is_kept_and_one_that_is_stopped_says_so_to_all(core: Core) -> None:
+    with core.connect() as one, core.connect() as two:
+        for websocket in (one, two):
+            assert isinstance(decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged)
+        send(one, Stop("replace"))
+        assert receive(one) == Kept("1 other client uses it")
+        assert not core.retirement.due
+        send(two, Stop("stop"))
+        for websocket in (one, two):
+            message = decode_core(str(websocket.recv(PATIENCE_S)))
+            assert isinstance(message, StatusChanged)
+            assert message.status.state == "stopped"
+        assert core.retirement.due
+
+
+def test_the_wish_of_a_client_that_has_left_is_forgotten(core: Core) -> None:
+    with core.connect() as one:
+        with core.connect() as two:
+            send(two, Stop("replace"))
+            receive(two)
+        send(one, Complete(1, request()))
+        receive(one)
+        assert not core.retirement.due

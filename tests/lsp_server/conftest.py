@@ -15,6 +15,7 @@ from .fake_core import FakeCore, shake_hands
 
 @pytest.fixture(autouse=True)
 def _own_runtime_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("lsp_server.server.SETTLE_S", 0.01)
     monkeypatch.setenv("MIDFILL_RUNTIME_DIR", str(tmp_path / "run"))
 
 

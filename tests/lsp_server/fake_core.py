@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
-from protocol.errors import MidfillError
+from protocol.errors import AlreadyServed, MidfillError
 from protocol.messages import PROTOCOL_VERSION, Completion, CompletionRequest, CoreStatus, Usage
-from protocol.rendezvous import CoreAddress, address_file, read_or_make_token, runtime_folder, write_address
+from protocol.proof import PROOF_PATH, proof
+from protocol.rendezvous import CoreAddress, address_file, hold, read_or_make_token, runtime_folder, write_address
 from protocol.wire import (
     Cancel,
     Complete,
@@ -29,8 +33,11 @@ from protocol.wire import (
     CoreMessage,
     Failed,
     Forget,
+    Kept,
     Release,
     StatusChanged,
+    Stop,
+    Unload,
     decode_client,
     encode,
 )
@@ -70,6 +77,12 @@ class FakeCore:
         self.cancelled: list[int] = []
         self.forgotten: list[str] = []
         self.released: list[str] = []
+        self.unloads = 0
+        self.stops: list[str] = []
+        self.authorizations: list[str | None] = []  # shown in requests for a WebSocket
+        self.kept = ""  # why it does not exit where it is asked to; else it drops its connections
+        self.ended = asyncio.Event()
+        self.protocol_version = PROTOCOL_VERSION
         self.connections: set[ServerConnection] = set()
         self.url = ""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -82,7 +95,7 @@ class FakeCore:
     async def set_status(self, status: CoreStatus) -> None:
         self.status = status
         for connection in self.connections:
-            await self._send(connection, StatusChanged(status, PROTOCOL_VERSION))
+            await self._send(connection, StatusChanged(status, self.protocol_version))
 
     async def drop_connections(self) -> None:
         for connection in list(self.connections):
@@ -96,6 +109,11 @@ class FakeCore:
             yield server
 
     def _check_token(self, connection: ServerConnection, request: Request) -> Response | None:
+        url = urlsplit(request.path)
+        if url.path == PROOF_PATH:
+            (nonce,) = parse_qs(url.query)["nonce"]
+            return connection.respond(HTTPStatus.OK, proof(self.token, nonce, connection.local_address[1]))
+        self.authorizations.append(request.headers.get("Authorization"))
         if request.headers.get("Authorization") == f"Bearer {self.token}":
             return None
         return connection.respond(HTTPStatus.UNAUTHORIZED, "wrong token\n")
@@ -103,7 +121,7 @@ class FakeCore:
     async def _serve(self, connection: ServerConnection) -> None:
         self.connections.add(connection)
         try:
-            await self._send(connection, StatusChanged(self.status, PROTOCOL_VERSION))
+            await self._send(connection, StatusChanged(self.status, self.protocol_version))
             async for text in connection:
                 assert isinstance(text, str)
                 self._receive(connection, text)
@@ -116,15 +134,32 @@ class FakeCore:
         message = decode_client(text)
         if isinstance(message, Complete):
             self.requests.append(message.request)
-            task = asyncio.create_task(self._complete(connection, message))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(self._complete(connection, message))
         elif isinstance(message, Cancel):
             self.cancelled.append(message.id)
         elif isinstance(message, Forget):
             self.forgotten.append(message.session)
         elif isinstance(message, Release):
             self.released.append(message.session)
+        elif isinstance(message, Unload):
+            self.unloads += 1
+        elif isinstance(message, Stop):
+            self.stops.append(message.how)
+            self._begin(self._end(connection))
+
+    async def _end(self, connection: ServerConnection) -> None:
+        if self.kept:
+            await self._send(connection, Kept(self.kept))
+            return
+        if self.stops[-1] == "stop":
+            await self.set_status(CoreStatus("stopped", "fake"))
+        self.ended.set()
+        await self.drop_connections()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _complete(self, connection: ServerConnection, message: Complete) -> None:
         try:
@@ -144,19 +179,31 @@ async def _main() -> None:
     parser.add_argument("--leave", action="store_true", help="end at once, as where another core serves the model")
     parser.add_argument("--starts", type=Path, help="append a line to this file at every start")
     parser.add_argument("--die-after", type=float, default=60.0, help="seconds")
+    parser.add_argument("--protocol", type=int, default=PROTOCOL_VERSION)
+    parser.add_argument("--by-hand", action="store_true")
+    parser.add_argument("--store-mb", type=int, default=2048)
     options, _ = parser.parse_known_args()
     if options.starts:
         with options.starts.open("a") as file:
             file.write(f"{os.getpid()}\n")
-    if options.leave:
-        return
     if options.fail:
         sys.exit(options.fail)
     folder = runtime_folder()
-    core = FakeCore(read_or_make_token(folder))
-    async with core.listening():
-        write_address(address_file(folder, options.model), CoreAddress(core.url, os.getpid(), options.model))
-        await asyncio.sleep(options.die_after)
+    published = address_file(folder, options.model)
+    with hold(published) as held:
+        if options.leave or not held:
+            sys.exit(AlreadyServed.exit_status)
+        published.unlink(missing_ok=True)
+        core = FakeCore(read_or_make_token(folder))
+        async with core.listening():
+            settings = {"store_mb": options.store_mb}
+            address = CoreAddress(
+                core.url, os.getpid(), options.model, settings, options.protocol, replaceable=not options.by_hand
+            )
+            write_address(published, address)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(core.ended.wait(), options.die_after)
+        published.unlink()
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 
-from lsp_server import core_client
+from lsp_server import core_client, core_watch
 from lsp_server.core_client import CoreClient, Endpoint
-from protocol.errors import BadModel, CoreUnavailable, Unauthorized
+from protocol.errors import BadInput, BadModel, CoreBlocked, CoreSilent, CoreUnavailable, Unauthorized
 from protocol.messages import PROTOCOL_VERSION, CompletionRequest, CoreStatus, Prompt
 from protocol.wire import StatusChanged, encode
 
@@ -213,7 +213,7 @@ async def test_who_hears_the_status_may_fail(core: FakeCore, caplog: pytest.LogC
     await until(lambda: heard == ["ready", "loading"])
     assert (await client.complete(REQUEST)).text == "x = 1"
     await client.close()
-    assert caplog.text.count("could not be told") == 2
+    assert caplog.text.count("the handler of the core's status") == 2
 
 
 async def test_ends_though_the_core_does_not_read(deaf_url: str) -> None:
@@ -226,3 +226,100 @@ async def test_ends_though_the_core_does_not_read(deaf_url: str) -> None:
 
 def test_the_token_is_not_shown() -> None:
     assert "hush" not in repr(Endpoint("ws://x/ws", "hush"))
+
+
+async def test_a_core_that_hangs_is_left_while_an_answer_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection is open, and nothing comes: not even a pong."""
+    monkeypatch.setattr(core_watch, "PING_AFTER_S", 0.01)
+    monkeypatch.setattr(core_watch, "READY_TIMEOUT_S", 0.1)
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        protocol = await shake_hands(reader)
+        protocol.send_text(encode(StatusChanged(READY, PROTOCOL_VERSION)).encode())
+        writer.write(b"".join(protocol.data_to_send()))
+        while await reader.read(4096):
+            pass
+        writer.close()
+
+    states: list[CoreStatus] = []
+    async with await asyncio.start_server(hang, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        client = await CoreClient.open(Endpoint(f"ws://127.0.0.1:{port}/ws", "t"), states.append)
+        await until(lambda: states)
+        with pytest.raises(CoreSilent, match="does not answer"):
+            await asyncio.wait_for(client.complete(REQUEST), 10)
+        with pytest.raises(CoreSilent, match="does not answer"):
+            await client.wait_closed()
+        await client.close()
+
+
+async def test_a_core_that_only_takes_long_is_not_left(
+    client: CoreClient, core: FakeCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core_watch, "PING_AFTER_S", 0.01)
+
+    async def slow(_: CompletionRequest) -> str:
+        await asyncio.sleep(0.2)
+        return "at last"
+
+    core.answer = slow
+    assert (await client.complete(REQUEST)).text == "at last"
+
+
+@pytest.mark.parametrize(
+    ("text", "failing"),
+    [
+        ('{"type": "Completed", "id": 1, "completion": {"text": "", "new_field": 1}}', [1]),
+        ('{"type": "Completed", "id": 7, "completion": {}}', []),
+        ('{"type": "Failed", "id": null, "code": "bad_input", "message": "unknown field"}', [1, 2]),
+        ("nonsense", [1, 2]),
+    ],
+)
+async def test_no_request_waits_for_an_answer_that_cannot_be_read(
+    client: CoreClient, core: FakeCore, text: str, failing: list[int]
+) -> None:
+    release = asyncio.Event()
+
+    async def wait(_: CompletionRequest) -> str:
+        await release.wait()
+        return "well"
+
+    core.answer = wait
+    pending = [asyncio.create_task(client.complete(REQUEST)) for _ in range(2)]
+    await until(lambda: len(core.requests) == 2)
+    (connection,) = core.connections
+    await connection.send(text)
+    await until(lambda: sum(task.done() for task in pending) == len(failing))
+    release.set()
+    answers = await asyncio.gather(*pending, return_exceptions=True)
+    assert [number for number, answer in enumerate(answers, 1) if isinstance(answer, BadInput)] == failing
+
+
+@pytest.mark.parametrize("text", ["", '{"type":"StatusChanged","status":{"new":1},"protocol_version":99}'])
+async def test_a_core_of_another_protocol_is_left_and_named(core: FakeCore, text: str) -> None:
+    """Also where its status can no longer be read."""
+    core.protocol_version = 99 if not text else PROTOCOL_VERSION
+    client = await CoreClient.open(Endpoint(core.url, core.token), lambda _: None)
+    if text:
+        await until(lambda: core.connections)
+        (connection,) = core.connections
+        await connection.send(text)
+    with pytest.raises(
+        CoreBlocked, match=f"speaks version 99 of the protocol, and this midfill version {PROTOCOL_VERSION}"
+    ):
+        await client.wait_closed()
+    await client.close()
+
+
+async def test_unloading_and_stopping_are_asked_for(core: FakeCore) -> None:
+    kept: list[str] = []
+    core.kept = "2 other clients use it"
+    client = await CoreClient.open(Endpoint(core.url, core.token), lambda _: None, kept.append)
+    client.unload()
+    client.stop("replace")
+    await until(lambda: kept == ["2 other clients use it"])
+    assert (core.unloads, core.stops) == (1, ["replace"])
+    core.kept = ""
+    client.stop("restart")
+    await client.wait_closed()
+    await client.close()

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from lsp_server.core_client import Endpoint
 from lsp_server.core_link import CoreLink, CoreTarget, LinkStatus, Retry
-from protocol.errors import CoreUnavailable, Unauthorized
+from protocol.errors import CoreBlocked, CoreUnavailable, Unauthorized
 from protocol.messages import CompletionRequest, Prompt
 
 from .editor import until
-from .fake_core import FakeCore
+from .fake_core import READY, FakeCore
 
 REQUEST = CompletionRequest("s", Prompt("a", "b"), max_tokens=4)
 QUICK = Retry((0.0, 0.01), give_up=True)
@@ -138,3 +138,73 @@ async def test_a_new_target_replaces_the_old(watched: Watched, core: FakeCore) -
         await until(lambda: watched.link.ready)
         await watched.link.complete(REQUEST)
         assert (len(core.requests), len(other.requests)) == (0, 1)
+
+
+async def test_two_changes_at_once_leave_one_connection(watched: Watched, core: FakeCore) -> None:
+    """The first one waits for the old connection to end when the second one comes."""
+    other = FakeCore()
+    async with other.listening():
+        await watched.link.connect_to(target(core))
+        await until(lambda: watched.link.ready)
+        await asyncio.gather(*(watched.link.connect_to(target(one)) for one in (other, core, other)))
+        await until(lambda: watched.link.ready)
+        await until(lambda: (len(core.connections), len(other.connections)) == (0, 1))
+        await watched.link.stop()
+        await until(lambda: not core.connections and not other.connections)
+
+
+async def test_a_core_with_other_settings_is_asked_to_give_way(watched: Watched, core: FakeCore) -> None:
+    """It is used as long as it stays, and the status says why."""
+    core.kept = "1 other client uses it"
+
+    async def find() -> Endpoint:
+        return Endpoint(core.url, core.token, differs="the running core was started with weights = int8")
+
+    await watched.link.connect_to(CoreTarget(find, QUICK))
+    await until(lambda: watched.link.status.note)
+    assert core.stops == ["replace"]
+    assert watched.link.ready
+    assert watched.link.status.note == "the running core was started with weights = int8; 1 other client uses it"
+    assert (await watched.link.complete(REQUEST)).text == "x = 1"
+
+
+async def test_after_a_stop_on_request_another_core_is_waited_for_not_started(watched: Watched, core: FakeCore) -> None:
+    found, runs = 0, asyncio.Event()
+
+    async def find() -> Endpoint:
+        nonlocal found
+        found += 1
+        return Endpoint(core.url, core.token)
+
+    async def appears() -> None:
+        await runs.wait()
+
+    await watched.link.connect_to(CoreTarget(find, QUICK, appears))
+    await until(lambda: watched.link.ready)
+    assert watched.link._client is not None
+    watched.link._client.stop("stop")
+    await until(lambda: watched.link.status.state == "stopped" and watched.link.status.note)
+    assert "restart it here, or run `midfill core`" in watched.link.status.note
+    await asyncio.sleep(0.05)
+    assert found == 1
+    core.status = READY
+    runs.set()
+    await until(lambda: watched.link.ready)
+    assert found == 2
+
+
+async def test_a_core_in_the_way_is_told_at_once_and_tried_until_it_is_not(watched: Watched, core: FakeCore) -> None:
+    attempts = 0
+
+    async def find() -> Endpoint:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 6:
+            raise CoreBlocked("the running core is of another version")
+        return Endpoint(core.url, core.token)
+
+    await watched.link.connect_to(CoreTarget(find, QUICK))
+    await until(lambda: watched.link.ready)
+    assert [status.state for status in watched.said[:2]] == ["starting", "failed"]
+    assert "another version" in str(watched.said[1].error)
+    assert attempts == 6

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import psutil
+import pytest
 from lsprotocol import types
 
 from protocol.messages import CompletionRequest
+from protocol.rendezvous import read_address, runtime_folder
 from protocol.settings import Settings
 
 from .editor import Editor, connected_editor, until
@@ -82,3 +91,108 @@ async def test_two_clients_have_their_own_documents_and_sessions(core: FakeCore)
         assert await other.suggest(0, 7)
         assert [request.prompt.increment for request in core.asked] == ["one", "another"]
         assert len({request.session for request in core.asked}) == 2
+
+
+@pytest.fixture
+def fake_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Lets language servers start fake cores; the file holds a line for each: its process, and its model."""
+    starts = tmp_path / "starts"
+
+    def fake_command(settings: Settings, log_file: Path) -> list[str]:
+        options = ["--model", settings.model, "--store-mb", str(settings.store_mb), "--starts", str(starts)]
+        return [sys.executable, str(Path(__file__).with_name("fake_core.py")), *options]
+
+    monkeypatch.setattr("lsp_server.core_target.core_command", fake_command)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    starts.touch()
+    yield starts
+    for pid in _pids(starts):
+        if psutil.pid_exists(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _pids(starts: Path) -> list[int]:
+    return [int(line) for line in starts.read_text().split()]
+
+
+def _configure(editor: Editor, settings: dict[str, Any]) -> None:
+    editor.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings=settings))
+
+
+async def test_a_model_s_name_that_is_being_typed_starts_no_core(
+    fake_starts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lsp_server.server.SETTLE_S", 0.3)
+    async with connected_editor() as editor:
+        await editor.start({})
+        await editor.until_state("ready")
+        for name in ("Q", "Qw", "Qwen", "bundled", "Qwen/Qwen"):
+            _configure(editor, {"model": name})
+            await _listed(editor)
+        await until(lambda: len(_pids(fake_starts)) == 2)
+        await editor.until_state("ready")
+        models = {read_address(file).model for file in runtime_folder().glob("core-*.json")}  # type: ignore[union-attr]
+        assert models == {"bundled", "Qwen/Qwen"}
+
+
+async def test_a_core_with_other_settings_is_replaced(fake_starts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lsp_server.server.SETTLE_S", 0.01)
+    async with connected_editor() as editor:
+        await editor.start({"storeMb": 100})
+        await editor.until_state("ready")
+        (first,) = _pids(fake_starts)
+        _configure(editor, {"storeMb": 200, "exitAfterS": 7})
+        await until(lambda: len(_pids(fake_starts)) == 2)
+        await editor.until_state("ready")
+        assert await _listed(editor) == [("bundled", "ready", _pids(fake_starts)[1], 200)]
+        _configure(editor, {"storeMb": 200, "exitAfterS": 8, "maxTokens": 9})  # neither concerns what the core does
+        await asyncio.sleep(0.1)
+        assert len(_pids(fake_starts)) == 2
+    assert first != _pids(fake_starts)[1]
+
+
+async def _listed(editor: Editor) -> list[tuple[str, str, int, int]]:
+    listed: Any = await editor.workspace_execute_command_async(types.ExecuteCommandParams("midfill.listCores", []))
+    return [(core["model"], core["state"], core["pid"], core["settings"].get("store_mb", 2048)) for core in listed]
+
+
+async def test_restarting_the_core_starts_another_process(fake_starts: Path) -> None:
+    async with connected_editor() as editor:
+        await editor.start({})
+        await editor.until_state("ready")
+        await editor.workspace_execute_command_async(types.ExecuteCommandParams("midfill.restartCore", []))
+        await until(lambda: len(_pids(fake_starts)) == 2)
+        await editor.until_state("ready")
+        assert editor.messages == []
+
+
+async def test_a_core_that_is_stopped_is_not_started_again_by_any_client(fake_starts: Path) -> None:
+    async with connected_editor() as one, connected_editor() as other:
+        for editor in (one, other):
+            await editor.start({})
+            await editor.until_state("ready")
+        await one.workspace_execute_command_async(types.ExecuteCommandParams("midfill.stopCore", []))
+        for editor in (one, other):
+            await until(lambda editor=editor: "midfill core" in editor.statuses[-1].message)  # type: ignore[misc]
+            assert editor.statuses[-1].state == "stopped"
+        assert len(_pids(fake_starts)) == 1
+        await other.workspace_execute_command_async(types.ExecuteCommandParams("midfill.restartCore", []))
+        for editor in (one, other):
+            await editor.until_state("ready")
+        assert len(_pids(fake_starts)) == 2
+
+
+async def test_the_model_is_unloaded_on_request(editor: Editor, core: FakeCore) -> None:
+    await editor.workspace_execute_command_async(types.ExecuteCommandParams("midfill.unloadModel", []))
+    await until(lambda: core.unloads == 1)
+
+
+async def test_a_runtime_folder_that_cannot_be_used_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run").chmod(0o777)
+    async with connected_editor() as editor:
+        await editor.start({})
+        await editor.until_state("failed")
+        assert "can be written by others" in editor.statuses[-1].message
+        for command in ("restartCore", "stopCore"):
+            await editor.workspace_execute_command_async(types.ExecuteCommandParams(f"midfill.{command}", []))

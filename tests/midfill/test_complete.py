@@ -1,6 +1,9 @@
 """`midfill complete`: places in files, and suggestions for them."""
 
 import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -9,8 +12,11 @@ from typer.testing import CliRunner
 from midfill.cli import app
 from midfill.complete import Place, complete
 from protocol.errors import BadInput, BadModel, CoreUnavailable, MidfillError, Unauthorized
-from protocol.rendezvous import CoreAddress, address_file, write_address
+from protocol.identity import SettingValue
+from protocol.messages import PROTOCOL_VERSION, CoreStatus
+from protocol.rendezvous import CoreAddress, address_file, hold, read_or_make_token, write_address
 from protocol.settings import Settings
+from tests.lsp_server.fake_core import FakeCore
 
 
 @pytest.fixture
@@ -116,3 +122,62 @@ def test_what_an_editor_would_hold_back_is_printed_and_said(source: Path, tiny_m
 def test_the_command_says_what_is_wrong(tmp_path: Path, runtime: Path) -> None:
     result = CliRunner().invoke(app, ["complete", f"{tmp_path}/no.py:1:1"])
     assert isinstance(result.exception, MidfillError)
+
+
+@asynccontextmanager
+async def fake_core(runtime: Path, model: str, **settings: SettingValue) -> AsyncIterator[FakeCore]:
+    """A core for this model that was started with these settings."""
+    core, file = FakeCore(read_or_make_token(runtime)), address_file(runtime, model)
+    with hold(file):
+        async with core.listening():
+            write_address(file, CoreAddress(core.url, os.getpid(), model, settings, PROTOCOL_VERSION))
+            yield core
+
+
+async def test_a_running_core_is_asked(source: Path, tiny_model: str, runtime: Path) -> None:
+    async with fake_core(runtime, tiny_model, device="cpu", store_mb=7) as core:
+        result = await complete(Settings(model=tiny_model, device="cpu"), Place(source, 2, 12))
+    assert result.text == "x = 1"
+    assert len(core.asked) == 1
+
+
+async def test_settings_left_at_their_defaults_are_the_core_s_to_choose_and_told(
+    source: Path, tiny_model: str, runtime: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with fake_core(runtime, tiny_model, weights="int8") as core:
+        await complete(Settings(model=tiny_model), Place(source, 2, 12))
+    assert len(core.asked) == 1
+    assert capsys.readouterr().err == "midfill: the running core answers, with --weights = int8 (asked for: auto)\n"
+
+
+async def test_a_core_with_other_settings_than_those_given_is_not_asked(
+    source: Path, tiny_model: str, runtime: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with fake_core(runtime, tiny_model) as core:
+        result = await complete(Settings(model=tiny_model, healing="on", max_tokens=4), Place(source, 2, 12))
+    assert result.usage is not None
+    assert core.asked == []
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("midfill:"))
+    assert line == "midfill: the running core has --healing = auto (asked for: on); the model is loaded in this process"
+
+
+async def test_a_core_that_has_failed_is_not_asked(
+    source: Path, tiny_model: str, runtime: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with fake_core(runtime, tiny_model) as core:
+        core.status = CoreStatus("failed", tiny_model, detail="no device 'banana'")
+        result = await complete(Settings(model=tiny_model, max_tokens=4), Place(source, 2, 12))
+    assert result.usage is not None
+    assert core.asked == []
+    assert "the running core has failed (no device 'banana'); the model is loaded in this" in capsys.readouterr().err
+
+
+async def test_a_core_of_another_version_is_not_asked(
+    source: Path, tiny_model: str, runtime: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with fake_core(runtime, tiny_model) as core:
+        file = address_file(runtime, tiny_model)
+        write_address(file, CoreAddress(core.url, os.getpid(), tiny_model, protocol_version=1))
+        assert (await complete(Settings(model=tiny_model, max_tokens=4), Place(source, 2, 12))).usage is not None
+    assert core.asked == []
+    assert "of another version of midfill" in capsys.readouterr().err

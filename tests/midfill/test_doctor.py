@@ -17,7 +17,8 @@ from midfill.doctor.folders import folders
 from midfill.doctor.machine import Gpu, cpu_features, find_gpus, installed
 from midfill.doctor.model import choose_device, model, weights_problem
 from midfill.doctor.settings import settings_in_force
-from protocol.rendezvous import CoreAddress, address_file, read_or_make_token, write_address
+from protocol.messages import PROTOCOL_VERSION
+from protocol.rendezvous import CoreAddress, address_file, hold, read_or_make_token, write_address
 from protocol.settings import Settings, Weights
 
 GPU = Gpu("Some GPU", 24 * 2**30, 20 * 2**30, (8, 6))
@@ -204,11 +205,21 @@ async def test_cores_that_have_gone(runtime: Path) -> None:
 
 
 async def test_a_core_that_does_not_answer(runtime: Path) -> None:
-    write_address(address_file(runtime, "m"), CoreAddress("ws://127.0.0.1:9/ws", os.getpid(), "m"))
-    section = await cores(Settings())
+    file = address_file(runtime, "m")
+    write_address(file, CoreAddress("ws://127.0.0.1:9/ws", os.getpid(), "m", protocol_version=PROTOCOL_VERSION))
+    with hold(file):
+        section = await cores(Settings())
     assert f"process {os.getpid()}" in dict(section.facts)["m"]
     (problem,) = section.problems
-    assert f"end the process {os.getpid()}" in problem
+    assert "midfill core stop" in problem
+
+
+async def test_a_core_of_another_version(runtime: Path) -> None:
+    file = address_file(runtime, "m")
+    write_address(file, CoreAddress("ws://127.0.0.1:9/ws", os.getpid(), "m", protocol_version=1))
+    with hold(file):
+        (problem,) = (await cores(Settings())).problems
+    assert "another version of midfill: close what uses it, or midfill core stop" in problem
 
 
 async def test_a_core_on_another_machine_that_does_not_answer(runtime: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,8 @@ from protocol.errors import BadInput
 from protocol.rendezvous import (
     CoreAddress,
     address_file,
+    hold,
+    is_held,
     read_address,
     read_or_make_token,
     resolve_model,
@@ -22,7 +27,7 @@ from protocol.rendezvous import (
     write_address,
 )
 
-ADDRESS = CoreAddress("ws://127.0.0.1:8765/ws", 42, "some/model")
+ADDRESS = CoreAddress("ws://127.0.0.1:8765/ws", 42, "some/model", {"device": "cpu", "slots": 2, "exact": True}, 9)
 posix = pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
 
 
@@ -110,3 +115,79 @@ def test_a_runtime_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypat
     monkeypatch.setenv("MIDFILL_RUNTIME_DIR", str(tmp_path / "file" / "run"))
     with pytest.raises(BadInput, match=r"file/run cannot be made: Not a directory"):
         runtime_folder()
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o720])
+def test_a_runtime_folder_that_others_can_write_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run").chmod(mode)
+    monkeypatch.setenv("MIDFILL_RUNTIME_DIR", str(tmp_path / "run"))
+    with pytest.raises(BadInput, match=r"run can be written by others .* chmod 700"):
+        runtime_folder()
+
+
+@posix
+def test_a_runtime_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
+    with pytest.raises(BadInput, match="belongs to the user with the id"):
+        runtime_folder()
+
+
+@pytest.mark.parametrize("token", ["tök", "a b", "a\nb", "\x00"])
+def test_what_is_no_token_is_refused(folder: Path, token: str) -> None:
+    read_or_make_token(folder)
+    (folder / "token").write_text(token, encoding="utf-8")
+    with pytest.raises(BadInput, match="holds no token"):
+        read_or_make_token(folder)
+
+
+def test_a_token_that_is_a_folder_is_refused(folder: Path) -> None:
+    (folder / "token").mkdir(mode=0o700)
+    with pytest.raises(BadInput, match=r"token cannot be used: Is a directory"):
+        read_or_make_token(folder)
+
+
+def test_a_full_disk_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def write(self, _: str) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    @contextmanager
+    def full(descriptor: int, *_: Any, **__: Any) -> Iterator[Full]:
+        os.close(descriptor)
+        yield Full()
+
+    monkeypatch.setattr(os, "fdopen", full)
+    with pytest.raises(BadInput, match=r"token cannot be used: No space left on device"):
+        read_or_make_token(folder)
+    with pytest.raises(BadInput, match=r"core-.*json cannot be used: No space left on device"):
+        write_address(address_file(folder, "m"), ADDRESS)
+    assert [file.name for file in folder.iterdir() if file.suffix != ".lock"] == []
+
+
+def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for use in (read_or_make_token, lambda folder: is_held(address_file(folder, "m"))):
+        with pytest.raises(BadInput, match=r"file/.* cannot be used: "):
+            use(tmp_path / "file")
+
+
+def test_a_core_runs_while_its_lock_is_held(folder: Path) -> None:
+    file = address_file(folder, "m")
+    assert not is_held(file)
+    with hold(file) as first, hold(file) as second:
+        assert (first, second) == (True, False)
+        assert is_held(file)
+        assert not is_held(address_file(folder, "another"))
+    assert not is_held(file)
+
+
+def test_an_address_of_an_older_core_is_read(folder: Path) -> None:
+    file = address_file(folder, "m")
+    file.write_text('{"url": "ws://127.0.0.1:1/ws", "pid": 7, "model": "m"}')
+    address = read_address(file)
+    assert address is not None
+    assert (address.pid, address.protocol_version, address.settings) == (7, 1, {})

@@ -17,12 +17,17 @@ from protocol.wire import (
     Complete,
     Completed,
     CoreMessage,
+    Envelope,
     Failed,
     Forget,
+    Kept,
     StatusChanged,
+    Stop,
+    Unload,
     decode_client,
     decode_core,
     encode,
+    read_envelope,
 )
 
 PROMPTS = st.builds(
@@ -62,7 +67,13 @@ STATUSES = st.builds(
 )
 
 
-@given(st.builds(Complete, COUNTS, REQUESTS) | st.builds(Cancel, COUNTS) | st.builds(Forget, st.text()))
+@given(
+    st.builds(Complete, COUNTS, REQUESTS)
+    | st.builds(Cancel, COUNTS)
+    | st.builds(Forget, st.text())
+    | st.builds(Unload)
+    | st.builds(Stop, st.sampled_from(["stop", "restart", "replace"]))
+)
 def test_what_clients_say(message: ClientMessage) -> None:
     assert decode_client(encode(message)) == message
 
@@ -71,6 +82,7 @@ def test_what_clients_say(message: ClientMessage) -> None:
     st.builds(Completed, COUNTS, COMPLETIONS)
     | st.builds(Failed, st.none() | COUNTS, st.text(), st.text())
     | st.builds(StatusChanged, STATUSES, COUNTS)
+    | st.builds(Kept, st.text())
 )
 def test_what_cores_say(message: CoreMessage) -> None:
     assert decode_core(encode(message)) == message
@@ -122,3 +134,17 @@ def test_a_long_text_is_not_repeated_whole() -> None:
     with pytest.raises(BadInput) as caught:
         decode_core("x" * 10_000)
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "envelope"),
+    [
+        ('{"type": "Complete", "id": 3, "request": {"session": "s", "new": 1}}', Envelope(id=3)),
+        ('{"type": "StatusChanged", "status": {"new": 1}, "protocol_version": 9}', Envelope(protocol_version=9)),
+        ('{"type": "Complete", "id": "3"}', Envelope()),
+        ("[" * 100_000, Envelope()),
+        (b"\xff", Envelope()),
+    ],
+)
+def test_what_another_version_sends_can_be_told_in_part(text: str | bytes, envelope: Envelope) -> None:
+    assert read_envelope(text) == envelope

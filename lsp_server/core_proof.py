@@ -1,0 +1,46 @@
+"""Asks what listens at a core's address to prove that it knows the token, before the token is sent there."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+from http.client import HTTPConnection, HTTPException
+from urllib.parse import urlsplit
+
+from protocol.errors import CoreSilent, CoreUnavailable, Unauthorized
+from protocol.proof import PROOF_PATH, proof
+
+_TIMEOUT_S = 2.0
+_LONGEST_ANSWER = 256
+
+
+async def check_proof(url: str, token: str) -> None:
+    """Return if the core at this `ws://` address knows the token.
+
+    Raises CoreUnavailable where nothing listens, CoreSilent where the answer takes too long, and Unauthorized where it
+    is not the one that only the token's owner can give.
+    """
+    address = urlsplit(url)
+    host, port = address.hostname or "", address.port or 80
+    nonce = secrets.token_hex(16)
+    try:
+        async with asyncio.timeout(2 * _TIMEOUT_S):  # the thread's own counts from byte to byte
+            answer = await asyncio.to_thread(_ask, host, port, nonce)
+    except TimeoutError as error:
+        raise CoreSilent(f"the core at {url} does not answer") from error
+    except HTTPException as error:
+        raise CoreUnavailable(f"{url} does not answer as a core does: {error!r}") from error
+    except OSError as error:
+        raise CoreUnavailable(f"no core answers at {url}: {error}") from error
+    if not hmac.compare_digest(answer, proof(token, nonce, port).encode()):
+        raise Unauthorized(f"what listens at {url} does not know this machine's token: it is no core, or another one's")
+
+
+def _ask(host: str, port: int, nonce: str) -> bytes:
+    connection = HTTPConnection(host, port, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", f"{PROOF_PATH}?nonce={nonce}")
+        return connection.getresponse().read(_LONGEST_ANSWER)
+    finally:
+        connection.close()

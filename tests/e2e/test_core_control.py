@@ -1,0 +1,82 @@
+"""The core fails, hangs or is restarted while an editor uses it: the editor's session goes on with another one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lsprotocol import types
+
+from tests.e2e.conftest import READY_SECONDS, OpenEditor, core_pids
+from tests.e2e.test_language_server import ready
+from tests.lsp_server.editor import Editor, until
+
+TEXT = "def add(a, b):\n    return a + b\n\n\n"
+
+
+async def another_core(editor: Editor, runtime: Path, former: int) -> int:
+    """The process of the core that has taken the former one's place, when it answers."""
+    await until(lambda: core_pids(runtime) not in ([], [former]), READY_SECONDS)
+    editor.change(2, (3, 0), (3, 0), "d")
+    await ready(editor)
+    (pid,) = core_pids(runtime)
+    return pid
+
+
+def configure(editor: Editor, settings: dict[str, Any]) -> None:
+    editor.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings=settings))
+
+
+async def test_a_bad_device_is_corrected_in_the_settings(open_editor: OpenEditor, runtime: Path) -> None:
+    async with open_editor({"device": "banana"}) as editor:
+        editor.open(TEXT)
+        await editor.suggest(3, 0)
+        await until(lambda: editor.statuses[-1].state == "failed", READY_SECONDS)
+        assert "banana" in editor.statuses[-1].message
+        (failed,) = core_pids(runtime)
+        configure(editor, {"device": "cpu"})
+        assert await another_core(editor, runtime, failed) != failed
+        assert editor.statuses[-1].message == ""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+async def test_a_core_that_hangs_is_told_and_replaced(open_editor: OpenEditor, runtime: Path) -> None:
+    async with open_editor() as editor:
+        editor.open(TEXT)
+        await ready(editor)
+        (hung,) = core_pids(runtime)
+        os.kill(hung, signal.SIGSTOP)
+        assert await editor.suggest(3, 0) == []
+        await until(lambda: any("does not answer" in status.message for status in editor.statuses))
+        assert editor.statuses[-1].state != "ready"
+        assert await another_core(editor, runtime, hung) != hung
+
+
+async def test_a_restart_replaces_the_process(open_editor: OpenEditor, runtime: Path) -> None:
+    async with open_editor() as editor:
+        editor.open(TEXT)
+        await ready(editor)
+        (former,) = core_pids(runtime)
+        await editor.workspace_execute_command_async(types.ExecuteCommandParams("midfill.restartCore", []))
+        assert await another_core(editor, runtime, former) != former
+        assert editor.messages == []
+
+
+async def test_a_core_that_another_editor_uses_stays_until_that_one_leaves(
+    open_editor: OpenEditor, runtime: Path
+) -> None:
+    async with open_editor() as other:
+        async with open_editor() as editor:
+            editor.open(TEXT)
+            await ready(editor)
+            (shared,) = core_pids(runtime)
+            configure(other, {"storeMb": 200})
+            differs = "storeMb = 2048 (asked for: 200); 1 other client uses it"
+            await until(lambda: differs in other.statuses[-1].message, READY_SECONDS)
+            assert core_pids(runtime) == [shared]
+        other.open(TEXT)
+        await another_core(other, runtime, shared)
+        assert other.statuses[-1].message == ""

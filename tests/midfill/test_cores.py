@@ -1,0 +1,110 @@
+"""`midfill core list`, `stop`, `restart` and `unload`, on cores without a model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from midfill.cli import app
+from protocol.errors import BadInput
+from protocol.rendezvous import address_file, read_address
+from protocol.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+Start = Callable[..., int]
+
+
+def command(model: str, *options: str) -> list[str]:
+    return [sys.executable, str(ROOT / "tests/lsp_server/fake_core.py"), "--model", model, *options]
+
+
+@pytest.fixture
+def start(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts a core for a model; the process."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    processes = []
+
+    def start(model: str, *options: str) -> int:
+        processes.append(subprocess.Popen(command(model, *options)))
+        deadline = time.monotonic() + 60
+        while not address_file(runtime, model).exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return processes[-1].pid
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["core", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_cores_are_listed_with_the_settings_that_were_chosen(start: Start) -> None:
+    first, second = start("one", "--store-mb", "7"), start("two", "--protocol", "1")
+    listed = {core["model"]: core for core in json.loads(run("list", "--json")[1])}
+    assert (listed["one"]["pid"], listed["one"]["state"], listed["one"]["settings"]) == (
+        first,
+        "ready",
+        {"store_mb": 7},
+    )
+    assert (listed["two"]["pid"], listed["two"]["state"]) == (second, "other version")
+    lines = sorted(run("list")[1].splitlines())
+    assert lines[0].startswith("one  ready  ws://127.0.0.1:")
+    assert lines[0].endswith("--store-mb 7")
+    assert "protocol 1, this midfill: " in lines[1]
+
+
+def test_one_core_or_all_are_stopped_whatever_their_version(start: Start) -> None:
+    start("one"), start("two"), start("three", "--protocol", "1")
+    assert run("stop", "--model", "one")[1].startswith("stopped one (process ")
+    assert {core["model"] for core in json.loads(run("list", "--json")[1])} == {"two", "three"}
+    assert len(run("stop")[1].splitlines()) == 2
+    assert run("list") == (0, "", "midfill: no core is running\n")
+
+
+def test_a_core_that_was_killed_is_none(start: Start) -> None:
+    os.kill(start("one"), signal.SIGKILL)
+    while run("list")[1]:
+        time.sleep(0.02)
+    result = CliRunner().invoke(app, ["core", "stop", "--model", "one"])
+    assert isinstance(result.exception, BadInput)
+    assert str(result.exception) == "no core is running for one"
+
+
+def test_a_core_is_restarted_with_its_settings(start: Start, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Settings] = []
+
+    def fake_command(settings: Settings, log_file: Path) -> list[str]:
+        asked.append(settings)
+        return command(settings.model, "--store-mb", str(settings.store_mb))
+
+    monkeypatch.setattr("lsp_server.core_target.core_command", fake_command)
+    former = start("one", "--store-mb", "7")
+    assert run("restart")[1].startswith(f"restarted one (process {former}): now process ")
+    assert [(settings.model, settings.store_mb) for settings in asked] == [("one", 7)]
+    address = read_address(address_file(runtime, "one"))
+    assert address is not None
+    assert address.pid != former
+    psutil.Process(address.pid).kill()
+
+
+def test_what_cannot_be_done_is_told_and_the_others_are_done(start: Start) -> None:
+    start("one"), start("two", "--protocol", "1")
+    code, done, problems = run("unload")
+    assert code == 1
+    assert done.startswith("unloading one ")
+    assert problems.startswith("midfill: two: ")

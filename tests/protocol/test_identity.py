@@ -1,0 +1,30 @@
+"""Which settings make one core different from another."""
+
+from __future__ import annotations
+
+from protocol.identity import ANSWER_SETTINGS, IDENTITY_SETTINGS, core_settings, describe, differences
+from protocol.settings import CORE_SETTINGS, Settings, json_name, option_name
+
+
+def test_every_setting_that_changes_what_a_core_computes_or_keeps_counts() -> None:
+    assert set(CORE_SETTINGS) - set(IDENTITY_SETTINGS) == {"model", "unload_after_s", "exit_after_s"}
+    assert set(IDENTITY_SETTINGS) - set(ANSWER_SETTINGS) == {"threads", "slots", "store_mb", "disk_mb"}
+
+
+def test_a_core_with_the_same_settings_does_not_differ() -> None:
+    settings = Settings(weights="int8", store_mb=7, exact=True)
+    assert differences(core_settings(settings), settings) == ()
+
+
+def test_differences_are_told_in_one_line() -> None:
+    found = differences(core_settings(Settings(store_mb=7, exact=True, exit_after_s=1)), Settings(healing="on"))
+    assert describe(found, json_name) == (
+        "storeMb = 7 (asked for: 2048), healing = auto (asked for: on), exact = true (asked for: false)"
+    )
+    assert describe(found[:1], option_name) == "--store-mb = 7 (asked for: 2048)"
+    assert [one.name for one in differences(core_settings(Settings(slots=3)), Settings(), ANSWER_SETTINGS)] == []
+
+
+def test_what_a_core_does_not_publish_has_its_default() -> None:
+    assert differences({}, Settings()) == ()
+    assert [one.name for one in differences({"a_new_one": 1}, Settings(dtype="float32"))] == ["dtype"]
