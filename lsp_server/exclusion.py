@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from lsp_server.file_uris import split_uri
+from lsp_server.file_uris import split_uri, without_query
 from lsp_server.ignore_files import IgnoreFiles, Remembered
 from lsp_server.secret_files import SecretFiles
 
@@ -23,7 +23,8 @@ class Exclusion:
 
     `folders` are the URIs of the workspace folders. A document with a path, saved or not, is held against all rules;
     one with a mere name (`untitled:Untitled-1`) against the list of secrets. Where links are in the way, the path
-    as the editor gives it and the one where the file really lies both count. What cannot be told is excluded.
+    as the editor gives it and the one where the file really lies both count, and so does the path before a `?` or `#`
+    that the editor did not encode. What cannot be told is excluded.
     """
 
     def __init__(self, folders: Iterable[str], now: Callable[[], float], recheck_s: float = 2.0) -> None:
@@ -51,6 +52,11 @@ class Exclusion:
             return f"{scheme or 'no scheme'}: is not a kind of document that people write"
         if "\0" in path:
             return "its name is not that of a file"
+        paths = dict.fromkeys((path, split_uri(without_query(uri)).path))
+        reasons = (self._reason_of_path(path) for path in paths)
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def _reason_of_path(self, path: str) -> str | None:
         if not _is_usable(path):
             return self._secrets.reason(path)
         try:
