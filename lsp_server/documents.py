@@ -81,6 +81,11 @@ class Document:
         middle = self.lines[start.line + 1 : end.line]
         return "".join([self.lines[start.line][start.column :], *middle, self.lines[end.line][: end.column]])
 
+    def nearest(self, position: Position) -> Position:
+        """The position, moved into the document where it lies outside of it."""
+        line = min(position.line, len(self.lines) - 1)
+        return Position(line, min(position.column, line_length(self.lines[line])))
+
     def check(self, position: Position) -> None:
         """Raise BadInput, naming the position, if it lies outside of the document."""
         line, column = position

@@ -37,16 +37,6 @@ class Remembered(Generic[_Key, _Value]):
         known = self._values.get(key)
         if known is not None and now - known[0] < self._keep_s:
             return known[1]
-        return self._compute_now(key, now)
-
-    def renew(self, key: _Key) -> None:
-        """Compute a value again if half of its time is over, so that who asks for it next need not wait."""
-        now = self._now()
-        known = self._values.get(key)
-        if known is not None and now - known[0] >= self._keep_s / 2:
-            self._compute_now(key, now)
-
-    def _compute_now(self, key: _Key, now: float) -> _Value:
         value = self._compute(key)
         if len(self._values) >= _MAX_REMEMBERED:
             self._values.clear()

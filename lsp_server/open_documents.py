@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from lsp_server.documents import Document, Edit, Position
 from lsp_server.latest import Latest
 from lsp_server.manners.balance import Balance
-from lsp_server.manners.place import Insertion
+from lsp_server.manners.place import LONGEST_LINE, Insertion
 from lsp_server.offers import Offer, follow
 from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
 from lsp_server.prompting import PromptPlanner
-from lsp_server.spans import Span, follow_span
+from lsp_server.spans import Span, follow_cursor, follow_span
 from lsp_server.surroundings import Surroundings
 from protocol.errors import BadInput
 from protocol.messages import Completion, CompletionRequest
@@ -34,7 +34,7 @@ class OpenDocument:
     """One open document.
 
     `edits` counts the edits that were applied, whatever the client's versions say: an answer is outdated when it
-    has moved on. `inserted` is what they inserted since the last request.
+    has moved on. `inserted` is what they inserted since the last request. `cursor` follows the edits, too.
     """
 
     document: Document
@@ -49,13 +49,15 @@ class OpenDocument:
     balance: Balance | None = None  # of the statement that a suggestion was last asked for in
     out_of_step: bool = False  # a change could not be applied: only the whole text mends that
     last_exchange: tuple[CompletionRequest, Completion] | None = None  # with the core, for a suggestion
-    excluded: str | None = None  # why it may not enter a prompt
+    looked_at: bool = False  # rather than open only
+    requests: int = 0  # for suggestions, of which only the newest is answered
 
     def apply(self, edit: Edit) -> None:
         """Edit the document, and let go of what the edit makes void; BadInput, and nothing changed, if it cannot be."""
         change = self.document.apply(edit)
         self.planner.edited(change)
         self.surroundings.ring.edited(self.document, change)
+        self.cursor = self.document.nearest(follow_cursor(self.cursor, edit))
         self.latest.supersede()
         self.edits += 1
         self.inserted += edit.text
@@ -74,25 +76,33 @@ class OpenDocument:
         self.watched[key] = span
         return key
 
+    @property
+    def excluded(self) -> str | None:
+        """Why nothing of it may enter a prompt, by the last look at the disk."""
+        return self.surroundings.verdicts.reason(self.document.uri)
+
+    @property
+    def is_in_long_line(self) -> bool:
+        """Whether the cursor's line is too long to suggest anything in it."""
+        return len(self.document.lines[self.cursor.line]) > LONGEST_LINE
+
     def look_at(self, cursor: Position) -> None:
-        """Note where the cursor is; a place that was reached without an edit is one that was looked at."""
+        """Note where the cursor is; a place that was reached without an edit is one that was looked at.
+
+        So is line 0 of a document that was not looked at before: its imports are there.
+        """
         self.cursor = cursor
-        if not self.inserted and self.excluded is None:
+        if not self.looked_at:
+            self.surroundings.ring.visited(self.document, 0)
+            self.looked_at = True
+        if not self.inserted:
             self.surroundings.ring.visited(self.document, cursor.line)
 
-    def becomes_excluded(self) -> bool:
-        """Look whether the document may enter a prompt, and say so once when it may not any more.
-
-        What is known of it here is forgotten then: its last suggestion, and its place in other documents' context.
-        """
-        before, self.excluded = self.excluded, self.surroundings.exclusion.reason(self.document.uri)
-        if self.excluded is None or before is not None:
-            return False
+    def let_go(self) -> None:
+        """The document has become excluded: forget its last suggestion, and its place in other documents' context."""
         self.latest.supersede()
-        self.offers = ()
-        self.balance = None
+        self.offers, self.last_exchange, self.balance = (), None, None
         self.surroundings.ring.closed(self.document.uri)
-        return True
 
 
 class OpenDocuments:
@@ -130,12 +140,11 @@ class OpenDocuments:
             opened.planner = self._surroundings.planner(opened.document, self._settings)
 
     def open(self, uri: str, language_id: str, version: int, text: str) -> OpenDocument:
-        """Mirror a document, in place of what was known of it before."""
+        """Mirror a document, in place of what was known of it before; it lends no text until it is looked at."""
         self.close(uri)
         document = Document.from_text(uri, language_id, version, text)
         planner = self._surroundings.planner(document, self._settings)
         opened = self._open[uri] = OpenDocument(document, planner, self._surroundings)
-        self._surroundings.ring.visited(document, 0)
         return opened
 
     def close(self, uri: str) -> None:

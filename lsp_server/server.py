@@ -42,7 +42,9 @@ class MidfillServer(LanguageServer):
         self.notices = Notices(self)
         self.documents = OpenDocuments(settings)
         self.link = CoreLink(self._core_changed)
-        self.suggester = Suggester(self.link, settings, secrets.token_hex(4), self._tell_cost)
+        self.suggester = Suggester(
+            self.link, settings, secrets.token_hex(4), self._tell_cost, on_excluded=self.notices.excluded
+        )
         self.recorder = Recorder(statistics_file())
         self.acceptances = Acceptances(self.recorder.count)
         features.register(self)

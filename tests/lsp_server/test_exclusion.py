@@ -40,7 +40,6 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def test_a_file_may_be_used_where_nothing_speaks_against_it(workspace: Workspace) -> None:
     assert workspace.reason("src/a.py") is None
-    assert not workspace.exclusion.is_excluded((workspace.root / "src/a.py").as_uri())
 
 
 def test_the_reason_names_the_rule_and_its_file(workspace: Workspace) -> None:
@@ -115,16 +114,6 @@ def test_changes_of_ignore_files_are_noticed_after_a_while(workspace: Workspace)
     file.unlink()
     workspace.wait()
     assert workspace.reason("b.py") is None
-
-
-def test_keystrokes_do_not_look_at_the_disk(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert workspace.reason("a.py") is None
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "stat", pytest.fail)
-        patch.setattr(Path, "stat", pytest.fail)
-        patch.setattr(os, "lstat", pytest.fail)
-        for _ in range(100):
-            assert workspace.reason("a.py") is None
 
 
 def test_an_ignore_file_is_read_once_until_it_changes(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,40 +225,14 @@ def test_the_workspace_itself_may_be_a_link(tmp_path: Path) -> None:
     ],
 )
 def test_kinds_of_documents(uri: str, excluded: bool) -> None:
-    assert Exclusion([], lambda: 0.0).is_excluded(uri) == excluded
+    assert (Exclusion([], lambda: 0.0).reason(uri) is not None) == excluded
 
 
 def test_what_cannot_be_told_is_excluded(workspace: Workspace) -> None:
-    assert workspace.exclusion.is_excluded(f"file://{workspace.root}/\ud800.py")
-    assert workspace.exclusion.is_excluded(f"file://{workspace.root}/{'a' * 5000}/b.py")
+    assert workspace.exclusion.reason(f"file://{workspace.root}/\ud800.py") is not None
+    assert workspace.exclusion.reason(f"file://{workspace.root}/{'a' * 5000}/b.py") is not None
 
 
 def test_dots_in_a_path_are_followed(workspace: Workspace) -> None:
     workspace.write(".gitignore", "/private\n")
-    assert workspace.exclusion.is_excluded(f"{workspace.root.as_uri()}/src/../private/a.py")
-
-
-def test_what_is_renewed_in_time_is_not_looked_for_when_it_is_asked_for(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uri = (workspace.root / "a.py").as_uri()
-    looks: list[str] = []
-    realpath = os.path.realpath
-    monkeypatch.setattr(os.path, "realpath", lambda path: looks.append(path) or realpath(path))
-    workspace.exclusion.renew(uri)
-    assert not looks, "nobody has asked for it yet"
-    assert not workspace.exclusion.is_excluded(uri)
-    looked = len(looks)
-    workspace.time += RECHECK_S / 2 - 0.1
-    workspace.exclusion.renew(uri)
-    assert len(looks) == looked, "it is too early"
-    workspace.time += RECHECK_S / 2
-    workspace.exclusion.renew(uri)
-    assert len(looks) == 2 * looked
-    workspace.write(".midfillignore", "a.py\n")
-    workspace.time += RECHECK_S - 0.1
-    assert not workspace.exclusion.is_excluded(uri)
-    assert len(looks) == 2 * looked
-    workspace.exclusion.renew(uri)
-    assert workspace.exclusion.is_excluded(uri)
-    assert len(looks) == 3 * looked
+    assert workspace.exclusion.reason(f"{workspace.root.as_uri()}/src/../private/a.py") is not None

@@ -15,8 +15,8 @@ from lsp_server.ignore_rules import Rules, Scope, TooManyWildcards, deciding_rul
 # fmt: off
 PIECES = [
     "a", "b", "ab", "*", "**", "?", "/", "**/", "/**", "[ab]", "[!a]", "[^b]", "[a-", "[b-a]", "[--a]", "[]a]",
-    "[a\\]b]",    "[[:alpha:]]", "[![:digit:]]", "[[:nothing:]]", "\\a", "\\*", "\\/", "\\", "!", "#", " ", ".", "[", "]", "-", "***",
-    "é",
+    "[a\\]b]", "[[:alpha:]]", "[![:digit:]]", "[[:nothing:]]", "\\a", "\\*", "\\/", "\\", "!", "#", " ", ".", "[", "]", "-",
+    "***", "é",
 ]
 NAMES = ["a", "b", "ab", "aab", "abb", "é", ".a", " a", "a ", "*", "#a", "!b", "a-b", "[a]", "]"]
 # fmt: on
@@ -112,6 +112,7 @@ ENVIRONMENT = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTE
 @given(top=LINES, inner=LINES, paths=PATHS)
 def test_git_agrees(repository: Path, top: list[str], inner: list[str], paths: set[str]) -> None:
     (repository / "a").mkdir(exist_ok=True)
+    paths -= {"a"}  # all of them are files
     (repository / ".gitignore").write_text("\n".join(top))
     (repository / "a/.gitignore").write_text("\n".join(inner))
     command = ["git", "-C", str(repository), "-c", "core.excludesFile=", "check-ignore", "--no-index", "-z", "--stdin"]

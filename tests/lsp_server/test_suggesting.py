@@ -65,6 +65,18 @@ def opened(text: str, language: str = "python") -> OpenDocument:
     return OpenDocuments(Settings()).open("file:///a", language, 1, text)
 
 
+async def allowed(text: str) -> OpenDocument:
+    """An open document that no rule is known to exclude."""
+    document = opened(text)
+    await document.surroundings.verdicts.look([document.document.uri])
+    return document
+
+
+def looked_at(document: OpenDocument) -> OpenDocument:
+    document.look_at(document.cursor)
+    return document
+
+
 async def test_the_request_says_where_and_how(core: StubCore, costs: list[Cost]) -> None:
     settings = Settings(max_tokens=9, strategy="none")
     document = opened("def f():\n    ")
@@ -91,9 +103,9 @@ async def test_the_filters_and_the_next_key_find_worked_out_what_they_need(
         happened.append("answered")
         return completion("1")
 
-    document = opened("x = ()\n")
+    document = await allowed("x = ()\n")
     monkeypatch.setattr(Statement, "around", noting)
-    monkeypatch.setattr(document.surroundings.exclusion, "renew", happened.append)
+    monkeypatch.setattr(document.surroundings.verdicts, "renew", lambda uris, _: happened.extend(uris))
     core.answer = answer_later
     assert await suggester(core, costs).suggest(document, Query(Position(0, 5))) == (Insertion("1"),)
     assert happened == ["worked out", "file:///a", "answered"]
@@ -241,7 +253,7 @@ async def test_other_files_stand_before_the_prefix_unless_that_is_off(core: Stub
         core.requests.clear()
         documents = OpenDocuments(settings)
         documents.use_folders(["file:///work"])
-        documents.open("file:///work/lib.py", "python", 1, "def helper(a, b):\n    return a + b\n")
+        looked_at(documents.open("file:///work/lib.py", "python", 1, "def helper(a, b):\n    return a + b\n"))
         main = documents.open("file:///work/main.py", "python", 1, "x = ")
         await suggester(core, costs, settings).suggest(main, Query(Position(0, 4)))
         assert [chunk.path for chunk in core.requests[0].prompt.context] == paths
@@ -294,7 +306,7 @@ class Lending:
         self.main = self.open("main.py", "x = ")
 
     def open(self, name: str, text: str) -> OpenDocument:
-        return self.documents.open((self.folder / name).as_uri(), "python", 1, text)
+        return looked_at(self.documents.open((self.folder / name).as_uri(), "python", 1, text))
 
     def refresh(self) -> None:
         """Look at the ignore files now, rather than after a while."""
@@ -420,7 +432,7 @@ async def test_a_request_joins_what_is_computed_ahead_of_it(core: StubCore, cost
         return completion("1")
 
     core.answer = wait
-    document, suggesting = opened("x = "), suggester(core, costs)
+    document, suggesting = await allowed("x = "), suggester(core, costs)
     suggesting.suggest_ahead(document, Position(0, 4))
     asked = asyncio.create_task(suggesting.suggest(document, Query(Position(0, 4))))
     await asyncio.sleep(0)
@@ -431,7 +443,7 @@ async def test_a_request_joins_what_is_computed_ahead_of_it(core: StubCore, cost
 
 
 async def test_what_was_computed_ahead_is_at_hand(core: StubCore, costs: list[Cost]) -> None:
-    document, suggesting = opened("x = "), suggester(core, costs)
+    document, suggesting = await allowed("x = "), suggester(core, costs)
     suggesting.suggest_ahead(document, Position(0, 4))
     await asyncio.sleep(0.01)
     assert await suggesting.suggest(document, Query(Position(0, 4))) == (Insertion("1"),)
