@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lsp_server.documents import Document, Edit, Position
+from lsp_server.documents import Document, Edit, LineChange, Position
 from lsp_server.latest import Latest
 from lsp_server.manners.balance import Balance
 from lsp_server.manners.place import LONGEST_LINE, Insertion
@@ -17,6 +18,11 @@ from lsp_server.surroundings import Surroundings
 from protocol.errors import BadInput
 from protocol.messages import Completion, CompletionRequest
 from protocol.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+# A document with a line of more code points is not followed: every edit of the line would copy it.
+_LONGEST_FOLLOWED = 10_000_000
 
 _PLANNING_SETTINGS = ("prefix_tokens", "suffix_tokens", "strategy", "other_files", "other_files_tokens")
 
@@ -47,12 +53,12 @@ class OpenDocument:
     offers: tuple[Offer, ...] = ()  # the last suggestion, and its alternatives
     watched: dict[int, Span] = field(default_factory=dict)  # followed through all edits, by the keys of `watch`
     balance: Balance | None = None  # of the statement that a suggestion was last asked for in
-    out_of_step: bool = False  # a change could not be applied: only the whole text mends that
+    out_of_step: bool = False  # a change could not be applied, or a line is too long: only the whole text mends that
     last_exchange: tuple[CompletionRequest, Completion] | None = None  # with the core, for a suggestion
     looked_at: bool = False  # rather than open only
     requests: int = 0  # for suggestions, of which only the newest is answered
 
-    def apply(self, edit: Edit) -> None:
+    def apply(self, edit: Edit) -> LineChange:
         """Edit the document, and let go of what the edit makes void; BadInput, and nothing changed, if it cannot be."""
         change = self.document.apply(edit)
         self.planner.edited(change)
@@ -64,6 +70,7 @@ class OpenDocument:
         self.offers = tuple(filter(None, (follow(offer, edit) for offer in self.offers)))
         for key, span in self.watched.items():
             self.watched[key] = follow_span(span, edit)
+        return change
 
     def lose_step(self) -> None:
         """The client has made a change that is not known here."""
@@ -145,6 +152,7 @@ class OpenDocuments:
         document = Document.from_text(uri, language_id, version, text)
         planner = self._surroundings.planner(document, self._settings)
         opened = self._open[uri] = OpenDocument(document, planner, self._surroundings)
+        opened.out_of_step = _is_too_long(document, LineChange(0, 0, len(document.lines)))
         return opened
 
     def close(self, uri: str) -> None:
@@ -166,13 +174,14 @@ class OpenDocuments:
         try:
             if whole is None:
                 _check_version(opened.document, version)
+            opened.out_of_step = False
             for change in changes[whole or 0 :]:
-                opened.apply(self._edit(opened.document, change))
+                done = opened.apply(self._edit(opened.document, change))
+                opened.out_of_step |= _is_too_long(opened.document, done)
         except BadInput:
             opened.lose_step()
             raise
         opened.document.version = version
-        opened.out_of_step = False
 
     def refuse_change(self, uri: str, reason: str) -> None:
         """As `change` with one that cannot be applied; BadInput with this reason, unless it is out of step already."""
@@ -186,6 +195,15 @@ class OpenDocuments:
             return Edit(Position(0, 0), document.end, change.text)
         start, end = change.range
         return Edit(self.codec.decode(document, start), self.codec.decode(document, end), change.text)
+
+
+def _is_too_long(document: Document, change: LineChange) -> bool:
+    """Whether the changed lines are too long for the document to be followed."""
+    first, _, added = change
+    longest = max(map(len, document.lines[first : first + added]), default=0)
+    if longest > _LONGEST_FOLLOWED:
+        logger.warning("%s has a line of %d characters: it gets no suggestions", document.uri, longest)
+    return longest > _LONGEST_FOLLOWED
 
 
 def _check_version(document: Document, version: int) -> None:

@@ -24,9 +24,7 @@ class Verdicts:
     A verdict is used for `keep_s` seconds and renewed in the background after half of them, while its document is in use.
     """
 
-    def __init__(
-        self, rules: Rules, now: Callable[[], float] = time.monotonic, keep_s: float = _KEEP_SECONDS
-    ) -> None:
+    def __init__(self, rules: Rules, now: Callable[[], float] = time.monotonic, keep_s: float = _KEEP_SECONDS) -> None:
         self._rules, self._now, self._keep_s = rules, now, keep_s
         self._known: dict[str, tuple[float, str | None]] = {}  # when it was looked at, and the reason; oldest first
         self._excluded: dict[str, str] = {}  # by reason: what was found to be excluded since that was last taken
