@@ -133,7 +133,7 @@ class Asker:
         return {uri, *opened.surroundings.ring.uris, *(asked.sources if asked is not None else ())}
 
     def _next_in_turn(self) -> Iterator[str]:
-        """Some of the documents whose text may be resident, others at every call: no call costs more with more of them."""
+        """Some of the documents whose text may be resident, others at every call, so that none is about all of them."""
         for _ in range(min(_LOOKED_AT_IN_TURN, len(self._resident))):
             uri = next(iter(self._resident))
             self._resident[uri] = self._resident.pop(uri)

@@ -1,4 +1,4 @@
-"""Which documents are excluded, as last looked at: a thread reads the disk, so that the event loop never waits for it."""
+"""Which documents are excluded, as last looked at: a thread reads the disk, and the event loop goes on meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Rules(Protocol):
 class Verdicts:
     """Remembers for each document why it is excluded, if it is; what was not looked at counts as excluded.
 
-    A verdict is used for `keep_s` seconds and renewed in the background after half of them, while its document is in use.
+    A verdict holds for `keep_s` seconds; after half of them it is renewed in the background if its document is in use.
     """
 
     def __init__(self, rules: Rules, now: Callable[[], float] = time.monotonic, keep_s: float = _KEEP_SECONDS) -> None:

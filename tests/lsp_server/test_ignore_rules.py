@@ -15,8 +15,8 @@ from lsp_server.ignore_rules import Rules, Scope, TooManyWildcards, deciding_rul
 # fmt: off
 PIECES = [
     "a", "b", "ab", "*", "**", "?", "/", "**/", "/**", "[ab]", "[!a]", "[^b]", "[a-", "[b-a]", "[--a]", "[]a]",
-    "[a\\]b]", "[[:alpha:]]", "[![:digit:]]", "[[:nothing:]]", "\\a", "\\*", "\\/", "\\", "!", "#", " ", ".", "[", "]", "-",
-    "***", "é",
+    "[a\\]b]", "[[:alpha:]]", "[![:digit:]]", "[[:nothing:]]", "\\a", "\\*", "\\/", "\\", "!", "#", " ", ".", "[", "]",
+    "-", "***", "é",
 ]
 NAMES = ["a", "b", "ab", "aab", "abb", "é", ".a", " a", "a ", "*", "#a", "!b", "a-b", "[a]", "]"]
 # fmt: on

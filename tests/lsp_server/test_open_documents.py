@@ -128,10 +128,10 @@ def test_a_line_that_is_too_long_is_not_followed_until_the_whole_text_is_told(
 edits = st.tuples(st.integers(0, 9), st.integers(0, 9), st.text("a\r\n😋", max_size=4))
 
 
-@given(text=st.text("ab\r\n😋", max_size=12), at=st.integers(0, 12), edits=st.lists(edits, max_size=6))
-def test_the_cursor_stays_in_the_document(text: str, at: int, edits: list[tuple[int, int, str]]) -> None:
+@given(text=st.text("ab\r\n😋", max_size=12), cursor=st.integers(0, 12), edits=st.lists(edits, max_size=6))
+def test_the_cursor_stays_in_the_document(text: str, cursor: int, edits: list[tuple[int, int, str]]) -> None:
     opened = OpenDocuments(Settings()).open(URI, "python", 1, text)
-    opened.cursor = opened.document.nearest(Position(at // 4, at % 4))
+    opened.cursor = opened.document.nearest(Position(cursor // 4, cursor % 4))
     for start, end, new in edits:
         lines = opened.document.lines
         places = [
