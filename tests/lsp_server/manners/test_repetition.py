@@ -36,7 +36,7 @@ def test_cut_at_the_first_repetition(text: str, expected: str) -> None:
 def test_the_first_line_counts_with_its_indentation() -> None:
     method = "def f(self):\n        g()\n\n"
     assert filtered(cut_repetition, "    ║", f"{method}    {method}") == f"    ⟦{method[:-1]}⟧"
-    assert filtered(cut_repetition, "x = ║", "1\nx = 1\ny") == "x = ⟦1⟧"
+    assert filtered(cut_repetition, "x = ║", "foo\nx = foo\ny") == "x = ⟦foo⟧"
 
 
 @given(st.text("ab ", max_size=3), st.text("abcd", min_size=1, max_size=6), st.text("ab ", max_size=3))
