@@ -78,10 +78,10 @@ class Asker:
         self, opened: OpenDocument, query: Query, settings: Settings, stop: StopRule
     ) -> Completion | None:
         """The core's suggestion; None if it has none, or if the document has changed meanwhile."""
-        plan = opened.planner.plan(query.cursor)
+        plan = opened.plan(query.cursor)
         prompt = query.prompt(plan.prompt, opened.document)
         request = CompletionRequest(
-            session=self._session(opened.document.uri),
+            session=self._session(opened.session),
             prompt=prompt,
             max_tokens=settings.max_tokens,
             stop=stop,
@@ -95,9 +95,9 @@ class Asker:
 
     async def look_ahead(self, opened: OpenDocument, cursor: Position, settings: Settings) -> None:
         """Make the prompt at the cursor resident."""
-        plan = opened.planner.plan(cursor, ahead=True)
+        plan = opened.plan(cursor, ahead=True)
         reuse = settings.strategy != "none"
-        request = CompletionRequest(self._session(opened.document.uri), plan.prompt, max_tokens=0, reuse=reuse)
+        request = CompletionRequest(self._session(opened.session), plan.prompt, max_tokens=0, reuse=reuse)
         await self._complete(opened, cursor, plan, request)
 
     def typed(self, opened: OpenDocument, cursor: Position) -> None:
@@ -129,7 +129,7 @@ class Asker:
     def _concerned(self, opened: OpenDocument) -> set[str]:
         """The URIs of the documents whose text the next prompt of this one may hold, or its last ones did."""
         uri = opened.document.uri
-        asked = self._asked.get(uri)
+        asked = self._asked.get(opened.session)
         return {uri, *opened.surroundings.ring.uris, *(asked.sources if asked is not None else ())}
 
     def _next_in_turn(self) -> Iterator[str]:
@@ -170,10 +170,10 @@ class Asker:
     ) -> Completion | None:
         """The core's answer, its cost told; None if it has none, or if the document has changed meanwhile."""
         since, edits = time.perf_counter(), opened.edits
-        asked = self._asked.setdefault(opened.document.uri, _Asked(opened))
+        asked = self._asked.setdefault(opened.session, _Asked(opened))
         asked.opened = opened
         asked.sources |= plan.sources
-        for uri in (opened.document.uri, *plan.sources):
+        for uri in (opened.session, *plan.sources):
             self._resident.setdefault(uri)
         try:
             completion = await self._core.complete(request)

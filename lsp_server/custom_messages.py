@@ -29,8 +29,8 @@ To clients that ask for them with the capability `experimental: {midfill: true}`
   behind the answer it belongs to, or earlier behind another one. `source` is "core", or "typed" where the user types
   what was suggested; `heat` is "hot", "warm" or "cold"; `usage` has the fields of `protocol.messages.Usage`; `ms` is
   from the request to its answer; `ahead` marks work that no request waited for.
-- `midfill/excluded {textDocument, reason}`: the document that the user looks at gets no suggestions and enters no prompt
-  because of this rule; `reason` is null when the next document, or the same one later, gets some again.
+- `midfill/excluded {textDocument, reason}`: this rule excludes the document that the user looks at: it gets no
+  suggestions, and its text enters no prompt. `reason` is null when the next document, or the same one later, gets suggestions.
 - `midfill/resync {textDocument, reason}`: the mirror has lost step; close and open the document again.
 """
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pygls.lsp.server import LanguageServer
 
-from lsp_server import features, feedback
+from lsp_server import features, feedback, notebook_features
 from lsp_server.acceptance import Acceptances
 from lsp_server.asking import Cost
 from lsp_server.core_link import CoreLink, LinkStatus
@@ -36,7 +36,11 @@ class MidfillServer(LanguageServer):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(
-            "midfill", metadata.version("midfill"), protocol_cls=EditorProtocol, converter_factory=make_converter
+            "midfill",
+            metadata.version("midfill"),
+            protocol_cls=EditorProtocol,
+            converter_factory=make_converter,
+            notebook_document_sync=notebook_features.SYNC,
         )
         self._initial_settings = self.settings = settings
         self.notices = Notices(self)
@@ -49,6 +53,7 @@ class MidfillServer(LanguageServer):
         self.acceptances = Acceptances(self.recorder.count)
         features.register(self)
         feedback.register(self)
+        notebook_features.register(self)
 
     async def connect(self) -> None:
         """Find or start the core that the settings ask for, in place of the present one."""

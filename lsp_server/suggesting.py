@@ -163,7 +163,7 @@ class Suggester:
         garbage.collect_what_is_new()
         if opened.edits != edits or opened.latest.busy or opened.excluded or not self._is_enabled(opened):
             return
-        if opened.planner.plan(opened.cursor, ahead=True).relaid:
+        if opened.plan(opened.cursor, ahead=True).relaid:
             opened.latest.start(partial(self._ahead, opened, opened.cursor))
 
     def _is_enabled(self, opened: OpenDocument) -> bool:
