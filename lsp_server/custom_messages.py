@@ -30,7 +30,7 @@ To clients that ask for them with the capability `experimental: {midfill: true}`
   what was suggested; `heat` is "hot", "warm" or "cold"; `usage` has the fields of `protocol.messages.Usage`; `ms` is
   from the request to its answer; `ahead` marks work that no request waited for.
 - `midfill/excluded {textDocument, reason}`: this rule excludes the document that the user looks at: it gets no
-  suggestions, and its text enters no prompt. `reason` is null when the next document, or the same one later, gets suggestions.
+  suggestions, and its text enters no prompt. `reason` is null when that ends: with the next document, or for this one.
 - `midfill/resync {textDocument, reason}`: the mirror has lost step; close and open the document again.
 """
 

@@ -196,9 +196,12 @@ class OpenDocuments:
     def splice_cells(self, notebook: str, start: int, deleted: int, uris: Sequence[str]) -> None:
         """Put these open documents in place of some cells of the notebook; BadInput for one that is not open."""
         known = self._notebooks.setdefault(notebook, _Notebook())
+        removed = [self[uri] for uri in known.order[start : start + deleted] if uri in self._open]
         known.order[start : start + deleted] = uris
+        for opened in removed:
+            opened.cells, opened.planner = None, self._surroundings.planner(opened.document, self._settings)
         cells = [self[uri] for uri in known.order]
-        for language_id in dict.fromkeys(cell.document.language_id for cell in cells):
+        for language_id in {*known.cells, *(cell.document.language_id for cell in cells)}:
             alike = [cell for cell in cells if cell.document.language_id == language_id]
             together = known.cells.setdefault(language_id, Cells(f"{notebook}#{language_id}", language_id))
             together.arrange([cell.document for cell in alike])

@@ -61,9 +61,8 @@ async def test_the_cells_of_a_language_read_as_one_text(editor: Editor, core: Fa
 async def test_cells_are_edited_put_in_moved_and_taken_out(editor: Editor, core: FakeCore) -> None:
     open_notebook(editor, item("a", "import os"), item("b", "x = "))
     span = types.Range(types.Position(0, 7), types.Position(0, 9))
-    content = types.NotebookDocumentCellContentChanges(
-        types.VersionedTextDocumentIdentifier(2, uri("a")), [types.TextDocumentContentChangePartial(range=span, text="re\n")]
-    )
+    edit = types.TextDocumentContentChangePartial(range=span, text="re\n")
+    content = types.NotebookDocumentCellContentChanges(types.VersionedTextDocumentIdentifier(2, uri("a")), [edit])
     change_notebook(editor, types.NotebookDocumentCellChanges(text_content=[content]))
     assert await prompt(editor, core, "b", 0, 4) == ("import re\n\nx = ", "\n")
 
@@ -74,6 +73,11 @@ async def test_cells_are_edited_put_in_moved_and_taken_out(editor: Editor, core:
     change_notebook(editor, types.NotebookDocumentCellChanges(structure=structure))
     assert await prompt(editor, core, "b", 0, 2) == ("x ", "= \nlast\n")
     assert await prompt(editor, core, "new", 0, 4) == ("x = \nlast", "\n")
+    array = types.NotebookCellArrayChange(0, 1)  # which stays open
+    structure = types.NotebookDocumentCellChangeStructure(array)
+    change_notebook(editor, types.NotebookDocumentCellChanges(structure=structure))
+    assert await prompt(editor, core, "new", 0, 3) == ("las", "t\n")
+    assert await prompt(editor, core, "b", 0, 3) == ("x =", " ")
 
 
 async def test_a_closed_notebook_is_forgotten(editor: Editor, core: FakeCore) -> None:
