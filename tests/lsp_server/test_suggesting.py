@@ -581,3 +581,23 @@ async def test_the_cursor_is_where_edits_took_it(core: StubCore, costs: list[Cos
     suggesting.look_ahead(document)
     await until_rest(document)
     assert core.requests[-1].prompt.increment == "= 12"
+
+
+async def test_a_hostile_ignore_file_holds_nothing_up(core: StubCore, costs: list[Cost], tmp_path: Path) -> None:
+    lines = ["*a*a*a*a*a*a*a*a*a*a*a*ab", *(f"name{number}\n*.ending{number}" for number in range(20_000))]
+    (tmp_path / ".gitignore").write_text("\n".join(lines))
+    documents = OpenDocuments(Settings())
+    documents.use_folders([tmp_path.as_uri()])
+    document = documents.open((tmp_path / ("a" * 200 + ".py")).as_uri(), "python", 1, "x = ")
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    assert await suggester(core, costs).suggest(document, Query(Position(0, 4))) == (Insertion("1"),)
+    counting.cancel()
+    assert turns > 10  # of the event loop, while the rules were looked at
