@@ -54,11 +54,11 @@ def did_change_notebook(ls: MidfillServer, params: types.DidChangeNotebookDocume
 
 
 def did_close_notebook(ls: MidfillServer, params: types.DidCloseNotebookDocumentParams) -> None:
-    """Forget the cells, here and in the core."""
+    """Let go of the cells; the core keeps what it computed by its ordinary rules."""
     for cell in params.cell_text_documents:
         did_close(ls, types.DidCloseTextDocumentParams(cell))
     for session in ls.documents.close_notebook(params.notebook_document.uri):
-        ls.suggester.forget(session)
+        ls.suggester.release(session)
 
 
 def _open(ls: MidfillServer, items: Iterable[types.TextDocumentItem]) -> None:

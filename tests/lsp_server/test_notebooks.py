@@ -14,7 +14,7 @@ from lsp_server.suggesting import Suggester
 from midfill.engine_core import EngineCore
 from protocol.settings import BUNDLED_MODEL, Settings
 
-from .editor import Editor
+from .editor import Editor, until
 from .fake_core import FakeCore
 
 NOTEBOOK = "file:///project/n.ipynb"
@@ -80,7 +80,7 @@ async def test_cells_are_edited_put_in_moved_and_taken_out(editor: Editor, core:
     assert await prompt(editor, core, "b", 0, 3) == ("x =", " ")
 
 
-async def test_a_closed_notebook_is_forgotten(editor: Editor, core: FakeCore) -> None:
+async def test_a_closed_notebook_is_released(editor: Editor, core: FakeCore) -> None:
     open_notebook(editor, item("a", "import os"))
     await editor.suggest(0, 9, uri=uri("a"))
     params = types.DidCloseNotebookDocumentParams(
@@ -89,7 +89,8 @@ async def test_a_closed_notebook_is_forgotten(editor: Editor, core: FakeCore) ->
     editor.notebook_document_did_close(params)
     with pytest.raises(Exception, match="is not open"):
         await editor.suggest(0, 0, uri=uri("a"))
-    assert core.forgotten == [core.asked[0].session]
+    await until(lambda: core.released)
+    assert (core.released, core.forgotten) == ([core.asked[0].session], [])
 
 
 async def test_keys_are_hot_and_so_is_the_next_cell() -> None:
