@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 
 from inference.token_bytes import BYTE_OF_CHARACTER, SPACE_MARK
@@ -14,6 +15,8 @@ PROBES = (
     *(" a", " 1", " (", " \n", "  a", "\n\n", "\na", "\n a", "(\n"),
 )
 AFTER_APOSTROPHE = ("s", "S", "t", "T", "m", "M", "d", "D", "e", "E", "l", "L", "re", "RE", "ve", "VE", "ll", "LL")
+
+_MOST_PAIRS = 1 << 16  # remembered pairs of characters; texts in all scripts have no end of them
 
 NEAR_PIECES = 8
 """How far back from the end a continuation is looked at; patterns look ahead, and by less than so many pieces."""
@@ -51,7 +54,7 @@ class Bridges:
 
     def __init__(self, tokens: Iterable[str]) -> None:
         self._tokens = "\0".join(token for token in tokens if len(token) > 1)
-        self._known: dict[str, bool] = {}
+        self._is_within_a_token = lru_cache(_MOST_PAIRS)(self._look_up)
 
     def settled(self, text: str, token_lengths: Sequence[int]) -> int:
         """How many bytes of `text` are in tokens that it has whatever follows; `token_lengths` are theirs, in bytes.
@@ -66,7 +69,5 @@ class Bridges:
                 settled = position
         return settled
 
-    def _is_within_a_token(self, pair: str) -> bool:
-        if pair not in self._known:
-            self._known[pair] = pair in self._tokens
-        return self._known[pair]
+    def _look_up(self, pair: str) -> bool:
+        return pair in self._tokens

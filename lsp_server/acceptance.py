@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
+
+from rapidfuzz.distance import LCSseq
 
 from lsp_server.documents import Position
 from lsp_server.manners.place import Insertion
@@ -16,6 +18,7 @@ from lsp_server.statistics import Statistics, one_answer
 
 WATCH_SECONDS = 30.0
 _COMPARED_CHARACTERS = 2000
+_WORDS = re.compile(r"\w+|\s+|.")
 _REMEMBERED = 32  # answers that may still be accepted, over all documents
 
 
@@ -117,9 +120,14 @@ class Acceptances:
         text = text[:_COMPARED_CHARACTERS]
         span = opened.watched.pop(key)
         there = _text(opened, span)[: 2 * _COMPARED_CHARACTERS]
-        matcher = SequenceMatcher(None, text, there, autojunk=False)
-        kept = sum(block.size for block in matcher.get_matching_blocks())
-        self._count(Statistics(watched_characters=len(text), kept_characters=kept))
+        self._count(Statistics(watched_characters=len(text), kept_characters=_kept_characters(text, there)))
+
+
+def _kept_characters(before: str, now: str) -> int:
+    """The characters of the words of `before`, and of what stands between them, that `now` has in the same order."""
+    words, words_now = _WORDS.findall(before), _WORDS.findall(now)
+    same = (step for step in LCSseq.opcodes(words, words_now) if step.tag == "equal")
+    return sum(len(word) for step in same for word in words[step.src_start : step.src_end])
 
 
 def _text(opened: OpenDocument, span: Span) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -18,6 +18,9 @@ from protocol.messages import Completion, CompletionRequest, StopRule, Usage
 from protocol.settings import Settings
 
 logger = logging.getLogger(__name__)
+
+# So many documents besides those that a prompt concerns are looked at together with them.
+_LOOKED_AT_IN_TURN = 32
 
 _NOTHING_COMPUTED = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
 
@@ -69,15 +72,16 @@ class Asker:
         self._session_prefix = session_prefix
         self._on_cost = on_cost
         self._asked: dict[str, _Asked] = {}
+        self._resident: dict[str, None] = {}  # URIs of documents whose text prompts were made of; next in turn first
 
     async def suggest(
         self, opened: OpenDocument, query: Query, settings: Settings, stop: StopRule
     ) -> Completion | None:
         """The core's suggestion; None if it has none, or if the document has changed meanwhile."""
-        plan = opened.planner.plan(query.cursor)
+        plan = opened.plan(query.cursor)
         prompt = query.prompt(plan.prompt, opened.document)
         request = CompletionRequest(
-            session=self._session(opened.document.uri),
+            session=self._session(opened.session),
             prompt=prompt,
             max_tokens=settings.max_tokens,
             stop=stop,
@@ -91,9 +95,9 @@ class Asker:
 
     async def look_ahead(self, opened: OpenDocument, cursor: Position, settings: Settings) -> None:
         """Make the prompt at the cursor resident."""
-        plan = opened.planner.plan(cursor, ahead=True)
+        plan = opened.plan(cursor, ahead=True)
         reuse = settings.strategy != "none"
-        request = CompletionRequest(self._session(opened.document.uri), plan.prompt, max_tokens=0, reuse=reuse)
+        request = CompletionRequest(self._session(opened.session), plan.prompt, max_tokens=0, reuse=reuse)
         await self._complete(opened, cursor, plan, request)
 
     def typed(self, opened: OpenDocument, cursor: Position) -> None:
@@ -102,32 +106,19 @@ class Asker:
         cost = Cost(document.uri, document.version, cursor, "typed", False, 0.0, "hot", _NOTHING_COMPUTED)
         self._on_cost(cost)
 
-    def purge_excluded(self, looked_at: OpenDocument) -> None:
-        """Drop everything computed, if text of a document that may not be used any more is in it.
+    async def look_at_rules(self, opened: OpenDocument) -> None:
+        """Return when what the next prompt of the document may hold text of was looked at not long ago.
 
-        That is one that prompts were made of, or that lent text to another's, whether it is still open or not. Where it
-        is neither, it alone is dropped: an earlier run may have left that on disk.
+        Whatever turns out to be excluded is purged then.
         """
-        opened = {uri: asked.opened for uri, asked in self._asked.items() if asked.opened is not None}
-        opened[looked_at.document.uri] = looked_at
-        used = self._asked.keys() | self._lenders()
-        exclusion = looked_at.surroundings.exclusion
-        excluded = {uri for uri, document in opened.items() if document.becomes_excluded()}
-        excluded |= {uri for uri in used - opened.keys() if exclusion.is_excluded(uri)}
-        for uri in excluded:
-            logger.info("%s enters no prompt: %s", uri, exclusion.reason(uri))
-            self._core.forget(self._session(uri))
-        if excluded & used:
-            for uri in self._asked.keys() - excluded:
-                self._core.forget(self._session(uri))
-            for document in opened.values():
-                document.offers, document.last_exchange = (), None
-            self._asked.clear()
+        verdicts = opened.surroundings.verdicts
+        await verdicts.look(self._concerned(opened), self._next_in_turn())
+        if excluded := verdicts.take_excluded():
+            self._purge(opened, excluded)
 
-    def renew_exclusions(self, opened: OpenDocument) -> None:
-        """Look now at what `purge_excluded` would soon have to look at, where the next request waits for it."""
-        for uri in {opened.document.uri, *self._asked, *self._lenders()}:
-            opened.surroundings.exclusion.renew(uri)
+    def renew_rules(self, opened: OpenDocument) -> None:
+        """Look in the background, so that the next request does not wait for it."""
+        opened.surroundings.verdicts.renew(self._concerned(opened), self._next_in_turn())
 
     def release(self, uri: str) -> None:
         """Tell the core that this document was closed. What was computed of it stays, and so does the note of that."""
@@ -135,9 +126,41 @@ class Asker:
             asked.opened = None
             self._core.release(self._session(uri))
 
-    def _lenders(self) -> set[str]:
-        """The URIs of documents whose text stands in prompts of others."""
-        return {source for asked in self._asked.values() for source in asked.sources}
+    def _concerned(self, opened: OpenDocument) -> set[str]:
+        """The URIs of the documents whose text the next prompt of this one may hold, or its last ones did."""
+        uri = opened.document.uri
+        asked = self._asked.get(opened.session)
+        return {uri, *opened.surroundings.ring.uris, *(asked.sources if asked is not None else ())}
+
+    def _next_in_turn(self) -> Iterator[str]:
+        """Some of the documents whose text may be resident, others at every call, so that none is about all of them."""
+        for _ in range(min(_LOOKED_AT_IN_TURN, len(self._resident))):
+            uri = next(iter(self._resident))
+            self._resident[uri] = self._resident.pop(uri)
+            yield uri
+
+    def _purge(self, looked_at: OpenDocument, excluded: Mapping[str, str]) -> None:
+        """Drop everything computed, if text of a document that may not be used any more is in it.
+
+        That is one that prompts were made of, or that lent text to another's, whether it is still open or not. Where it
+        is neither, it alone is dropped: an earlier run may have left that on disk.
+        """
+        for uri, reason in excluded.items():
+            logger.warning("%s enters no prompt: %s", uri, reason)
+            self._core.forget(self._session(uri))
+            looked_at.surroundings.ring.closed(uri)
+        if looked_at.document.uri in excluded:
+            looked_at.let_go()
+        if excluded.keys() & self._resident.keys():
+            for uri in self._asked.keys() - excluded.keys():
+                self._core.forget(self._session(uri))
+            for uri, asked in self._asked.items():
+                if asked.opened is not None and uri in excluded:
+                    asked.opened.let_go()
+                elif asked.opened is not None:
+                    asked.opened.offers, asked.opened.last_exchange = (), None
+            self._asked.clear()
+            self._resident.clear()
 
     def _session(self, uri: str) -> str:
         return f"{self._session_prefix}/{uri}"
@@ -147,9 +170,11 @@ class Asker:
     ) -> Completion | None:
         """The core's answer, its cost told; None if it has none, or if the document has changed meanwhile."""
         since, edits = time.perf_counter(), opened.edits
-        asked = self._asked.setdefault(opened.document.uri, _Asked(opened))
+        asked = self._asked.setdefault(opened.session, _Asked(opened))
         asked.opened = opened
         asked.sources |= plan.sources
+        for uri in (opened.session, *plan.sources):
+            self._resident.setdefault(uri)
         try:
             completion = await self._core.complete(request)
         except (Cancelled, CoreUnavailable) as error:

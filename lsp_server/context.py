@@ -62,8 +62,13 @@ class ContextRing:
         self._documents: dict[str, DocumentPlaces] = {}  # most recently used last
         self._selections: dict[str, tuple[FrozenChunk, ...]] = {}  # likewise
 
+    @property
+    def uris(self) -> Sequence[str]:
+        """The documents that chunks may be taken from."""
+        return list(self._documents)
+
     def visited(self, document: Document, line: int) -> None:
-        """The user opened the document (at line 0, where its imports are), or has the cursor in this line."""
+        """The user has the cursor in this line."""
         self._used(document).touch(line, self._sequence)
 
     def edited(self, document: Document, change: LineChange) -> None:

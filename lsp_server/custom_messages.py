@@ -25,7 +25,7 @@ From the client:
 To clients that ask for it with the capability `experimental: {didChangeStatus: true}`:
 
 - `didChangeStatus {busy, message, kind}`, as the Copilot language server has it: `kind` is "Normal", "Error" (needs the
-  user) or "Inactive" (no connection).
+  user) or "Inactive" (no connection, or the document that the user looks at is excluded).
 
 To clients that ask for them with the capability `experimental: {midfill: true}`, and to no others:
 
@@ -35,6 +35,8 @@ To clients that ask for them with the capability `experimental: {midfill: true}`
   behind the answer it belongs to, or earlier behind another one. `source` is "core", or "typed" where the user types
   what was suggested; `heat` is "hot", "warm" or "cold"; `usage` has the fields of `protocol.messages.Usage`; `ms` is
   from the request to its answer; `ahead` marks work that no request waited for.
+- `midfill/excluded {textDocument, reason}`: this rule excludes the document that the user looks at: it gets no
+  suggestions, and its text enters no prompt. `reason` is null when that ends: with the next document, or for this one.
 - `midfill/resync {textDocument, reason}`: the mirror has lost step; close and open the document again.
 """
 
@@ -51,6 +53,7 @@ DOCUMENT_HASH = "midfill/documentHash"
 LAST_EXCHANGE = "midfill/lastExchange"
 STATUS = "midfill/status"
 USAGE = "midfill/usage"
+EXCLUDED = "midfill/excluded"
 RESYNC = "midfill/resync"
 
 DID_SHOW = "textDocument/didShowCompletion"

@@ -81,6 +81,11 @@ class Document:
         middle = self.lines[start.line + 1 : end.line]
         return "".join([self.lines[start.line][start.column :], *middle, self.lines[end.line][: end.column]])
 
+    def nearest(self, position: Position) -> Position:
+        """The position, moved into the document where it lies outside of it."""
+        line = min(position.line, len(self.lines) - 1)
+        return Position(line, min(position.column, line_length(self.lines[line])))
+
     def check(self, position: Position) -> None:
         """Raise BadInput, naming the position, if it lies outside of the document."""
         line, column = position
@@ -100,7 +105,11 @@ class Document:
             raise BadInput(f"the edit of {self.uri} ends at {tuple(edit.end)} before its start {tuple(edit.start)}")
         first, last = edit.start.line, edit.end.line
         text = self.lines[first][: edit.start.column] + edit.text + self.lines[last][edit.end.column :]
-        if first and self.lines[first - 1].endswith("\r"):
+        behind_return = first > 0 and self.lines[first - 1].endswith("\r")
+        if first == last and not behind_return and "\n" not in edit.text and "\r" not in edit.text:
+            self.lines[first] = text  # as with most keys: one line that stays one, however long it is
+            return LineChange(first, 1, 1)
+        if behind_return:
             # What follows may begin with \n now, and complete a \r\n.
             first -= 1
             text = self.lines[first] + text

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from pygls.lsp.server import LanguageServer
 
 # What pygls does not dispatch: notifications are handled at once, requests by a task each.
-_OURS = (KeystrokeMessage, types.DidOpenTextDocumentNotification, types.DidCloseTextDocumentNotification)
+_OURS = (
+    KeystrokeMessage,
+    types.DidOpenTextDocumentNotification,
+    types.DidCloseTextDocumentNotification,
+    types.DidOpenNotebookDocumentNotification,
+    types.DidChangeNotebookDocumentNotification,
+    types.DidCloseNotebookDocumentNotification,
+)
 
 
 class EditorProtocol(LanguageServerProtocol):

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from lsp_server.file_uris import split_uri
-from lsp_server.ignore_files import IgnoreFiles, Remembered
+from lsp_server.file_uris import split_uri, without_query
+from lsp_server.ignore_files import IgnoreFiles
 from lsp_server.secret_files import SecretFiles
 
 # Documents that people write: files, scratch buffers, notebook cells. Others show what is not theirs to complete
@@ -16,14 +16,14 @@ _WRITTEN = frozenset({"file", "untitled", "buffer", "inmemory", "vscode-notebook
 
 
 class Exclusion:
-    """Tells why a document is excluded, from its URI.
+    """Tells why a document is excluded, from its URI, which takes looking at the disk: not for an event loop.
 
-    What the disk says holds for `recheck_s` seconds, or until it is renewed, so that a change is noticed after twice
-    that at most.
+    What is read of ignore files holds for `recheck_s` seconds.
 
     `folders` are the URIs of the workspace folders. A document with a path, saved or not, is held against all rules;
     one with a mere name (`untitled:Untitled-1`) against the list of secrets. Where links are in the way, the path
-    as the editor gives it and the one where the file really lies both count. What cannot be told is excluded.
+    as the editor gives it and the one where the file really lies both count, and so does the path before a `?` or `#`
+    that the editor did not encode. What cannot be told is excluded.
     """
 
     def __init__(self, folders: Iterable[str], now: Callable[[], float], recheck_s: float = 2.0) -> None:
@@ -31,26 +31,19 @@ class Exclusion:
         real_paths = [Path(os.path.realpath(path)) for path in paths]
         self._secrets = SecretFiles()
         self._ignored = IgnoreFiles(list(dict.fromkeys(paths + real_paths)), now, recheck_s)
-        self._reason = Remembered(self._reason_anew, now, recheck_s)
 
     def reason(self, uri: str) -> str | None:
         """Which rule of which file excludes the document, for the log and the status; None if it may be used."""
-        return self._reason(uri)
-
-    def is_excluded(self, uri: str) -> bool:
-        """Whether nothing of the document may enter a prompt."""
-        return self._reason(uri) is not None
-
-    def renew(self, uri: str) -> None:
-        """Look at the disk now if that has to be soon: while nobody waits, and not before the next suggestion."""
-        self._reason.renew(uri)
-
-    def _reason_anew(self, uri: str) -> str | None:
         scheme, path = split_uri(uri)
         if scheme not in _WRITTEN:
             return f"{scheme or 'no scheme'}: is not a kind of document that people write"
         if "\0" in path:
             return "its name is not that of a file"
+        paths = dict.fromkeys((path, split_uri(without_query(uri)).path))
+        reasons = (self._reason_of_path(path) for path in paths)
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def _reason_of_path(self, path: str) -> str | None:
         if not _is_usable(path):
             return self._secrets.reason(path)
         try:

@@ -116,7 +116,7 @@ async def did_change_configuration(ls: MidfillServer, params: types.DidChangeCon
 def did_open(ls: MidfillServer, params: types.DidOpenTextDocumentParams) -> None:
     """Mirror the document."""
     item = params.text_document
-    ls.suggester.look_ahead(ls.documents.open(item.uri, item.language_id, item.version, item.text))
+    ls.suggester.opened(ls.documents.open(item.uri, item.language_id, item.version, item.text))
 
 
 def did_change(ls: MidfillServer, params: DidChangeParams | UnreadableChange) -> None:
@@ -164,7 +164,7 @@ async def inline_completion(ls: MidfillServer, params: InlineCompletionParams) -
 async def completion(ls: MidfillServer, params: PositionParams) -> CompletionList:
     """Suggest in the popup, for clients without inline completion."""
     opened, cursor = _place(ls, params.text_document, params.position)
-    insertions, commands = await suggest(ls, opened, Query(cursor))
+    insertions, commands = await suggest(ls, opened, Query(cursor), waits_for_core=False)
     item = functools.partial(popup_item, ls.documents.codec, opened.document, cursor)
     return CompletionList(is_incomplete=True, items=list(map(item, insertions, commands)))
 

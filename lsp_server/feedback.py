@@ -30,10 +30,12 @@ def register(server: MidfillServer) -> None:
     server.command(ACCEPTED_COMMAND)(accepted)
 
 
-async def suggest(ls: MidfillServer, opened: OpenDocument, query: Query) -> tuple[tuple[Insertion, ...], list[Command]]:
+async def suggest(
+    ls: MidfillServer, opened: OpenDocument, query: Query, *, waits_for_core: bool = True
+) -> tuple[tuple[Insertion, ...], list[Command]]:
     """Suggestions, noted as answered, and for each the command that tells of its acceptance."""
     since = time.perf_counter()
-    insertions = await ls.suggester.suggest(opened, query)
+    insertions = await ls.suggester.suggest(opened, query, waits_for_core=waits_for_core)
     if not insertions:
         return (), []
     milliseconds = (time.perf_counter() - since) * 1000

@@ -38,6 +38,11 @@ def split_uri(uri: str) -> UriPath:
     return UriPath(scheme, path)
 
 
+def without_query(uri: str) -> str:
+    """The URI up to its query or fragment; of a file's, what may be one."""
+    return _QUERY.split(uri, maxsplit=1)[0]
+
+
 def shown_path(uri: str, folders: Sequence[str]) -> str:
     """How a prompt names the document: its path in the innermost workspace folder, after its name if there are several.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from lsp_server.ignore_rules import BadRule, Rule, Scope, deciding_rule, parse_rule
+from lsp_server.ignore_rules import Rules, Scope, TooManyWildcards, deciding_rule
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +21,8 @@ _Value = TypeVar("_Value")
 # As git does by default where file systems do not tell upper from lower case.
 _IGNORE_CASE = sys.platform in ("win32", "darwin")
 _MAX_REMEMBERED = 4096
+_MOST_BYTES = 1 << 21  # of one ignore file
+_MOST_REPORTED = 10  # bad lines of one ignore file
 
 
 class Remembered(Generic[_Key, _Value]):
@@ -35,16 +37,6 @@ class Remembered(Generic[_Key, _Value]):
         known = self._values.get(key)
         if known is not None and now - known[0] < self._keep_s:
             return known[1]
-        return self._compute_now(key, now)
-
-    def renew(self, key: _Key) -> None:
-        """Compute a value again if half of its time is over, so that who asks for it next need not wait."""
-        now = self._now()
-        known = self._values.get(key)
-        if known is not None and now - known[0] >= self._keep_s / 2:
-            self._compute_now(key, now)
-
-    def _compute_now(self, key: _Key, now: float) -> _Value:
         value = self._compute(key)
         if len(self._values) >= _MAX_REMEMBERED:
             self._values.clear()
@@ -58,7 +50,7 @@ class IgnoreFile:
 
     path: Path
     folder: Path
-    rules: Sequence[Rule] = ()
+    rules: Rules
     problem: str = ""
 
 
@@ -69,7 +61,8 @@ class IgnoreFiles:
     are looked for from the top down to the file's folder: the top is the workspace folder or the repository's root,
     whichever is further out, and the file's own folder where there is neither.
 
-    A file that exists and cannot be read may hold any rule: everything it governs is excluded.
+    A file that exists and cannot be read, or would take too long to match, may hold any rule: everything it governs is
+    excluded.
     """
 
     def __init__(self, folders: Sequence[Path], now: Callable[[], float], recheck_s: float) -> None:
@@ -84,7 +77,7 @@ class IgnoreFiles:
         files = self._governing(top, path)
         for file in files:
             if file.problem:
-                return f"{_shown(file, top)} cannot be read: {file.problem}"
+                return f"{_shown(file, top)} cannot be used: {file.problem}"
         scopes = [Scope(_shown(file, top), len(file.folder.parts) - len(top.parts), file.rules) for file in files]
         found = deciding_rule(scopes, path.relative_to(top).parts)
         if found is None:
@@ -115,7 +108,7 @@ class IgnoreFiles:
             return known
         file = None if signature is None else _read(path, folder)
         if file and file.problem and not (known and known.problem == file.problem):
-            logger.warning("%s cannot be read (%s): all that lies in its folder is excluded", path, file.problem)
+            logger.warning("%s cannot be used (%s): everything in its folder is excluded", path, file.problem)
         if len(self._parsed) >= _MAX_REMEMBERED:
             self._parsed.clear()
         self._parsed[place] = signature, file
@@ -141,23 +134,25 @@ def _signature(path: Path) -> object:
 
 def _read(path: Path, folder: Path) -> IgnoreFile:
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            return _useless(path, folder, f"it is longer than {_MOST_BYTES} bytes")
+        if b"\0" in data:
+            return _useless(path, folder, "it is not UTF-8 text")
+        lines = data.decode("utf-8-sig", errors="surrogateescape").split("\n")
+        rules = Rules(lines, ignore_case=_IGNORE_CASE)
     except OSError as error:
-        problem = error.strerror or type(error).__name__
-    else:
-        problem = "it is not UTF-8 text" if b"\0" in data else ""
-    if problem:
-        return IgnoreFile(path, folder, problem=problem)
-    rules = []
-    for number, text in enumerate(data.decode("utf-8-sig", errors="surrogateescape").split("\n"), start=1):
-        try:
-            rule = parse_rule(text, number, ignore_case=_IGNORE_CASE)
-        except BadRule as error:
-            logger.warning("%s, %s; git does not heed it either", path, error)
-            continue
-        if rule is not None:
-            rules.append(rule)
+        return _useless(path, folder, error.strerror or type(error).__name__)
+    except TooManyWildcards as error:
+        return _useless(path, folder, str(error))
+    for problem in rules.bad[:_MOST_REPORTED]:
+        logger.warning("%s, %s; git does not heed it either", path, problem)
     return IgnoreFile(path, folder, rules)
+
+
+def _useless(path: Path, folder: Path, problem: str) -> IgnoreFile:
+    return IgnoreFile(path, folder, Rules((), ignore_case=_IGNORE_CASE), problem)
 
 
 def _git_folder(folder: Path) -> Path | None:

@@ -8,7 +8,7 @@ from lsprotocol import types
 
 from lsp_server.asking import Cost
 from lsp_server.core_link import LinkStatus
-from lsp_server.custom_messages import DID_CHANGE_STATUS, RESYNC, STATUS, USAGE
+from lsp_server.custom_messages import DID_CHANGE_STATUS, EXCLUDED, RESYNC, STATUS, USAGE
 from lsp_server.load_progress import LoadProgress
 from lsp_server.positions import ClientPosition
 from protocol.messages import Usage
@@ -28,6 +28,7 @@ class Notices:
         self._knows_midfill = False
         self._wants_status = False
         self._last_message = ""
+        self._core_status: dict[str, object] = {"busy": False, "message": "", "kind": "Inactive"}
 
     def introduce(self, client: types.ClientCapabilities) -> None:
         """Learn what the client understands."""
@@ -59,10 +60,16 @@ class Notices:
             "progress": status.core.progress if status.core else None,
         }
         self._tell(STATUS, params)
-        if self._wants_status:
-            kind = {"failed": "Error", "stopped": "Inactive"}.get(status.state, "Normal")
-            busy = status.state in ("starting", "loading")
-            self._server.protocol.tell(DID_CHANGE_STATUS, {"busy": busy, "message": message, "kind": kind})
+        kind = {"failed": "Error", "stopped": "Inactive"}.get(status.state, "Normal")
+        busy = status.state in ("starting", "loading")
+        self._core_status = {"busy": busy, "message": message, "kind": kind}
+        self._tell_status(self._core_status)
+
+    def excluded(self, uri: str, reason: str | None) -> None:
+        """Tell why the document that the user looks at gets no suggestions; None if it does."""
+        self._tell(EXCLUDED, {"textDocument": {"uri": uri}, "reason": reason})
+        message = f"no suggestions in this document: {reason}"
+        self._tell_status({"busy": False, "message": message, "kind": "Inactive"} if reason else self._core_status)
 
     def cost(self, cost: Cost, cursor: ClientPosition) -> None:
         """Tell what a prompt cost; `cursor` is where it was for."""
@@ -84,6 +91,10 @@ class Notices:
             self._tell(RESYNC, {"textDocument": {"uri": uri}, "reason": reason})
         else:
             self.error(f"{reason}. No suggestions in this file until it is closed and opened again.")
+
+    def _tell_status(self, status: dict[str, object]) -> None:
+        if self._wants_status:
+            self._server.protocol.tell(DID_CHANGE_STATUS, status)
 
     def _tell(self, method: str, params: object) -> None:
         if self._knows_midfill:

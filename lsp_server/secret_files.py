@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from pathlib import PurePosixPath
 
-from lsp_server.ignore_rules import Rule, last_match, parse_rule
+from lsp_server.ignore_rules import Rules
 
-# A pattern without a slash is held against the file's name alone, so that a project in a folder called
-# credentials-service is not lost; what lies in a folder is named by `folder/**`.
+# A pattern without a slash matches a file's name alone, so that a project in a folder called credentials-service is
+# not lost; the files of a folder are matched by `**/folder/**`.
 _PATTERNS = """
 # environments
 *.env
 .env
 .env.*
+.env[-_~]*
 .envrc
+.flaskenv
 .dev.vars
+**/.envs/**
 !.env.example
 !.env.sample
 !.env.template
@@ -23,7 +26,7 @@ _PATTERNS = """
 !sample.env
 !template.env
 
-# private keys and key stores
+# private keys, what is encrypted with them, and key stores
 *.pem
 *.key
 *.p8
@@ -35,6 +38,10 @@ _PATTERNS = """
 *.bks
 *.ppk
 *.agekey
+*.gpg
+*.asc
+*.ovpn
+wg[0-9]*.conf
 id_rsa*
 id_dsa*
 id_ecdsa*
@@ -48,6 +55,8 @@ id_ed25519*
 *.keychain
 *.keychain-db
 **/.password-store/**
+.vault_pass*
+.vault-pass*
 .htpasswd
 .netrc
 _netrc
@@ -59,17 +68,15 @@ pgpass.conf
 **/.git/config
 
 # credentials and tokens
-credentials*
+aws_credentials*
 *[-_.]credentials
-*credentials.json
-*credentials.y*ml
-*credentials.csv
-secrets
-secrets.*
 *.secret
 *.secrets
 .npmrc
+.yarnrc.yml
 .pypirc
+nuget.config
+gradle.properties
 .dockercfg
 .vault-token
 .terraformrc
@@ -78,7 +85,6 @@ local.settings.json
 **/.docker/config.json
 **/.config/gh/hosts.yml
 **/.m2/settings.xml
-**/.gradle/gradle.properties
 
 # clouds and clusters
 .boto
@@ -104,18 +110,46 @@ kubeconfig
 .*_history
 """
 
+# Names of data that source code about it may have too.
+_DATA_PATTERNS = """
+credentials*
+*credentials.json
+*credentials.y*ml
+*credentials.csv
+password
+password.*
+passwords
+passwords.*
+secret
+secret.*
+secrets
+secrets.*
+*[-._]secret.*
+*[-._]secrets.*
+**/secrets/**
+"""
+
+_CODE_SUFFIXES = """
+.astro .bzl .c .cc .cjs .clj .cljs .cpp .cs .css .cts .cu .cuh .cxx .d .dart .elm .erl .ex .exs .f90 .fs .fsx .go
+.graphql .groovy .h .hh .hpp .hrl .hs .html .java .jl .js .jsx .kt .kts .less .lua .m .mjs .ml .mli .mm .mts .nim .pas
+.php .pl .pm .proto .py .pyi .pyx .r .rb .rkt .rs .sass .scala .scss .sol .sv .svelte .swift .ts .tsx .v .vb .vhd .vue
+.zig
+"""
+
 
 class SecretFiles:
-    """Tells a secret by its path; upper and lower case are the same."""
+    """Recognizes a secret by its path; upper and lower case are the same."""
 
     def __init__(self) -> None:
-        lines = enumerate(_PATTERNS.splitlines(), start=1)
-        rules = (parse_rule(text, number, ignore_case=True) for number, text in lines)
-        self._rules: Sequence[Rule] = [rule for rule in rules if rule is not None]
+        self._any = Rules(_PATTERNS.splitlines(), ignore_case=True)
+        self._data = Rules(_DATA_PATTERNS.splitlines(), ignore_case=True)
+        self._code_suffixes = frozenset(_CODE_SUFFIXES.split())
 
     def reason(self, path: str) -> str | None:
-        """Which pattern of the list the path matches, for people; `path` has forward slashes."""
-        rule = last_match(self._rules, path.lstrip("/"), is_folder=False)
-        if rule is None or rule.negated:
-            return None
-        return f"{rule.text} in the built-in list of secrets"
+        """Which pattern of the list the path matches, for messages; `path` has forward slashes."""
+        is_code = PurePosixPath(path).suffix.lower() in self._code_suffixes
+        for rules in (self._any,) if is_code else (self._any, self._data):
+            rule = rules.last_match(path.lstrip("/"), is_folder=False)
+            if rule is not None and not rule.negated:
+                return f"{rule.text} in the built-in list of secrets"
+        return None

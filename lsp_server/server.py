@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pygls.lsp.server import LanguageServer
 
-from lsp_server import core_commands, features, feedback
+from lsp_server import core_commands, features, feedback, notebook_features
 from lsp_server.acceptance import Acceptances
 from lsp_server.asking import Cost
 from lsp_server.core_link import CoreLink, LinkStatus
@@ -41,18 +41,25 @@ class MidfillServer(LanguageServer):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(
-            "midfill", metadata.version("midfill"), protocol_cls=EditorProtocol, converter_factory=make_converter
+            "midfill",
+            metadata.version("midfill"),
+            protocol_cls=EditorProtocol,
+            converter_factory=make_converter,
+            notebook_document_sync=notebook_features.SYNC,
         )
         self._initial_settings = self.settings = settings
         self.notices = Notices(self)
         self.documents = OpenDocuments(settings)
         self.link = CoreLink(self._core_changed)
-        self.suggester = Suggester(self.link, settings, secrets.token_hex(4), self._tell_cost)
+        self.suggester = Suggester(
+            self.link, settings, secrets.token_hex(4), self._tell_cost, on_excluded=self.notices.excluded
+        )
         self.recorder = Recorder(statistics_file())
         self.acceptances = Acceptances(self.recorder.count)
         features.register(self)
         feedback.register(self)
         core_commands.register(self)
+        notebook_features.register(self)
         self._connected_by: Settings | None = None  # None before `initialized`
         self._settling: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[None] | None = None

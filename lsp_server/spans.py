@@ -27,6 +27,16 @@ def follow_span(span: Span, edit: Edit) -> Span:
     return Span(_start(span.start, edit, stays=empty), _end(span.end, edit, grows=empty))
 
 
+def follow_cursor(cursor: Position, edit: Edit) -> Position:
+    """Where a cursor is after an edit: behind what is typed at it, and inside of a replaced text no further than that.
+
+    The document may have fewer lines or columns there, where a line end was put together or taken apart.
+    """
+    if edit.end <= cursor:
+        return moved(cursor, edit)
+    return min(cursor, end_of(edit.start, edit.text))
+
+
 def _start(start: Position, edit: Edit, *, stays: bool) -> Position:
     if edit.start > start or (stays and edit.start == start):
         return start

@@ -11,22 +11,23 @@ from lsp_server.documents import Document
 from lsp_server.exclusion import Exclusion
 from lsp_server.file_uris import shown_path
 from lsp_server.prompting import PromptPlanner
+from lsp_server.verdicts import Verdicts
 from lsp_server.windows import WindowBudget
 from protocol.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The exclusion rules of some workspace folders, and the ring of what was viewed and edited in them."""
+    """The verdicts by the rules of some workspace folders, and the ring of what was viewed and edited in them."""
 
-    exclusion: Exclusion
+    verdicts: Verdicts
     ring: ContextRing
 
     @classmethod
     def of_folders(cls, folders: Sequence[str], now: Callable[[], float] = time.monotonic) -> Surroundings:
         """Those of these folders' URIs, with nothing viewed yet."""
-        exclusion = Exclusion(folders, now)
-        return cls(exclusion, ContextRing(exclusion.is_excluded, lambda uri: shown_path(uri, folders)))
+        verdicts = Verdicts(Exclusion(folders, now), now)
+        return cls(verdicts, ContextRing(verdicts.is_excluded, lambda uri: shown_path(uri, folders)))
 
     def planner(self, document: Document, settings: Settings) -> PromptPlanner:
         """The planner of a document's prompts, with context from the other documents where the settings want it."""
@@ -40,5 +41,5 @@ class Surroundings:
             context=lambda budget: self.ring.context_for(
                 document.uri, document.language_id, int(settings.other_files_tokens * budget.chars_per_token)
             ),
-            is_excluded=self.exclusion.is_excluded,
+            is_excluded=self.verdicts.is_excluded,
         )

@@ -140,7 +140,7 @@ def test_an_edit_above_the_anchor_costs_what_is_between_and_the_suffix(line: int
     desk.edit(place, place, " x")
     usage = desk.ask()
     between = len(ENGINE.tokenizer.encode("".join(desk.document.lines[line - up : line + 1])))
-    assert usage.recomputed_tokens <= between + len(desk.suffix) + MARKERS + FEW
+    assert usage.recomputed_tokens <= between + len(desk.suffix) + MARKERS + FEW + LEAST
 
 
 @settings(max_examples=40, deadline=None)

@@ -34,7 +34,9 @@ class Editor:
     suggester: Suggester
 
     def open(self, name: str, text: str) -> OpenDocument:
-        return self.documents.open((self.folder / name).as_uri(), "python", 1, text)
+        opened = self.documents.open((self.folder / name).as_uri(), "python", 1, text)
+        opened.look_at(opened.cursor)
+        return opened
 
     async def ask(self, opened: OpenDocument, line: int = 0) -> None:
         await self.suggester.suggest(opened, Query(Position(line, 0)))

@@ -34,7 +34,9 @@ class Editor:
         self.cursor = Position(9, 0)
 
     def open(self, name: str) -> OpenDocument:
-        return self.documents.open(f"file:///project/{name}", "python", 1, (SOURCE / name).read_text())
+        opened = self.documents.open(f"file:///project/{name}", "python", 1, (SOURCE / name).read_text())
+        opened.look_at(opened.cursor)
+        return opened
 
     async def keystroke(self, core: EngineCore) -> Cost:
         """What it costs to type a letter below the first lines of documents.py."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lsp_server.manners.block import end_with_block
+from lsp_server.manners.broken_indentation import cut_broken_indentation
 from lsp_server.manners.closers import keep_balance
 from lsp_server.manners.extra_indentation import drop_extra_indentation
 from lsp_server.manners.next_lines import cut_at_next_lines
@@ -22,6 +23,7 @@ CONTENT: tuple[Filter, ...] = (
     cut_repetition,
     drop_extra_indentation,
     use_own_indentation,
+    cut_broken_indentation,
     drop_rest_of_line,
     cut_at_next_lines,
 )

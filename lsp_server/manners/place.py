@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate, takewhile
 
 from lsp_server.documents import Document, Position, line_length
 from lsp_server.manners.balance import Balance
 from lsp_server.manners.indentation import indent_unit
 from lsp_server.manners.statement import Statement
 
+LONGEST_LINE = 10_000  # code points; nothing is suggested in a longer line, and none is looked at
 _WINDOW_LINES = 100  # above the cursor's line, and as many below
+_WINDOW_CHARS = 20_000  # code points of these lines, above and below each
 _WORD_CHARACTER = re.compile(r"\w")
 
 
@@ -80,12 +84,15 @@ class Insertion:
 
 
 def place_at(document: Document, cursor: Position, *, multi_line: bool = True, earlier: Balance | None = None) -> Place:
-    """The place of a cursor that lies in the document."""
+    """The place of a cursor in a line of the document that is no longer than LONGEST_LINE.
+
+    Lines above and below are in it as far as they are within reach and not too long in all.
+    """
     lines = document.lines
     line = lines[cursor.line]
     end = line_length(line)
-    above = tuple(lines[max(0, cursor.line - _WINDOW_LINES) : cursor.line])
-    below = tuple(lines[cursor.line + 1 : cursor.line + 1 + _WINDOW_LINES])
+    above = _nearest(lines[max(0, cursor.line - _WINDOW_LINES) : cursor.line][::-1])[::-1]
+    below = _nearest(lines[cursor.line + 1 : cursor.line + 1 + _WINDOW_LINES])
     return Place(
         before=line[: cursor.column],
         after=line[cursor.column : end],
@@ -98,6 +105,12 @@ def place_at(document: Document, cursor: Position, *, multi_line: bool = True, e
         multi_line=multi_line,
         earlier=earlier,
     )
+
+
+def _nearest(lines: Sequence[str]) -> tuple[str, ...]:
+    """The first lines, up to where they are too long to look at with every key."""
+    chars = accumulate(map(len, lines))
+    return tuple(line for line, _ in zip(lines, takewhile(_WINDOW_CHARS.__ge__, chars), strict=False))
 
 
 def word_characters(text: str) -> int:

@@ -12,22 +12,25 @@ _FEW_WORD_CHARACTERS = 3
 _REPEATED = re.compile(r"(?=([^\n]{1,3}?)\1{7}|([^\n]{4,60}?)\2{2})")
 
 
-def cut_repetition(insertion: Insertion, _place: Place) -> Insertion:
+def cut_repetition(insertion: Insertion, place: Place) -> Insertion:
     """Up to the first repetition: of lines that say something, or of a piece of a line."""
-    text = _cut_pieces(_cut_lines(insertion.text))
+    text = _cut_pieces(_cut_lines(insertion.text, place.before))
     return insertion.with_text(text)
 
 
-def _cut_lines(text: str) -> str:
-    """Up to where one to six lines follow upon the same lines; the last one may be cut short."""
-    lines = text.split("\n")
+def _cut_lines(text: str, head: str) -> str:
+    """Up to where one to six lines follow upon the same lines; the last one may be cut short.
+
+    The first line counts with its `head` before the cursor: a line that repeats it is indented as it is.
+    """
+    lines = (head + text).split("\n")
     for index in range(1, len(lines)):
         for count in range(1, min(index, _MAX_LINES) + 1):
             before, after = lines[index - count : index], lines[index : index + count]
             whole = before == after or (before[:-1] == after[:-1] and index + count == len(lines))
             said = word_characters("".join(after))
             if whole and said >= _FEW_WORD_CHARACTERS and before[-1].startswith(after[-1]):
-                return "\n".join(lines[:index])
+                return "\n".join(lines[:index])[len(head) :]
     return text
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lsp_server.manners.place import Place
 
 _BLANK = sys.maxsize - 1  # deeper than any line
-_MOST_KEPT = 50_000  # code points of a statement
 _MOST_REMEMBERED = 4096  # lines
 _LONGEST_REMEMBERED = 500  # code points of a line; a longer one is not worth its memory
 
@@ -46,11 +45,6 @@ class Statement:
     def balance(self) -> Balance:
         """Of the statement as it is, and with what may be put at the cursor."""
         return Balance(self.head, self.after + self.below, self.language_id, self.earlier)
-
-    @property
-    def balance_to_keep(self) -> Balance | None:
-        """What the next key's can go on from; None where that is much to keep, as in a minified file."""
-        return self.balance if len(self.head) + len(self.after) + len(self.below) <= _MOST_KEPT else None
 
     @property
     def wants_closer(self) -> bool:

@@ -24,10 +24,14 @@ async def test_a_killed_core_is_started_again_and_no_edit_lost(open_editor: Open
         assert not pending.done()
         psutil.Process(first).kill()
         assert await pending == []
+        await until(lambda: editor.statuses[-1].state != "ready")
+        asked = []
         for column, character in enumerate("def su"):  # the user goes on typing
             editor.change(column + 2, (3, column), (3, column), character)
-            assert await editor.suggest(3, column + 1) == []
-        await until(lambda: editor.statuses[-1].state != "ready")
+            asked.append(asyncio.create_task(editor.suggest(3, column + 1)))
+        answers = [await request for request in asked]
+        assert answers[:-1] == [[]] * 5
+        assert (await editor.last_usage()).version == 7  # computed by the next core, without another key
         await ready(editor)
         editor.change(8, (3, 6), (3, 6), "b")
         await editor.suggest(3, 7)

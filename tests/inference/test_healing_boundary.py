@@ -86,6 +86,13 @@ def test_places_that_no_token_bridges() -> None:
     assert bridges.settled("a", [1]) == 0
 
 
+def test_the_remembered_pairs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference.healing_boundary._MOST_PAIRS", 3)
+    bridges = Bridges(["ab"])
+    bridges.settled("abcdefgh", [1] * 8)
+    assert bridges._is_within_a_token.cache_info().currsize == 3
+
+
 def test_a_continuation_that_moves_an_earlier_boundary_unsettles_it() -> None:
     def pieces_of(text: str) -> list[str]:
         return [text] if text.endswith("aa") else list(text)

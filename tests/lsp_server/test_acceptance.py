@@ -56,8 +56,8 @@ def insert(document: OpenDocument, cursor: Position, text: str) -> None:
 async def test_accepted_whole_and_half_of_it_kept(
     acceptances: Acceptances, counted: Counted, document: OpenDocument
 ) -> None:
-    number = answer(acceptances, document, HERE, "12345678")
-    insert(document, HERE, "12345678")
+    number = answer(acceptances, document, HERE, "1234 678")
+    insert(document, HERE, "1234 678")
     assert acceptances.accepted(number, 0) == (document, Position(0, 12))
     insert(document, Position(0, 0), "# moved\n")
     document.apply(Edit(Position(1, 8), Position(1, 12), ""))

@@ -6,8 +6,10 @@ import asyncio
 from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lsp_server.documents import Position
+from lsp_server.documents import Edit, Position, line_length
 from lsp_server.manners.place import Insertion
 from lsp_server.offers import offer_at
 from lsp_server.open_documents import Change, OpenDocuments
@@ -108,3 +110,51 @@ def test_other_settings_end_what_was_offered_by_those_before(documents: OpenDocu
     assert documents[URI].offers == (offer,)
     documents.configure(Settings(max_tokens=1))
     assert documents[URI].offers == ()
+
+
+def test_a_line_that_is_too_long_is_not_followed_until_the_whole_text_is_told(
+    documents: OpenDocuments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lsp_server.open_documents._LONGEST_FOLLOWED", 9)
+    opened = documents[URI]
+    documents.change(URI, 2, [insert(1, 0, "x" * 9)])
+    assert opened.out_of_step
+    documents.change(URI, 3, [insert(9, 9, "ignored, and no error")])
+    assert documents.open("file:///b", "python", 1, "x" * 10).out_of_step
+    documents.change(URI, 4, [Change("short")])
+    assert not opened.out_of_step
+
+
+edits = st.tuples(st.integers(0, 9), st.integers(0, 9), st.text("a\r\n😋", max_size=4))
+
+
+@given(text=st.text("ab\r\n😋", max_size=12), cursor=st.integers(0, 12), edits=st.lists(edits, max_size=6))
+def test_the_cursor_stays_in_the_document(text: str, cursor: int, edits: list[tuple[int, int, str]]) -> None:
+    opened = OpenDocuments(Settings()).open(URI, "python", 1, text)
+    opened.cursor = opened.document.nearest(Position(cursor // 4, cursor % 4))
+    for start, end, new in edits:
+        lines = opened.document.lines
+        places = [
+            Position(line, column) for line in range(len(lines)) for column in range(line_length(lines[line]) + 1)
+        ]
+        first, last = sorted((places[start % len(places)], places[end % len(places)]))
+        opened.apply(Edit(first, last, new))
+        opened.document.check(opened.cursor)
+
+
+@pytest.mark.parametrize(
+    ("edit", "cursor"),
+    [
+        (Edit(Position(1, 0), Position(1, 0), "xy"), Position(1, 3)),
+        (Edit(Position(1, 1), Position(1, 1), "xy\nz"), Position(2, 1)),  # typed at the cursor
+        (Edit(Position(1, 1), Position(2, 0), ""), Position(1, 1)),
+        (Edit(Position(0, 0), Position(1, 0), ""), Position(0, 1)),
+        (Edit(Position(0, 0), Position(2, 0), ""), Position(0, 0)),
+        (Edit(Position(0, 0), Position(2, 0), "new\ntext\n"), Position(1, 1)),  # as by a formatter
+    ],
+)
+def test_the_cursor_follows_an_edit(documents: OpenDocuments, edit: Edit, cursor: Position) -> None:
+    opened = documents[URI]
+    opened.cursor = Position(1, 1)
+    opened.apply(edit)
+    assert opened.cursor == cursor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from protocol.errors import BadInput, CoreUnavailable, MidfillError
 from protocol.messages import Completion, CompletionRequest, StopRule
 from protocol.settings import Settings
 
+from .editor import until
 from .fake_core import completion
 
 
@@ -65,6 +67,25 @@ def opened(text: str, language: str = "python") -> OpenDocument:
     return OpenDocuments(Settings()).open("file:///a", language, 1, text)
 
 
+async def allowed(text: str) -> OpenDocument:
+    """An open document that no rule is known to exclude."""
+    document = opened(text)
+    await document.surroundings.verdicts.look([document.document.uri])
+    return document
+
+
+async def until_rest(document: OpenDocument) -> None:
+    """Wait until nothing is computed for the document any more."""
+    async with asyncio.timeout(10):
+        while document.latest.busy:
+            await asyncio.sleep(0.001)
+
+
+def looked_at(document: OpenDocument) -> OpenDocument:
+    document.look_at(document.cursor)
+    return document
+
+
 async def test_the_request_says_where_and_how(core: StubCore, costs: list[Cost]) -> None:
     settings = Settings(max_tokens=9, strategy="none")
     document = opened("def f():\n    ")
@@ -91,9 +112,9 @@ async def test_the_filters_and_the_next_key_find_worked_out_what_they_need(
         happened.append("answered")
         return completion("1")
 
-    document = opened("x = ()\n")
+    document = await allowed("x = ()\n")
     monkeypatch.setattr(Statement, "around", noting)
-    monkeypatch.setattr(document.surroundings.exclusion, "renew", happened.append)
+    monkeypatch.setattr(document.surroundings.verdicts, "renew", lambda uris, _: happened.extend(uris))
     core.answer = answer_later
     assert await suggester(core, costs).suggest(document, Query(Position(0, 5))) == (Insertion("1"),)
     assert happened == ["worked out", "file:///a", "answered"]
@@ -183,35 +204,37 @@ async def test_crlf_documents_get_crlf(core: StubCore, costs: list[Cost]) -> Non
 async def test_a_core_that_comes_up_prepares_for_the_last_document(core: StubCore, costs: list[Cost]) -> None:
     core.ready = False
     suggesting = suggester(core, costs)
-    suggesting.look_ahead(opened("x"), Position(0, 1))
+    document = opened("x")
+    suggesting.look_ahead(document, Position(0, 1))
     suggesting.core_changed("starting")
-    await asyncio.sleep(0.01)
+    await until_rest(document)
     core.requests.clear()
     suggesting.core_changed("unloaded")
-    await asyncio.sleep(0.01)
+    await until_rest(document)
     assert [request.max_tokens for request in core.requests] == [0]
     suggesting.core_changed("ready")
-    suggesting.core_changed("unloaded")  # idle: it stays so until somebody types
-    await asyncio.sleep(0.01)
+    suggesting.core_changed("unloaded")  # idle: it stays so until the user types
+    await until_rest(document)
     assert len(core.requests) == 1
 
 
 async def test_a_closed_document_is_not_prepared(core: StubCore, costs: list[Cost]) -> None:
-    suggesting = suggester(core, costs)
-    suggesting.look_ahead(opened("x"))
-    await asyncio.sleep(0.01)
+    suggesting, document = suggester(core, costs), opened("x")
+    suggesting.look_ahead(document)
+    await until_rest(document)
     suggesting.release("file:///a")
     assert (core.released, core.forgotten) == (["me/file:///a"], [])
     suggesting.core_changed("starting")
     suggesting.core_changed("ready")
-    await asyncio.sleep(0.01)
+    await until_rest(document)
     assert len(core.requests) == 1
 
 
 async def test_nothing_ahead_in_disabled_languages(core: StubCore, costs: list[Cost]) -> None:
     suggesting = suggester(core, costs, Settings(disabled_languages=("markdown",)))
-    suggesting.look_ahead(opened("x", "markdown"))
-    await asyncio.sleep(0.01)
+    document = opened("x", "markdown")
+    suggesting.look_ahead(document)
+    await until_rest(document)
     assert core.requests == []
 
 
@@ -221,7 +244,7 @@ async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCor
     await suggest(document, Query(Position(0, 0)))
     document.apply(Edit(Position(0, 0), Position(0, 0), "long line\n" * 120))
     await suggest(document, Query(Position(120, 0)))
-    await asyncio.sleep(0.1)
+    await until(lambda: len(core.requests) == 3)
     short, long, ahead = core.requests
     assert long.prompt.prefix == short.prompt.prefix == ""
     assert ahead.max_tokens == 0
@@ -241,7 +264,7 @@ async def test_other_files_stand_before_the_prefix_unless_that_is_off(core: Stub
         core.requests.clear()
         documents = OpenDocuments(settings)
         documents.use_folders(["file:///work"])
-        documents.open("file:///work/lib.py", "python", 1, "def helper(a, b):\n    return a + b\n")
+        looked_at(documents.open("file:///work/lib.py", "python", 1, "def helper(a, b):\n    return a + b\n"))
         main = documents.open("file:///work/main.py", "python", 1, "x = ")
         await suggester(core, costs, settings).suggest(main, Query(Position(0, 4)))
         assert [chunk.path for chunk in core.requests[0].prompt.context] == paths
@@ -294,7 +317,7 @@ class Lending:
         self.main = self.open("main.py", "x = ")
 
     def open(self, name: str, text: str) -> OpenDocument:
-        return self.documents.open((self.folder / name).as_uri(), "python", 1, text)
+        return looked_at(self.documents.open((self.folder / name).as_uri(), "python", 1, text))
 
     def refresh(self) -> None:
         """Look at the ignore files now, rather than after a while."""
@@ -420,7 +443,7 @@ async def test_a_request_joins_what_is_computed_ahead_of_it(core: StubCore, cost
         return completion("1")
 
     core.answer = wait
-    document, suggesting = opened("x = "), suggester(core, costs)
+    document, suggesting = await allowed("x = "), suggester(core, costs)
     suggesting.suggest_ahead(document, Position(0, 4))
     asked = asyncio.create_task(suggesting.suggest(document, Query(Position(0, 4))))
     await asyncio.sleep(0)
@@ -431,9 +454,9 @@ async def test_a_request_joins_what_is_computed_ahead_of_it(core: StubCore, cost
 
 
 async def test_what_was_computed_ahead_is_at_hand(core: StubCore, costs: list[Cost]) -> None:
-    document, suggesting = opened("x = "), suggester(core, costs)
+    document, suggesting = await allowed("x = "), suggester(core, costs)
     suggesting.suggest_ahead(document, Position(0, 4))
-    await asyncio.sleep(0.01)
+    await until_rest(document)
     assert await suggesting.suggest(document, Query(Position(0, 4))) == (Insertion("1"),)
     assert [(cost.ahead, cost.source) for cost in costs] == [(True, "core"), (False, "typed")]
 
@@ -446,3 +469,135 @@ async def test_no_flicker_while_it_is_typed(core: StubCore, costs: list[Cost]) -
         document.apply(Edit(Position(0, column), Position(0, column), character))
         assert await suggest(document, Query(Position(0, column + 1))) == (Insertion(first.text[column - 1 :]),)
     assert len(core.requests) == 1
+
+
+async def test_documents_that_are_opened_at_once_are_one_to_prepare_and_lend_nothing(
+    core: StubCore, costs: list[Cost]
+) -> None:
+    suggesting = Suggester(core, Settings(), "me", costs.append, opening_s=0.01)
+    documents = OpenDocuments(Settings())
+    many = [documents.open(f"file:///{number}.py", "python", 1, f"x{number} = 1\n" * 9) for number in range(20)]
+    for document in many:
+        suggesting.opened(document)
+    await until(lambda: core.requests)
+    await until_rest(many[-1])
+    assert [(request.session, request.prompt.context) for request in core.requests] == [("me/file:///19.py", ())]
+    await suggesting.suggest(many[0], Query(Position(9, 0)))
+    assert [chunk.path for chunk in core.requests[-1].prompt.context] == ["19.py"]
+
+
+async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore, costs: list[Cost]) -> None:
+    suggesting = Suggester(core, Settings(), "me", costs.append, opening_s=0.01)
+    documents = OpenDocuments(Settings())
+    here, preview, closed = (documents.open(f"file:///{name}.py", "python", 1, "x = ") for name in "abc")
+    suggesting.opened(preview)
+    await suggesting.suggest(here, Query(Position(0, 4)))
+    suggesting.opened(closed)
+    suggesting.release(closed.document.uri)
+    await asyncio.sleep(0.05)
+    assert [request.session for request in core.requests] == ["me/file:///a.py"]
+
+
+async def test_a_request_waits_for_the_core_to_start(core: StubCore, costs: list[Cost]) -> None:
+    core.ready = False
+    document, suggesting = opened("x = "), suggester(core, costs)
+    suggesting.core_changed("starting")
+    asked = asyncio.create_task(suggesting.suggest(document, Query(Position(0, 4))))
+    await until(lambda: document.latest.busy)
+    suggesting.core_changed("starting")
+    assert core.requests == []
+    suggesting.core_changed("loading")
+    assert await asked == (Insertion("1"),)
+    assert [request.max_tokens for request in core.requests] == [Settings().max_tokens]
+
+
+async def test_a_request_does_not_wait_for_ever(core: StubCore, costs: list[Cost]) -> None:
+    core.ready = False
+    suggesting = Suggester(core, Settings(), "me", costs.append, loading_s=0.01)
+    suggesting.core_changed("starting")
+    assert await suggesting.suggest(opened("x = "), Query(Position(0, 4))) == ()
+
+
+async def test_the_latest_of_two_requests_is_answered_while_the_rules_are_looked_at(
+    core: StubCore, costs: list[Cost]
+) -> None:
+    document, suggest = opened("x = "), suggester(core, costs).suggest
+    first = asyncio.create_task(suggest(document, Query(Position(0, 3))))
+    second = asyncio.create_task(suggest(document, Query(Position(0, 4))))
+    assert (await first, await second) == ((), (Insertion("1"),))
+    assert len(core.requests) == 1
+
+
+async def test_why_a_document_is_excluded_is_told_where_it_is_looked_at(
+    core: StubCore, costs: list[Cost], caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[tuple[str, str | None]] = []
+    suggest = Suggester(core, Settings(), "me", costs.append, lambda *what: told.append(what)).suggest
+    documents = OpenDocuments(Settings())
+    secret, main = (documents.open(uri, "python", 1, "x = ") for uri in ("file:///w/.env", "file:///w/a.py"))
+    for document in (main, secret, secret, main, main):
+        await suggest(document, Query(Position(0, 4)))
+    reason = ".env in the built-in list of secrets"
+    assert told == [("file:///w/.env", reason), ("file:///w/a.py", None)]
+    assert [record.getMessage() for record in caplog.records] == [f"file:///w/.env enters no prompt: {reason}"]
+
+
+async def test_a_key_costs_no_more_with_more_documents(
+    core: StubCore, costs: list[Cost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted by the verdicts that are asked for, and by the documents that are looked at on the disk."""
+    documents, suggesting = OpenDocuments(Settings()), suggester(core, costs)
+    many = [documents.open(f"file:///{number}.py", "python", 1, "x = ") for number in range(300)]
+    for document in many:
+        await suggesting.suggest(document, Query(Position(0, 4)))
+    counted: list[str] = []
+    verdicts = many[0].surroundings.verdicts
+    older, look = verdicts._is_any_older, verdicts._rules.reason
+    monkeypatch.setattr(verdicts, "_is_any_older", lambda uris, s: counted.extend(uris) or older(uris, s))
+    monkeypatch.setattr(verdicts, "_now", lambda: time.monotonic() + 3)
+    monkeypatch.setattr(verdicts._rules, "reason", lambda uri: counted.append(uri) or look(uri))
+    many[0].apply(Edit(Position(0, 0), Position(0, 0), "y"))
+    await suggesting.suggest(many[0], Query(Position(0, 1)))
+    assert len(counted) < 600  # of 64 documents that may lend text and 32 others, some counted several times
+
+
+async def test_nothing_is_suggested_or_looked_at_in_a_line_of_megabytes(core: StubCore, costs: list[Cost]) -> None:
+    document, suggesting = await allowed("x = [\n" + "(1, 'é'), " * 500_000 + "\n]\n"), suggester(core, costs)
+    for column in range(0, 200, 2):
+        here = Position(1, column)
+        document.apply(Edit(here, here, "(["))
+        assert await suggesting.suggest(document, Query(here)) == ()
+        suggesting.look_ahead(document, here)
+    assert core.requests == []
+    assert await suggesting.suggest(document, Query(Position(0, 5))) == (Insertion("1"),)
+    statement = Query(Position(0, 5)).place(document.document, multi_line=True).statement
+    assert len(statement.head + statement.after + statement.below) < 100
+
+
+async def test_the_cursor_is_where_edits_took_it(core: StubCore, costs: list[Cost]) -> None:
+    document, suggesting = opened("a\nb\nc = 12"), suggester(core, costs)
+    await suggesting.suggest(document, Query(Position(2, 6)))
+    document.apply(Edit(Position(0, 0), Position(2, 2), ""))
+    suggesting.look_ahead(document)
+    await until_rest(document)
+    assert core.requests[-1].prompt.increment == "= 12"
+
+
+async def test_a_hostile_ignore_file_holds_nothing_up(core: StubCore, costs: list[Cost], tmp_path: Path) -> None:
+    lines = ["*a*a*a*a*a*a*a*a*a*a*a*ab", *(f"name{number}\n*.ending{number}" for number in range(20_000))]
+    (tmp_path / ".gitignore").write_text("\n".join(lines))
+    documents = OpenDocuments(Settings())
+    documents.use_folders([tmp_path.as_uri()])
+    document = documents.open((tmp_path / ("a" * 200 + ".py")).as_uri(), "python", 1, "x = ")
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    assert await suggester(core, costs).suggest(document, Query(Position(0, 4))) == (Insertion("1"),)
+    counting.cancel()
+    assert turns > 10  # of the event loop, while the rules were looked at

@@ -17,6 +17,8 @@ from .golden import filtered
         ("import os\n\n║", "import os", ""),
         ("a = f(1)\nb = f(2)\n║", "a = f(1)\nb = f(2)", ""),
         ("result.append(x)\n║", "result.app", ""),
+        ("    def f(self):\n        g()\n\n    ║", "def f(self):\n        g()\n\n    def f(self):", ""),
+        ("}\n}\n║", "}\n}\n}", "}\n}\n}"),
         ("import os\n║", "import sys", "import sys"),
         ("import os\nimport ║", "re", "re"),
         ("x = foo(1)\nx = f║", "oo", "oo"),

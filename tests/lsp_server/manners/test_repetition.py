@@ -33,6 +33,12 @@ def test_cut_at_the_first_repetition(text: str, expected: str) -> None:
     assert filtered(cut_repetition, "║", text) == expected
 
 
+def test_the_first_line_counts_with_its_indentation() -> None:
+    method = "def f(self):\n        g()\n\n"
+    assert filtered(cut_repetition, "    ║", f"{method}    {method}") == f"    ⟦{method[:-1]}⟧"
+    assert filtered(cut_repetition, "x = ║", "foo\nx = foo\ny") == "x = ⟦foo⟧"
+
+
 @given(st.text("ab ", max_size=3), st.text("abcd", min_size=1, max_size=6), st.text("ab ", max_size=3))
 def test_whatever_is_repeated_stands_there_twice(before: str, piece: str, behind: str) -> None:
     text = before + piece * (8 if len(piece) < 4 else 3) + behind

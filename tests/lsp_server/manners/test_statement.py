@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lsp_server.manners.closers import keep_balance
 from lsp_server.manners.place import Place
-from lsp_server.manners.statement import _BLANK, _LONGEST_REMEMBERED, _MOST_KEPT, _MOST_REMEMBERED, Statement, _Measures
+from lsp_server.manners.statement import _BLANK, _LONGEST_REMEMBERED, _MOST_REMEMBERED, Statement, _Measures
 
 from .golden import filtered, place
 
@@ -96,9 +96,3 @@ def test_balance_in_a_long_block(marked: str, text: str, expected: str, far_abov
 @pytest.mark.parametrize(("marked", "wants"), [("    if x {║}\n", False), ("    if x {║\n", True)])
 def test_wants_closer(marked: str, wants: bool) -> None:
     assert Statement.around(place(inside(marked), "rust")).wants_closer == wants
-
-
-def test_the_balance_of_very_much_is_not_kept() -> None:
-    statement = Statement.around(place("f(║)\n"))
-    assert statement.balance_to_keep is statement.balance
-    assert Statement.around(place(f"f(║{'a' * _MOST_KEPT})\n")).balance_to_keep is None

@@ -1,0 +1,82 @@
+"""The handlers of LSP's messages about notebooks: their cells are mirrored as documents that stand in an order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types
+
+from lsp_server.features import did_change, did_close
+from lsp_server.keystroke_messages import ContentChange, DidChangeParams, Range, VersionedIdentifier
+from lsp_server.positions import ClientPosition
+from protocol.errors import BadInput
+
+if TYPE_CHECKING:
+    from lsp_server.server import MidfillServer
+
+logger = logging.getLogger(__name__)
+
+# All cells of all notebooks.
+SYNC = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook("*")])
+
+
+def register(server: MidfillServer) -> None:
+    """Teach the server these messages."""
+    handlers: dict[str, Callable[..., Any]] = {
+        types.NOTEBOOK_DOCUMENT_DID_OPEN: did_open_notebook,
+        types.NOTEBOOK_DOCUMENT_DID_CHANGE: did_change_notebook,
+        types.NOTEBOOK_DOCUMENT_DID_CLOSE: did_close_notebook,
+    }
+    for method, handler in handlers.items():
+        server.feature(method)(handler)
+
+
+def did_open_notebook(ls: MidfillServer, params: types.DidOpenNotebookDocumentParams) -> None:
+    """Mirror the cells, and note their order."""
+    _open(ls, params.cell_text_documents)
+    _splice(ls, params.notebook_document.uri, 0, 0, params.notebook_document.cells)
+
+
+def did_change_notebook(ls: MidfillServer, params: types.DidChangeNotebookDocumentParams) -> None:
+    """Follow cells that come, go, move and change."""
+    cells = params.change.cells
+    if cells is not None and cells.structure is not None:
+        array = cells.structure.array
+        _open(ls, cells.structure.did_open or ())
+        _splice(ls, params.notebook_document.uri, array.start, array.delete_count, array.cells or ())
+        for closed in cells.structure.did_close or ():
+            did_close(ls, types.DidCloseTextDocumentParams(closed))
+    for content in (cells.text_content if cells is not None else None) or ():
+        identifier = VersionedIdentifier(content.document.uri, content.document.version)
+        did_change(ls, DidChangeParams(identifier, list(map(_change, content.changes))))
+
+
+def did_close_notebook(ls: MidfillServer, params: types.DidCloseNotebookDocumentParams) -> None:
+    """Let go of the cells; the core keeps what it computed by its ordinary rules."""
+    for cell in params.cell_text_documents:
+        did_close(ls, types.DidCloseTextDocumentParams(cell))
+    for session in ls.documents.close_notebook(params.notebook_document.uri):
+        ls.suggester.release(session)
+
+
+def _open(ls: MidfillServer, items: Iterable[types.TextDocumentItem]) -> None:
+    for item in items:
+        ls.documents.open(item.uri, item.language_id, item.version, item.text)
+
+
+def _splice(ls: MidfillServer, notebook: str, start: int, deleted: int, cells: Iterable[types.NotebookCell]) -> None:
+    try:
+        ls.documents.splice_cells(notebook, start, deleted, [cell.document for cell in cells])
+    except BadInput as error:
+        logger.warning("a cell of %s: %s", notebook, error)
+
+
+def _change(event: types.TextDocumentContentChangeEvent) -> ContentChange:
+    if isinstance(event, types.TextDocumentContentChangeWholeDocument):
+        return ContentChange(event.text)
+    start, end = event.range.start, event.range.end
+    return ContentChange(
+        event.text, Range(ClientPosition(start.line, start.character), ClientPosition(end.line, end.character))
+    )

@@ -1,0 +1,79 @@
+"""Which documents are excluded, as last looked at: a thread reads the disk, and the event loop goes on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+_KEEP_SECONDS = 2.0
+_MOST_KNOWN = 4096
+_UNKNOWN = "it has not been looked at yet"
+
+
+class Rules(Protocol):
+    """What verdicts need of `Exclusion`; `reason` may take long, and is called in a thread, by one at a time."""
+
+    def reason(self, uri: str) -> str | None: ...
+
+
+class Verdicts:
+    """Remembers for each document why it is excluded, if it is; what was not looked at counts as excluded.
+
+    A verdict holds for `keep_s` seconds; after half of them it is renewed in the background if its document is in use.
+    """
+
+    def __init__(self, rules: Rules, now: Callable[[], float] = time.monotonic, keep_s: float = _KEEP_SECONDS) -> None:
+        self._rules, self._now, self._keep_s = rules, now, keep_s
+        self._known: dict[str, tuple[float, str | None]] = {}  # when it was looked at, and the reason; oldest first
+        self._excluded: dict[str, str] = {}  # by reason: what was found to be excluded since that was last taken
+        self._looking: asyncio.Task[None] | None = None
+
+    def reason(self, uri: str) -> str | None:
+        """Which rule of which file excludes the document, by the last look; None if it may be used."""
+        _, reason = self._known.get(uri, (0.0, _UNKNOWN))
+        return reason
+
+    def is_excluded(self, uri: str) -> bool:
+        """Whether nothing of the document may enter a prompt, by the last look."""
+        return self.reason(uri) is not None
+
+    async def look(self, uris: Iterable[str], more: Iterable[str] = ()) -> None:
+        """Return when the verdicts about `uris` are recent; where they are not, `more` is looked at with them."""
+        while self._is_any_older(uris, self._keep_s):
+            looking = self._looking or self._start(uris, more)
+            await asyncio.wait([looking])
+            looking.result()
+
+    def renew(self, uris: Iterable[str], more: Iterable[str] = ()) -> None:
+        """Look in the background, before the next `look` has to wait for it."""
+        if self._looking is None and self._is_any_older(uris, self._keep_s / 2):
+            self._start(uris, more)
+
+    def take_excluded(self) -> dict[str, str]:
+        """What was found to be excluded, and was not before, since the last call: the reasons by URI."""
+        taken, self._excluded = self._excluded, {}
+        return taken
+
+    def _is_any_older(self, uris: Iterable[str], seconds: float) -> bool:
+        oldest = self._now() - seconds
+        return any(uri not in self._known or self._known[uri][0] <= oldest for uri in uris)
+
+    def _start(self, uris: Iterable[str], more: Iterable[str]) -> asyncio.Task[None]:
+        wanted = [uri for uri in dict.fromkeys((*uris, *more)) if self._is_any_older((uri,), self._keep_s / 2)]
+        self._looking = asyncio.create_task(self._look(wanted))
+        return self._looking
+
+    async def _look(self, uris: Iterable[str]) -> None:
+        try:
+            reasons = await asyncio.to_thread(lambda: {uri: self._rules.reason(uri) for uri in uris})
+        finally:
+            self._looking = None
+        for uri, reason in reasons.items():
+            _, before = self._known.pop(uri, (0.0, None))
+            if reason is not None and before is None:
+                self._excluded[uri] = reason
+            self._known[uri] = self._now(), reason
+        for uri in list(self._known)[:-_MOST_KNOWN]:
+            del self._known[uri]
