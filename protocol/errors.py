@@ -9,6 +9,7 @@ MidfillError
 │   └── Unauthorized      the core refused the token
 ├── DeviceLost            the GPU fails every call: only another process can use it again
 ├── PortInUse             the address to listen on is taken
+├── Busy                  too many requests of this client wait already
 └── Cancelled             the request was cancelled or superseded
 """
 
@@ -69,6 +70,12 @@ class PortInUse(MidfillError):
     """The address to listen on is taken."""
 
     code = "port_in_use"
+
+
+class Busy(MidfillError):
+    """Too many requests of this client wait already; the client can try again in a second."""
+
+    code = "busy"
 
 
 class Cancelled(MidfillError):
