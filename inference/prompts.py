@@ -22,7 +22,7 @@ SUFFIX_STEPS = 2  # a suffix longer than so many steps gives way before the pref
 
 
 MAX_CHARS_PER_TOKEN = 8
-"""Text beyond so many characters per token of the context is cut before it is tokenized, which takes time by its length."""
+"""Text beyond so many characters per token of the context is cut before it is tokenized."""
 
 
 class Encoder(Protocol):
