@@ -298,10 +298,10 @@ class Scheduler:
             self._tell(job, answer or Cancelled("superseded or cancelled"))
 
     def _tell(self, job: Job, answer: Answer) -> None:
-        """Deliver the answer, then count it. A fault in either is logged and stops neither the other nor the thread."""
-        self._keep_going(partial(job.on_done, answer), f"the answer to request {job.id} could not be delivered")
+        """Count the answer, then deliver it. A fault in either is logged and stops neither the other nor the thread."""
         if self._observe is not None:
             self._keep_going(partial(self._observe, job.request, answer), f"request {job.id} could not be counted")
+        self._keep_going(partial(job.on_done, answer), f"the answer to request {job.id} could not be delivered")
 
     def _forget_sessions(self) -> None:
         with self._changed:

@@ -37,8 +37,8 @@ class Slots:
         """A workspace for a request of this session; MemoryError where all are lent and there is no room for another.
 
         It is the one where the session's last prompt is, so that typing copies nothing; else a new one, else the one
-        that was used longest ago. For an anonymous request the session's last prompt is the anonymous one that shares the
-        most tokens with its own. What other workspaces hold of `token_ids` is in the store afterwards.
+        that was used longest ago. An anonymous request's last prompt is the anonymous one that shares the most tokens
+        with its own. What other workspaces hold of `token_ids` is in the store afterwards.
         """
         slot = self._choose(session, token_ids)
         self._lent.append(slot)
