@@ -76,10 +76,9 @@ class Access:
         """Whether the request carries the token, exactly once."""
         shown = headers.getlist("authorization")
         if is_websocket and not shown:
-            offered = [
-                name.strip() for header in headers.getlist("sec-websocket-protocol") for name in header.split(",")
-            ]
-            shown = [f"Bearer {name.removeprefix(TOKEN_SUBPROTOCOL)}" for name in offered if name != SUBPROTOCOL]
+            offered = [name.strip() for name in ",".join(headers.getlist("sec-websocket-protocol")).split(",")]
+            tokens = [name.removeprefix(TOKEN_SUBPROTOCOL) for name in offered if name.startswith(TOKEN_SUBPROTOCOL)]
+            shown = [f"Bearer {token}" for token in tokens]
         return len(shown) == 1 and secrets.compare_digest(shown[0].encode(), f"Bearer {self._token}".encode())
 
 

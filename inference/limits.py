@@ -41,4 +41,11 @@ def configure_log(file: Path | None) -> None:
     if file is not None:
         handler = RotatingFileHandler(file, maxBytes=MAX_LOG_BYTES, backupCount=1, encoding="utf-8")
     logging.basicConfig(level=logging.INFO, handlers=[handler], format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # it tells of every connection, with its path
+    uvicorn_log = logging.getLogger("uvicorn.error")
+    uvicorn_log.setLevel(logging.WARNING)  # below that it reports every connection, with its path
+    uvicorn_log.addFilter(_is_not_a_refusal)
+
+
+def _is_not_a_refusal(record: logging.LogRecord) -> bool:
+    """uvicorn takes a refused WebSocket for a fault of the application, though it has sent the refusal."""
+    return record.msg != "ASGI callable returned without completing handshake."
