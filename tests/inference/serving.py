@@ -44,7 +44,7 @@ def serving(
     presence, metrics = Presence(), Metrics()
     holder = EngineHolder("tiny", lambda progress: load_engine(options, progress), presence.announce)
     scheduler = Scheduler(holder, observe=observe or metrics.observe)
-    connections = connections or Connections(max_open=1000)
+    connections = Connections(max_open=1000) if connections is None else connections
     serve_websocket = WebSocketApi(scheduler, presence, connections).serve
     app = make_app(HttpApi(scheduler, presence, metrics), serve_websocket, ACCESS, connections)
     with bind("127.0.0.1", 0) as listener:

@@ -211,7 +211,7 @@ def test_client_that_never_reads_is_dropped(served: Served, monkeypatch: pytest.
     monkeypatch.setattr(outbox, "STALLED_AFTER_S", PATIENCE_S if limit == "bytes" else 0.2)
     with ExitStack() as stack:
         client = never_reads(served, stack)
-        with pytest.raises(OSError, match="reset|pipe"):
+        with pytest.raises(OSError, match=r"reset|pipe"):
             client.sendall(nonsense() * 1_000_000)
         wait_until(lambda: served.presence.connections == 0 and len(served.connections) == 0)
         assert infill(served) == "tiny"
