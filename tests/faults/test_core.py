@@ -167,10 +167,12 @@ def test_a_thousand_silent_strangers_where_few_files_may_be_open(tmp_path: Path)
 
 def test_unloading_returns_the_memory(tmp_path: Path) -> None:
     with attacked_core(tmp_path, "--unload-after-s", "3") as core, core.websocket() as websocket:
-        answer = ask(websocket, CompletionRequest("a.py", cold(random.Random(5), 9000), 16))
-        assert isinstance(answer, Completed)
+        rng = random.Random(5)
+        for number in range(30):
+            answer = ask(websocket, CompletionRequest(f"{number}", cold(rng, 9000), 16), number)
+            assert isinstance(answer, Completed)
         loaded = core.holds().megabytes
         wait_until(lambda: "unloaded bundled" in core.log_file.read_text())
         time.sleep(1)
         print(f"\n{loaded} MB loaded, {core.holds().megabytes} MB unloaded")  # noqa: T201
-        assert core.holds().megabytes < loaded - 100
+        assert core.holds().megabytes < min(loaded - 100, 400)
