@@ -9,7 +9,7 @@ TEST_NVIM := build/test-nvim
 KERNEL := setup.py inference/kernel/decode.cpp $(wildcard inference/kernel/*.h)
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup demo test test-nvim test-vscode test-identity test-gpu test-sanitizers test-levels test-neon vsix lint format clean
+.PHONY: setup demo test test-faults test-nvim test-vscode test-identity test-gpu test-sanitizers test-levels test-neon vsix lint format clean
 
 setup: .venv/installed
 
@@ -33,6 +33,10 @@ demo: setup
 # As many at a time as there are cores, four at most.
 test: setup
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+
+# Attacks on a core process, with what it holds of the system before and after; some minutes.
+test-faults: setup
+	$(BIN)/python -m pytest -m faults -s
 
 # Each supported Neovim, unpacked from Debian's packages (no root needed), with the real server, core and model.
 test-nvim: setup

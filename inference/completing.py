@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from inference.branches import Branches
 from inference.chunk import SHORT_TOKENS
 from inference.drafts import Drafter, agreeing
@@ -52,12 +54,16 @@ class _Text:
 
 
 def complete(request: CompletionRequest, tools: Tools, cancelled: Cancelled) -> Steps[Completion]:
-    """The steps from a request to its completion; BadInput where the request cannot be used."""
+    """The steps from a request to its completion; BadInput where the request cannot be used.
+
+    `max_tokens` above half the context counts as half the context.
+    """
     if request.max_tokens < 0:
         raise BadInput(f"max_tokens is {request.max_tokens}: it has to be 0 or more")
     if not 0 <= request.alternatives <= MAX_ALTERNATIVES:
         raise BadInput(f"alternatives is {request.alternatives}: it has to be between 0 and {MAX_ALTERNATIVES}")
     started = time.perf_counter()
+    request = structs.replace(request, max_tokens=min(request.max_tokens, tools.context_tokens // 2))
     prompt = tokenize_prompt(request.prompt, tools.tokenizer, tools.context_tokens, request.max_tokens, tools.healer)
     shared = prompt.token_ids if request.reuse else packed()
     with ExitStack() as stack:

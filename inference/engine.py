@@ -15,14 +15,12 @@ from inference.run import Cancelled, Run, Stopped
 from inference.slots import Slots
 from inference.suggested import Memories
 from inference.tokenization import TextTokenizer
+from inference.turns import Turns
 from kv_store.interface import KVStore, StoreStats
 from protocol.errors import DeviceLost, MidfillError
 from protocol.messages import Completion, CompletionRequest
 
 log = logging.getLogger(__name__)
-
-SMALL_CHUNK = 32
-"""Chunks of up to so many tokens have a place in every forward; longer ones take turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +57,7 @@ class Engine:
 
     `begin` takes a request up, and every `step` is one forward for all that are at work: each contributes the chunk
     of tokens that it needs next (`completing` tells a request's own story). Chunks of keystrokes and of decoding
-    have a place in every forward, prompts to be computed take turns. So nobody waits for more than one
-    forward of somebody else's work.
+    have a place in every forward; long prompts take turns (`turns`).
     """
 
     def __init__(
@@ -72,6 +69,7 @@ class Engine:
         policy: Policy,
         healer: Healer | None = None,
         device: DeviceHooks = DeviceHooks(),
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.info = info
         self.tokenizer = tokenizer
@@ -90,7 +88,8 @@ class Engine:
         )
         self._batching = policy.batching
         self.device = device
-        self._runs: list[Run] = []  # in the order in which they were begun
+        self._turns = Turns()
+        self._clock = clock
 
     @property
     def capacity(self) -> int:
@@ -108,15 +107,17 @@ class Engine:
             self.step()
         return run.completion()
 
-    def begin(self, request: CompletionRequest, cancelled: Cancelled = lambda: False) -> Run:
+    def begin(self, request: CompletionRequest, cancelled: Cancelled = lambda: False, client: str = "") -> Run:
         """Take a request up: it has its workspace, and what is resident of its prompt.
 
-        It has ended already where no forward is needed. At most `capacity` can be at work.
+        It has ended already where no forward is needed. At most `capacity` can be at work. Requests of the same
+        `client` share its turns.
         """
-        assert len(self._runs) < self.capacity, f"{len(self._runs)} requests are at work, and no more can be"
-        run = Run(request, cancelled, complete(request, self._tools, cancelled))
+        at_work = len(self._turns.runs)
+        assert at_work < self.capacity, f"{at_work} requests are at work, and no more can be"
+        run = Run(request, cancelled, complete(request, self._tools, cancelled), client)
         if not run.has_ended:
-            self._runs.append(run)
+            self._turns.runs.append(run)
         self._check_device(run)
         return run
 
@@ -126,20 +127,22 @@ class Engine:
         DeviceLost where one has failed and no other could do better.
         """
         ended = self.drop_cancelled()
-        sharing = self._sharing()
+        sharing = self._turns.next()
         if sharing:
+            started = self._clock()
             self._forward(sharing)
-        ended += self._take_ended()
+            self._turns.took(self._clock() - started)
+        ended += self._turns.take_ended()
         for run in ended:
             self._check_device(run)
         return ended
 
     def drop_cancelled(self) -> list[Run]:
         """End the requests that are cancelled, so that others can be begun; those that have ended with it."""
-        for run in self._runs:
+        for run in self._turns.runs:
             if run.cancelled():
                 run.end(Stopped())
-        return self._take_ended()
+        return self._turns.take_ended()
 
     def forget(self, session: str) -> None:
         """Drop what is resident for the session's document alone, and what it was suggested, whichever the client."""
@@ -180,15 +183,6 @@ class Engine:
         finally:
             self._store.close()
 
-    def _sharing(self) -> list[Run]:
-        """Whose chunks go into the next forward: all small ones, and of the large ones the first.
-
-        Ahead work has its turn while there is nothing else.
-        """
-        runs = [run for run in self._runs if not run.is_ahead_work] or self._runs
-        large = [run for run in runs if run.chunk and len(run.chunk.token_ids) > SMALL_CHUNK]
-        return [run for run in runs if run not in large[1:]]
-
     def _check_device(self, run: Run) -> None:
         error = run.failure
         if error is not None and not isinstance(error, MidfillError) and self.device.is_lost():
@@ -203,8 +197,3 @@ class Engine:
         else:
             for run, choices in zip(runs, answers, strict=True):
                 run.resume(choices)
-
-    def _take_ended(self) -> list[Run]:
-        ended = [run for run in self._runs if run.has_ended]
-        self._runs = [run for run in self._runs if not run.has_ended]
-        return ended

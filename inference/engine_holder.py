@@ -109,6 +109,7 @@ class EngineHolder:
             del engine
             garbage.collect_all()  # buffers of this size are not left for later
             give_memory_back()
+            garbage.return_free_memory()
             log.info("unloaded %s", self.status.model)
             self._tell(CoreStatus("unloaded", self.status.model))
 

@@ -10,13 +10,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from inference.http_fields import context_field, count_field, read_fields, text_field
+from inference.http_bodies import CompletionsBody, InfillBody, read_body
 from inference.job_queue import Answer
 from inference.metrics import Metrics
 from inference.presence import Presence
 from inference.scheduler import Scheduler
-from protocol.errors import BadInput, BadModel, Cancelled, MidfillError
-from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
+from protocol.messages import Completion, CompletionRequest, StopRule
 
 NO_STOP = StopRule(indent=0)  # a block that nothing dedents from
 
@@ -29,8 +28,10 @@ class HttpApi:
         self._presence = presence
         self._metrics = metrics
 
-    async def health(self, _request: Request) -> Response:
-        """200 with the core's status; 503 where its model cannot be loaded."""
+    async def health(self, request: Request) -> Response:
+        """The core's status, and 503 if its model cannot be loaded; without the token only that the core lives."""
+        if not request.scope["has_token"]:
+            return JSONResponse({"status": "ok"})
         status = self._scheduler.status
         body = {"status": status.state, "model": status.model, "detail": status.detail}
         return JSONResponse(body, 503 if status.state == "failed" else 200)
@@ -42,15 +43,10 @@ class HttpApi:
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def infill(self, request: Request) -> Response:
-        """llama.cpp's shape; its `prompt` stands after the middle marker, which is where an increment stands."""
-        fields = await read_fields(request)
-        prompt = Prompt(
-            prefix=text_field(fields, "input_prefix"),
-            suffix=text_field(fields, "input_suffix"),
-            increment=text_field(fields, "prompt"),
-            context=context_field(fields),
-        )
-        completion = await self._complete(request, prompt, count_field(fields, "n_predict"))
+        """llama.cpp's shape."""
+        body = await read_body(request, InfillBody)
+        wanted = CompletionRequest(body.session_name, body.efim_prompt(), body.max_tokens, NO_STOP)
+        completion = await self._complete(request, wanted)
         usage = completion.usage
         return JSONResponse(
             {
@@ -72,9 +68,9 @@ class HttpApi:
 
     async def completions(self, request: Request) -> Response:
         """OpenAI's shape, one choice; without `suffix` the prompt is a prefix with nothing after it."""
-        fields = await read_fields(request)
-        prompt = Prompt(prefix=text_field(fields, "prompt"), suffix=text_field(fields, "suffix"))
-        completion = await self._complete(request, prompt, count_field(fields, "max_tokens"))
+        body = await read_body(request, CompletionsBody)
+        wanted = CompletionRequest(body.session_name, body.efim_prompt(), body.limit, NO_STOP)
+        completion = await self._complete(request, wanted)
         usage = completion.usage
         reason = "length" if completion.finish_reason == "length" else "stop"
         choice = {"index": 0, "text": completion.text, "finish_reason": reason, "logprobs": None}
@@ -94,8 +90,11 @@ class HttpApi:
             }
         )
 
-    async def _complete(self, request: Request, prompt: Prompt, max_tokens: int) -> Completion:
-        """Run one request, which nobody supersedes, and cancel it if the client goes away."""
+    async def _complete(self, request: Request, wanted: CompletionRequest) -> Completion:
+        """Run one request, which supersedes no other, and cancel it if the client goes away.
+
+        All requests from one host count as one client, since nothing else tells whose they are.
+        """
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = loop.create_future()
 
@@ -103,8 +102,8 @@ class HttpApi:
             loop.call_soon_threadsafe(_settle, answered, answer)
 
         with self._presence.visit():
-            request_id = uuid.uuid4().hex
-            job_id = self._scheduler.submit(CompletionRequest("http", prompt, max_tokens, NO_STOP), on_done, request_id)
+            client = f"http {request.client.host if request.client else ''}"
+            job_id = self._scheduler.submit(wanted, on_done, client, supersedes=False)
             gone = asyncio.create_task(_client_gone(request))
             waited_for: set[asyncio.Future[Any]] = {answered, gone}
             try:
@@ -117,13 +116,6 @@ class HttpApi:
         if isinstance(answer, Completion):
             return answer
         raise answer
-
-
-def error_response(_request: Request, error: Exception) -> Response:
-    """The one place where errors become HTTP statuses."""
-    assert isinstance(error, MidfillError)
-    status = 503 if isinstance(error, BadModel | Cancelled) else 400 if isinstance(error, BadInput) else 500
-    return JSONResponse({"error": {"code": error.code, "message": str(error), "type": error.code}}, status)
 
 
 async def _client_gone(request: Request) -> None:

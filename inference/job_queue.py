@@ -1,13 +1,19 @@
-"""Who is served next: each session's newest request, ahead work last."""
+"""The waiting requests: one line per client, in which a newer request takes the place of its session's older one."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
-from protocol.errors import MidfillError
+from protocol.errors import Busy, MidfillError
 from protocol.messages import Completion, CompletionRequest
+
+MAX_WAITING = 64
+"""Requests of one client that may wait."""
+MAX_WAITING_CHARS = 32 * 2**20
+"""Characters of prompts of one client that may wait; a single request may have more."""
 
 Answer = Completion | MidfillError
 SessionKey = tuple[str, str]  # client and session
@@ -15,7 +21,7 @@ SessionKey = tuple[str, str]  # client and session
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request, and whom to tell. `cancelled` is set by others while the model thread runs it."""
+    """One request, and the callback for its answer. Other threads set `cancelled` while the model thread runs it."""
 
     id: int
     key: SessionKey
@@ -24,56 +30,103 @@ class Job:
     submitted: float = field(default_factory=time.perf_counter)
     queue_ms: float = 0.0  # in line, until it was last begun
     cancelled: bool = False
+    gives_way: bool = False  # it goes back in line, so that another client's request has room
+
+    @property
+    def client(self) -> str:
+        return self.key[0]
 
     @property
     def is_ahead_work(self) -> bool:
-        """Whether it only makes a prompt resident, and so gives way to what somebody waits for."""
+        """Whether it only makes a prompt resident, and so gives way to every request for a suggestion."""
         return self.request.max_tokens == 0
+
+    @property
+    def has_alternatives(self) -> bool:
+        return self.request.alternatives > 0
+
+    @property
+    def chars(self) -> int:
+        """The length of its prompt."""
+        prompt = self.request.prompt
+        texts = (prompt.prefix, prompt.suffix, prompt.increment, *(chunk.text for chunk in prompt.context))
+        return sum(map(len, texts))
 
 
 class JobQueue:
-    """Jobs in the order of service, at most one per session. Not safe for threads: its owner holds a lock."""
+    """At most one job per session. Not safe for threads: its owner holds a lock."""
 
     def __init__(self) -> None:
-        self._waiting: dict[SessionKey, Job] = {}
+        self._lines: dict[str, dict[SessionKey, Job]] = {}  # by client; the next client's turn first
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return sum(map(len, self._lines.values()))
 
-    @property
-    def somebody_waits(self) -> bool:
-        """Whether a request other than ahead work is in line."""
-        return any(not job.is_ahead_work for job in self._waiting.values())
+    def __iter__(self) -> Iterator[Job]:
+        return chain.from_iterable(line.values() for line in self._lines.values())
 
     def put(self, job: Job) -> Job | None:
-        """Put a job in line; the older one of its session, if any, loses its place to it and is returned."""
-        superseded = self._waiting.get(job.key)
-        self._waiting[job.key] = job
+        """Put a job in its client's line, in the place of the older job of its session, which is returned.
+
+        Busy, and nothing changed, if too much of this client waits already.
+        """
+        line = self._lines.get(job.client, {})
+        others = [other for other in line.values() if other.key != job.key]
+        if len(others) >= MAX_WAITING:
+            raise Busy(f"{len(others)} requests of this client wait already, and no more may")
+        if others and job.chars + sum(other.chars for other in others) > MAX_WAITING_CHARS:
+            raise Busy(f"more than {MAX_WAITING_CHARS} characters of this client's prompts would wait")
+        superseded = line.get(job.key)
+        self._lines.setdefault(job.client, line)[job.key] = job
         return superseded
 
     def put_back(self, job: Job) -> bool:
-        """Put a job that gave way at the end of the line; False where its session has a newer one."""
-        return self._waiting.setdefault(job.key, job) is job
+        """Put a job that gave way at the end of its client's line; False if its session has a newer one."""
+        return self._lines.setdefault(job.client, {}).setdefault(job.key, job) is job
 
     def remove(self, job_id: int) -> Job | None:
-        """Take a job out of line, wherever it stands; None where it does not stand there."""
-        job = next((job for job in self._waiting.values() if job.id == job_id), None)
-        return None if job is None else self._waiting.pop(job.key)
+        """Take a job out of line, wherever it stands; None if it does not stand there."""
+        job = next((job for job in self if job.id == job_id), None)
+        return None if job is None else self._pop(job)
 
     def withdraw(self, key: SessionKey) -> Job | None:
-        """Take a session's job out of line; None where it has none."""
-        return self._waiting.pop(key, None)
+        """Take a session's job out of line; None if it has none."""
+        job = self._lines.get(key[0], {}).get(key)
+        return None if job is None else self._pop(job)
 
-    def take(self, ahead_too: bool = True) -> Job | None:
-        """The next one to begin: the first that somebody waits for, else the first ahead work, if that may be begun."""
-        jobs = self._waiting.values()
-        job = next((job for job in jobs if not job.is_ahead_work), None)
-        if job is None and ahead_too:
-            job = next(iter(jobs), None)
-        return None if job is None else self._waiting.pop(job.key)
+    def first(self, at_work: Mapping[str, int], ahead_too: bool) -> Job | None:
+        """The job to begin next: ahead work only if nothing else waits, and only if `ahead_too`.
+
+        The client with the fewest requests `at_work` comes first. Among equals, requests without alternatives do, and
+        then those whose client has waited longest for its turn.
+        """
+        firsts = [job for line in self._lines.values() for job in _first_for_suggestion(line)]
+        if firsts:
+            return min(firsts, key=lambda job: (at_work.get(job.client, 0), job.has_alternatives))
+        return next(iter(self), None) if ahead_too else None
+
+    def take(self, at_work: Mapping[str, int], ahead_too: bool = True) -> Job | None:
+        """Take the `first` job out of line; its client's next turn comes after those of the others."""
+        job = self.first(at_work, ahead_too)
+        if job is None:
+            return None
+        line = self._lines.pop(job.client)
+        self._lines[job.client] = line
+        return self._pop(job)
 
     def clear(self) -> list[Job]:
-        """Take everybody out of line."""
-        jobs = list(self._waiting.values())
-        self._waiting.clear()
+        """Take all jobs out of line."""
+        jobs = list(self)
+        self._lines.clear()
         return jobs
+
+    def _pop(self, job: Job) -> Job:
+        line = self._lines[job.client]
+        del line[job.key]
+        if not line:
+            del self._lines[job.client]
+        return job
+
+
+def _first_for_suggestion(line: Mapping[SessionKey, Job]) -> list[Job]:
+    return [job for job in line.values() if not job.is_ahead_work][:1]

@@ -1,84 +1,76 @@
-"""What the core has done since it started, counted for people and for Prometheus."""
+"""Counts what the core has done since it started, for Prometheus."""
 
 from __future__ import annotations
 
-import threading
-from collections import defaultdict
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from inference.job_queue import Answer
 from kv_store.interface import StoreStats
-from protocol.errors import Cancelled
-from protocol.messages import Completion, CompletionRequest
+from protocol.errors import Busy, Cancelled
+from protocol.messages import Completion, CompletionRequest, Usage
 
-_HELP = {
-    "requests": "Requests answered, by kind (suggestion, ahead) and outcome.",
+_SUMS = {
     "prompt_tokens": "Tokens of prompts.",
     "recomputed_tokens": "Prompt tokens pushed through the model.",
     "generated_tokens": "Tokens of suggestions.",
-    "drafted_tokens": "Tokens guessed at, and verified in a forward.",
-    "accepted_tokens": "Of them those that were right, each of which saved a forward.",
+    "drafted_tokens": "Draft tokens that a forward verified.",
+    "accepted_tokens": "Draft tokens that were right, each of which saved a forward.",
     "forwards": "Forwards of the model, by the requests that had a part in them.",
-    "seconds": "Time spent on completed requests, by phase.",
 }
+_PHASES = ("queue", "prepare", "prefill", "decode")
 
 
 class Metrics:
     """Counters that any thread may add to."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: defaultdict[tuple[str, str], float] = defaultdict(float)  # by name and labels
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "midfill_requests",
+            "Requests answered, by kind (suggestion, ahead) and outcome.",
+            ("kind", "outcome"),
+            registry=self._registry,
+        )
+        self._sums = {name: Counter(f"midfill_{name}", text, registry=self._registry) for name, text in _SUMS.items()}
+        self._seconds = Counter(
+            "midfill_seconds", "Time spent on completed requests, by phase.", ("phase",), registry=self._registry
+        )
+        self._connections = self._gauge("connections", "Open WebSocket connections.")
+        self._loaded = self._gauge("model_loaded", "Whether the model is in memory.")
+        self._tokens = self._gauge("resident_tokens", "Tokens whose KV is in the store, by tier.", "tier")
+        self._bytes = self._gauge("resident_bytes", "Bytes of KV in the store, by tier.", "tier")
 
     def observe(self, request: CompletionRequest, answer: Answer) -> None:
         """Count one answered request."""
         kind = "ahead" if request.max_tokens == 0 else "suggestion"
-        with self._lock:
-            self._counts["requests", f'{{kind="{kind}",outcome="{_outcome(answer)}"}}'] += 1
-            if isinstance(answer, Completion):
-                self._add_usage(answer)
-
-    def _add_usage(self, completion: Completion) -> None:
-        usage = completion.usage
-        self._counts["prompt_tokens", ""] += usage.prompt_tokens
-        self._counts["recomputed_tokens", ""] += usage.recomputed_tokens
-        self._counts["generated_tokens", ""] += usage.generated_tokens
-        self._counts["drafted_tokens", ""] += usage.drafted_tokens
-        self._counts["accepted_tokens", ""] += usage.accepted_tokens
-        self._counts["forwards", ""] += usage.forwards
-        phases = {
-            "queue": usage.queue_ms,
-            "prepare": usage.prepare_ms,
-            "prefill": usage.prefill_ms,
-            "decode": usage.decode_ms,
-        }
-        for phase, ms in phases.items():
-            self._counts["seconds", f'{{phase="{phase}"}}'] += ms / 1e3
+        self._requests.labels(kind, _outcome(answer)).inc()
+        if isinstance(answer, Completion):
+            self._add(answer.usage)
 
     def render(self, connections: int, model_loaded: bool, residency: StoreStats | None) -> str:
         """Everything in Prometheus' text format, with the gauges of this moment."""
-        with self._lock:
-            counts = dict(self._counts)
-        lines = []
-        for name, text in _HELP.items():
-            lines += [f"# HELP midfill_{name}_total {text}", f"# TYPE midfill_{name}_total counter"]
-            samples = sorted((labels, value) for (counted, labels), value in counts.items() if counted == name)
-            lines += [f"midfill_{name}_total{labels} {value:.15g}" for labels, value in samples]
-        lines += _gauge("connections", "Open WebSocket connections.", {"": connections})
-        lines += _gauge("model_loaded", "Whether the model is in memory.", {"": int(model_loaded)})
-        tiers = residency.tiers if residency is not None else ()
-        tokens = {f'{{tier="{tier.name}"}}': tier.tokens for tier in tiers}
-        used = {f'{{tier="{tier.name}"}}': tier.used_bytes for tier in tiers}
-        lines += _gauge("resident_tokens", "Tokens whose KV is in the store, by tier.", tokens)
-        lines += _gauge("resident_bytes", "Bytes of KV in the store, by tier.", used)
-        return "\n".join(lines) + "\n"
+        self._connections.set(connections)
+        self._loaded.set(model_loaded)
+        self._tokens.clear()
+        self._bytes.clear()
+        for tier in residency.tiers if residency is not None else ():
+            self._tokens.labels(tier.name).set(tier.tokens)
+            self._bytes.labels(tier.name).set(tier.used_bytes)
+        return generate_latest(self._registry).decode()
+
+    def _add(self, usage: Usage) -> None:
+        for name, counter in self._sums.items():
+            counter.inc(getattr(usage, name))
+        for phase in _PHASES:
+            self._seconds.labels(phase).inc(getattr(usage, f"{phase}_ms") / 1e3)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"midfill_{name}", text, labels, registry=self._registry)
 
 
 def _outcome(answer: Answer) -> str:
     if isinstance(answer, Completion):
         return "completed"
+    if isinstance(answer, Busy):
+        return "refused"
     return "cancelled" if isinstance(answer, Cancelled) else "failed"
-
-
-def _gauge(name: str, text: str, samples: dict[str, int]) -> list[str]:
-    head = [f"# HELP midfill_{name} {text}", f"# TYPE midfill_{name} gauge"]
-    return head + [f"midfill_{name}{labels} {value}" for labels, value in samples.items()]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Protocol
+
+from msgspec import structs
 
 from inference.fim import FIMFormat
 from inference.healing import HealedIncrement, Healer
@@ -16,6 +19,10 @@ from protocol.messages import Prompt
 STEPS_PER_CONTEXT = 8  # what does not fit of the windows is dropped in eighths of the context
 NEW_TOKENS_SHARE = 16  # a sixteenth of the context is kept for new tokens, and more where more are asked for
 SUFFIX_STEPS = 2  # a suffix longer than so many steps gives way before the prefix does
+
+
+MAX_CHARS_PER_TOKEN = 8
+"""Text beyond so many characters per token of the context is cut before it is tokenized."""
 
 
 class Encoder(Protocol):
@@ -67,6 +74,7 @@ def tokenize_prompt(
     context. A sixteenth of the context is always left, so that requests which differ only in `max_tokens` are laid out
     alike. BadInput if the increment and `max_tokens` alone do not fit.
     """
+    prompt = _cut(prompt, context_tokens * MAX_CHARS_PER_TOKEN)
     increment = healer.heal(prompt.increment) if healer else HealedIncrement(encoder.encode(prompt.increment), b"")
     fragments = _Fragments(
         context=tuple(_context_chunk(chunk.path, chunk.text, encoder) for chunk in prompt.context),
@@ -84,6 +92,21 @@ def tokenize_prompt(
         )
     suffix_first = encoder.format.suffix_first or prompt.order == "spm"
     return _join(_fit(fragments, room, step), encoder.markers, suffix_first, increment.typed)
+
+
+def _cut(prompt: Prompt, limit: int) -> Prompt:
+    """The prompt with at most `limit` characters of each part, cut where `_fit` would cut; BadInput for the increment.
+
+    The prefix is cut in steps from its beginning, so that it begins at the same place while its end grows.
+    """
+    if len(prompt.increment) > limit:
+        raise BadInput(f"an increment of {len(prompt.increment)} characters does not fit into the context")
+    lengths = list(accumulate(len(chunk.text) for chunk in prompt.context))
+    if max(len(prompt.prefix), len(prompt.suffix), *lengths[-1:]) <= limit:
+        return prompt
+    from_prefix = _whole_steps(len(prompt.prefix) - limit, limit // STEPS_PER_CONTEXT, len(prompt.prefix))
+    chunks = prompt.context[: sum(length <= limit for length in lengths)]
+    return structs.replace(prompt, prefix=prompt.prefix[from_prefix:], suffix=prompt.suffix[:limit], context=chunks)
 
 
 def _context_chunk(path: str, text: str, encoder: Encoder) -> TokenIds:

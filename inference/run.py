@@ -23,8 +23,11 @@ class Stopped(Exception):
 class Run:
     """A request that has been begun; it has ended when it waits for no chunk."""
 
-    def __init__(self, request: CompletionRequest, cancelled: Cancelled, steps: Steps[Completion]) -> None:
+    def __init__(
+        self, request: CompletionRequest, cancelled: Cancelled, steps: Steps[Completion], client: str = ""
+    ) -> None:
         self.request = request
+        self.client = client
         self.cancelled = cancelled
         self.chunk: Chunk | None = None
         self._steps = steps

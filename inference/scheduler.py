@@ -7,6 +7,7 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -36,12 +37,13 @@ log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Gives the engine as many requests as it has room for: each session's newest, in the order of their sessions.
+    """Gives the engine as many requests as it has room for: each session's newest, and of each client as many.
 
-    Between two forwards it takes up what has arrived, so that a request waits for one forward of the others at most,
-    and for more only where the engine has no room. Ahead work (`max_tokens=0`) runs when nothing else does, makes
-    room within one forward, and goes on afterwards. Every request is answered exactly once, with a completion or
-    with the error that it met; `on_done` is called by the model thread, or by the thread whose call ended the request.
+    Between two forwards it takes up what has arrived. Where there is no room, ahead work (`max_tokens=0`) gives way
+    within one forward, as do alternatives to another client's suggestion, and the last begun request of a client that
+    has at least two more at work than the waiting one's; what gave way goes on later. Every request is answered
+    exactly once, with a completion or with the error that it met; `on_done` is called by the model thread, or by the
+    thread whose call ended the request.
     """
 
     def __init__(
@@ -78,14 +80,25 @@ class Scheduler:
         """What the store held after the last request; None while no model is loaded."""
         return self._residency if self._holder.is_loaded else None
 
-    def submit(self, request: CompletionRequest, on_done: Callable[[Answer], None], client: str = "") -> int:
-        """Queue a request; the id to cancel it by. Older requests of the client's session fail with Cancelled."""
+    def submit(
+        self,
+        request: CompletionRequest,
+        on_done: Callable[[Answer], None],
+        client: str = "",
+        supersedes: bool = True,
+    ) -> int:
+        """Queue a request; the id to cancel it by. Raises Busy if too many requests of this client wait.
+
+        If it `supersedes`, older requests of the client's session fail with Cancelled.
+        """
         with self._changed:
             if self._closing:
                 raise Cancelled("the core is shutting down")
-            job = Job(next(self._ids), (client, request.session), request, on_done)
+            job_id = next(self._ids)
+            job = Job(job_id, (client, request.session if supersedes else f"#{job_id}"), request, on_done)
             superseded = self._queue.put(job)
             self._cancel_running(lambda running: running.key == job.key)
+            self._make_room()  # at once, so that ahead work saves no more of its prompt first
             self._changed.notify()
         if superseded is not None:
             self._tell(superseded, Cancelled("a newer request of the same session came"))
@@ -166,8 +179,13 @@ class Scheduler:
         self._forget_sessions()
         self._saving.step_between_forwards()
         self._unload_if_asked()
-        while (job := self._take()) is not None:
-            self._begin(job)
+        while True:
+            if (job := self._take()) is not None:
+                self._begin(job)
+            elif self._make_room():
+                self._end(self._holder.drop_cancelled())
+            else:
+                break
         self._end(self._holder.step())
 
     def _give_up(self, error: DeviceLost) -> None:
@@ -219,19 +237,38 @@ class Scheduler:
         return bool(self._closing or self._running or len(self._queue) or told)
 
     def _take(self) -> Job | None:
-        """The next job to begin, where there is room; ahead work only where nothing else is at work."""
+        """The next job to begin, if there is room; ahead work only if nothing else is at work."""
         with self._changed:
             if self._closing or len(self._running) >= self._holder.capacity:
                 return None
-            job = self._queue.take(ahead_too=all(running.is_ahead_work for running in self._running))
+            job = self._queue.take(self._at_work(), all(running.is_ahead_work for running in self._running))
             if job is not None:
                 self._running.append(job)
             return job
 
+    def _make_room(self) -> bool:
+        """Let a running job give way to the first one in line, if one has to."""
+        with self._changed:
+            at_work = self._at_work()
+            waiting = self._queue.first(at_work, ahead_too=False)
+            staying = [job for job in self._running if not job.gives_way]
+            if waiting is None or self._closing or len(staying) < self._holder.capacity:
+                return False
+            staying.reverse()  # the last begun has least to lose
+            for job in sorted(staying, key=lambda job: (not job.is_ahead_work, not job.has_alternatives)):
+                if _gives_way(job, waiting, at_work):
+                    job.gives_way = True
+                    return True
+            return False
+
+    def _at_work(self) -> Counter[str]:
+        """How many requests for suggestions are at work, by client."""
+        return Counter(job.client for job in self._running if not job.is_ahead_work)
+
     def _begin(self, job: Job) -> None:
         job.queue_ms = (time.perf_counter() - job.submitted) * 1e3
         try:
-            run = self._holder.engine().begin(job.request, lambda: self._must_stop(job))
+            run = self._holder.engine().begin(job.request, lambda: job.cancelled or job.gives_way, job.client)
         except DeviceLost:
             raise
         except MidfillError as error:  # there is no engine
@@ -240,13 +277,6 @@ class Scheduler:
             self._jobs[run] = job
             if run.has_ended:
                 self._end([run])
-
-    def _must_stop(self, job: Job) -> bool:
-        """Whether it is cancelled, or is ahead work that takes the room of something that somebody waits for."""
-        if job.cancelled or not job.is_ahead_work:
-            return job.cancelled
-        with self._changed:
-            return self._queue.somebody_waits and len(self._running) >= self._holder.capacity
 
     def _end(self, runs: Iterable[Run]) -> None:
         for run in runs:
@@ -268,21 +298,19 @@ class Scheduler:
         return replace(completion, usage=replace(completion.usage, queue_ms=job.queue_ms))
 
     def _finish(self, job: Job, answer: Answer | None) -> None:
-        """Deliver the answer; ahead work that has none because it gave way goes on later."""
+        """Deliver the answer; a job that has none because it gave way goes on later."""
         with self._changed:
             self._running.remove(job)
+            job.gives_way = False
             goes_on = answer is None and not (job.cancelled or self._closing) and self._queue.put_back(job)
         if not goes_on:
             self._tell(job, answer or Cancelled("superseded or cancelled"))
 
     def _tell(self, job: Job, answer: Answer) -> None:
-        """A listener's failure is its own: the model thread goes on."""
-        try:
-            if self._observe is not None:
-                self._observe(job.request, answer)
-            job.on_done(answer)
-        except Exception:
-            log.exception("the answer to request %d could not be delivered", job.id)
+        """Count the answer, then deliver it. A fault in either is logged and stops neither the other nor the thread."""
+        if self._observe is not None:
+            self._keep_going(partial(self._observe, job.request, answer), f"request {job.id} could not be counted")
+        self._keep_going(partial(job.on_done, answer), f"the answer to request {job.id} could not be delivered")
 
     def _forget_sessions(self) -> None:
         with self._changed:
@@ -311,8 +339,16 @@ class Scheduler:
         seconds = None if self._save_until == math.inf else max(0.0, self._save_until - time.monotonic())
         self._keep_going(partial(self._holder.unload, seconds))
 
-    def _keep_going(self, housekeeping: Callable[[], None]) -> None:
+    def _keep_going(self, act: Callable[[], None], failure: str = "housekeeping failed; the core goes on") -> None:
         try:
-            housekeeping()
+            act()
         except Exception:
-            log.exception("housekeeping failed; the core goes on")
+            log.exception(failure)
+
+
+def _gives_way(job: Job, waiting: Job, at_work: Counter[str]) -> bool:
+    """Whether a running job has to make room for one that waits for a suggestion."""
+    ahead_of = at_work[job.client] - at_work[waiting.client]
+    if job.is_ahead_work or ahead_of >= 2:
+        return True
+    return ahead_of == 1 and job.has_alternatives and not waiting.has_alternatives

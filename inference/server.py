@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,10 +18,13 @@ from typing import cast
 
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.server import ServerState
 
-from inference.access import Access
+from inference.access import Access, HostNames
+from inference.connections import AcceptErrors, BoundedHttp, Connections
 from inference.engine_holder import EngineHolder
+from inference.http_api import HttpApi
+from inference.http_bodies import MAX_BODY_BYTES
+from inference.limits import configure_log, raise_file_limit
 from inference.loading import EngineOptions, is_here, load_engine
 from inference.metrics import Metrics
 from inference.presence import Presence
@@ -30,7 +32,6 @@ from inference.retirement import Retirement
 from inference.scheduler import Scheduler
 from inference.service import make_app
 from inference.websocket_api import WebSocketApi
-from inference.websocket_transport import WebSocketTransport
 from kv_store.model_folders import purge_saved
 from protocol.errors import AlreadyServed, BadInput, PortInUse
 from protocol.identity import SettingValue
@@ -46,6 +47,8 @@ from protocol.rendezvous import (
 )
 
 SHUTDOWN_GRACE_S = 3
+BACKLOG = 128  # connections that may wait to be accepted; asyncio accepts as many without a look at anything else
+PING_EVERY_S = 20.0  # a client that has not answered within as long again is dropped
 WATCH_EVERY_S = 1.0
 FAILED_EXIT_AFTER_S = 10.0
 """Without a client, a core whose model cannot be loaded exits after this, unless it was told to stay for ever."""
@@ -61,6 +64,8 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 0  # 0 takes a free one
     allowed_origins: tuple[str, ...] = ()  # of web pages that may connect
+    allowed_hosts: tuple[str, ...] = ()  # names of this machine, besides its own and loopback's
+    log_file: Path | None = None  # None logs to stderr
     unload_after_s: float | None = 600.0  # without a request
     exit_after_s: float | None = 3600.0  # without a client
     settings: Mapping[str, SettingValue] = field(default_factory=dict)  # what the core publishes about itself
@@ -77,7 +82,7 @@ def serve(options: ServeOptions) -> bool:
     where this process cannot use its GPU any more, and what `is_here` raises. The address and the token are published
     in the runtime folder.
     """
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    configure_log(options.log_file)
     if not is_here(options.engine):
         log.info("%s is not on this machine yet: the first request downloads it", options.engine.model)
     folder = options.runtime_dir or runtime_folder()
@@ -136,10 +141,11 @@ def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: 
     forget_saved = None if cache is None else partial(purge_saved, cache)
     holder = EngineHolder(options.engine.model, partial(load_engine, options.engine), presence.announce, forget_saved)
     scheduler = Scheduler(holder, options.unload_after_s, metrics.observe)
-    access = Access(token, options.allowed_origins)
-    app = make_app(scheduler, presence, metrics, access)
+    connections = Connections(raise_file_limit())
+    access = Access(token, options.allowed_origins, _host_names(options, listener))
     retirement = Retirement(presence, lambda: scheduler.status, replaceable=options.replaceable)
-    connect = WebSocketApi(scheduler, presence, retirement).connect
+    serve_websocket = WebSocketApi(scheduler, presence, connections, retirement).serve
+    app = make_app(HttpApi(scheduler, presence, metrics), serve_websocket, access, connections)
 
     def is_over() -> bool:
         exit_after_s = options.exit_after_s
@@ -149,7 +155,7 @@ def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: 
         return told or _nobody_for(presence, exit_after_s)
 
     try:
-        asyncio.run(serve_app(app, partial(WebSocketTransport, access, connect), listener, is_over))
+        asyncio.run(serve_app(app, connections, listener, is_over))
     finally:
         has_ended = scheduler.close(SHUTDOWN_GRACE_S)
     if scheduler.lost is not None:
@@ -158,22 +164,25 @@ def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: 
 
 
 async def serve_app(
-    app: Starlette,
-    new_websocket: Callable[[ServerState], WebSocketTransport],
-    listener: socket.socket,
-    is_over: Callable[[], bool],
+    app: Starlette, connections: Connections, listener: socket.socket, is_over: Callable[[], bool]
 ) -> None:
     """Serve HTTP and WebSockets at one port until `is_over`, which is asked once a second."""
-
-    def ws(server_state: ServerState, **_: object) -> asyncio.Protocol:
-        return new_websocket(server_state)
-
+    asyncio.get_running_loop().set_exception_handler(AcceptErrors())
     server = uvicorn.Server(
         uvicorn.Config(
             app,
+            http=cast("type[asyncio.Protocol]", partial(BoundedHttp, connections)),  # uvicorn only calls it
+            ws="websockets-sansio",
+            ws_max_size=MAX_BODY_BYTES,
+            ws_ping_interval=PING_EVERY_S,
+            ws_ping_timeout=PING_EVERY_S,
+            ws_per_message_deflate=False,
+            lifespan="off",
             log_config=None,
             access_log=False,
-            ws=cast("type[asyncio.Protocol]", ws),  # it only ever calls it
+            proxy_headers=False,  # the address of a client is that of its connection
+            server_header=False,
+            backlog=BACKLOG,
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
         )
     )
@@ -182,6 +191,14 @@ async def serve_app(
         await asyncio.wait({serving}, timeout=WATCH_EVERY_S)
         server.should_exit = server.should_exit or is_over()
     await serving
+
+
+def _host_names(options: ServeOptions, listener: socket.socket) -> HostNames:
+    """The names that requests may address the core by."""
+    bound = ipaddress.ip_address(listener.getsockname()[0])
+    own = () if bound.is_loopback else (str(bound), socket.gethostname(), socket.getfqdn())
+    names = frozenset(name.lower() for name in (options.host, *own, *options.allowed_hosts))
+    return HostNames(names, any_address=bound.is_unspecified)
 
 
 def _nobody_for(presence: Presence, seconds: float | None) -> bool:

@@ -1,25 +1,36 @@
-"""The core over HTTP as an ASGI application: its routes, who may use them, and the errors that they share."""
+"""The core's ASGI application: its routes over HTTP and WebSocket, who may use them, and the errors that they share."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
-from inference.access import Access, RequireAccess
-from inference.http_api import HttpApi, error_response
-from inference.metrics import Metrics
-from inference.presence import Presence
-from inference.scheduler import Scheduler
-from protocol.errors import BadInput, MidfillError
+from inference.access import Access, RefuseForeign, RequireToken
+from inference.connections import Connections
+from inference.http_api import HttpApi
+from inference.http_errors import HANDLERS, error_response
+from protocol.errors import BadInput
 from protocol.proof import NONCE_LENGTHS, PROOF_PATH
 
 
-def make_app(scheduler: Scheduler, presence: Presence, metrics: Metrics, access: Access) -> Starlette:
-    """The application; every route but the proof asks for the token. `websocket_transport` serves the WebSocket."""
-    http = HttpApi(scheduler, presence, metrics)
+def make_app(
+    http: HttpApi, serve_websocket: Callable[[WebSocket], Awaitable[None]], access: Access, connections: Connections
+) -> Starlette:
+    """The application; every route but liveness and the core's own proof asks for the token."""
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=sorted(access.allowed_origins),
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type"],
+        expose_headers=["Retry-After"],
+    )
 
     async def prove(request: Request) -> Response:
         nonce = request.query_params.get("nonce", "")
@@ -35,7 +46,18 @@ def make_app(scheduler: Scheduler, presence: Presence, metrics: Metrics, access:
             Route("/metrics", http.metrics),
             Route("/infill", http.infill, methods=["POST"]),
             Route("/v1/completions", http.completions, methods=["POST"]),
+            WebSocketRoute("/ws", serve_websocket),
+            WebSocketRoute("/{path:path}", _no_websocket),
         ],
-        middleware=[Middleware(RequireAccess, access=access)],
-        exception_handlers={MidfillError: error_response},
+        middleware=[
+            Middleware(RefuseForeign, access=access),
+            cors,
+            Middleware(RequireToken, access=access, admit=connections.admit),
+        ],
+        exception_handlers=HANDLERS,
     )
+
+
+async def _no_websocket(websocket: WebSocket) -> None:
+    path = websocket.url.path
+    await websocket.send_denial_response(error_response(404, f"no WebSocket at {path}: only at /ws"))

@@ -7,10 +7,12 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 
 from inference.resident import SAVE_BEYOND, ResidentPrompt
 from inference.token_ids import TokenIds, common_prefix_length
 from kv_store.interface import KVStore, Workspace
+from protocol.messages import ANONYMOUS
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +37,10 @@ class Slots:
         """A workspace for a request of this session; MemoryError where all are lent and there is no room for another.
 
         It is the one where the session's last prompt is, so that typing copies nothing; else a new one, else the one
-        that was used longest ago. What other workspaces hold of `token_ids` is in the store afterwards.
+        that was used longest ago. An anonymous request's last prompt is the anonymous one that shares the most tokens
+        with its own. What other workspaces hold of `token_ids` is in the store afterwards.
         """
-        slot = self._choose(session)
+        slot = self._choose(session, token_ids)
         self._lent.append(slot)
         try:
             self._share(token_ids, slot)
@@ -77,8 +80,10 @@ class Slots:
                     return False
         return True
 
-    def _choose(self, session: str) -> ResidentPrompt:
+    def _choose(self, session: str, token_ids: TokenIds) -> ResidentPrompt:
         own = [slot for slot in self._idle if slot.session == session]
+        if session == ANONYMOUS:
+            own = _by_shared_tokens(own, token_ids)
         empty = [slot for slot in self._idle if not slot.session]
         if not own and not empty and len(self._idle) + len(self._lent) < self.count:
             try:
@@ -102,3 +107,9 @@ class Slots:
         for other in others:
             if common_prefix_length(other.token_ids, token_ids) > length + SAVE_BEYOND:
                 other.save()
+
+
+def _by_shared_tokens(slots: list[ResidentPrompt], token_ids: TokenIds) -> list[ResidentPrompt]:
+    """Those whose prompts begin with more of `token_ids` than markers and a word; the most of them last."""
+    shared = [(common_prefix_length(slot.token_ids, token_ids), slot) for slot in slots]
+    return [slot for length, slot in sorted(shared, key=itemgetter(0)) if length > SAVE_BEYOND]

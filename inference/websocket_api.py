@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
+from starlette.types import Message
+from starlette.websockets import WebSocket
+
+from inference.access import SUBPROTOCOL
+from inference.connections import Connections
 from inference.job_queue import Answer
+from inference.outbox import Outbox
 from inference.presence import Presence
 from inference.retirement import Retirement
 from inference.scheduler import Scheduler
-from inference.websocket_transport import WebSocketTransport
-from protocol.errors import BadInput, Cancelled
+from protocol.errors import BadInput, Busy, Cancelled
 from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
 from protocol.wire import (
     Cancel,
@@ -33,31 +41,47 @@ from protocol.wire import (
 
 
 class WebSocketApi:
-    """Hands every connection to the scheduler."""
+    """Serves every connection from the scheduler."""
 
-    def __init__(self, scheduler: Scheduler, presence: Presence, retirement: Retirement) -> None:
+    def __init__(
+        self, scheduler: Scheduler, presence: Presence, connections: Connections, retirement: Retirement
+    ) -> None:
         self._scheduler = scheduler
         self._presence = presence
+        self._connections = connections
         self._retirement = retirement
         self._numbers = itertools.count(1)
 
-    def connect(self, socket: WebSocketTransport) -> Connection:
-        """Handle a connection until it ends; it is told the core's status now, and of every change."""
-        return Connection(socket, self._scheduler, self._presence, self._retirement, f"ws-{next(self._numbers)}")
+    async def serve(self, websocket: WebSocket) -> None:
+        """Handle a connection until it ends; the client is sent the core's status now, and every change of it."""
+        address = websocket.scope["client"]
+        await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in websocket.scope["subprotocols"] else None)
+        outbox = Outbox(websocket, partial(self._connections.abort, address))
+        name = f"ws-{next(self._numbers)}"
+        connection = Connection(outbox.send, self._scheduler, self._presence, self._retirement, name)
+        sending = asyncio.create_task(outbox.run())
+        try:
+            while (message := await websocket.receive())["type"] != "websocket.disconnect":
+                connection.receive(_content(message))
+        finally:
+            connection.disconnected()
+            sending.cancel()
+            self._connections.lost(address)
 
 
 class Connection:
-    """One client. What it still waits for when it goes is cancelled."""
+    """One client. Its requests that are not answered when it disconnects are cancelled."""
 
     def __init__(
         self,
-        socket: WebSocketTransport,
+        send: Callable[[str], None],
         scheduler: Scheduler,
         presence: Presence,
         retirement: Retirement,
         name: str,
     ) -> None:
-        self._socket = socket
+        """`send` is called from any thread, and must not block."""
+        self._send_text = send
         self._scheduler = scheduler
         self._retirement = retirement
         self._clients = presence
@@ -116,7 +140,7 @@ class Connection:
                 self._jobs[message.id] = self._scheduler.submit(
                     message.request, lambda answer: self._answer(message.id, answer), self._name
                 )
-            except Cancelled as error:
+            except (Busy, Cancelled) as error:
                 self._send(Failed(message.id, error.code, str(error)))
 
     def _answer(self, client_id: int, answer: Answer) -> None:
@@ -136,7 +160,13 @@ class Connection:
             self._send(StatusChanged(status, PROTOCOL_VERSION))
 
     def _send(self, message: CoreMessage) -> None:
-        self._socket.send(encode(message))
+        self._send_text(encode(message))
+
+
+def _content(message: Message) -> str | bytes:
+    """What a frame holds; ASGI has `text` or `bytes`, and may have the other one as None."""
+    text: str | None = message.get("text")
+    return text if text is not None else message["bytes"]
 
 
 def _decode(message: str | bytes) -> ClientMessage:

@@ -82,7 +82,12 @@ def core(
     host: Annotated[str, typer.Option(help="Listen here; beyond loopback, mind who can reach it.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
     allow_origin: Annotated[list[str] | None, typer.Option(help="A web page's origin that may connect.")] = None,
-    log_file: Annotated[Path | None, typer.Option(help="Append the log here instead of writing it to stderr.")] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A name under which requests may address the core, such as a proxy's.")
+    ] = None,
+    log_file: Annotated[
+        Path | None, typer.Option(help="Append the log here instead of writing it to stderr; kept below 4 MiB.")
+    ] = None,
     replaceable: Annotated[
         bool, typer.Option(help="Exit for a client with other settings if no other client is connected.")
     ] = False,
@@ -112,6 +117,8 @@ def core(
             host=host,
             port=port,
             allowed_origins=tuple(allow_origin or ()),
+            allowed_hosts=tuple(allow_host or ()),
+            log_file=log_file,
             unload_after_s=settings.unload_after_s or None,
             exit_after_s=settings.exit_after_s or None,
             settings=core_settings(settings),

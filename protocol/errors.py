@@ -12,6 +12,7 @@ MidfillError
 ├── DeviceLost            the GPU fails every call: only another process can use it again
 ├── PortInUse             the address to listen on is taken
 ├── AlreadyServed         a core that runs serves the model already
+├── Busy                  too many requests of this client wait already
 └── Cancelled             the request was cancelled or superseded
 """
 
@@ -91,6 +92,12 @@ class AlreadyServed(MidfillError):
 
     code = "already_served"
     exit_status = 3  # tells a language server that lost the race to start one from a failure
+
+
+class Busy(MidfillError):
+    """Too many requests of this client wait already; the client can try again in a second."""
+
+    code = "busy"
 
 
 class Cancelled(MidfillError):

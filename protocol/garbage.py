@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 
 # So many new objects are looked through at once where no rest comes; Python's own 700 are those of fifteen keystrokes.
 _WITHOUT_REST = 50_000
@@ -28,3 +30,10 @@ def collect_all() -> None:
     gc.unfreeze()
     gc.set_threshold(*_PYTHONS_OWN)
     gc.collect()
+
+
+def return_free_memory() -> None:
+    """Return freed memory to the operating system, where the C library would keep it for itself (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(ctypes.c_size_t(0))

@@ -9,6 +9,9 @@ from msgspec import Struct
 PROTOCOL_VERSION = 2
 MAX_ALTERNATIVES = 16  # nobody looks through more, and each takes the model's time
 
+ANONYMOUS = "anonymous"
+"""The session of requests that name none: unrelated prompts, which the core keeps apart by their text."""
+
 FinishReason = Literal["eos", "stop", "length", "cancelled"]
 CoreState = Literal["unloaded", "loading", "ready", "failed", "stopped"]  # stopped: by request, it exits now
 

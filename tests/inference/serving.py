@@ -4,35 +4,61 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass, field
 
-from starlette.applications import Starlette
-
-from inference.access import Access
+from inference.access import Access, HostNames
+from inference.connections import Connections
+from inference.engine_holder import EngineHolder
+from inference.http_api import HttpApi
+from inference.loading import EngineOptions, load_engine
+from inference.metrics import Metrics
+from inference.presence import Presence
+from inference.retirement import Retirement
+from inference.scheduler import Observer, Scheduler
 from inference.server import bind, serve_app
-from inference.websocket_transport import Handler, WebSocketTransport
+from inference.service import make_app
+from inference.websocket_api import WebSocketApi
 
 TOKEN = "secret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-ACCESS = Access(TOKEN, ["https://allowed.example"])
+ACCESS = Access(TOKEN, ["https://allowed.example"], HostNames(frozenset({"gpu-box"})))
+
+
+@dataclass
+class Served:
+    """A core that serves at `address`, `host:port`; it also ends when `over` is set."""
+
+    address: str
+    scheduler: Scheduler
+    presence: Presence
+    connections: Connections
+    retirement: Retirement
+    over: threading.Event = field(default_factory=threading.Event)
 
 
 @contextmanager
 def serving(
-    connect: Callable[[WebSocketTransport], Handler], app: Starlette | None = None, ended: threading.Event | None = None
-) -> Iterator[str]:
-    """`host:port`, while it lasts; it also ends when `ended` is set."""
-    over = ended or threading.Event()
+    options: EngineOptions, connections: Connections | None = None, observe: Observer | None = None
+) -> Iterator[Served]:
+    """A core of this model."""
+    presence, metrics = Presence(), Metrics()
+    holder = EngineHolder("tiny", lambda progress: load_engine(options, progress), presence.announce)
+    scheduler = Scheduler(holder, observe=observe or metrics.observe)
+    connections = Connections(max_open=1000) if connections is None else connections
+    retirement = Retirement(presence, lambda: scheduler.status, replaceable=True)
+    serve_websocket = WebSocketApi(scheduler, presence, connections, retirement).serve
+    app = make_app(HttpApi(scheduler, presence, metrics), serve_websocket, ACCESS, connections)
     with bind("127.0.0.1", 0) as listener:
         host, port = listener.getsockname()
-        new_websocket = partial(WebSocketTransport, ACCESS, connect)
-        work = serve_app(app or Starlette(), new_websocket, listener, over.is_set)
+        served = Served(f"{host}:{port}", scheduler, presence, connections, retirement)
+        work = serve_app(app, connections, listener, served.over.is_set)
         thread = threading.Thread(target=asyncio.run, args=(work,))
         thread.start()
         try:
-            yield f"{host}:{port}"
+            yield served
         finally:
-            over.set()
+            served.over.set()
             thread.join()
+            scheduler.close()

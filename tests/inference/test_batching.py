@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from inference.chunk import Chunk
-from inference.engine import SMALL_CHUNK, Engine
+from inference.engine import Engine
 from inference.loading import EngineOptions, load_engine
 from inference.model import Choice, Model
 from inference.run import Run
+from inference.turns import SMALL_CHUNK
 from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
 from tests.inference.tiny import write_checkpoint
 
@@ -100,6 +101,48 @@ def test_prompts_take_turns_and_keystrokes_do_not_wait_for_them(engine: Engine, 
     assert len(watched.forwards) - forwards == answer.usage.forwards  # it had a place in every one of them
     finish(engine, *long)
     assert all(sum(tokens > SMALL_CHUNK for tokens in shared) <= 1 for shared in watched.forwards)
+
+
+def test_two_long_prompts_progress_at_the_same_pace(engine: Engine, watched: WatchedModel) -> None:
+    runs = [engine.begin(ask("b", cut=900, max_tokens=1)), engine.begin(ask("c", cut=900, max_tokens=1))]
+    ended_after = []
+    while not all(run.has_ended for run in runs):
+        ended_after += [len(watched.forwards)] * len(engine.step())
+    assert ended_after[0] >= len(watched.forwards) - 2
+
+
+def test_turns_pass_from_client_to_client(engine: Engine, watched: WatchedModel) -> None:
+    flood = [engine.begin(ask(session, cut=900), client="flood") for session in "ab"]
+    engine.step()
+    other = engine.begin(ask("c", cut=900, max_tokens=1), client="other")
+    forwards = len(watched.forwards)
+    (answer,) = finish(engine, other)
+    assert len(watched.forwards) - forwards <= 2 * answer.usage.forwards
+    finish(engine, *flood)
+
+
+def test_long_prompts_of_others_at_most_double_what_a_keystroke_takes(options: EngineOptions) -> None:
+    """With a clock that counts tokens; what was under way when the key came is not counted."""
+    engine = load_engine(options)
+    watched = WatchedModel(engine._model)
+    engine._model = watched  # type: ignore[assignment]
+    engine._clock = lambda: float(sum(map(sum, watched.forwards)))
+    engine.complete(ask("key"))
+    flood = [engine.begin(ask(session, cut=900), client="flood") for session in "ab"]
+    for length in range(1, 6):
+        engine.step()
+        before = len(watched.forwards)
+        keystroke = engine.begin(ask("key", increment="x" * length), client="other")
+        (answer,) = finish(engine, keystroke)
+        forwards = watched.forwards[before:]
+        assert len(forwards) == answer.usage.forwards
+        long = sum(tokens for forward in forwards for tokens in forward if tokens > SMALL_CHUNK)
+        without_long = sum(sum(forward) for forward in forwards if max(forward) <= SMALL_CHUNK)
+        assert long <= without_long + CHUNK
+        while any(run.has_ended for run in flood):
+            flood = [run for run in flood if not run.has_ended]
+            flood.append(engine.begin(ask(f"{length}", cut=900), client="flood"))
+    finish(engine, *flood)
 
 
 def test_ahead_work_has_its_turn_when_nobody_waits(engine: Engine, watched: WatchedModel) -> None:

@@ -90,9 +90,17 @@ def test_an_alternative_without_text_leaves_the_suggestion_its_place(tools: Tool
 
 
 def test_a_request_that_cannot_be_used_takes_no_workspace(tools: Tools) -> None:
-    for request in (replace(REQUEST, max_tokens=-1), replace(REQUEST, max_tokens=CONTEXT)):
+    too_long = replace(REQUEST, prompt=Prompt("", "", "x = 1\n" * CONTEXT))
+    for request in (replace(REQUEST, max_tokens=-1), too_long):
         run, chunks = drive(request, tools, one_after_another(()))
         assert chunks == []
         with pytest.raises(BadInput):
             run.completion()
     assert drive(replace(REQUEST, max_tokens=0), tools, one_after_another(()))[0].has_ended
+
+
+def test_limit_beyond_the_context_counts_as_half_of_it(tools: Tools) -> None:
+    letters = tools.tokenizer.encode("a") * CONTEXT
+    run, _ = drive(replace(REQUEST, max_tokens=100_000), tools, one_after_another(letters))
+    completion = run.completion()
+    assert (completion.usage.generated_tokens, completion.finish_reason) == (CONTEXT // 2, "length")

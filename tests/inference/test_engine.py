@@ -276,7 +276,6 @@ def test_context_and_order_are_part_of_the_prompt(engine: Engine, oracle: Callab
     ("changes", "message"),
     [
         ({"max_tokens": -1}, "max_tokens is -1"),
-        ({"max_tokens": 600}, "600"),
         ({"alternatives": -1}, "alternatives is -1"),
         ({"alternatives": 10**9}, "between 0 and 16"),
     ],

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from inference.fim import FORMATS, FIMFormat
 from inference.loading import EngineOptions, load_dry_engine
-from inference.prompts import NEW_TOKENS_SHARE, STEPS_PER_CONTEXT, TokenizedPrompt, tokenize_prompt
+from inference.prompts import MAX_CHARS_PER_TOKEN, NEW_TOKENS_SHARE, STEPS_PER_CONTEXT, TokenizedPrompt, tokenize_prompt
 from inference.token_ids import TokenIds, packed
 from inference.tokenization import MarkerIds, TextTokenizer
 from protocol.errors import BadInput
@@ -156,6 +156,27 @@ def test_what_is_kept_is_next_to_the_cursor() -> None:
 def test_what_cannot_fit_is_refused(increment: str, max_tokens: int) -> None:
     with pytest.raises(BadInput, match=f"{len(increment)} tokens and {max_tokens} new ones do not fit"):
         lay_out(Prompt("p", "s", increment), max_tokens=max_tokens)
+
+
+def test_text_that_cannot_enter_the_context_is_not_tokenized() -> None:
+    limit = CONTEXT * MAX_CHARS_PER_TOKEN
+    encoder = CharacterEncoder()
+    tokenized: list[str] = []
+    encode = encoder.encode
+    encoder.encode = lambda fragment: (tokenized.append(fragment), encode(fragment))[1]  # type: ignore[method-assign]
+    chunks = tuple(ContextChunk(name, "c" * (limit - 5)) for name in "abc")
+    lay_out(Prompt("p" * 10**7 + "a", "b" + "s" * 10**7, "i", chunks), encoder)
+    assert sum(map(len, tokenized)) <= 3 * limit + 10
+    assert any(fragment.endswith("pa") for fragment in tokenized)
+    assert any(fragment.startswith("bs") for fragment in tokenized)
+    with pytest.raises(BadInput, match="increment of 10000000 characters"):
+        lay_out(Prompt("p", "s", "i" * 10**7), encoder)
+
+
+def test_prefix_that_is_cut_begins_at_the_same_place_while_it_grows() -> None:
+    prefix = "".join(chr(32 + number % 90) for number in range(CONTEXT * MAX_CHARS_PER_TOKEN * 2))
+    beginnings = [lay_out(Prompt(prefix[:length], "")).token_ids[:4] for length in range(1900, 1940)]
+    assert sum(before != after for before, after in itertools.pairwise(beginnings)) <= -(-40 // STEP) + 1
 
 
 sizes = st.integers(0, 400)

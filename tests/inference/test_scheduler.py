@@ -9,9 +9,10 @@ import pytest
 from inference.engine import DeviceHooks, Engine, EngineInfo
 from inference.engine_holder import EngineHolder
 from inference.hub import Progress
+from inference.job_queue import MAX_WAITING
 from inference.scheduler import Scheduler
 from kv_store.interface import StoreStats
-from protocol.errors import BadModel, Cancelled, MidfillError
+from protocol.errors import BadModel, Busy, Cancelled, MidfillError
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt, Usage
 
 USAGE = Usage(1, 1, 1, 1, 0.0, 0.0, 0.0)
@@ -60,7 +61,7 @@ class SteppedEngine:
         self.closed_with: float | None = None
         self.forwards_needed = 1
 
-    def begin(self, request: CompletionRequest, cancelled: Callable[[], bool]) -> SteppedRun:
+    def begin(self, request: CompletionRequest, cancelled: Callable[[], bool], client: str = "") -> SteppedRun:
         assert len(self.running) < self.capacity
         self.started.append(request.prompt.prefix)
         needed = 0 if request.prompt.prefix in ("explode", "at once") else self.forwards_needed
@@ -154,9 +155,11 @@ def start(
     return Scheduler(EngineHolder("stepped", load_engine, on_status), unload_after_s)
 
 
-def ask(scheduler: Scheduler, text: str, session: str = "a.py", ahead: bool = False, client: str = "") -> Listener:
+def ask(
+    scheduler: Scheduler, text: str, session: str = "a.py", ahead: bool = False, client: str = "", alternatives: int = 0
+) -> Listener:
     listener = Listener()
-    request = CompletionRequest(session, Prompt(text, ""), max_tokens=0 if ahead else 8)
+    request = CompletionRequest(session, Prompt(text, ""), max_tokens=0 if ahead else 8, alternatives=alternatives)
     listener.job_id = scheduler.submit(request, listener, client)
     return listener
 
@@ -314,6 +317,91 @@ def test_ahead_work_makes_room_when_somebody_waits_for_it(roomy: tuple[Scheduler
     assert real.text() == "real"
     engine.steps.release(20)
     assert [listener.text() for listener in ahead] == ["ahead a", "ahead b", "ahead c"]
+
+
+def fill(scheduler: Scheduler, engine: SteppedEngine, client: str, alternatives: int = 0) -> list[Listener]:
+    """Let a client take up all room with requests that need many forwards, and have more in line."""
+    engine.forwards_needed = 100
+    listeners = [
+        ask(scheduler, f"{client} {number}", f"{number}", client=client, alternatives=alternatives)
+        for number in range(10)
+    ]
+    engine.steps.release(1)
+    for _ in range(engine.capacity):
+        assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.forwards_needed = 1
+    return listeners
+
+
+def test_flood_of_one_client_delays_another_by_one_forward(roomy: tuple[Scheduler, SteppedEngine]) -> None:
+    scheduler, engine = roomy
+    flood = fill(scheduler, engine, "flood")
+    for number in range(3):
+        keystroke = ask(scheduler, f"key {number}", client="other")
+        engine.steps.release(2)  # the one that was under way, and its own
+        assert keystroke.text() == f"key {number}"
+    engine.forwards_needed = 1
+    engine.steps.release(500)
+    assert [listener.text() for listener in flood] == [f"flood {number}" for number in range(10)]
+
+
+def test_client_at_work_is_not_displaced_by_one_that_has_as_much(roomy: tuple[Scheduler, SteppedEngine]) -> None:
+    scheduler, engine = roomy
+    engine.forwards_needed = 5
+    running = [ask(scheduler, name, client=name) for name in "abc"]
+    engine.steps.release(1)
+    for _ in running:
+        assert engine.begun.acquire(timeout=PATIENCE_S)
+    waiting = ask(scheduler, "d", client="d")
+    engine.steps.release(9)
+    assert [listener.text() for listener in (*running, waiting)] == list("abcd")
+    assert engine.started == list("abcd")
+
+
+@pytest.mark.parametrize("kind", ["ahead", "alternatives"])
+def test_what_is_not_urgent_gives_way_to_another_client_where_there_is_one_place(
+    scheduler: Scheduler, engine: SteppedEngine, kind: str
+) -> None:
+    engine.forwards_needed = 100
+    slow = ask(scheduler, "slow", client="a", ahead=kind == "ahead", alternatives=16 if kind == "alternatives" else 0)
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.forwards_needed = 1
+    keystroke = ask(scheduler, "quick", client="b")
+    engine.steps.release(2)
+    assert keystroke.text() == "quick"
+    engine.steps.release(1)
+    assert slow.text() == "slow"
+
+
+def test_client_whose_line_is_full_is_refused_and_others_are_not(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    ask(scheduler, "running", "running", client="a")
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    waiting = [ask(scheduler, f"{number}", f"{number}", client="a") for number in range(MAX_WAITING)]
+    with pytest.raises(Busy):
+        ask(scheduler, "one more", "one more", client="a")
+    other = ask(scheduler, "other", client="b")
+    engine.steps.release(MAX_WAITING + 2)
+    assert other.text() == "other"
+    assert all(isinstance(listener.wait(), Completion) for listener in waiting)
+
+
+def test_requests_that_supersede_nothing_all_run(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    listeners = [Listener() for _ in range(3)]
+    for listener in listeners:
+        scheduler.submit(CompletionRequest("a.py", Prompt("1", ""), 8), listener, "a", supersedes=False)
+    engine.steps.release(3)
+    assert [listener.text() for listener in listeners] == ["1", "1", "1"]
+
+
+def test_answer_comes_though_counting_it_fails(engine: SteppedEngine) -> None:
+    def observe(request: CompletionRequest, answer: object) -> None:
+        raise RuntimeError("cannot count")
+
+    scheduler = Scheduler(EngineHolder("stepped", lambda progress: engine, lambda status: None), observe=observe)  # type: ignore[arg-type, return-value]
+    engine.steps.release(2)
+    assert ask(scheduler, "1").text() == "1"
+    assert ask(scheduler, "2").text() == "2"
+    scheduler.close()
 
 
 def test_what_needs_no_forward_is_answered_at_once(roomy: tuple[Scheduler, SteppedEngine]) -> None:

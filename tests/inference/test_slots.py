@@ -11,6 +11,7 @@ from kv_store.dry_workspace import DryWorkspace
 from kv_store.storage import MemoryStorage
 from kv_store.store import PagedStore
 from kv_store.tier import Tier
+from protocol.messages import ANONYMOUS
 
 PROMPT = tuple(range(100, 140))
 OTHER = tuple(range(200, 240))
@@ -53,6 +54,18 @@ def test_each_session_finds_its_prompt_where_it_was_without_a_copy() -> None:
         assert place.compute((*PROMPT, *range(length)), "a") == 1
         assert place.compute((*OTHER, *range(length)), "b") == 1
     assert (place.made, place.store.stats().tokens) == (2, 0)
+
+
+def test_anonymous_requests_find_the_workspace_of_the_prompt_that_they_continue() -> None:
+    place = Workplace(2)
+    place.compute(PROMPT, ANONYMOUS)
+    place.compute(OTHER, ANONYMOUS)
+    for length in range(1, 5):
+        assert place.compute((*PROMPT, *range(length)), ANONYMOUS) == 1
+        assert place.compute((*OTHER, *range(length)), ANONYMOUS) == 1
+    assert (place.made, place.store.stats().tokens) == (2, 0)
+    place.compute(PROMPT, "a.py")  # it is copied, and so stays with the anonymous prompt's own workspace too
+    assert place.compute((*PROMPT, 1), "a.py") == 1
 
 
 def test_workspaces_are_made_when_they_are_needed() -> None:

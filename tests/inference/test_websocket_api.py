@@ -5,20 +5,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from inference.engine_holder import EngineHolder
-from inference.job_queue import Answer
-from inference.loading import EngineOptions, load_engine
+from inference.job_queue import MAX_WAITING, Answer
+from inference.loading import EngineOptions
 from inference.presence import Presence
 from inference.retirement import Retirement
 from inference.scheduler import Scheduler
-from inference.websocket_api import WebSocketApi
-from inference.websocket_transport import WebSocketTransport
+from inference.websocket_api import Connection
 from protocol.errors import Cancelled
 from protocol.messages import PROTOCOL_VERSION, CompletionRequest, CoreStatus, Prompt
 from protocol.wire import (
@@ -36,34 +32,39 @@ from protocol.wire import (
     decode_core,
     encode,
 )
-from tests.inference.serving import BEARER, serving
+from tests.inference.serving import BEARER, Served, serving
 
 PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
 class Core:
-    """One that serves; `answers` are all that anybody got."""
+    """One that serves; `answers` are all that any client got."""
 
-    address: str
-    scheduler: Scheduler
-    presence: Presence
-    retirement: Retirement
+    served: Served
     answers: queue.Queue[Answer]
 
+    @property
+    def scheduler(self) -> Scheduler:
+        return self.served.scheduler
+
+    @property
+    def presence(self) -> Presence:
+        return self.served.presence
+
+    @property
+    def retirement(self) -> Retirement:
+        return self.served.retirement
+
     def connect(self) -> ClientConnection:
-        return connect(f"ws://{self.address}/ws", additional_headers=BEARER)
+        return connect(f"ws://{self.served.address}/ws", additional_headers=BEARER)
 
 
 @contextmanager
 def running(options: EngineOptions) -> Iterator[Core]:
-    presence, answers = Presence(), queue.Queue[Answer]()
-    holder = EngineHolder("tiny", lambda progress: load_engine(options, progress), presence.announce)
-    scheduler = Scheduler(holder, observe=lambda _, answer: answers.put(answer))
-    retirement = Retirement(presence, lambda: scheduler.status, replaceable=True)
-    with serving(WebSocketApi(scheduler, presence, retirement).connect) as address:
-        yield Core(address, scheduler, presence, retirement, answers)
-    scheduler.close()
+    answers = queue.Queue[Answer]()
+    with serving(options, observe=lambda _, answer: answers.put(answer)) as served:
+        yield Core(served, answers)
 
 
 @pytest.fixture
@@ -201,7 +202,6 @@ def test_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
 def test_last_status_told_is_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the status changes while a client connects."""
     told: list[str] = []
-    socket = cast("WebSocketTransport", SimpleNamespace(send=lambda text: told.append(str(decode_core(text)))))
     presence = Presence()
     with running(EngineOptions(str(tmp_path))) as core:
         status = CoreStatus("loading", "tiny")
@@ -218,7 +218,7 @@ def test_last_status_told_is_the_newest(tmp_path: Path, monkeypatch: pytest.Monk
                 yield
 
         monkeypatch.setattr(presence, "listen", listen_late)
-        WebSocketApi(core.scheduler, presence, core.retirement).connect(socket)
+        Connection(lambda text: told.append(str(decode_core(text))), core.scheduler, presence, core.retirement, "late")
     assert len(told) == 3
     assert all("ready" in message for message in told)
 
@@ -230,6 +230,15 @@ def test_closed_scheduler_refuses(core: Core) -> None:
         answer = receive(websocket)
         assert isinstance(answer, Failed)
         assert (answer.id, answer.code) == (1, "cancelled")
+
+
+def test_client_with_too_much_in_line_is_told_that_the_core_is_busy(core: Core) -> None:
+    with core.connect() as websocket:
+        for number in range(2 * MAX_WAITING):
+            send(websocket, Complete(number, request(max_tokens=50, session=f"{number}")))
+        answers = [receive(websocket) for _ in range(2 * MAX_WAITING)]
+        assert {answer.code for answer in answers if isinstance(answer, Failed)} == {"busy"}
+        assert sum(isinstance(answer, Completed) for answer in answers) >= MAX_WAITING
 
 
 def test_same_id_twice_is_refused(core: Core) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import platform
 import weakref
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from protocol import garbage
@@ -71,3 +73,15 @@ def test_what_is_loaded_is_not_looked_at_until_all_is_collected() -> None:
     garbage.collect_all()
     assert loaded() is None
     assert gc.get_threshold() != before
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries return memory on their own")
+def test_freed_memory_is_returned_though_what_was_allocated_last_stays() -> None:
+    resident = psutil.Process().memory_info
+    buffers = [bytes(4000) for _ in range(25_000)]
+    full = resident().rss
+    last = buffers[-1]
+    del buffers
+    garbage.return_free_memory()
+    assert len(last) == 4000
+    assert full - resident().rss > 80 * 10**6

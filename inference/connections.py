@@ -1,0 +1,100 @@
+"""Bounds what TCP connections cost: how many there are, and how long one may stay without showing the token."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MAX_STRANGERS = 128
+"""Connections that have not shown the token; a new one beyond them ends the oldest."""
+TOKEN_WITHIN_S = 10.0
+"""A connection that has not shown the token after so many seconds is ended."""
+ACCEPT_ERROR_EVERY_S = 60.0
+
+Address = tuple[str, int]
+
+log = logging.getLogger(__name__)
+
+
+class Connections:
+    """The open connections, by the address of their client. For the event loop's thread alone."""
+
+    def __init__(
+        self, max_open: int, max_strangers: int = MAX_STRANGERS, token_within_s: float = TOKEN_WITHIN_S
+    ) -> None:
+        """`max_open` bounds all connections, so that descriptors are left for files."""
+        self._max_open = max_open
+        self._max_strangers = max_strangers
+        self._token_within_s = token_within_s
+        self._open: dict[Address, asyncio.Transport] = {}
+        self._strangers: dict[Address, asyncio.TimerHandle] = {}  # and their deadlines; the oldest first
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def made(self, address: Address, transport: asyncio.Transport) -> None:
+        """A connection has been made; it is a stranger's until it is admitted."""
+        if len(self._open) >= self._max_open and not self._strangers:
+            transport.abort()
+            return
+        if len(self._strangers) >= self._max_strangers or len(self._open) >= self._max_open:
+            self.abort(next(iter(self._strangers)))
+        loop = asyncio.get_running_loop()
+        self._open[address] = transport
+        self._strangers[address] = loop.call_later(self._token_within_s, self.abort, address)
+
+    def admit(self, address: Address) -> None:
+        """The connection has shown the token."""
+        deadline = self._strangers.pop(address, None)
+        if deadline is not None:
+            deadline.cancel()
+
+    def lost(self, address: Address) -> None:
+        """The connection has ended."""
+        self.admit(address)
+        self._open.pop(address, None)
+
+    def abort(self, address: Address) -> None:
+        """End the connection at once; what has not been sent is dropped."""
+        transport = self._open.get(address)
+        self.lost(address)
+        if transport is not None:
+            transport.abort()
+
+
+class BoundedHttp(H11Protocol):
+    """uvicorn's HTTP protocol, which reports its connection."""
+
+    def __init__(self, connections: Connections, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._bounds = connections
+        self._address: Address = ("", 0)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._address = self.client or self._address
+        self._bounds.made(self._address, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._bounds.lost(self._address)
+
+
+class AcceptErrors:
+    """An event loop's exception handler that reports a shortage of descriptors once a minute.
+
+    asyncio reports it for every connection that it could not accept, hundreds of times a second.
+    """
+
+    def __init__(self) -> None:
+        self._silent_until = 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if "socket.accept()" not in context["message"]:
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._silent_until:
+            self._silent_until = loop.time() + ACCEPT_ERROR_EVERY_S
+            log.error("connections cannot be accepted: %s", context.get("exception"))

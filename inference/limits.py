@@ -1,0 +1,51 @@
+"""The limits of the core's process: open files, and the size of its log."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+MOST_FILES = 65_536
+FILES_FOR_OTHERS = 128
+"""Descriptors that connections leave to the model, the store and the log."""
+MAX_LOG_BYTES = 2 * 2**20
+"""A log file that has grown so large becomes FILE.1, and a new one is begun."""
+
+log = logging.getLogger(__name__)
+
+
+def raise_file_limit() -> int:
+    """Raise the limit of open files as far as the system allows; how many connections there may be."""
+    if sys.platform == "win32":  # which has no such limit
+        return MOST_FILES
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError) as error:
+            log.warning("the limit of %d open files cannot be raised to %d: %s", soft, wanted, error)
+        else:
+            soft = wanted
+    limit = MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    return max(limit // 2, limit - FILES_FOR_OTHERS)
+
+
+def configure_log(file: Path | None) -> None:
+    """Log to `file`, of at most MAX_LOG_BYTES and a predecessor of that size, or to stderr."""
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if file is not None:
+        handler = RotatingFileHandler(file, maxBytes=MAX_LOG_BYTES, backupCount=1, encoding="utf-8")
+    logging.basicConfig(level=logging.INFO, handlers=[handler], format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    uvicorn_log = logging.getLogger("uvicorn.error")
+    uvicorn_log.setLevel(logging.WARNING)  # below that it reports every connection, with its path
+    uvicorn_log.addFilter(_is_not_a_refusal)
+
+
+def _is_not_a_refusal(record: logging.LogRecord) -> bool:
+    """uvicorn takes a refused WebSocket for a fault of the application, though it has sent the refusal."""
+    return record.msg != "ASGI callable returned without completing handshake."

@@ -1,0 +1,140 @@
+"""A core process under attack: how to reach it, what it holds of the system, and how fast it answers a typist."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+from websockets.sync.client import ClientConnection, connect
+
+from protocol.messages import CompletionRequest, Prompt
+from protocol.rendezvous import address_file, read_address, read_or_make_token
+from protocol.settings import BUNDLED_MODEL
+from protocol.wire import Complete, Completed, Failed, StatusChanged, decode_core, encode
+
+PATIENCE_S = 120.0
+SOURCE = Path(__file__).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Holds:
+    """What a process holds of the system."""
+
+    megabytes: int
+    descriptors: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Core:
+    """A core that serves the bundled model."""
+
+    process: psutil.Popen
+    address: str
+    token: str
+    log_file: Path
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+    def holds(self) -> Holds:
+        process = self.process
+        return Holds(process.memory_info().rss // 10**6, process.num_fds(), process.num_threads())
+
+    def tcp(self) -> socket.socket:
+        host, port = self.address.split(":")
+        return socket.create_connection((host, int(port)), PATIENCE_S)
+
+    def websocket(self) -> ClientConnection:
+        return connect(f"ws://{self.address}/ws", additional_headers=self.bearer, open_timeout=PATIENCE_S)
+
+    def infill(self, **fields: object) -> str:
+        request = urllib.request.Request(f"http://{self.address}/infill", json.dumps(fields).encode(), self.bearer)
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return str(json.load(answer)["content"])
+
+
+@contextmanager
+def attacked_core(folder: Path, *options: str, files: int | None = None) -> Iterator[Core]:
+    """A core of its own, which may open so many `files`, with its model in memory."""
+
+    def limit_files() -> None:
+        if files is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+    log_file = folder / "core.log"
+    environment = {**os.environ, "MIDFILL_RUNTIME_DIR": str(folder)}
+    command = [sys.executable, "-m", "midfill", "core", "--disk-mb", "0", "--log-file", str(log_file), *options]
+    process = psutil.Popen(command, env=environment, stderr=subprocess.DEVNULL, preexec_fn=limit_files)
+    try:
+        wait_until(lambda: read_address(address_file(folder, BUNDLED_MODEL)) is not None)
+        address = read_address(address_file(folder, BUNDLED_MODEL))
+        assert address is not None
+        core = Core(process, urlsplit(address.url).netloc, read_or_make_token(folder), log_file)
+        core.infill(input_prefix="x", n_predict=1)
+        yield core
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def ask(websocket: ClientConnection, request: CompletionRequest, number: int = 1) -> Completed | Failed:
+    websocket.send(encode(Complete(number, request)))
+    while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
+        pass
+    return message
+
+
+def typist(core: Core, keys: int = 80) -> list[float]:
+    """Milliseconds per key of a client that types, sorted."""
+    times = []
+    text = SOURCE[1500 : 1500 + keys]
+    with core.websocket() as websocket:
+        for count in range(keys):
+            prompt = Prompt(SOURCE[:1500], SOURCE[1600:3000], text[:count])
+            started = time.perf_counter()
+            answer = ask(websocket, CompletionRequest("typist/a.py", prompt, 16), count)
+            if count:  # the first one is cold
+                times.append((time.perf_counter() - started) * 1e3)
+            assert isinstance(answer, Completed), answer
+            time.sleep(0.03)
+    return sorted(times)
+
+
+def percentile(times: list[float], rank: int) -> float:
+    return times[len(times) * rank // 100]
+
+
+@contextmanager
+def beside(attack: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Let an attack run, in a thread, while the block does."""
+    over = threading.Event()
+    thread = threading.Thread(target=attack, args=(over,))
+    thread.start()
+    try:
+        time.sleep(1)
+        yield
+    finally:
+        over.set()
+        thread.join(PATIENCE_S)

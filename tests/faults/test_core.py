@@ -1,0 +1,178 @@
+"""Attacks on a core process: it goes on answering, and holds no more of the system afterwards than before."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from protocol.messages import CompletionRequest, Prompt
+from protocol.wire import Complete, Completed, encode
+from tests.faults.attacked import Core, ask, attacked_core, beside, percentile, typist, wait_until
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Core]:
+    with attacked_core(tmp_path_factory.mktemp("runtime")) as core:
+        typist(core, 10)
+        yield core
+
+
+@pytest.fixture(autouse=True)
+def _holds_no_more_afterwards(core: Core, request: pytest.FixtureRequest) -> Iterator[None]:
+    before = core.holds()
+    yield
+    with contextlib.suppress(AssertionError):  # connections end in their own time
+        wait_until(lambda: core.holds().descriptors <= before.descriptors + 1)
+    after = core.holds()
+    print(f"\n{request.node.name}: before {before}, after {after}")  # noqa: T201 - what the attack is run for
+    assert after.descriptors <= before.descriptors + 1
+    assert after.threads <= before.threads + 2
+    assert after.megabytes <= before.megabytes + 150
+
+
+def cold(rng: random.Random, chars: int) -> Prompt:
+    """A prompt like no other."""
+    words = "".join(f"{rng.randrange(10**6)} = {rng.randrange(10**6)}\n" for _ in range(100))
+    return Prompt(words * (chars // len(words) + 1), "\n")
+
+
+def flood_of_cold_prompts(core: Core, over: threading.Event) -> None:
+    """Fifty prompts of 3,000 tokens a second."""
+    rng = random.Random(1)
+    with core.websocket() as websocket:
+        for number in range(10**6):
+            if over.wait(0.02):
+                return
+            websocket.send(encode(Complete(number, CompletionRequest(f"f/{number}", cold(rng, 9000), 16))))
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    websocket.recv(0)
+
+
+def alternatives(core: Core, over: threading.Event) -> None:
+    """Sixteen alternatives of 500 tokens, without end."""
+    with core.websocket() as websocket:
+        for number in range(10**6):
+            if over.is_set():
+                return
+            request = CompletionRequest("f/a.py", cold(random.Random(number), 500), 500, alternatives=16)
+            websocket.send(encode(Complete(number, request)))
+            over.wait(1)
+
+
+def prompts_of_ten_megabytes(core: Core, over: threading.Event) -> None:
+    rng = random.Random(2)
+    with core.websocket() as websocket:
+        for number in range(10**6):
+            if over.is_set():
+                return
+            ask(websocket, CompletionRequest(f"f/{number}", cold(rng, 10**7), 1), number)
+
+
+def ahead_work(core: Core, over: threading.Event) -> None:
+    rng = random.Random(3)
+    with core.websocket() as websocket:
+        for number in range(10**6):
+            if over.wait(0.02):
+                return
+            websocket.send(encode(Complete(number, CompletionRequest(f"f/{number}", cold(rng, 9000), 0))))
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    websocket.recv(0)
+
+
+@pytest.mark.parametrize("attack", [flood_of_cold_prompts, alternatives, prompts_of_ten_megabytes, ahead_work])
+def test_typist_is_answered_beside(core: Core, attack: Callable[[Core, threading.Event], None]) -> None:
+    alone = typist(core)
+    with beside(lambda over: attack(core, over)):
+        attacked = typist(core)
+    figures = [f"{percentile(times, rank):.0f}" for times in (alone, attacked) for rank in (50, 95)]
+    print(f"\n{attack.__name__}: alone p50 {figures[0]} p95 {figures[1]}, beside p50 {figures[2]} p95 {figures[3]} ms")  # noqa: T201
+    assert percentile(attacked, 95) < 1000  # seconds, where a client could take up the core
+
+
+def test_two_thousand_idle_clients_cost_little(core: Core) -> None:
+    with ExitStack() as stack:
+        for _ in range(2000):
+            stack.enter_context(core.websocket())
+        assert core.infill(input_prefix="x = ", n_predict=2)
+        assert percentile(typist(core, 20), 50) < 1000
+
+
+def test_malformed_frames_and_requests(core: Core) -> None:
+    rng = random.Random(4)
+    head = f"GET /ws HTTP/1.1\r\nHost: {core.address}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n".encode()
+    for number in range(300):
+        with core.tcp() as client, contextlib.suppress(OSError):
+            if number % 2:
+                key = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+                client.sendall(head + key + f"Authorization: Bearer {core.token}\r\n\r\n".encode())
+                client.recv(4096)
+            client.sendall(rng.randbytes(rng.randrange(1, 2000)))
+    assert core.infill(input_prefix="x = ", n_predict=2)
+
+
+def test_body_of_a_gigabyte(core: Core) -> None:
+    with core.tcp() as client, contextlib.suppress(OSError):
+        head = f"POST /infill HTTP/1.1\r\nHost: {core.address}\r\nAuthorization: Bearer {core.token}\r\n"
+        client.sendall(f"{head}Content-Length: {2**30}\r\n\r\n".encode())
+        for _ in range(1024):
+            client.sendall(b"x" * 2**20)
+            if core.holds().megabytes > 2000:
+                raise AssertionError(core.holds())
+    assert core.infill(input_prefix="x = ", n_predict=2)
+
+
+def test_clients_that_never_read(core: Core) -> None:
+    before = core.holds().megabytes
+    with ExitStack() as stack:
+        for _ in range(20):
+            websocket = stack.enter_context(core.websocket())
+            websocket.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            with contextlib.suppress(ConnectionClosed, TimeoutError):
+                websocket.socket.settimeout(5)
+                for _ in range(2000):
+                    websocket.send("x" * 4000)
+        print(f"\n{core.holds().megabytes - before} MB more")  # noqa: T201
+        assert core.holds().megabytes - before < 20 * 2 * 4 + 100
+        assert core.infill(input_prefix="x = ", n_predict=2)
+
+
+def test_a_thousand_silent_strangers_where_few_files_may_be_open(tmp_path: Path) -> None:
+    with attacked_core(tmp_path, files=256) as core, ExitStack() as stack:
+        times = core.process.cpu_times()
+        for _ in range(1100):
+            stack.enter_context(core.tcp())
+        started = time.monotonic()
+        for _ in range(20):
+            assert core.infill(input_prefix="x = ", n_predict=2)
+            time.sleep(0.2)
+        used = core.process.cpu_times()
+        busy = (used.user + used.system - times.user - times.system) / (time.monotonic() - started)
+        log_bytes = sum(file.stat().st_size for file in tmp_path.glob("core.log*"))
+        print(f"\n{busy:.0%} of a core, {log_bytes} bytes of log")  # noqa: T201
+        assert log_bytes < 100_000
+
+
+def test_unloading_returns_the_memory(tmp_path: Path) -> None:
+    with attacked_core(tmp_path, "--unload-after-s", "3") as core, core.websocket() as websocket:
+        rng = random.Random(5)
+        for number in range(30):
+            answer = ask(websocket, CompletionRequest(f"{number}", cold(rng, 9000), 16), number)
+            assert isinstance(answer, Completed)
+        loaded = core.holds().megabytes
+        wait_until(lambda: "unloaded bundled" in core.log_file.read_text())
+        time.sleep(1)
+        print(f"\n{loaded} MB loaded, {core.holds().megabytes} MB unloaded")  # noqa: T201
+        assert core.holds().megabytes < min(loaded - 100, 400)
