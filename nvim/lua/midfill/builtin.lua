@@ -94,7 +94,8 @@ end
 ---@param buf integer
 function M.detach(buf)
   pcall(vim.api.nvim_del_augroup_by_name, 'midfill.builtin.' .. buf)
-  offers.drop(buf)
+  M.clear(buf)
+  vim.lsp.inline_completion.enable(false, { bufnr = buf })
   buffers[buf] = nil
 end
 
@@ -112,21 +113,44 @@ function M.dismiss(buf)
   buffers[buf].dismissed = offers.place(buf)
 end
 
---- Insert a piece of what is shown. What follows it stays shown where it is on the same line; else it comes back
---- with the next answer.
+--- Take what is accepted whole off the screen before it is inserted, which redraws the screen.
 ---@param buf integer
 ---@param rest midfill.Rest
 ---@param piece string
-function M.insert(buf, rest, piece)
+function M.shrink(buf, rest, piece)
+  if piece == rest.text then
+    vim.api.nvim_buf_clear_namespace(buf, namespace, 0, -1)
+  end
+end
+
+--- Follow the acceptance of a piece. What is behind it stays shown on the same line; else it comes back with the next
+--- answer.
+---@param buf integer
+---@param rest midfill.Rest
+---@param piece string
+function M.advance(buf, rest, piece)
   if piece == rest.text then
     -- Neovim must forget its item, whose range does not follow what has been typed since. Its own way of accepting
     -- would do it, but later, behind the keys that have been typed meanwhile.
     vim.lsp.inline_completion.enable(false, { bufnr = buf })
     M.switched(buf)
-  end
-  offers.insert(buf, rest, piece)
-  if piece:find('\n') then
+  elseif piece:find('\n') then
     M.clear(buf)
+  end
+end
+
+--- Ask at the cursor, as if it had moved there.
+---@param buf integer
+local function ask(buf)
+  vim.api.nvim_exec_autocmds('CursorMovedI', { buffer = buf, modeline = false })
+end
+
+--- Ask again, without waiting for a key, where nothing is shown.
+---@param buf integer
+function M.refresh(buf)
+  local inserting = vim.api.nvim_get_mode().mode:sub(1, 1) == 'i'
+  if buffers[buf] and inserting and vim.api.nvim_get_current_buf() == buf and not offers.rest(buf) then
+    ask(buf)
   end
 end
 
@@ -137,7 +161,7 @@ function M.next(buf)
     vim.lsp.inline_completion.select({ bufnr = buf, count = 1 })
   else
     buffers[buf].want_more = true
-    vim.api.nvim_exec_autocmds('CursorMovedI', { buffer = buf, modeline = false })
+    ask(buf)
   end
 end
 

@@ -53,6 +53,28 @@ function commands.disable(scope)
   require('midfill').disable(scope == 'buffer' and vim.api.nvim_get_current_buf() or nil)
 end
 
+local core_commands = {
+  stop = { name = 'midfill.stopCore', done = 'the core has been stopped; the next request starts it again' },
+  restart = { name = 'midfill.restartCore', done = 'the core has been restarted' },
+  unload = { name = 'midfill.unloadModel', done = 'the model has been unloaded; the next request loads it again' },
+}
+
+function commands.core(action)
+  local attached = client.of(vim.api.nvim_get_current_buf()) or client.all()[1]
+  if not attached then
+    vim.notify('midfill: no language server runs, so no core is in use here', vim.log.levels.WARN)
+    return
+  end
+  local command = core_commands[action]
+  client.execute(attached, command.name, function(problem, result)
+    if problem then
+      vim.notify('midfill: ' .. problem, vim.log.levels.ERROR)
+    else
+      say({ 'midfill: ' .. (type(result) == 'string' and result or command.done) })
+    end
+  end)
+end
+
 function commands.stats()
   say(stats.lines())
 end
@@ -67,17 +89,30 @@ function commands.log()
   vim.cmd('normal! G')
 end
 
-local scopes = { enable = { 'buffer' }, disable = { 'buffer' } }
+---@class midfill.Argument
+---@field choices string[]
+---@field needed boolean
 
----@param arguments string[]
-function M.run(arguments)
-  local name, scope = arguments[1], arguments[2]
-  local allowed = scopes[name] or {}
-  if not commands[name] or #arguments > 2 or (scope and not vim.list_contains(allowed, scope)) then
-    vim.notify('midfill: no such command: :Midfill ' .. table.concat(arguments, ' '), vim.log.levels.ERROR)
-    return
+local scope = { choices = { 'buffer' }, needed = false }
+local arguments_of = { ---@type table<string, midfill.Argument>
+  enable = scope,
+  disable = scope,
+  core = { choices = { 'restart', 'stop', 'unload' }, needed = true },
+}
+
+---@param given string[]
+function M.run(given)
+  local name, argument = given[1], given[2]
+  local takes = arguments_of[name]
+  local known = argument == nil or (takes and vim.list_contains(takes.choices, argument))
+  if not commands[name] or #given > 2 or not known then
+    vim.notify('midfill: no such command: :Midfill ' .. table.concat(given, ' '), vim.log.levels.ERROR)
+  elseif takes and takes.needed and not argument then
+    local choices = table.concat(takes.choices, ', ')
+    vim.notify(('midfill: :Midfill %s needs one of %s'):format(name, choices), vim.log.levels.ERROR)
+  else
+    commands[name](argument)
   end
-  commands[name](scope)
 end
 
 ---@param lead string
@@ -85,7 +120,8 @@ end
 ---@return string[]
 function M.complete(lead, line)
   local words = vim.split(line, '%s+')
-  local candidates = #words > 2 and (scopes[words[#words - 1]] or {}) or vim.fn.sort(vim.tbl_keys(commands))
+  local takes = arguments_of[words[#words - 1]]
+  local candidates = #words > 2 and (takes and takes.choices or {}) or vim.fn.sort(vim.tbl_keys(commands))
   return vim.tbl_filter(function(name)
     return vim.startswith(name, lead)
   end, candidates)

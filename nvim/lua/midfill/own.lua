@@ -13,6 +13,7 @@ local INVOKED, AUTOMATIC = 1, 2
 ---@class midfill.Buffer
 ---@field pending integer|nil the request that waits for its answer
 ---@field asked string|nil the place and state of the last request
+---@field dismissed string|nil the place where nothing is to be shown
 
 ---@type table<integer, midfill.Buffer>
 local buffers = {}
@@ -129,18 +130,40 @@ end
 function M.dismiss(buf)
   M.clear(buf)
   buffers[buf].asked = offers.place(buf)
+  buffers[buf].dismissed = buffers[buf].asked
 end
 
---- Insert a piece of what is shown; what follows it stays shown.
+--- Draw what a piece leaves before it is inserted, which redraws the screen.
 ---@param buf integer
 ---@param rest midfill.Rest
 ---@param piece string
-function M.insert(buf, rest, piece)
-  offers.insert(buf, rest, piece)
+function M.shrink(buf, rest, piece)
+  if piece == rest.text then
+    ghost.clear(buf)
+  else
+    ghost.draw(buf, vim.tbl_extend('force', rest, { text = rest.text:sub(#piece + 1) }), offers.hint(buf))
+  end
+end
+
+--- Follow the acceptance of a piece; what is behind it stays shown.
+---@param buf integer
+---@param rest midfill.Rest
+---@param piece string
+function M.advance(buf, rest, piece)
   if piece == rest.text then
     M.clear(buf)
   else
     draw(buf)
+  end
+end
+
+--- Ask again, without waiting for a key, where nothing is shown.
+---@param buf integer
+function M.refresh(buf)
+  local buffer = buffers[buf]
+  if buffer and not offers.rest(buf) and not (buffer.dismissed and buffer.dismissed == offers.place(buf)) then
+    buffer.asked = nil
+    follow(buf)
   end
 end
 

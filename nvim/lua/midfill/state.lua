@@ -13,6 +13,7 @@ local statuses = {}
 ---@type table<integer, table> by buffer: the parameters of midfill/usage
 local usages = {}
 
+--- Have the status lines drawn again, which is to be done only where what they show has changed.
 local function announce()
   vim.cmd.redrawstatus({ bang = true })
   vim.api.nvim_exec_autocmds('User', { pattern = 'MidfillStatus', modeline = false })
@@ -21,15 +22,28 @@ end
 ---@param client_id integer
 ---@param status midfill.Status|nil nil when the client is gone
 function M.set_status(client_id, status)
+  local before = statuses[client_id]
   statuses[client_id] = status
-  announce()
+  if not vim.deep_equal(before, status) then
+    announce()
+  end
 end
 
 ---@param buf integer
 ---@param usage table|nil
 function M.set_usage(buf, usage)
+  local before = M.cost(usages[buf])
   usages[buf] = usage
-  announce()
+  if M.cost(usage) ~= before then
+    announce()
+  end
+end
+
+--- What a prompt cost, as the status line shows it.
+---@param usage table|nil
+---@return string|nil
+function M.cost(usage)
+  return usage and ('%d ms %s'):format(math.floor(usage.ms + 0.5), usage.heat)
 end
 
 ---@param client_id integer|nil
