@@ -139,21 +139,6 @@ function M.advance(buf, rest, piece)
   end
 end
 
---- Ask at the cursor, as if it had moved there.
----@param buf integer
-local function ask(buf)
-  vim.api.nvim_exec_autocmds('CursorMovedI', { buffer = buf, modeline = false })
-end
-
---- Ask again, without waiting for a key, where nothing is shown.
----@param buf integer
-function M.refresh(buf)
-  local inserting = vim.api.nvim_get_mode().mode:sub(1, 1) == 'i'
-  if buffers[buf] and inserting and vim.api.nvim_get_current_buf() == buf and not offers.rest(buf) then
-    ask(buf)
-  end
-end
-
 --- Show the next of several suggestions, asking for more than one where that has not been done.
 ---@param buf integer
 function M.next(buf)
@@ -161,7 +146,7 @@ function M.next(buf)
     vim.lsp.inline_completion.select({ bufnr = buf, count = 1 })
   else
     buffers[buf].want_more = true
-    ask(buf)
+    vim.api.nvim_exec_autocmds('CursorMovedI', { buffer = buf, modeline = false })
   end
 end
 

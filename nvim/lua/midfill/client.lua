@@ -18,11 +18,7 @@ local CHANGES_MS = 30
 local deaths = {} ---@type integer[] when the server died, in ns
 local leaving = {} ---@type table<integer, boolean> clients that were told to stop; true where a new one is to follow
 
----@class midfill.Hooks
----@field wrap_rpc (fun(rpc: table): table)|nil comes between the server and Neovim
----@field refresh fun(buf: integer) asks again for a suggestion in this buffer
-
-local hooks ---@type midfill.Hooks
+local wrap_rpc ---@type (fun(rpc: table): table)|nil comes between the server and Neovim
 local configured ---@type table|nil the options that the running servers were started with
 
 local handlers = {}
@@ -45,8 +41,8 @@ handlers['midfill/resync'] = function(_, lost, context)
   vim.lsp.buf_attach_client(buf, context.client_id)
 end
 
-handlers['midfill/refresh'] = function(_, params, _)
-  hooks.refresh(vim.uri_to_bufnr(params.textDocument.uri))
+handlers['midfill/excluded'] = function(_, params, _)
+  state.set_excluded(vim.uri_to_bufnr(params.textDocument.uri), params.reason)
 end
 
 ---@param client_id integer
@@ -84,7 +80,6 @@ local function configuration()
   capabilities.textDocument.inlineCompletion = { dynamicRegistration = false }
   capabilities.experimental = { midfill = true }
   local cmd = options.cmd ---@type any
-  local wrap_rpc = hooks.wrap_rpc
   if wrap_rpc then
     cmd = function(dispatchers)
       return wrap_rpc(vim.lsp.rpc.start(options.cmd, dispatchers))
@@ -154,12 +149,12 @@ function M.executable()
 end
 
 --- Configure the server and start it. A later call starts the servers again where what they were started with differs.
----@param wanted midfill.Hooks
-function M.setup(wanted)
+---@param wrap (fun(rpc: table): table)|nil comes between the server and Neovim
+function M.setup(wrap)
   local options = config.options
-  local now = vim.deepcopy({ options.cmd, options.settings, options.root_markers, options.filetypes or false, wanted })
+  local now = { options.cmd, options.settings, options.root_markers, options.filetypes or false, wrap }
   local changed = configured ~= nil and not vim.deep_equal(configured, now)
-  hooks, configured = wanted, now
+  wrap_rpc, configured = wrap, vim.deepcopy(now)
   vim.api.nvim_create_autocmd('VimLeavePre', {
     group = vim.api.nvim_create_augroup('midfill.leave', {}),
     callback = function()

@@ -29,6 +29,10 @@ function commands.status()
   if status and status.message ~= '' then
     table.insert(lines, status.message)
   end
+  local reason = state.excluded(buf)
+  if reason then
+    table.insert(lines, 'no suggestions in this buffer: ' .. reason)
+  end
   local usage = state.usage(buf)
   if usage then
     local computed = usage.usage.recomputed_tokens
@@ -53,16 +57,49 @@ function commands.disable(scope)
   require('midfill').disable(scope == 'buffer' and vim.api.nvim_get_current_buf() or nil)
 end
 
+---@param cores table[]
+---@return string[]
+local function described(cores)
+  local lines = #cores == 0 and { 'no core runs on this machine' } or {}
+  for _, core in ipairs(cores) do
+    local detail = core.detail ~= '' and (' (%s)'):format(core.detail) or ''
+    local megabytes = math.floor(core.memoryBytes / 1e6 + 0.5)
+    table.insert(lines, ('%s: %s%s, %d MB, process %d'):format(core.model, core.state, detail, megabytes, core.pid))
+  end
+  return lines
+end
+
+---@class midfill.CoreCommand
+---@field name string the server's command
+---@field said fun(result: any): string[]
+
+---@type table<string, midfill.CoreCommand>
 local core_commands = {
-  stop = { name = 'midfill.stopCore', done = 'the core has been stopped; the next request starts it again' },
-  restart = { name = 'midfill.restartCore', done = 'the core has been restarted' },
-  unload = { name = 'midfill.unloadModel', done = 'the model has been unloaded; the next request loads it again' },
+  list = { name = 'midfill.listCores', said = described },
+  restart = {
+    name = 'midfill.restartCore',
+    said = function()
+      return { 'midfill: the core is restarted' }
+    end,
+  },
+  stop = {
+    name = 'midfill.stopCore',
+    said = function()
+      return { 'midfill: the core is stopped, for every editor; :Midfill core restart starts one' }
+    end,
+  },
+  unload = {
+    name = 'midfill.unloadModel',
+    said = function()
+      return { 'midfill: the model is unloaded; the next suggestion loads it' }
+    end,
+  },
 }
 
 function commands.core(action)
   local attached = client.of(vim.api.nvim_get_current_buf()) or client.all()[1]
   if not attached then
-    vim.notify('midfill: no language server runs, so no core is in use here', vim.log.levels.WARN)
+    vim.notify('midfill: no language server runs; it controls the core', vim.log.levels.ERROR)
     return
   end
   local command = core_commands[action]
@@ -70,7 +107,7 @@ function commands.core(action)
     if problem then
       vim.notify('midfill: ' .. problem, vim.log.levels.ERROR)
     else
-      say({ 'midfill: ' .. (type(result) == 'string' and result or command.done) })
+      say(command.said(result))
     end
   end)
 end
@@ -97,7 +134,7 @@ local scope = { choices = { 'buffer' }, needed = false }
 local arguments_of = { ---@type table<string, midfill.Argument>
   enable = scope,
   disable = scope,
-  core = { choices = { 'restart', 'stop', 'unload' }, needed = true },
+  core = { choices = vim.fn.sort(vim.tbl_keys(core_commands)), needed = true },
 }
 
 ---@param given string[]

@@ -32,6 +32,7 @@ local function follow_clients()
       if detached and detached.name == client.NAME then
         surface.detach(event.buf)
         state.set_usage(event.buf, nil)
+        state.set_excluded(event.buf, nil)
       end
     end,
   })
@@ -72,7 +73,7 @@ function M.setup(options)
   keys.setup(config.options.keys, usable())
   client.each_buffer(keys.attach)
   require('midfill.moves').setup()
-  client.setup({ wrap_rpc = chosen.wrap_rpc, refresh = chosen.refresh })
+  client.setup(chosen.wrap_rpc)
 end
 
 --- Insert a piece of what is shown; false where nothing is.
@@ -180,6 +181,8 @@ function M.statusline()
     return ''
   elseif not switch.on(buf) then
     return 'midfill off'
+  elseif state.excluded(buf) then
+    return 'midfill excluded'
   end
   local status, usage = state.status(attached.id), state.usage(buf)
   if not status then

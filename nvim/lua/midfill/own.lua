@@ -13,7 +13,6 @@ local INVOKED, AUTOMATIC = 1, 2
 ---@class midfill.Buffer
 ---@field pending integer|nil the request that waits for its answer
 ---@field asked string|nil the place and state of the last request
----@field dismissed string|nil the place where nothing is to be shown
 
 ---@type table<integer, midfill.Buffer>
 local buffers = {}
@@ -130,7 +129,6 @@ end
 function M.dismiss(buf)
   M.clear(buf)
   buffers[buf].asked = offers.place(buf)
-  buffers[buf].dismissed = buffers[buf].asked
 end
 
 --- Draw what a piece leaves before it is inserted, which redraws the screen.
@@ -154,16 +152,6 @@ function M.advance(buf, rest, piece)
     M.clear(buf)
   else
     draw(buf)
-  end
-end
-
---- Ask again, without waiting for a key, where nothing is shown.
----@param buf integer
-function M.refresh(buf)
-  local buffer = buffers[buf]
-  if buffer and not offers.rest(buf) and not (buffer.dismissed and buffer.dismissed == offers.place(buf)) then
-    buffer.asked = nil
-    follow(buf)
   end
 end
 

@@ -12,6 +12,8 @@ local M = {}
 local statuses = {}
 ---@type table<integer, table> by buffer: the parameters of midfill/usage
 local usages = {}
+---@type table<integer, string> by buffer: why it is excluded
+local reasons = {}
 
 --- Have the status lines drawn again, which is to be done only where what they show has changed.
 local function announce()
@@ -37,6 +39,23 @@ function M.set_usage(buf, usage)
   if M.cost(usage) ~= before then
     announce()
   end
+end
+
+---@param buf integer
+---@param reason any why the server suggests nothing in this buffer; no string where it does
+function M.set_excluded(buf, reason)
+  local before = reasons[buf]
+  reasons[buf] = type(reason) == 'string' and reason or nil
+  if reasons[buf] ~= before then
+    announce()
+  end
+end
+
+--- Why the server suggests nothing in this buffer; nil where it does.
+---@param buf integer
+---@return string|nil
+function M.excluded(buf)
+  return reasons[buf]
 end
 
 --- What a prompt cost, as the status line shows it.

@@ -1,10 +1,15 @@
 """A language server that answers as a script says, late if need be, and writes down what it is told.
 
-The script is a JSON file: `texts`, the suggestions for a manual request, of which an automatic one gets the first;
-`replaced`, how many characters behind the cursor they replace; `late`, whether the answer waits until the request
-`test/release` asks for the oldest one that waits; `command`, one to be run on acceptance; `commands`, those that the
-server offers; `problem`, with which commands fail. It is read anew for each request. The request `test/notify` has the server send its parameters, a
-notification. What arrives is appended to the log, a line each.
+The script is a JSON file, which is read for each request:
+
+- `texts`: the suggestions for a manual request, of which an automatic one gets the first;
+- `replaced`: how many characters behind the cursor they replace;
+- `late`: whether the answer waits until the request `test/release` asks for the oldest one that waits;
+- `command`: one to be run on acceptance;
+- `commands`: those that the server offers, with `result`, which they return, or `problem`, with which they fail.
+
+The request `test/notify` has the server send its parameters, a notification. What arrives is appended to the log, a
+line each.
 """
 
 from __future__ import annotations
@@ -30,11 +35,16 @@ def serve(script: Path, log: Path) -> None:
 
 
 def _answer(message: dict[str, Any], script: dict[str, Any], late: list[dict[str, Any]]) -> None:
-    result: dict[str, Any] | None = None
+    result: Any = None
     if message["method"] == "initialize":
-        capabilities = {"textDocumentSync": {"openClose": True, "change": 2}, "inlineCompletionProvider": {}}
+        capabilities: dict[str, Any] = {
+            "textDocumentSync": {"openClose": True, "change": 2},
+            "inlineCompletionProvider": {},
+        }
         commands = script.get("commands")
-        result = {"capabilities": capabilities | ({"executeCommandProvider": {"commands": commands}} if commands else {})}
+        result = {
+            "capabilities": capabilities | ({"executeCommandProvider": {"commands": commands}} if commands else {})
+        }
     elif message["method"] == "textDocument/inlineCompletion":
         result = {"items": _items(message["params"], script)}
         if script.get("late"):
@@ -47,6 +57,8 @@ def _answer(message: dict[str, Any], script: dict[str, Any], late: list[dict[str
     elif message["method"] == "workspace/executeCommand" and "problem" in script:
         _write({"id": message["id"], "error": {"code": -32803, "message": script["problem"]}})
         return
+    elif message["method"] == "workspace/executeCommand":
+        result = script.get("result")
     _write({"id": message["id"], "result": result})
 
 

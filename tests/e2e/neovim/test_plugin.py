@@ -259,7 +259,7 @@ def test_a_server_that_keeps_dying_is_left_alone(open_neovim: OpenNeovim) -> Non
 
 def test_a_command_that_is_not_there_is_told(open_neovim: OpenNeovim) -> None:
     neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
-    assert 'midfill: "no-such-midfill" cannot be run. Install it' in neovim.messages()
+    assert 'midfill: "no-such-midfill" cannot be run. Say where' in neovim.messages()
     assert "no language server in this buffer" in neovim.api.command_output("Midfill status")
     neovim.api.command("checkhealth midfill")
     assert '"no-such-midfill" cannot be run' in neovim.text()
@@ -287,8 +287,10 @@ def test_unknown_subcommands_are_named_and_known_ones_offered(open_neovim: OpenN
     neovim.keys(":Midfill dance<CR>")
     until(lambda: "no such command: :Midfill dance" in neovim.messages())
     complete = "return vim.fn.getcompletion('Midfill ' .. ..., 'cmdline')"
-    assert neovim.lua(complete, "") == ["disable", "enable", "log", "restart", "stats", "status"]
+    assert neovim.lua(complete, "") == ["core", "disable", "enable", "log", "restart", "stats", "status"]
     assert neovim.lua(complete, "disable ") == ["buffer"]
+    assert neovim.lua(complete, "core ") == ["list", "restart", "stop", "unload"]
+    assert neovim.lua(complete, "core s") == ["stop"]
 
 
 def test_the_help_has_tags_for_everything(program: Program, open_neovim: OpenNeovim, tmp_path: Path) -> None:
