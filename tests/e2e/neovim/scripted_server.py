@@ -37,14 +37,11 @@ def serve(script: Path, log: Path) -> None:
 def _answer(message: dict[str, Any], script: dict[str, Any], late: list[dict[str, Any]]) -> None:
     result: Any = None
     if message["method"] == "initialize":
-        capabilities: dict[str, Any] = {
-            "textDocumentSync": {"openClose": True, "change": 2},
-            "inlineCompletionProvider": {},
-        }
-        commands = script.get("commands")
-        result = {
-            "capabilities": capabilities | ({"executeCommandProvider": {"commands": commands}} if commands else {})
-        }
+        sync = {"openClose": True, "change": 2}
+        capabilities: dict[str, Any] = {"textDocumentSync": sync, "inlineCompletionProvider": {}}
+        if "commands" in script:
+            capabilities["executeCommandProvider"] = {"commands": script["commands"]}
+        result = {"capabilities": capabilities}
     elif message["method"] == "textDocument/inlineCompletion":
         result = {"items": _items(message["params"], script)}
         if script.get("late"):
