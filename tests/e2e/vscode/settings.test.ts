@@ -91,11 +91,6 @@ test("the core is restarted from the menu", async () => {
   assert.deepEqual(window.wire.sent("workspace/executeCommand"), [{ command: "midfill.restartCore" }]);
 });
 
-test("a file that a rule excludes is said to be excluded, and why", async () => {
-  window = await workbench.open("credentials.py", TEXT);
-  await window.untilStatus(/^midfill: excluded$/);
-});
-
 test("the menu switches the file's language off", async () => {
   window = await workbench.open("demo.py", TEXT);
   await window.choose("Switch off for python");
