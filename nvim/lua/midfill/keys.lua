@@ -64,7 +64,7 @@ local function keep(buf, former)
     end)
     return lhs
   end
-  local key, plain = vim.keycode(former.lhs), lhs .. 'plain'
+  local key, plain = vim.keycode(former.lhs), (lhs:gsub('former', 'plain'))
   vim.keymap.set('i', plain, former.lhs, { buffer = buf })
   vim.keymap.set('i', lhs, function()
     local result = keys_of(former)

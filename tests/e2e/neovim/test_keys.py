@@ -10,7 +10,7 @@ from tests.e2e.neovim.script import Script
 
 # What a user may have mapped before setup(), by key. `zz` is mapped too, so that a recursive mapping can be told.
 FORMER = """
-vim.g.loaded_with = 0
+vim.o.timeout = false
 vim.cmd.source([[{script}]])
 vim.cmd("inoremap zz (remapped)")
 vim.cmd("imap <F5> zz")
@@ -38,27 +38,27 @@ ONE = KEYS % ("<F5>", "<F6>", "<F7>", "<Tab>")
 OTHER = KEYS % ("<F8>", "<F9>", "<F10>", "<F12>")
 
 
-def typed(neovim: Neovim, keys: str) -> str:
-    """What the keys leave in an empty line."""
-    neovim.keys(f"<Esc>cc{keys}$")
-    until(lambda: neovim.text().endswith("$"))
-    return neovim.text().removesuffix("$")
+def check_typed(neovim: Neovim, keys: str, expected: str) -> None:
+    """The keys leave this in an empty line, without waiting for another key."""
+    neovim.keys(f"<Esc>cc{keys}")
+    until(lambda: neovim.text() == expected)
 
 
 def check_former(neovim: Neovim) -> None:
     """Every key does what the user mapped it to."""
     neovim.lua("vim.g.jump = true")
-    assert typed(neovim, "<F5>") == "(remapped)"
-    assert typed(neovim, "<F6>") == "zz"
-    assert typed(neovim, "<F7>") == "(callback)"
-    assert typed(neovim, "<Tab>") == typed(neovim, "<F8>") == "(jumped)"
-    assert typed(neovim, "<F9>") == "(local)"
-    assert typed(neovim, "<F10>") == "(script)"
-    assert typed(neovim, "<F11>") == "(local)(remapped)"
-    assert typed(neovim, "<F12>") == "(script)(remapped)"
+    check_typed(neovim, "<F5>", "(remapped)")
+    check_typed(neovim, "<F6>", "zz")
+    check_typed(neovim, "<F7>", "(callback)")
+    check_typed(neovim, "<Tab>", "(jumped)")
+    check_typed(neovim, "<F8>", "(jumped)")
+    check_typed(neovim, "<F9>", "(local)")
+    check_typed(neovim, "<F10>", "(script)")
+    check_typed(neovim, "<F11>", "(local)(remapped)")
+    check_typed(neovim, "<F12>", "(script)(remapped)")
     neovim.lua("vim.g.jump = false")
-    assert typed(neovim, "<Tab><Tab>|") == "        |"
-    assert typed(neovim, "<F8>") == "<F8>(remapped)"
+    check_typed(neovim, "<Tab><Tab>|", "        |")
+    check_typed(neovim, "<F8>", "<F8>(remapped)")
 
 
 def test_keys_do_what_they_did_before(open_scripted: OpenScripted, script: Script, tmp_path: Path) -> None:
@@ -84,15 +84,15 @@ def test_keys_do_what_they_did_before(open_scripted: OpenScripted, script: Scrip
 
 def test_an_unmapped_key_still_ends_abbreviations(open_scripted: OpenScripted) -> None:
     neovim = open_scripted("", options="{ keys = { accept = '/' } }", before="vim.cmd('iabbrev foo bar')")
-    assert typed(neovim, "foo<C-]>!") == "bar!"
-    assert typed(neovim, "foo/") == "bar/"
+    check_typed(neovim, "foo<C-]>!", "bar!")
+    check_typed(neovim, "foo/", "bar/")
 
 
 def test_a_mapping_made_after_setup_is_left_alone(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("", options="{ keys = { accept = '<F5>' } }")
     neovim.api.command("inoremap <F5> mine")
     neovim.lua(script.setup())
-    assert typed(neovim, "<F5>") == "mine"
+    check_typed(neovim, "<F5>", "mine")
 
 
 def test_setup_can_be_called_again(open_scripted: OpenScripted, script: Script) -> None:

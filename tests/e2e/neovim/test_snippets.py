@@ -1,4 +1,4 @@
-"""The snippets of docs/editors.md, with the clone's path put in: in Helix, in Neovim without the plugin, in any client."""
+"""The snippets of docs/editors.md, with the clone's path put in: in Helix, in Neovim, in any client."""
 
 from __future__ import annotations
 
