@@ -44,7 +44,7 @@ export interface Listener {
   gaveUp: (reason: string) => void;
   core: (status: CoreStatus) => void;
   usage: (usage: Usage) => void;
-  /** Why the document gets no suggestions; null where it does. */
+  /** Why the document that the user looks at gets no suggestions; null where it does. Replaces what was said before. */
   excluded: (uri: vscode.Uri, reason: string | null) => void;
 }
 

@@ -26,8 +26,8 @@ export class Server {
   command: string | undefined;
   client: Client | undefined;
 
-  /** Why documents get no suggestions, by URI. */
-  private readonly exclusions = new Map<string, string>();
+  /** The last document that the server called excluded, and the reason. */
+  private excluded: { uri: string; reason: string } | undefined;
   private steps: Promise<void> = Promise.resolve();
 
   constructor(
@@ -70,7 +70,7 @@ export class Server {
 
   /** Why the document gets no suggestions; undefined where it does. */
   exclusion(uri: vscode.Uri): string | undefined {
-    return this.exclusions.get(uri.toString());
+    return this.excluded?.uri === uri.toString() ? this.excluded.reason : undefined;
   }
 
   /** Tell the running server of changed settings. */
@@ -118,8 +118,7 @@ export class Server {
 
   private async end(): Promise<void> {
     const { client } = this;
-    this.client = this.core = this.usage = undefined;
-    this.exclusions.clear();
+    this.client = this.core = this.usage = this.excluded = undefined;
     await client?.stop();
   }
 
@@ -148,11 +147,7 @@ export class Server {
         this.changed.fire();
       },
       excluded: (uri, reason) => {
-        if (reason === null) {
-          this.exclusions.delete(uri.toString());
-        } else {
-          this.exclusions.set(uri.toString(), reason);
-        }
+        this.excluded = reason === null ? undefined : { uri: uri.toString(), reason };
         this.changed.fire();
       },
       usage: (usage) => {

@@ -41,8 +41,8 @@ handlers['midfill/resync'] = function(_, lost, context)
   vim.lsp.buf_attach_client(buf, context.client_id)
 end
 
-handlers['midfill/excluded'] = function(_, params, _)
-  state.set_excluded(vim.uri_to_bufnr(params.textDocument.uri), params.reason)
+handlers['midfill/excluded'] = function(_, params, context)
+  state.set_excluded(context.client_id, vim.uri_to_bufnr(params.textDocument.uri), params.reason)
 end
 
 ---@param client_id integer

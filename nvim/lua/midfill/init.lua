@@ -32,7 +32,6 @@ local function follow_clients()
       if detached and detached.name == client.NAME then
         surface.detach(event.buf)
         state.set_usage(event.buf, nil)
-        state.set_excluded(event.buf, nil)
       end
     end,
   })

@@ -12,8 +12,8 @@ local M = {}
 local statuses = {}
 ---@type table<integer, table> by buffer: the parameters of midfill/usage
 local usages = {}
----@type table<integer, string> by buffer: why it is excluded
-local reasons = {}
+---@type table<integer, {buf: integer, reason: string}> by client
+local exclusions = {}
 
 --- Have the status lines drawn again, which is to be done only where what they show has changed.
 local function announce()
@@ -26,6 +26,9 @@ end
 function M.set_status(client_id, status)
   local before = statuses[client_id]
   statuses[client_id] = status
+  if not status then
+    exclusions[client_id] = nil
+  end
   if not vim.deep_equal(before, status) then
     announce()
   end
@@ -41,12 +44,14 @@ function M.set_usage(buf, usage)
   end
 end
 
+--- Take the server's word on the buffer that the user looks at, which replaces its word on the one before.
+---@param client_id integer
 ---@param buf integer
----@param reason any why the server suggests nothing in this buffer; no string where it does
-function M.set_excluded(buf, reason)
-  local before = reasons[buf]
-  reasons[buf] = type(reason) == 'string' and reason or nil
-  if reasons[buf] ~= before then
+---@param reason any why the server suggests nothing there; no string where it does
+function M.set_excluded(client_id, buf, reason)
+  local before = exclusions[client_id]
+  exclusions[client_id] = type(reason) == 'string' and { buf = buf, reason = reason } or nil
+  if not vim.deep_equal(exclusions[client_id], before) then
     announce()
   end
 end
@@ -55,7 +60,11 @@ end
 ---@param buf integer
 ---@return string|nil
 function M.excluded(buf)
-  return reasons[buf]
+  for _, exclusion in pairs(exclusions) do
+    if exclusion.buf == buf then
+      return exclusion.reason
+    end
+  end
 end
 
 --- What a prompt cost, as the status line shows it.
