@@ -22,7 +22,8 @@ if FOLDER:
     OpenScripted = Callable[..., Neovim]
     NEWEST = Path(FOLDER).resolve() / "forky/usr/bin/nvim"
     OLDEST = Path(FOLDER).resolve() / "trixie/usr/bin/nvim"
-    PROGRAMS = [Program(NEWEST, "builtin"), Program(NEWEST, "own"), Program(OLDEST, "own")]
+    DEFAULTS = [Program(NEWEST, "own"), Program(OLDEST, "own")]
+    PROGRAMS = [Program(NEWEST, "builtin"), *DEFAULTS]
 else:
     collect_ignore_glob = ["test_*.py"]
 

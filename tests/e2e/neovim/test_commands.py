@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted
+import pytest
+
+from tests.e2e.neovim.conftest import DEFAULTS, OpenNeovim, OpenScripted
 from tests.e2e.neovim.driver import Neovim, until
 from tests.e2e.neovim.script import Script
+
+# None of it depends on what draws ghost text.
+pytestmark = pytest.mark.parametrize("program", DEFAULTS, ids=str)
 
 COMMANDS = ["midfill.listCores", "midfill.restartCore", "midfill.stopCore", "midfill.unloadModel"]
 CORE = {"model": "bundled", "state": "failed", "detail": "no such device", "memoryBytes": 512e6, "pid": 42}
