@@ -11,6 +11,7 @@ import {
   DidCloseTextDocumentNotification,
   DidOpenTextDocumentNotification,
   ErrorAction,
+  ExecuteCommandRequest,
   LanguageClient,
   RevealOutputChannelOn,
   State,
@@ -19,8 +20,8 @@ import {
   type StaticFeature,
 } from "vscode-languageclient/node";
 
-import { DID_FOCUS, DID_MOVE_CURSOR, RESYNC, STATUS, USAGE } from "./messages.ts";
-import type { CoreStatus, Resync, Usage } from "./messages.ts";
+import { DID_FOCUS, DID_MOVE_CURSOR, EXCLUDED, RESYNC, STATUS, USAGE } from "./messages.ts";
+import type { CoreStatus, Excluded, Resync, Usage } from "./messages.ts";
 import { changedSettings, type ServerSettings } from "./settings.ts";
 import { within } from "./timeouts.ts";
 
@@ -43,6 +44,8 @@ export interface Listener {
   gaveUp: (reason: string) => void;
   core: (status: CoreStatus) => void;
   usage: (usage: Usage) => void;
+  /** Why the document that the user looks at gets no suggestions; null where it does. Replaces what was said before. */
+  excluded: (uri: vscode.Uri, reason: string | null) => void;
 }
 
 export class Client {
@@ -52,10 +55,11 @@ export class Client {
   private cameUp = false;
   private stopped = false;
 
-  /** `settings` are read whenever the server starts. */
+  /** `settings` are read whenever the server starts; while `isOn` returns false, nothing is asked for or prepared. */
   constructor(
     command: string,
     private readonly settings: () => ServerSettings,
+    private readonly isOn: () => boolean,
     channel: vscode.LogOutputChannel,
     listener: Listener,
   ) {
@@ -68,6 +72,10 @@ export class Client {
       revealOutputChannelOn: RevealOutputChannelOn.Never,
       initializationOptions: () => (this.initial = settings()),
       initializationFailedHandler: () => false,
+      middleware: {
+        provideInlineCompletionItems: (document, position, context, token, next) =>
+          isOn() ? next(document, position, context, token) : [],
+      },
       errorHandler: restartingHandler(
         () => this.cameUp,
         () => {
@@ -84,6 +92,9 @@ export class Client {
     });
     this.client.onNotification(STATUS, listener.core);
     this.client.onNotification(USAGE, listener.usage);
+    this.client.onNotification(EXCLUDED, ({ textDocument, reason }: Excluded) => {
+      listener.excluded(this.client.protocol2CodeConverter.asUri(textDocument.uri), reason);
+    });
     this.client.onNotification(RESYNC, ({ textDocument, reason }: Resync) => {
       channel.warn(`sending ${textDocument.uri} again: ${reason}`);
       void this.sendAgain(textDocument.uri);
@@ -118,6 +129,15 @@ export class Client {
     await this.notify(DidChangeConfigurationNotification.method, { settings });
   }
 
+  /** Run a command of the server; rejects where it has none of that name, or where the command fails. */
+  async execute(command: string): Promise<unknown> {
+    const offered = this.client.initializeResult?.capabilities.executeCommandProvider?.commands ?? [];
+    if (!offered.includes(command)) {
+      throw new Error(`the language server has no command ${command}; it may be older than the extension`);
+    }
+    return this.client.sendRequest(ExecuteCommandRequest.type, { command });
+  }
+
   async moveCursor(document: vscode.TextDocument, position: vscode.Position): Promise<void> {
     if (this.follows(document)) {
       const { code2ProtocolConverter: converter } = this.client;
@@ -142,7 +162,7 @@ export class Client {
   }
 
   private follows(document: vscode.TextDocument): boolean {
-    return vscode.languages.match(SELECTOR, document) > 0;
+    return this.isOn() && vscode.languages.match(SELECTOR, document) > 0;
   }
 
   private async notify(method: string, params: object): Promise<void> {

@@ -3,6 +3,7 @@
 import * as vscode from "vscode";
 
 import * as config from "./config.ts";
+import { listCores, restartCore, stopCore, unloadModel } from "./cores.ts";
 import type { Installer } from "./installer.ts";
 import { showMenu } from "./menu.ts";
 import { chooseModel } from "./models.ts";
@@ -23,10 +24,14 @@ export function registerCommands(parts: Collaborators): vscode.Disposable {
   const { server, installer, channel } = parts;
   const handlers: Record<string, () => unknown> = {
     [MENU]: () => showMenu(server),
-    "midfill.toggle": () => config.setEnabled(!config.isEnabled()),
+    "midfill.toggle": () => server.toggle(),
     "midfill.toggleLanguage": toggleLanguage,
     "midfill.trigger": () => vscode.commands.executeCommand("editor.action.inlineSuggest.trigger"),
     "midfill.restart": () => server.restart(),
+    "midfill.core.list": () => listCores(server),
+    "midfill.core.restart": () => restartCore(server),
+    "midfill.core.stop": () => stopCore(server),
+    "midfill.core.unload": () => unloadModel(server),
     "midfill.install": () => installer.install(),
     "midfill.chooseServer": () => installer.choosePath(),
     "midfill.chooseModel": chooseModel,
@@ -53,7 +58,7 @@ async function toggleLanguage(): Promise<void> {
   }
 }
 
-async function setCoreToken({ server, tokens }: Collaborators): Promise<void> {
+async function setCoreToken({ tokens }: Collaborators): Promise<void> {
   const address = config.coreAddress();
   if (address === "") {
     void vscode.window.showInformationMessage(
@@ -69,6 +74,5 @@ async function setCoreToken({ server, tokens }: Collaborators): Promise<void> {
   });
   if (token !== undefined) {
     await tokens.set(address, token.trim());
-    await server.changeSettings();
   }
 }

@@ -14,9 +14,9 @@ export function serverPath(): string {
   return section().get("serverPath", "").trim();
 }
 
-/** What pip is told to install. */
-export function packageToInstall(): string {
-  return section().get("package", "midfill").trim();
+/** Where midfill is installed from, in place of what the extension carries; empty for that. */
+export function installationSource(): string {
+  return section().get("package", "").trim();
 }
 
 export function coreAddress(): string {
@@ -44,15 +44,7 @@ export function showsInlineSuggestions(document: vscode.TextDocument): boolean {
   return vscode.workspace.getConfiguration("editor", document).get("inlineSuggest.enabled", true);
 }
 
-/** Switch midfill on or off, for this workspace where there is one. */
-export async function setEnabled(enabled: boolean): Promise<void> {
-  const target = vscode.workspace.workspaceFolders
-    ? vscode.ConfigurationTarget.Workspace
-    : vscode.ConfigurationTarget.Global;
-  await section().update("enabled", enabled, target);
-}
-
-/** Switch a language on or off, in the settings that already say something of languages, else in the user's. */
+/** Switch a language on or off, in the user's settings. */
 export async function toggleLanguage(language: string): Promise<void> {
   await update("disabledLanguages", toggled(disabledLanguages(), language));
 }
@@ -73,11 +65,21 @@ function section(): vscode.WorkspaceConfiguration {
   return vscode.workspace.getConfiguration(SECTION);
 }
 
-/** Change a setting where it is in force: a user's value that the workspace overrides would change nothing. */
+/**
+ * Change the user's setting. Where the workspace's overrides it, that would change nothing: the user is sent there,
+ * since the extension writes into no repository.
+ */
 async function update(name: string, value: SettingValue): Promise<void> {
-  const overridden = section().inspect(name)?.workspaceValue !== undefined;
-  const target = overridden ? vscode.ConfigurationTarget.Workspace : vscode.ConfigurationTarget.Global;
-  await section().update(name, value, target);
+  if (section().inspect(name)?.workspaceValue === undefined) {
+    await section().update(name, value, vscode.ConfigurationTarget.Global);
+    return;
+  }
+  const open = "Open workspace settings";
+  const message = `midfill: this workspace's own settings choose ${SECTION}.${name}. Change it there.`;
+  if ((await vscode.window.showInformationMessage(message, open)) === open) {
+    const query = `${SECTION}.${name}`;
+    await vscode.commands.executeCommand("workbench.action.openWorkspaceSettings", { query });
+  }
 }
 
 function isSet(inspected: ReturnType<vscode.WorkspaceConfiguration["inspect"]>): boolean {

@@ -1,6 +1,7 @@
 // Installs midfill into an environment of its own: `python -m venv`, then pip.
 
 import { rm } from "node:fs/promises";
+import * as path from "node:path";
 
 import { commandIn, onWindows } from "./discovery.ts";
 import { run } from "./processes.ts";
@@ -14,8 +15,8 @@ export class InstallationError extends Error {}
 export interface Installation {
   python: string;
   environment: string;
-  /** What pip is told to install. */
-  requirement: string;
+  /** What pip is told to install: a path or a URL. */
+  source: string;
   onStep: (step: string) => void;
   onLine: (line: string) => void;
   signal: AbortSignal;
@@ -23,19 +24,37 @@ export interface Installation {
 
 /** The installed command; whatever goes wrong, nothing is left behind. */
 export async function install(installation: Installation): Promise<string> {
-  const { environment, onStep, requirement } = installation;
+  const { environment, onStep, source } = installation;
   try {
     onStep("Creating a Python environment");
     await rm(environment, { recursive: true, force: true });
     await mustRun(installation, installation.python, ["-m", "venv", environment]);
-    onStep(`Installing ${requirement}`);
+    onStep(`Installing ${source}`);
     const pip = ["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off"];
-    await mustRun(installation, commandIn(environment, "python"), [...pip, requirement]);
+    await mustRun(installation, commandIn(environment, "python"), [...pip, source]);
     return commandIn(environment);
   } catch (error) {
     await rm(environment, { recursive: true, force: true });
     throw error;
   }
+}
+
+/**
+ * The path or URL to install from: what the user has set, else what the extension carries; InstallationError for a
+ * package's name. No index has a midfill of ours, so that anybody may register that name.
+ */
+export function sourceOf(setting: string, carried: string, home: string): string {
+  const file = setting.replace(/^~(?=[/\\]|$)/, home);
+  if (file === "") {
+    return carried;
+  }
+  if (path.isAbsolute(file) || /^(git\+)?(https|ssh|file):\/\//.test(file)) {
+    return file;
+  }
+  throw new InstallationError(
+    `midfill.package is "${setting}". It must be an absolute path or a URL: no package index has midfill, ` +
+      "so that a package of that name is another one.",
+  );
 }
 
 /** The first interpreter that is recent enough; InstallationError if there is none. */

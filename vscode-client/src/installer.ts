@@ -1,9 +1,11 @@
 // Offers to install midfill, and shows how it goes.
 
+import { homedir } from "node:os";
+
 import * as vscode from "vscode";
 
 import * as config from "./config.ts";
-import { findPython, install, InstallationError } from "./installation.ts";
+import { findPython, install, InstallationError, sourceOf } from "./installation.ts";
 import { chosenInterpreters } from "./python.ts";
 import type { Server } from "./server.ts";
 
@@ -18,7 +20,7 @@ export class Installer {
   constructor(
     private readonly server: Server,
     private readonly channel: vscode.LogOutputChannel,
-    private readonly environment: string,
+    private readonly places: { environment: string; carried: string },
     private readonly memory: vscode.Memento,
   ) {}
 
@@ -30,7 +32,8 @@ export class Installer {
     const where = config.serverPath() === "" ? "" : ` at ${config.serverPath()}`;
     const question =
       `midfill: there is no midfill command${where}. ` +
-      "Install it into an environment of its own? It needs PyTorch, which can take some gigabytes.";
+      "Install the one that this extension carries into an environment of its own? " +
+      "It needs PyTorch, of which pip may download some gigabytes.";
     const answer = await vscode.window.showInformationMessage(question, INSTALL, CHOOSE, NEVER);
     if (answer === INSTALL) {
       await this.install();
@@ -79,8 +82,8 @@ export class Installer {
     });
     await install({
       python: await findPython(await chosenInterpreters()),
-      environment: this.environment,
-      requirement: config.packageToInstall(),
+      environment: this.places.environment,
+      source: sourceOf(config.installationSource(), this.places.carried, homedir()),
       onStep: (step) => {
         progress.report({ message: step });
         this.server.enter({ name: "installing", step });

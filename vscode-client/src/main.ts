@@ -10,6 +10,7 @@ import { Installer } from "./installer.ts";
 import { CoreTokens } from "./secrets.ts";
 import { Server } from "./server.ts";
 import { StatusBar } from "./statusBar.ts";
+import { Switch } from "./switch.ts";
 
 let server: Server | undefined;
 
@@ -17,15 +18,18 @@ export function activate(context: vscode.ExtensionContext): void {
   const channel = vscode.window.createOutputChannel("midfill", { log: true });
   const environment = vscode.Uri.joinPath(context.globalStorageUri, "environment").fsPath;
   const tokens = new CoreTokens(context.secrets);
-  server = new Server(channel, tokens, environment);
-  const installer = new Installer(server, channel, environment, context.globalState);
+  const onOff = new Switch(context.workspaceState, config.isEnabled);
+  server = new Server(channel, tokens, onOff, environment);
+  const carried = vscode.Uri.joinPath(context.extensionUri, "dist", "midfill.tar.gz").fsPath;
+  const installer = new Installer(server, channel, { environment, carried }, context.globalState);
   context.subscriptions.push(
     channel,
     new StatusBar(server, MENU),
     registerCommands({ server, installer, tokens, channel }),
     followCursor(server),
     announceFailures(server, installer),
-    vscode.workspace.onDidChangeConfiguration(applyTo(server)),
+    vscode.workspace.onDidChangeConfiguration(applyTo(server, onOff)),
+    context.secrets.onDidChange(() => server?.changeSettings()),
     vscode.workspace.onDidGrantWorkspaceTrust(() => server?.restart()),
   );
   void server.restart();
@@ -35,9 +39,11 @@ export async function deactivate(): Promise<void> {
   await server?.stop();
 }
 
-function applyTo(changing: Server): (event: vscode.ConfigurationChangeEvent) => void {
+function applyTo(changing: Server, onOff: Switch): (event: vscode.ConfigurationChangeEvent) => void {
   return (event) => {
-    if (config.affectsMidfill(event, "enabled") || config.affectsMidfill(event, "serverPath")) {
+    if (config.affectsMidfill(event, "enabled")) {
+      void onOff.followSetting().then(() => changing.restart());
+    } else if (config.affectsMidfill(event, "serverPath")) {
       void changing.restart();
     } else if (config.affectsMidfill(event)) {
       void changing.changeSettings();

@@ -16,7 +16,7 @@ export async function showMenu(server: Server): Promise<void> {
   }
 }
 
-function entries({ phase }: Server): Entry[] {
+function entries({ phase, isOn }: Server): Entry[] {
   if (phase.name === "missing") {
     return [
       { label: "$(cloud-download) Install midfill", command: "midfill.install" },
@@ -24,7 +24,7 @@ function entries({ phase }: Server): Entry[] {
       ...diagnosis,
     ];
   }
-  if (phase.name === "off") {
+  if (phase.name === "off" || !isOn) {
     return [{ label: "$(play) Switch on here", command: "midfill.toggle" }, ...diagnosis];
   }
   return [
@@ -33,7 +33,11 @@ function entries({ phase }: Server): Entry[] {
     { label: "$(server-process) Choose model…", command: "midfill.chooseModel" },
     { label: "$(key) Set the token of the core…", command: "midfill.setCoreToken" },
     { label: "", kind: vscode.QuickPickItemKind.Separator },
-    { label: "$(debug-restart) Restart", command: "midfill.restart" },
+    { label: "$(debug-restart) Restart the language server", command: "midfill.restart" },
+    { label: "$(server) Restart the core", command: "midfill.core.restart" },
+    { label: "$(debug-stop) Stop the core", description: "for every editor", command: "midfill.core.stop" },
+    { label: "$(debug-pause) Unload the model", description: "until the next suggestion", command: "midfill.core.unload" },
+    { label: "$(list-unordered) Show cores", description: "that run on this machine", command: "midfill.core.list" },
     { label: "$(pulse) Doctor", description: "what is installed and running", command: "midfill.doctor" },
     { label: "$(graph) Statistics", description: "shown, accepted, kept", command: "midfill.stats" },
     ...diagnosis,

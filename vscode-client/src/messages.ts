@@ -3,6 +3,7 @@
 export const STATUS = "midfill/status";
 export const USAGE = "midfill/usage";
 export const RESYNC = "midfill/resync";
+export const EXCLUDED = "midfill/excluded";
 export const DID_MOVE_CURSOR = "midfill/didMoveCursor";
 export const DID_FOCUS = "textDocument/didFocus";
 
@@ -32,4 +33,19 @@ export interface Usage {
 export interface Resync {
   textDocument: { uri: string };
   reason: string;
+}
+
+export interface Excluded {
+  textDocument: { uri: string };
+  /** Why the document gets no suggestions; null where it does. */
+  reason: string | null;
+}
+
+/** One of the cores that `midfill.listCores` returns. */
+export interface CoreDescription {
+  model: string;
+  state: string;
+  detail: string;
+  pid: number;
+  memoryBytes: number;
 }

@@ -1,33 +1,32 @@
 // The tokens of cores on other machines, in VS Code's secret storage.
 
-import type * as vscode from "vscode";
+import type { SecretStorage } from "vscode";
 
 /**
  * A token belongs to the address that it was given for: a workspace that names another address does not get it.
  */
 export class CoreTokens {
-  /** What is stored for the address in force; secret storage answers late, settings are wanted at once. */
-  private readonly known = new Map<string, string | undefined>();
+  /** What was stored for the last address; secret storage answers late, settings are wanted at once. */
+  private loaded: { address: string; token: string | undefined } | undefined;
 
-  private readonly secrets: vscode.SecretStorage;
+  private readonly secrets: SecretStorage;
 
-  constructor(secrets: vscode.SecretStorage) {
+  constructor(secrets: SecretStorage) {
     this.secrets = secrets;
   }
 
   get(address: string): string | undefined {
-    return this.known.get(address);
+    return this.loaded?.address === address ? this.loaded.token : undefined;
   }
 
+  /** Read the address's token as it is now: another window may have set it. */
   async load(address: string): Promise<void> {
-    if (address !== "" && !this.known.has(address)) {
-      this.known.set(address, await this.secrets.get(key(address)));
-    }
+    const token = address === "" ? undefined : await this.secrets.get(key(address));
+    this.loaded = { address, token };
   }
 
-  /** An empty token forgets the one before. */
+  /** Every window hears of it from the secret storage. An empty token forgets the one before. */
   async set(address: string, token: string): Promise<void> {
-    this.known.set(address, token === "" ? undefined : token);
     await (token === "" ? this.secrets.delete(key(address)) : this.secrets.store(key(address), token));
   }
 }

@@ -5,7 +5,7 @@ import * as path from "node:path";
 
 import * as vscode from "vscode";
 
-import { Client } from "./client.ts";
+import { Client, type Listener } from "./client.ts";
 import * as config from "./config.ts";
 import { findCommand } from "./discovery.ts";
 import type { CoreStatus, Usage } from "./messages.ts";
@@ -13,6 +13,7 @@ import { workspaceEnvironments } from "./python.ts";
 import type { CoreTokens } from "./secrets.ts";
 import type { ServerSettings } from "./settings.ts";
 import type { Phase } from "./status.ts";
+import type { Switch } from "./switch.ts";
 
 export class Server {
   private readonly changed = new vscode.EventEmitter<void>();
@@ -25,11 +26,14 @@ export class Server {
   command: string | undefined;
   client: Client | undefined;
 
+  /** The last document that the server called excluded, and the reason. */
+  private excluded: { uri: string; reason: string } | undefined;
   private steps: Promise<void> = Promise.resolve();
 
   constructor(
     private readonly channel: vscode.LogOutputChannel,
     private readonly tokens: CoreTokens,
+    private readonly onOff: Switch,
     private readonly ownEnvironment: string,
   ) {}
 
@@ -37,7 +41,7 @@ export class Server {
   restart(): Promise<void> {
     return this.next(async () => {
       await this.end();
-      if (config.isEnabled()) {
+      if (this.onOff.needsServer) {
         await this.begin();
       } else {
         this.enter({ name: "off" });
@@ -47,6 +51,26 @@ export class Server {
 
   stop(): Promise<void> {
     return this.next(() => this.end());
+  }
+
+  /** Suggest here, or no more; the server stays, for it costs nothing while it is not asked. */
+  async toggle(): Promise<void> {
+    await this.onOff.toggle();
+    if (this.phase.name === "off") {
+      await this.restart();
+    } else {
+      this.changed.fire();
+      await vscode.commands.executeCommand("editor.action.inlineSuggest.hide");
+    }
+  }
+
+  get isOn(): boolean {
+    return this.onOff.isOn;
+  }
+
+  /** Why the document gets no suggestions; undefined where it does. */
+  exclusion(uri: vscode.Uri): string | undefined {
+    return this.excluded?.uri === uri.toString() ? this.excluded.reason : undefined;
   }
 
   /** Tell the running server of changed settings. */
@@ -80,7 +104,8 @@ export class Server {
     this.channel.info(`starting ${this.command} lsp`);
     this.enter({ name: "starting" });
     await this.tokens.load(config.coreAddress());
-    const client = new Client(this.command, this.settings, this.channel, this.listener());
+    const isOn = (): boolean => this.onOff.isOn;
+    const client = new Client(this.command, this.settings, isOn, this.channel, this.listener());
     try {
       await client.start();
       this.client = client;
@@ -93,7 +118,7 @@ export class Server {
 
   private async end(): Promise<void> {
     const { client } = this;
-    this.client = this.core = this.usage = undefined;
+    this.client = this.core = this.usage = this.excluded = undefined;
     await client?.stop();
   }
 
@@ -108,7 +133,7 @@ export class Server {
     return command === undefined ? undefined : path.normalize(command);
   }
 
-  private listener(): ConstructorParameters<typeof Client>[3] {
+  private listener(): Listener {
     return {
       running: (isRunning) => {
         this.core = isRunning ? this.core : undefined;
@@ -119,6 +144,10 @@ export class Server {
       },
       core: (status) => {
         this.core = status;
+        this.changed.fire();
+      },
+      excluded: (uri, reason) => {
+        this.excluded = reason === null ? undefined : { uri: uri.toString(), reason };
         this.changed.fire();
       },
       usage: (usage) => {

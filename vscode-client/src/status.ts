@@ -17,6 +17,10 @@ export interface Known {
   core?: CoreStatus | undefined;
   /** Of the last request in the active editor's window. */
   usage?: Usage | undefined;
+  /** Whether the user has switched midfill off here. */
+  switchedOff: boolean;
+  /** Why the active editor's document gets no suggestions. */
+  exclusion?: string | undefined;
   /** Of the active editor. */
   language?: string | undefined;
   languageOff: boolean;
@@ -46,7 +50,7 @@ function describe(known: Known): Description {
   const { phase } = known;
   switch (phase.name) {
     case "off":
-      return { icon: "circle-slash", label: "midfill: off", lines: ["Switched off here."] };
+      return { icon: "circle-slash", label: "midfill: off", lines: ["Switched off in the settings."] };
     case "looking":
       return { icon: "loading~spin", label: "midfill: starting", lines: ["Looking for the `midfill` command."] };
     case "missing":
@@ -68,12 +72,18 @@ function describe(known: Known): Description {
 }
 
 function describeRunning(known: Known): Description {
+  if (known.switchedOff) {
+    return { icon: "circle-slash", label: "midfill: off", lines: ["Switched off in this workspace."] };
+  }
   if (known.languageOff) {
     return { icon: "circle-slash", label: "midfill: off", lines: [`Switched off for ${known.language ?? ""}.`] };
   }
   if (!known.editorShowsSuggestions) {
     const hint = "The editor shows no inline suggestions: `editor.inlineSuggest.enabled` is off.";
     return { icon: "circle-slash", label: "midfill: off", lines: [hint] };
+  }
+  if (known.exclusion !== undefined && known.core?.state !== "failed") {
+    return { icon: "eye-closed", label: "midfill: excluded", lines: [`No suggestions in this file: ${known.exclusion}`] };
   }
   return describeCore(known.core, known.usage);
 }

@@ -46,6 +46,8 @@ export class StatusBar implements vscode.Disposable {
       phase,
       core,
       usage,
+      switchedOff: !this.server.isOn,
+      exclusion: document === undefined ? undefined : this.server.exclusion(document.uri),
       language: document?.languageId,
       languageOff: document !== undefined && config.disabledLanguages().includes(document.languageId),
       editorShowsSuggestions: document === undefined || config.showsInlineSuggestions(document),

@@ -4,7 +4,7 @@ import * as path from "node:path";
 import { test } from "node:test";
 
 import { commandIn } from "../src/discovery.ts";
-import { findPython, install, InstallationError, type Installation } from "../src/installation.ts";
+import { findPython, install, InstallationError, sourceOf, type Installation } from "../src/installation.ts";
 import { scratchFolder, writeScript } from "./scratch.ts";
 
 /** A Python whose environments hold a pip that does what `pip` says. */
@@ -18,7 +18,7 @@ function installation(folder: string, more: Partial<Installation>): Installation
   return {
     python: "/nowhere",
     environment: path.join(folder, "environment"),
-    requirement: "midfill",
+    source: "/midfill.tar.gz",
     onStep: () => undefined,
     onLine: () => undefined,
     signal: new AbortController().signal,
@@ -32,15 +32,15 @@ test("an environment is made, and midfill installed into it, step by step", asyn
   const pip = ['echo "Collecting $8"', 'cp "$0" "$(dirname "$0")/midfill"'];
   const wanted = installation(folder, {
     python: python(folder, ...pip),
-    requirement: "midfill==0.1.0",
+    source: "/other.whl",
     onStep: (step) => steps.push(step),
   });
   assert.equal(await install(wanted), commandIn(wanted.environment));
   assert.ok(existsSync(commandIn(wanted.environment)));
   assert.deepEqual(steps, [
     "Creating a Python environment",
-    "Installing midfill==0.1.0",
-    "Collecting midfill==0.1.0",
+    "Installing /other.whl",
+    "Collecting /other.whl",
   ]);
 });
 
@@ -70,4 +70,19 @@ test("a Python that is too old, or none at all, is passed over", async (context)
   const old = writeScript(path.join(folder, "old"), "exit 1");
   const recent = writeScript(path.join(folder, "recent"), "exit 0");
   assert.equal(await findPython(["/nowhere", old, recent]), recent);
+});
+
+test("what the extension carries is installed, or what the user's path or URL names", () => {
+  const carried = "/extension/dist/midfill.tar.gz";
+  assert.equal(sourceOf("", carried, "/home"), carried);
+  assert.equal(sourceOf("~/midfill", carried, "/home"), "/home/midfill");
+  for (const given of ["/clone", "https://host/midfill.whl", "git+https://host/midfill", "git+ssh://host/midfill"]) {
+    assert.equal(sourceOf(given, carried, "/home"), given);
+  }
+});
+
+test("a package's name is refused: on an index, anybody may own it", () => {
+  for (const given of ["midfill", "midfill==0.1.0", "midfill[gpu]", "./midfill", "--index-url=https://host", "-e /clone"]) {
+    assert.throws(() => sourceOf(given, "/carried", "/home"), InstallationError);
+  }
 });

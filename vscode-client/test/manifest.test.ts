@@ -59,7 +59,7 @@ for (const name of SERVER_SETTINGS) {
 test("every command of the manifest has a handler, and the other way round", () => {
   const source = readFileSync(path.join(FOLDER, "src/commands.ts"), "utf8");
   const table = source.slice(source.indexOf("const handlers"), source.indexOf("const registered"));
-  const handled = [...table.matchAll(/^ {4}"(midfill\.\w+)":/gm)].map(([, name]) => name);
+  const handled = [...table.matchAll(/^ {4}"(midfill\.[\w.]+)":/gm)].map(([, name]) => name);
   const contributed = manifest.contributes.commands.map(({ command }) => command);
   assert.deepEqual([...handled, "midfill.menu"].sort(), contributed.sort());
 });

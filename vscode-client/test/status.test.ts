@@ -22,7 +22,7 @@ function usage(more: Partial<Usage> = {}): Usage {
   };
 }
 
-const RUNNING: Known = { phase: { name: "running" }, languageOff: false, editorShowsSuggestions: true };
+const RUNNING: Known = { phase: { name: "running" }, switchedOff: false, languageOff: false, editorShowsSuggestions: true };
 
 function text(known: Partial<Known>): string {
   return view({ ...RUNNING, ...known }).text;
@@ -60,8 +60,16 @@ test("the last suggestion's time and heat are shown", () => {
   assert.match(typed.tooltip, /which you were typing/);
 });
 
+test("an excluded document is told, with the reason in full", () => {
+  const excluded = view({ ...RUNNING, core: core("ready"), usage: usage(), exclusion: ".gitignore, line 3: *.py" });
+  assert.equal(excluded.text, "$(eye-closed) midfill: excluded");
+  assert.match(excluded.tooltip, /No suggestions in this file: \.gitignore, line 3: \*\.py/);
+  assert.equal(text({ core: core("failed", { message: "no" }), exclusion: "a rule" }), "$(error) midfill: failed");
+});
+
 test("where nothing is suggested, that is said first", () => {
   assert.equal(text({ core: core("ready"), language: "markdown", languageOff: true }), "$(circle-slash) midfill: off");
+  assert.equal(text({ core: core("ready"), usage: usage(), switchedOff: true }), "$(circle-slash) midfill: off");
   const hidden = view({ ...RUNNING, core: core("ready"), editorShowsSuggestions: false });
   assert.match(hidden.tooltip, /editor\.inlineSuggest\.enabled/);
 });

@@ -94,7 +94,8 @@ end
 ---@param buf integer
 function M.detach(buf)
   pcall(vim.api.nvim_del_augroup_by_name, 'midfill.builtin.' .. buf)
-  offers.drop(buf)
+  M.clear(buf)
+  vim.lsp.inline_completion.enable(false, { bufnr = buf })
   buffers[buf] = nil
 end
 
@@ -112,20 +113,28 @@ function M.dismiss(buf)
   buffers[buf].dismissed = offers.place(buf)
 end
 
---- Insert a piece of what is shown. What follows it stays shown where it is on the same line; else it comes back
---- with the next answer.
+--- Take what is accepted whole off the screen before it is inserted, which redraws the screen.
 ---@param buf integer
 ---@param rest midfill.Rest
 ---@param piece string
-function M.insert(buf, rest, piece)
+function M.shrink(buf, rest, piece)
+  if piece == rest.text then
+    vim.api.nvim_buf_clear_namespace(buf, namespace, 0, -1)
+  end
+end
+
+--- Follow the acceptance of a piece. What is behind it stays shown on the same line; else it comes back with the next
+--- answer.
+---@param buf integer
+---@param rest midfill.Rest
+---@param piece string
+function M.advance(buf, rest, piece)
   if piece == rest.text then
     -- Neovim must forget its item, whose range does not follow what has been typed since. Its own way of accepting
     -- would do it, but later, behind the keys that have been typed meanwhile.
     vim.lsp.inline_completion.enable(false, { bufnr = buf })
     M.switched(buf)
-  end
-  offers.insert(buf, rest, piece)
-  if piece:find('\n') then
+  elseif piece:find('\n') then
     M.clear(buf)
   end
 end

@@ -18,6 +18,9 @@ local CHANGES_MS = 30
 local deaths = {} ---@type integer[] when the server died, in ns
 local leaving = {} ---@type table<integer, boolean> clients that were told to stop; true where a new one is to follow
 
+local wrap_rpc ---@type (fun(rpc: table): table)|nil comes between the server and Neovim
+local configured ---@type table|nil the options that the running servers were started with
+
 local handlers = {}
 
 handlers['midfill/status'] = function(_, status, context)
@@ -36,6 +39,10 @@ handlers['midfill/resync'] = function(_, lost, context)
   vim.lsp.log.warn('midfill', 'opening again', lost.textDocument.uri, lost.reason)
   vim.lsp.buf_detach_client(buf, context.client_id)
   vim.lsp.buf_attach_client(buf, context.client_id)
+end
+
+handlers['midfill/excluded'] = function(_, params, context)
+  state.set_excluded(context.client_id, vim.uri_to_bufnr(params.textDocument.uri), params.reason)
 end
 
 ---@param client_id integer
@@ -66,9 +73,8 @@ local function ended(client_id, code, signal)
   M.start()
 end
 
----@param wrap_rpc fun(rpc: table): table|nil
 ---@return table
-local function configuration(wrap_rpc)
+local function configuration()
   local options = config.options
   local capabilities = vim.lsp.protocol.make_client_capabilities()
   capabilities.textDocument.inlineCompletion = { dynamicRegistration = false }
@@ -96,13 +102,22 @@ local function configuration(wrap_rpc)
   }
 end
 
+--- Whether a running server does for a file: Neovim 0.10 itself starts one for each file without a root.
+---@param client vim.lsp.Client
+---@param settings table
+---@return boolean
+local function same_root(client, settings)
+  local same = client.name == settings.name and client.config.root_dir == settings.root_dir
+  return same and not compat.call(client, 'is_stopped')
+end
+
 --- Start servers from autocommands, as vim.lsp.enable() does from 0.11 on.
 ---@param settings table
 local function enable_by_filetype(settings)
   local function start(buf)
     if vim.bo[buf].buftype == '' and vim.api.nvim_buf_is_loaded(buf) then
       settings.root_dir = vim.fs.root(buf, config.options.root_markers)
-      vim.lsp.start(settings, { bufnr = buf })
+      vim.lsp.start(settings, { bufnr = buf, reuse_client = same_root })
     end
   end
   vim.api.nvim_create_autocmd('FileType', {
@@ -129,16 +144,17 @@ function M.executable()
     return true
   end
   return false,
-    ('%q cannot be run. Install it (pip install midfill), or say where it is: '):format(command or '')
-      .. "require('midfill').setup({ cmd = { '/path/to/midfill', 'lsp' } })"
+    ('%q cannot be run. Say where the command of midfill is: '):format(command or '')
+      .. "require('midfill').setup({ cmd = { '/path/to/midfill/.venv/bin/midfill', 'lsp' } })"
 end
 
-local wrap ---@type fun(rpc: table)|nil
-
---- Configure the server; `wrap_rpc` may come between it and Neovim.
----@param wrap_rpc fun(rpc: table): table|nil
-function M.setup(wrap_rpc)
-  wrap = wrap_rpc
+--- Configure the server and start it. A later call starts the servers again where what they were started with differs.
+---@param wrap (fun(rpc: table): table)|nil comes between the server and Neovim
+function M.setup(wrap)
+  local options = config.options
+  local now = { options.cmd, options.settings, options.root_markers, options.filetypes or false, wrap }
+  local changed = configured ~= nil and not vim.deep_equal(configured, now)
+  wrap_rpc, configured = wrap, vim.deepcopy(now)
   vim.api.nvim_create_autocmd('VimLeavePre', {
     group = vim.api.nvim_create_augroup('midfill.leave', {}),
     callback = function()
@@ -147,7 +163,11 @@ function M.setup(wrap_rpc)
       end
     end,
   })
-  M.start()
+  if changed then
+    M.restart()
+  else
+    M.start()
+  end
 end
 
 --- Start servers for every buffer that has none and wants one.
@@ -157,9 +177,12 @@ function M.start()
     vim.notify('midfill: ' .. reason, vim.log.levels.ERROR)
     return
   end
-  local settings = configuration(wrap)
+  local settings = configuration()
   if vim.lsp.enable then
-    vim.lsp.config(M.NAME, settings)
+    -- Not vim.lsp.config(), which would keep settings of an earlier setup() that this one leaves out.
+    local merged = vim.tbl_extend('force', vim.lsp.config[M.NAME] or {}, settings)
+    merged.filetypes = settings.filetypes
+    vim.lsp.config[M.NAME] = merged
     vim.lsp.enable(M.NAME)
   else
     enable_by_filetype(settings)
@@ -184,6 +207,30 @@ end
 function M.configure(settings)
   for _, client in ipairs(M.all()) do
     compat.call(client, 'notify', 'workspace/didChangeConfiguration', { settings = { midfill = settings } })
+  end
+end
+
+--- Run a command of the server; `done` gets an error's message, or nil and the result.
+---@param client vim.lsp.Client
+---@param command string
+---@param done fun(problem: string|nil, result: any)
+function M.execute(client, command, done)
+  local offered = vim.tbl_get(client, 'server_capabilities', 'executeCommandProvider', 'commands') or {}
+  if not vim.list_contains(offered, command) then
+    done(('the language server has no command %s; it may be older than this plugin'):format(command))
+    return
+  end
+  compat.call(client, 'request', 'workspace/executeCommand', { command = command }, function(err, result)
+    done(err and err.message, result)
+  end)
+end
+
+---@param call fun(buf: integer)
+function M.each_buffer(call)
+  for _, client in ipairs(M.all()) do
+    for buf in pairs(client.attached_buffers) do
+      call(buf)
+    end
   end
 end
 

@@ -29,6 +29,10 @@ function commands.status()
   if status and status.message ~= '' then
     table.insert(lines, status.message)
   end
+  local reason = state.excluded(buf)
+  if reason then
+    table.insert(lines, 'no suggestions in this buffer: ' .. reason)
+  end
   local usage = state.usage(buf)
   if usage then
     local computed = usage.usage.recomputed_tokens
@@ -53,6 +57,61 @@ function commands.disable(scope)
   require('midfill').disable(scope == 'buffer' and vim.api.nvim_get_current_buf() or nil)
 end
 
+---@param cores table[]
+---@return string[]
+local function described(cores)
+  local lines = #cores == 0 and { 'no core runs on this machine' } or {}
+  for _, core in ipairs(cores) do
+    local detail = core.detail ~= '' and (' (%s)'):format(core.detail) or ''
+    local megabytes = math.floor(core.memoryBytes / 1e6 + 0.5)
+    table.insert(lines, ('%s: %s%s, %d MB, process %d'):format(core.model, core.state, detail, megabytes, core.pid))
+  end
+  return lines
+end
+
+---@class midfill.CoreCommand
+---@field name string the server's command
+---@field said fun(result: any): string[]
+
+---@type table<string, midfill.CoreCommand>
+local core_commands = {
+  list = { name = 'midfill.listCores', said = described },
+  restart = {
+    name = 'midfill.restartCore',
+    said = function()
+      return { 'midfill: the core is restarted' }
+    end,
+  },
+  stop = {
+    name = 'midfill.stopCore',
+    said = function()
+      return { 'midfill: the core is stopped, for every editor; :Midfill core restart starts one' }
+    end,
+  },
+  unload = {
+    name = 'midfill.unloadModel',
+    said = function()
+      return { 'midfill: the model is unloaded; the next suggestion loads it' }
+    end,
+  },
+}
+
+function commands.core(action)
+  local attached = client.of(vim.api.nvim_get_current_buf()) or client.all()[1]
+  if not attached then
+    vim.notify('midfill: no language server runs; it controls the core', vim.log.levels.ERROR)
+    return
+  end
+  local command = core_commands[action]
+  client.execute(attached, command.name, function(problem, result)
+    if problem then
+      vim.notify('midfill: ' .. problem, vim.log.levels.ERROR)
+    else
+      say(command.said(result))
+    end
+  end)
+end
+
 function commands.stats()
   say(stats.lines())
 end
@@ -67,17 +126,30 @@ function commands.log()
   vim.cmd('normal! G')
 end
 
-local scopes = { enable = { 'buffer' }, disable = { 'buffer' } }
+---@class midfill.Argument
+---@field choices string[]
+---@field needed boolean
 
----@param arguments string[]
-function M.run(arguments)
-  local name, scope = arguments[1], arguments[2]
-  local allowed = scopes[name] or {}
-  if not commands[name] or #arguments > 2 or (scope and not vim.list_contains(allowed, scope)) then
-    vim.notify('midfill: no such command: :Midfill ' .. table.concat(arguments, ' '), vim.log.levels.ERROR)
-    return
+local scope = { choices = { 'buffer' }, needed = false }
+local arguments_of = { ---@type table<string, midfill.Argument>
+  enable = scope,
+  disable = scope,
+  core = { choices = vim.fn.sort(vim.tbl_keys(core_commands)), needed = true },
+}
+
+---@param given string[]
+function M.run(given)
+  local name, argument = given[1], given[2]
+  local takes = arguments_of[name]
+  local known = argument == nil or (takes and vim.list_contains(takes.choices, argument))
+  if not commands[name] or #given > 2 or not known then
+    vim.notify('midfill: no such command: :Midfill ' .. table.concat(given, ' '), vim.log.levels.ERROR)
+  elseif takes and takes.needed and not argument then
+    local choices = table.concat(takes.choices, ', ')
+    vim.notify(('midfill: :Midfill %s needs one of %s'):format(name, choices), vim.log.levels.ERROR)
+  else
+    commands[name](argument)
   end
-  commands[name](scope)
 end
 
 ---@param lead string
@@ -85,7 +157,8 @@ end
 ---@return string[]
 function M.complete(lead, line)
   local words = vim.split(line, '%s+')
-  local candidates = #words > 2 and (scopes[words[#words - 1]] or {}) or vim.fn.sort(vim.tbl_keys(commands))
+  local takes = arguments_of[words[#words - 1]]
+  local candidates = #words > 2 and (takes and takes.choices or {}) or vim.fn.sort(vim.tbl_keys(commands))
   return vim.tbl_filter(function(name)
     return vim.startswith(name, lead)
   end, candidates)

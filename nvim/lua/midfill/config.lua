@@ -9,16 +9,24 @@ local M = {}
 ---@field dismiss string|false
 
 ---@class midfill.Options
----@field cmd string[] the command that runs the language server
+---@field cmd string[] the command that runs the language server; by default that of the clone the plugin is in
 ---@field filetypes string[]|nil where midfill works; nil for every file
 ---@field root_markers string[] what tells a project's root
 ---@field settings table the server's settings, as docs/settings.md has them
----@field ghost_text 'auto'|'builtin'|'own' who asks and draws: Neovim's vim.lsp.inline_completion, or this plugin
----@field keys midfill.Keys keys in insert mode; where nothing is shown, a key does what it does without midfill
+---@field ghost_text 'auto'|'builtin'|'own' what requests and draws: Neovim's vim.lsp.inline_completion, or this plugin
+---@field keys midfill.Keys keys in insert mode; where nothing is shown, a key does what it did before setup()
+
+--- The command of the clone that the plugin is in, where `make setup` has made it; else the one on the PATH.
+---@return string
+local function command()
+  local clone = vim.fn.fnamemodify(debug.getinfo(1, 'S').source:sub(2), ':p:h:h:h:h')
+  local path = clone .. (vim.fn.has('win32') == 1 and '/.venv/Scripts/midfill.exe' or '/.venv/bin/midfill')
+  return vim.fn.executable(path) == 1 and path or 'midfill'
+end
 
 ---@type midfill.Options
 local defaults = {
-  cmd = { 'midfill', 'lsp' },
+  cmd = { command(), 'lsp' },
   filetypes = nil,
   root_markers = { '.git' },
   settings = {},
@@ -32,8 +40,14 @@ local defaults = {
   },
 }
 
+--- What setup() takes by itself.
+---@return midfill.Options
+function M.defaults()
+  return vim.deepcopy(defaults)
+end
+
 ---@type midfill.Options
-M.options = vim.deepcopy(defaults)
+M.options = M.defaults()
 
 local types = {
   cmd = 'table',

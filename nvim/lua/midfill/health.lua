@@ -10,10 +10,10 @@ local M = {}
 local function check_neovim()
   if vim.fn.has('nvim-0.10') == 0 then
     health.error('Neovim 0.10 or newer is needed')
-  elseif vim.lsp.inline_completion then
-    health.ok('Neovim has vim.lsp.inline_completion')
+  elseif config.options.ghost_text == 'builtin' then
+    health.ok('vim.lsp.inline_completion shows ghost text; Neovim waits 200 ms before each request')
   else
-    health.ok('Neovim has no vim.lsp.inline_completion (new in 0.12): midfill draws its own ghost text')
+    health.ok('midfill requests a suggestion with every key, and draws ghost text itself')
   end
 end
 

@@ -1,6 +1,7 @@
 --- What users and their maps call.
 local client = require('midfill.client')
 local config = require('midfill.config')
+local keys = require('midfill.keys')
 local offers = require('midfill.offers')
 local report = require('midfill.report')
 local state = require('midfill.state')
@@ -12,24 +13,6 @@ local M = {}
 
 local surface ---@type table|nil midfill.builtin or midfill.own, once set up
 
----@return boolean
-local function use_builtin()
-  local ghost_text = config.options.ghost_text
-  return ghost_text == 'builtin' or (ghost_text == 'auto' and vim.lsp.inline_completion ~= nil)
-end
-
-local function map_keys()
-  for name, key in pairs(config.options.keys) do
-    if key then
-      vim.keymap.set('i', key, function()
-        if not M[name]() then
-          vim.api.nvim_feedkeys(vim.keycode(key), 'ni', false)
-        end
-      end, { desc = 'midfill: ' .. name:gsub('_', ' ') })
-    end
-  end
-end
-
 local function follow_clients()
   local group = vim.api.nvim_create_augroup('midfill.attach', {})
   vim.api.nvim_create_autocmd('LspAttach', {
@@ -38,6 +21,7 @@ local function follow_clients()
       local attached = vim.lsp.get_client_by_id(event.data.client_id)
       if attached and attached.name == client.NAME then
         surface.attach(event.buf)
+        keys.attach(event.buf)
       end
     end,
   })
@@ -53,19 +37,42 @@ local function follow_clients()
   })
 end
 
---- Start midfill. See |midfill-options|.
+--- Whether midfill suggests in the current buffer.
+---@return boolean
+local function suggests()
+  local buf = vim.api.nvim_get_current_buf()
+  return surface ~= nil and client.of(buf) ~= nil and switch.on(buf)
+end
+
+---@return table<string, fun(): boolean> by the name of the action: whether it has something to do
+local function usable()
+  local accept, all = M.visible, {}
+  for _, name in ipairs({ 'accept', 'accept_word', 'accept_line', 'dismiss' }) do
+    all[name] = accept
+  end
+  return vim.tbl_extend('error', all, { next = suggests })
+end
+
+--- Show suggestions by the surface that the options name, in the buffers that have a server, too.
+local function use_surface()
+  local chosen = require(config.options.ghost_text == 'builtin' and 'midfill.builtin' or 'midfill.own')
+  if surface and surface ~= chosen then
+    client.each_buffer(surface.detach)
+  end
+  surface = chosen
+  return chosen
+end
+
+--- Start midfill, or take other options. See |midfill-options|.
 ---@param options midfill.Options|nil
 function M.setup(options)
-  if surface then
-    error('midfill: setup() has been called before', 0)
-  end
   config.set(options)
-  local builtin = use_builtin()
-  surface = require(builtin and 'midfill.builtin' or 'midfill.own')
+  local chosen = use_surface()
   follow_clients()
-  map_keys()
+  keys.setup(config.options.keys, usable())
+  client.each_buffer(keys.attach)
   require('midfill.moves').setup()
-  client.setup(builtin and surface.wrap_rpc or nil)
+  client.setup(chosen.wrap_rpc)
 end
 
 --- Insert a piece of what is shown; false where nothing is.
@@ -80,8 +87,12 @@ local function accept(how, piece_of)
   end
   local suggestion = offers.current(buf)
   local piece = piece_of(rest.text)
-  surface.insert(buf, rest, piece)
-  report.accepted(suggestion, rest, piece, how)
+  surface.shrink(buf, rest, piece)
+  suggestions.insert(buf, rest, piece, function()
+    offers.advance(buf, rest, piece)
+    surface.advance(buf, rest, piece)
+    report.accepted(suggestion, rest, piece, how)
+  end)
   return true
 end
 
@@ -137,11 +148,9 @@ end
 ---@param buf integer|nil
 local function set_switch(on, buf)
   switch.set(on, buf)
-  for _, attached in ipairs(client.all()) do
-    for each in pairs(attached.attached_buffers) do
-      surface.switched(each)
-    end
-  end
+  client.each_buffer(function(each)
+    surface.switched(each)
+  end)
 end
 
 --- Suggest again; `buf` nil means everywhere.
@@ -171,6 +180,8 @@ function M.statusline()
     return ''
   elseif not switch.on(buf) then
     return 'midfill off'
+  elseif state.excluded(buf) then
+    return 'midfill excluded'
   end
   local status, usage = state.status(attached.id), state.usage(buf)
   if not status then
@@ -179,7 +190,7 @@ function M.statusline()
     local percent = type(status.progress) == 'number' and (' %d %%'):format(status.progress * 100) or ''
     return 'midfill ' .. status.state .. percent
   elseif usage then
-    return ('midfill %d ms %s'):format(math.floor(usage.ms + 0.5), usage.heat)
+    return 'midfill ' .. state.cost(usage)
   end
   return 'midfill'
 end

@@ -78,13 +78,12 @@ function M.turn(buf)
   return several
 end
 
---- Insert a piece of what is shown; what follows it is shown from now on.
+--- Follow the acceptance of a piece, which has been inserted: what is behind it is shown from now on.
 ---@param buf integer
----@param rest midfill.Rest
+---@param rest midfill.Rest what was left before
 ---@param piece string
-function M.insert(buf, rest, piece)
+function M.advance(buf, rest, piece)
   local current = M.current(buf)
-  suggestions.insert(buf, rest, piece)
   if piece == rest.text or not current then
     M.drop(buf)
   else

@@ -131,12 +131,23 @@ function M.dismiss(buf)
   buffers[buf].asked = offers.place(buf)
 end
 
---- Insert a piece of what is shown; what follows it stays shown.
+--- Draw what a piece leaves before it is inserted, which redraws the screen.
 ---@param buf integer
 ---@param rest midfill.Rest
 ---@param piece string
-function M.insert(buf, rest, piece)
-  offers.insert(buf, rest, piece)
+function M.shrink(buf, rest, piece)
+  if piece == rest.text then
+    ghost.clear(buf)
+  else
+    ghost.draw(buf, vim.tbl_extend('force', rest, { text = rest.text:sub(#piece + 1) }), offers.hint(buf))
+  end
+end
+
+--- Follow the acceptance of a piece; what is behind it stays shown.
+---@param buf integer
+---@param rest midfill.Rest
+---@param piece string
+function M.advance(buf, rest, piece)
   if piece == rest.text then
     M.clear(buf)
   else

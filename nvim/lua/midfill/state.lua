@@ -12,7 +12,10 @@ local M = {}
 local statuses = {}
 ---@type table<integer, table> by buffer: the parameters of midfill/usage
 local usages = {}
+---@type table<integer, {buf: integer, reason: string}> by client
+local exclusions = {}
 
+--- Have the status lines drawn again, which is to be done only where what they show has changed.
 local function announce()
   vim.cmd.redrawstatus({ bang = true })
   vim.api.nvim_exec_autocmds('User', { pattern = 'MidfillStatus', modeline = false })
@@ -21,15 +24,54 @@ end
 ---@param client_id integer
 ---@param status midfill.Status|nil nil when the client is gone
 function M.set_status(client_id, status)
+  local before = statuses[client_id]
   statuses[client_id] = status
-  announce()
+  if not status then
+    exclusions[client_id] = nil
+  end
+  if not vim.deep_equal(before, status) then
+    announce()
+  end
 end
 
 ---@param buf integer
 ---@param usage table|nil
 function M.set_usage(buf, usage)
+  local before = M.cost(usages[buf])
   usages[buf] = usage
-  announce()
+  if M.cost(usage) ~= before then
+    announce()
+  end
+end
+
+--- Take the server's word on the buffer that the user looks at, which replaces its word on the one before.
+---@param client_id integer
+---@param buf integer
+---@param reason any why the server suggests nothing there; no string where it does
+function M.set_excluded(client_id, buf, reason)
+  local before = exclusions[client_id]
+  exclusions[client_id] = type(reason) == 'string' and { buf = buf, reason = reason } or nil
+  if not vim.deep_equal(exclusions[client_id], before) then
+    announce()
+  end
+end
+
+--- Why the server suggests nothing in this buffer; nil where it does.
+---@param buf integer
+---@return string|nil
+function M.excluded(buf)
+  for _, exclusion in pairs(exclusions) do
+    if exclusion.buf == buf then
+      return exclusion.reason
+    end
+  end
+end
+
+--- What a prompt cost, as the status line shows it.
+---@param usage table|nil
+---@return string|nil
+function M.cost(usage)
+  return usage and ('%d ms %s'):format(math.floor(usage.ms + 0.5), usage.heat)
 end
 
 ---@param client_id integer|nil

@@ -96,17 +96,37 @@ function M.first_line(text)
   return text:match('^\n*[^\n]*')
 end
 
---- Put a piece of the rest at the cursor, as an undo step of its own; the whole of it replaces what it is to replace.
+local inserting ---@type fun()|nil
+
+--- Put a piece of the rest at the cursor as if it were typed: one step of undo, which `.` repeats. No mapping,
+--- abbreviation or indentation touches it. The whole of the rest replaces what it is to replace; keys delete that,
+--- since `.` repeats nothing else, so that `done` may be called after this returns.
 ---@param buf integer
 ---@param rest midfill.Rest
 ---@param piece string
-function M.insert(buf, rest, piece)
-  local replaced = piece == rest.text and rest.replaced or 0
-  local lines = vim.split(piece, '\n', { plain = true })
+---@param done fun() called behind the inserted text
+function M.insert(buf, rest, piece, done)
   vim.bo[buf].undolevels = vim.bo[buf].undolevels
-  vim.api.nvim_buf_set_text(buf, rest.row, rest.col, rest.row, rest.col + replaced, lines)
-  local col = #lines == 1 and rest.col + #piece or #lines[#lines]
-  vim.api.nvim_win_set_cursor(0, { rest.row + #lines, col })
+  local replaced = piece == rest.text and line_at(buf, rest.row):sub(rest.col + 1, rest.col + rest.replaced) or ''
+  inserting = function()
+    vim.api.nvim_paste(piece, false, -1)
+    done()
+  end
+  if replaced == '' then
+    M.go_on()
+  else
+    local keys = ('<Del>'):rep(vim.fn.strchars(replaced, true)) .. "<Cmd>lua require('midfill.suggestion').go_on()<CR>"
+    vim.api.nvim_feedkeys(vim.keycode(keys), 'ni', false)
+  end
+end
+
+--- Insert the piece for which insert() has deleted what it replaces.
+function M.go_on()
+  local insert = inserting
+  inserting = nil
+  if insert then
+    insert()
+  end
 end
 
 --- The suggestion of what follows the piece, at the cursor behind it.

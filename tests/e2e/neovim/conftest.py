@@ -15,12 +15,15 @@ import pytest
 FOLDER = os.environ.get("TEST_NVIM_FOLDER", "")
 
 if FOLDER:
-    from tests.e2e.neovim.driver import Neovim, Program, opened
+    from tests.e2e.neovim.driver import Neovim, Program, opened, until
+    from tests.e2e.neovim.script import Script
 
     OpenNeovim = Callable[..., Neovim]
+    OpenScripted = Callable[..., Neovim]
     NEWEST = Path(FOLDER).resolve() / "forky/usr/bin/nvim"
     OLDEST = Path(FOLDER).resolve() / "trixie/usr/bin/nvim"
-    PROGRAMS = [Program(NEWEST, "builtin"), Program(NEWEST, "own"), Program(OLDEST, "own")]
+    DEFAULTS = [Program(NEWEST, "own"), Program(OLDEST, "own")]
+    PROGRAMS = [Program(NEWEST, "builtin"), *DEFAULTS]
 else:
     collect_ignore_glob = ["test_*.py"]
 
@@ -51,6 +54,21 @@ if FOLDER:
                 return stack.enter_context(neovim)
 
             yield open_file
+
+    @pytest.fixture
+    def script(tmp_path: Path) -> Script:
+        return Script(tmp_path)
+
+    @pytest.fixture
+    def open_scripted(open_neovim: OpenNeovim, script: Script) -> OpenScripted:
+        """Opens a file whose language server follows the script; `options` are added to those of setup(), in Lua."""
+
+        def open_file(text: str = "", options: str = "{}", **how: Any) -> Neovim:
+            neovim = open_neovim(text, options=f"vim.tbl_deep_extend('force', {script.options}, {options})", **how)
+            until(lambda: script.told("textDocument/didOpen"))
+            return neovim
+
+        return open_file
 
     @pytest.fixture
     def tmux() -> Path:

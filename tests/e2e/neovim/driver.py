@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -171,12 +172,12 @@ def opened(
 def attached(program: Program, init: Path, file: Path) -> Iterator[Neovim]:
     """Run a Neovim, in the present environment, with one file; it ends with the block."""
     with tempfile.TemporaryDirectory() as folder:  # a short path, as those of sockets have to be
-        socket = Path(folder) / "nvim"
-        argv = [program.path, "--headless", "--listen", socket, "-u", init, "-i", "NONE", "-n", file]
+        address = Path(folder) / "nvim"
+        argv = [program.path, "--headless", "--listen", address, "-u", init, "-i", "NONE", "-n", file]
         nowhere = subprocess.DEVNULL
         with subprocess.Popen(argv, stdin=nowhere, stdout=nowhere, stderr=nowhere) as process:
-            until(socket.exists)
-            neovim = Neovim(pynvim.attach("socket", path=str(socket)), file)
+            until(lambda: is_listening(address))
+            neovim = Neovim(pynvim.attach("socket", path=str(address)), file)
             try:
                 yield neovim
                 neovim.api.command("qall!", async_=True)
@@ -184,6 +185,12 @@ def attached(program: Program, init: Path, file: Path) -> Iterator[Neovim]:
             finally:
                 process.kill()
                 neovim.end()
+
+
+def is_listening(path: Path) -> bool:
+    """Whether a process accepts connections there."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 def init_script(program: Program, options: str, before: str = "") -> str:

@@ -1,9 +1,15 @@
 """A language server that answers as a script says, late if need be, and writes down what it is told.
 
-The script is a JSON file: `texts`, the suggestions for a manual request, of which an automatic one gets the first;
-`replaced`, how many characters behind the cursor they replace; `late`, whether the answer waits until the request
-`test/release` asks for the oldest one that waits; `command`, one to be run on acceptance. It is read anew for each
-request. What arrives is appended to the log, a line each.
+The script is a JSON file, which is read for each request:
+
+- `texts`: the suggestions for a manual request, of which an automatic one gets the first;
+- `replaced`: how many characters behind the cursor they replace;
+- `late`: whether the answer waits until the request `test/release` asks for the oldest one that waits;
+- `command`: one to be run on acceptance;
+- `commands`: those that the server offers, with `result`, which they return, or `problem`, with which they fail.
+
+The request `test/notify` has the server send its parameters, a notification. What arrives is appended to the log, a
+line each.
 """
 
 from __future__ import annotations
@@ -29,11 +35,13 @@ def serve(script: Path, log: Path) -> None:
 
 
 def _answer(message: dict[str, Any], script: dict[str, Any], late: list[dict[str, Any]]) -> None:
-    result: dict[str, Any] | None = None
+    result: Any = None
     if message["method"] == "initialize":
-        result = {
-            "capabilities": {"textDocumentSync": {"openClose": True, "change": 2}, "inlineCompletionProvider": {}}
-        }
+        sync = {"openClose": True, "change": 2}
+        capabilities: dict[str, Any] = {"textDocumentSync": sync, "inlineCompletionProvider": {}}
+        if "commands" in script:
+            capabilities["executeCommandProvider"] = {"commands": script["commands"]}
+        result = {"capabilities": capabilities}
     elif message["method"] == "textDocument/inlineCompletion":
         result = {"items": _items(message["params"], script)}
         if script.get("late"):
@@ -41,6 +49,13 @@ def _answer(message: dict[str, Any], script: dict[str, Any], late: list[dict[str
             return
     elif message["method"] == "test/release":
         _write(late.pop(0))
+    elif message["method"] == "test/notify":
+        _write(message["params"])
+    elif message["method"] == "workspace/executeCommand" and "problem" in script:
+        _write({"id": message["id"], "error": {"code": -32803, "message": script["problem"]}})
+        return
+    elif message["method"] == "workspace/executeCommand":
+        result = script.get("result")
     _write({"id": message["id"], "result": result})
 
 

@@ -2,59 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.e2e.neovim import scripted_server
-from tests.e2e.neovim.conftest import OpenNeovim
+from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted
 from tests.e2e.neovim.driver import PLUGIN, Neovim, Program, until
-
-
-class Script:
-    """What the scripted server answers, and what it was told."""
-
-    def __init__(self, folder: Path) -> None:
-        self._script = folder / "script.json"
-        self._log = folder / "log"
-        self.answer("")
-
-    def answer(self, *texts: str, **more: Any) -> None:
-        self._script.write_text(json.dumps({"texts": texts} | more), encoding="utf-8")
-
-    @property
-    def options(self) -> str:
-        command = [sys.executable, scripted_server.__file__, str(self._script), str(self._log)]
-        return "{ cmd = {" + ", ".join(f"[[{part}]]" for part in command) + "} }"
-
-    def told(self, method: str) -> list[Any]:
-        if not self._log.exists():
-            return []
-        messages = [json.loads(line) for line in self._log.read_text(encoding="utf-8").splitlines()]
-        return [message["params"] for message in messages if message["method"] == method]
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Script:
-    return Script(tmp_path)
-
-
-@pytest.fixture
-def open_scripted(open_neovim: OpenNeovim, script: Script) -> Callable[..., Neovim]:
-    def open_file(text: str = "", **how: Any) -> Neovim:
-        neovim = open_neovim(text, options=script.options, **how)
-        until(lambda: script.told("textDocument/didOpen"))
-        return neovim
-
-    return open_file
-
-
-OpenScripted = Callable[..., Neovim]
+from tests.e2e.neovim.script import Script
 
 
 def release(neovim: Neovim) -> None:
@@ -304,7 +259,7 @@ def test_a_server_that_keeps_dying_is_left_alone(open_neovim: OpenNeovim) -> Non
 
 def test_a_command_that_is_not_there_is_told(open_neovim: OpenNeovim) -> None:
     neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
-    assert 'midfill: "no-such-midfill" cannot be run. Install it' in neovim.messages()
+    assert 'midfill: "no-such-midfill" cannot be run. Say where' in neovim.messages()
     assert "no language server in this buffer" in neovim.api.command_output("Midfill status")
     neovim.api.command("checkhealth midfill")
     assert '"no-such-midfill" cannot be run' in neovim.text()
@@ -332,8 +287,10 @@ def test_unknown_subcommands_are_named_and_known_ones_offered(open_neovim: OpenN
     neovim.keys(":Midfill dance<CR>")
     until(lambda: "no such command: :Midfill dance" in neovim.messages())
     complete = "return vim.fn.getcompletion('Midfill ' .. ..., 'cmdline')"
-    assert neovim.lua(complete, "") == ["disable", "enable", "log", "restart", "stats", "status"]
+    assert neovim.lua(complete, "") == ["core", "disable", "enable", "log", "restart", "stats", "status"]
     assert neovim.lua(complete, "disable ") == ["buffer"]
+    assert neovim.lua(complete, "core ") == ["list", "restart", "stop", "unload"]
+    assert neovim.lua(complete, "core s") == ["stop"]
 
 
 def test_the_help_has_tags_for_everything(program: Program, open_neovim: OpenNeovim, tmp_path: Path) -> None:

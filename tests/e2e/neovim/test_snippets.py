@@ -1,11 +1,10 @@
-"""The snippets of docs/editors.md as they stand there: in Helix, in Neovim without the plugin, in any client."""
+"""The snippets of docs/editors.md, with the clone's path put in: in Helix, in Neovim, in any client."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,11 +30,12 @@ class Circle:
         self.x = x
 """
 AN_ANSWER = 3.0
+CLONE = Path(__file__).parents[3]
 
 
 def snippet(language: str, containing: str) -> str:
     """The block of code on the page that holds the given text."""
-    page = (Path(__file__).parents[3] / "docs/editors.md").read_text(encoding="utf-8")
+    page = (CLONE / "docs/editors.md").read_text(encoding="utf-8").replace("/path/to/midfill", str(CLONE))
     blocks: list[str] = re.findall(rf"^```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (block,) = (block for block in blocks if containing in block)
     return block
@@ -43,8 +43,9 @@ def snippet(language: str, containing: str) -> str:
 
 @pytest.fixture
 def users_environment(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A home of its own, where `midfill` is on the path."""
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    """A home of its own, where no `midfill` is on the path."""
+    folders = os.environ["PATH"].split(os.pathsep)
+    monkeypatch.setenv("PATH", os.pathsep.join(folder for folder in folders if not Path(folder, "midfill").exists()))
     with environment(tmp_path, runtime):
         yield tmp_path
 
@@ -75,6 +76,15 @@ def test_helix_offers_suggestions_in_its_menu(users_environment: Path, tmux: Pat
         terminal.type_text(":w")
         terminal.type("Enter")
         until(lambda: file.read_text(encoding="utf-8") != CODE)
+
+
+def test_neovims_plugin_finds_the_command_of_its_clone(users_environment: Path) -> None:
+    file = users_environment / "circle.py"
+    file.write_text(CODE, encoding="utf-8")
+    init = users_environment / "init.lua"
+    init.write_text(snippet("lua", "require('midfill').setup"), encoding="utf-8")
+    with attached(Program(NEWEST, "own"), init, file) as neovim:
+        neovim.until_ready()
 
 
 def test_neovim_needs_no_plugin(users_environment: Path) -> None:

@@ -1,6 +1,8 @@
 // Settings, the menu and the commands, and what the status bar says of them.
 
 import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import * as path from "node:path";
 import { after, afterEach, before, test } from "node:test";
 
 import { until, Workbench, type Window } from "./workbench.ts";
@@ -57,15 +59,36 @@ test("a changed setting is taken at once, by the same server", async () => {
   assert.equal(window.wire.servers().length, 1);
 });
 
-test("the menu switches midfill off for this workspace, and its server ends", async () => {
+test("the menu switches midfill off and on for this workspace: no file changes, and the server stays", async () => {
   window = await workbench.open("demo.py", TEXT);
-  const [server] = window.wire.servers();
+  await window.type(OPENING);
+  await window.untilSuggestion();
   await window.choose("Switch off here");
   await window.untilStatus(/^midfill: off$/);
-  await until("the server's end", () => !isAlive(server!));
+  await window.untilGhost("");
+  const asked = (): number => window.wire.sent("textDocument/inlineCompletion").length;
+  const before = asked();
+  await window.toEnd();
+  await window.type(", ");
+  await until("the edit", () => window.wire.text(window.file).endsWith(`${OPENING}, `));
+  await window.press("Alt+\\");
+  await window.command("midfill: Show Menu");
+  await window.press("Escape");
+  assert.equal(asked(), before);
   await window.choose("Switch on here");
   await window.untilStatus(/^midfill( \d|$)/);
-  assert.equal(window.wire.servers().length, 2);
+  await window.toEnd();
+  await window.type('"');
+  await until("a request", () => asked() > before);
+  assert.equal(window.wire.servers().length, 1);
+  assert.ok(!existsSync(path.join(path.dirname(window.file), ".vscode")));
+});
+
+test("the core is restarted from the menu", async () => {
+  window = await workbench.open("demo.py", TEXT);
+  await window.choose("Restart the core");
+  await window.page.locator(".notification-toast", { hasText: "midfill: The core is restarted." }).waitFor();
+  assert.deepEqual(window.wire.sent("workspace/executeCommand"), [{ command: "midfill.restartCore" }]);
 });
 
 test("the menu switches the file's language off", async () => {
@@ -100,12 +123,3 @@ test("a command that is no server is reported with its last words", async () => 
   await toast.waitFor();
   assert.match((await toast.textContent()) ?? "", /did not start: \S*ls: cannot access/);
 });
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch {
-    return false;
-  }
-}
