@@ -6,7 +6,13 @@ import asyncio
 
 import pytest
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcServerNotInitialized
+from pygls.exceptions import (
+    JsonRpcException,
+    JsonRpcInvalidParams,
+    JsonRpcInvalidRequest,
+    JsonRpcRequestCancelled,
+    JsonRpcServerNotInitialized,
+)
 
 from lsp_server.custom_messages import DOCUMENT_HASH, RESTART_COMMAND
 from lsp_server.server import MidfillServer
@@ -54,10 +60,16 @@ async def test_before_initialize_requests_are_refused_and_notifications_dropped(
             await editor.document_hash()
 
 
-async def test_a_restart_that_takes_long_delays_no_shutdown(editor: Editor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_shutdown_ends_everything_that_is_under_way(core: FakeCore, monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(_: MidfillServer) -> None:
         await asyncio.Future[None]()
 
-    monkeypatch.setattr(MidfillServer, "connect", never)
-    for _ in range(2):
-        await editor.workspace_execute_command_async(types.ExecuteCommandParams(RESTART_COMMAND, []))
+    async with connected_editor() as editor:
+        await editor.start({"core": core.url, "coreToken": core.token})
+        await editor.until_state("ready")
+        monkeypatch.setattr(MidfillServer, "connect", never)
+        restart = types.ExecuteCommandParams(RESTART_COMMAND, [])
+        restarts = [asyncio.ensure_future(editor.workspace_execute_command_async(restart)) for _ in range(2)]
+        await editor.until_state("stopped")
+    outcomes = await asyncio.gather(*restarts, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [JsonRpcRequestCancelled] * 2
