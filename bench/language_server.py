@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from lsprotocol import types
 
 from lsp_server import features
-from lsp_server.keystroke_messages import ContentChange, DidChangeParams, Range, VersionedIdentifier
-from lsp_server.positions import ClientPosition
 from lsp_server.server import MidfillServer
 from midfill.replay.results import percentile
 from protocol.settings import Settings
@@ -59,11 +58,11 @@ def did_change_ms(edits: int) -> dict[int, list[float]]:
     times: dict[int, list[float]] = {lines: [] for lines in DOCUMENT_LINES}
     for edit in range(edits):
         for lines in DOCUMENT_LINES:
-            place = ClientPosition(lines // 2, edit % 40)
-            change = ContentChange("x" if edit % 10 else "\n", Range(place, place))
-            identifier = VersionedIdentifier(f"file:///{lines}.py", edit + 1)
+            place = types.Position(lines // 2, edit % 40)
+            change = types.TextDocumentContentChangePartial(types.Range(place, place), "x" if edit % 10 else "\n")
+            identifier = types.VersionedTextDocumentIdentifier(edit + 1, f"file:///{lines}.py")
             since = time.perf_counter()
-            features.did_change(server, DidChangeParams(identifier, [change]))
+            features.did_change(server, types.DidChangeTextDocumentParams(identifier, [change]))
             times[lines].append((time.perf_counter() - since) * 1000)
     return times
 

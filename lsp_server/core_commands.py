@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsp_server.core_target import local_core, target_of
 from lsp_server.custom_messages import LIST_COMMAND, RESTART_COMMAND, STOP_COMMAND, UNLOAD_COMMAND
 from lsp_server.local_cores import describe_cores, end_core
+from lsp_server.server import MidfillServer
 from protocol.errors import MidfillError
 from protocol.rendezvous import runtime_folder
 from protocol.wire import StopHow
-
-if TYPE_CHECKING:
-    from lsp_server.server import MidfillServer
 
 
 def register(server: MidfillServer) -> None:
@@ -23,23 +21,20 @@ def register(server: MidfillServer) -> None:
     server.command(LIST_COMMAND)(list_cores)
 
 
-# pygls reads a command's annotations at run time, where `MidfillServer` is no name.
-
-
-async def restart_core(ls: Any) -> None:
+async def restart_core(ls: MidfillServer) -> None:
     """Replace the core of this machine by a new process; connect again to a core on another one."""
     await _end(ls, "restart")
     await ls.connect()
 
 
-async def stop_core(ls: Any) -> None:
+async def stop_core(ls: MidfillServer) -> None:
     """End the core of this machine; no client starts another before it is told to."""
     await _end(ls, "stop")
     if not ls.settings.core:
         await ls.link.connect_to(target_of(ls.settings), when_it_runs=True)
 
 
-async def unload_model(ls: Any) -> None:
+async def unload_model(ls: MidfillServer) -> None:
     """Let the core give its model's memory back."""
     try:
         ls.link.unload()
@@ -47,7 +42,7 @@ async def unload_model(ls: Any) -> None:
         ls.notices.error(str(error))
 
 
-async def list_cores(ls: Any) -> list[dict[str, Any]]:  # noqa: ARG001 - pygls asks for the name
+async def list_cores(ls: MidfillServer) -> list[dict[str, Any]]:  # noqa: ARG001 - pygls asks for the name
     """The cores of this machine."""
     return await describe_cores(runtime_folder())
 

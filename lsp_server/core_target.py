@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from lsp_server.core_client import Endpoint
@@ -13,7 +12,7 @@ from lsp_server.core_process import LocalCore, core_command
 from lsp_server.local_cores import endpoint_of
 from protocol.errors import BadSettings, Unauthorized
 from protocol.identity import IDENTITY_SETTINGS, describe, differences
-from protocol.rendezvous import address_file, read_or_make_token, resolve_model, runtime_folder
+from protocol.rendezvous import address_file, resolve_model, runtime_folder
 from protocol.settings import Settings, json_name
 
 # Importing torch from a cold disk, on a machine that is busy, takes its time.
@@ -34,9 +33,10 @@ def same_core(one: Settings, other: Settings) -> bool:
 
 
 def remote_endpoint(settings: Settings) -> Endpoint:
-    """The core on another machine that the settings name.
+    """The core at the address that the settings name.
 
-    Raises BadSettings for what is no address, and Unauthorized where there is no token for it.
+    Raises BadSettings for what is no address, and Unauthorized where there is no token for it. Any client may name
+    an address, so this machine's own token, which opens everything that is resident here, never goes to one.
     """
     try:
         url = urlsplit(settings.core)
@@ -46,9 +46,12 @@ def remote_endpoint(settings: Settings) -> Endpoint:
     if host is None or url.scheme not in ("ws", "wss"):
         raise BadSettings(f"core = {settings.core!r}: expected ws://HOST:PORT or wss://HOST:PORT")
     address = url._replace(path=url.path.rstrip("/") or "/ws").geturl()
-    if settings.core_token:
-        return Endpoint(address, settings.core_token)
-    return Endpoint(address, _own_token(address, host), own=True)
+    if not settings.core_token:
+        raise Unauthorized(
+            f"the core at {address} needs its token: set coreToken (--core-token, MIDFILL_CORE_TOKEN); this machine's "
+            "own is only for the core that is found without an address"
+        )
+    return Endpoint(address, settings.core_token)
 
 
 def _remote_target(settings: Settings) -> CoreTarget:
@@ -56,21 +59,6 @@ def _remote_target(settings: Settings) -> CoreTarget:
         return remote_endpoint(settings)
 
     return CoreTarget(find, REMOTE_RETRY)
-
-
-def _own_token(core: str, host: str) -> str:
-    """This machine's token, for a core on this machine alone: it opens everything that is resident here."""
-    on_this_machine = urlsplit(core).scheme == "ws" and (host == "localhost" or _is_loopback(host))
-    if not on_this_machine:
-        raise Unauthorized(f"the core at {core} needs its own token: set coreToken (--core-token, MIDFILL_CORE_TOKEN)")
-    return read_or_make_token(runtime_folder())
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name, which may be anybody's
 
 
 def local_core(settings: Settings) -> LocalCore:

@@ -1,4 +1,4 @@
-"""The messages that midfill adds to LSP: their names, what they carry, and for pygls the types of those that are rare.
+"""The messages that midfill adds to LSP: their names, what they carry, and their types for pygls.
 
 From the client:
 
@@ -71,15 +71,6 @@ DocumentParams = types.DidCloseTextDocumentParams
 
 
 @attrs.define
-class DidFocus:
-    """The notification `textDocument/didFocus`, as the Copilot language server has it."""
-
-    params: DocumentParams
-    method: str
-    jsonrpc: str
-
-
-@attrs.define
 class Item:
     """What is needed of an item, which clients send back as they had it; midfill's carry the command."""
 
@@ -95,15 +86,6 @@ class ShownParams:
 
 
 @attrs.define
-class DidShowCompletion:
-    """The notification `textDocument/didShowCompletion`, as the Copilot language server has it."""
-
-    params: ShownParams
-    method: str
-    jsonrpc: str
-
-
-@attrs.define
 class PartlyAcceptedParams:
     """The parameters of `textDocument/didPartiallyAcceptCompletion`."""
 
@@ -111,39 +93,17 @@ class PartlyAcceptedParams:
     acceptedLength: int  # noqa: N815
 
 
-@attrs.define
-class DidPartiallyAcceptCompletion:
-    """The notification `textDocument/didPartiallyAcceptCompletion`, as the Copilot language server has it."""
-
-    params: PartlyAcceptedParams
-    method: str
-    jsonrpc: str
-
-
-@attrs.define
-class DocumentHash:
-    """The request `midfill/documentHash`."""
-
-    id: int | str
-    params: DocumentParams
-    method: str
-    jsonrpc: str
-
-
-@attrs.define
-class LastExchange:
-    """The request `midfill/lastExchange`."""
-
-    id: int | str
-    params: DocumentParams
-    method: str
-    jsonrpc: str
+def _message(name: str, params: type[Any], **more: Any) -> type[Any]:
+    """The class of a message, as pygls has one for every method of LSP."""
+    fields = {"params": params, "method": str, "jsonrpc": str, **more}
+    return attrs.make_class(name, {field: attrs.field(type=kind) for field, kind in fields.items()})
 
 
 MESSAGE_TYPES: dict[str, type[Any]] = {
-    DID_FOCUS: DidFocus,
-    DID_SHOW: DidShowCompletion,
-    DID_ACCEPT_PARTLY: DidPartiallyAcceptCompletion,
-    DOCUMENT_HASH: DocumentHash,
-    LAST_EXCHANGE: LastExchange,
+    DID_MOVE_CURSOR: _message("DidMoveCursor", types.TextDocumentPositionParams),
+    DID_FOCUS: _message("DidFocus", DocumentParams),
+    DID_SHOW: _message("DidShowCompletion", ShownParams),
+    DID_ACCEPT_PARTLY: _message("DidPartiallyAcceptCompletion", PartlyAcceptedParams),
+    DOCUMENT_HASH: _message("DocumentHash", DocumentParams, id=int | str),
+    LAST_EXCHANGE: _message("LastExchange", DocumentParams, id=int | str),
 }

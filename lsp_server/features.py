@@ -6,7 +6,7 @@ import functools
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from lsprotocol import types
 from pygls.capabilities import get_capability
@@ -22,25 +22,12 @@ from lsp_server.custom_messages import (
 from lsp_server.documents import Position
 from lsp_server.feedback import suggest
 from lsp_server.items import inline_item, popup_item
-from lsp_server.keystroke_messages import (
-    CompletionList,
-    ContentChange,
-    DidChangeParams,
-    Identifier,
-    InlineCompletionList,
-    InlineCompletionParams,
-    PositionParams,
-    SelectedInfo,
-    UnreadableChange,
-)
 from lsp_server.open_documents import Change, OpenDocument
 from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
 from lsp_server.queries import Query, Selected
+from lsp_server.server import MidfillServer
 from protocol.errors import BadInput, BadSettings
 from protocol.wire import Complete, Completed, encode
-
-if TYPE_CHECKING:
-    from lsp_server.server import MidfillServer
 
 logger = logging.getLogger(__name__)
 
@@ -96,9 +83,9 @@ async def initialized(ls: MidfillServer, _: types.InitializedParams) -> None:
     await ls.connect()
 
 
-async def shutdown(ls: MidfillServer, _: None) -> None:
+def shutdown(ls: MidfillServer, _: None) -> None:
     """Save what was counted: some clients end the process as soon as this is answered."""
-    await ls.recorder.close()
+    ls.recorder.close()
 
 
 async def did_change_configuration(ls: MidfillServer, params: types.DidChangeConfigurationParams) -> None:
@@ -106,7 +93,8 @@ async def did_change_configuration(ls: MidfillServer, params: types.DidChangeCon
     given: Any = params.settings
     if given is None and get_capability(ls.client_capabilities, "workspace.configuration"):
         section = types.ConfigurationParams([types.ConfigurationItem(section="midfill")])
-        (given,) = await ls.workspace_configuration_async(section)
+        (ours,) = await ls.workspace_configuration_async(section)
+        given = {"midfill": ours}
     try:
         ls.take_changed_settings(given)
     except BadSettings as error:
@@ -119,17 +107,14 @@ def did_open(ls: MidfillServer, params: types.DidOpenTextDocumentParams) -> None
     ls.suggester.opened(ls.documents.open(item.uri, item.language_id, item.version, item.text))
 
 
-def did_change(ls: MidfillServer, params: DidChangeParams | UnreadableChange) -> None:
+def did_change(ls: MidfillServer, params: types.DidChangeTextDocumentParams) -> None:
     """Follow the edits."""
-    uri = params.text_document.uri
+    document = params.text_document
     try:
-        if isinstance(params, DidChangeParams):
-            ls.documents.change(uri, params.text_document.version, [_change(event) for event in params.content_changes])
-        else:
-            ls.documents.refuse_change(uri, params.reason)
+        ls.documents.change(document.uri, document.version, [_change(event) for event in params.content_changes])
     except BadInput as error:
         logger.warning("lost step: %s", error)
-        ls.notices.lost_step(uri, str(error))
+        ls.notices.lost_step(document.uri, str(error))
 
 
 def did_close(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> None:
@@ -139,7 +124,7 @@ def did_close(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> No
     ls.suggester.release(params.text_document.uri)
 
 
-def did_move_cursor(ls: MidfillServer, params: PositionParams) -> None:
+def did_move_cursor(ls: MidfillServer, params: types.TextDocumentPositionParams) -> None:
     """Prepare for typing where the cursor went."""
     ls.suggester.look_ahead(*_place(ls, params.text_document, params.position))
 
@@ -150,23 +135,23 @@ def did_focus(ls: MidfillServer, params: DocumentParams) -> None:
 
 
 @refusing_bad_input
-async def inline_completion(ls: MidfillServer, params: InlineCompletionParams) -> InlineCompletionList:
+async def inline_completion(ls: MidfillServer, params: types.InlineCompletionParams) -> types.InlineCompletionList:
     """Suggest; nothing to suggest is an empty list, since some clients keep showing the last one on null."""
     opened, cursor = _place(ls, params.text_document, params.position)
     invoked = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
     query = Query(cursor, invoked, _selected(ls, opened, cursor, params.context.selected_completion_info))
     insertions, commands = await suggest(ls, opened, query)
     item = functools.partial(inline_item, ls.documents.codec, opened.document, cursor)
-    return InlineCompletionList(list(map(item, insertions, commands)))
+    return types.InlineCompletionList(list(map(item, insertions, commands)))
 
 
 @refusing_bad_input
-async def completion(ls: MidfillServer, params: PositionParams) -> CompletionList:
+async def completion(ls: MidfillServer, params: types.CompletionParams) -> types.CompletionList:
     """Suggest in the popup, for clients without inline completion."""
     opened, cursor = _place(ls, params.text_document, params.position)
     insertions, commands = await suggest(ls, opened, Query(cursor), waits_for_core=False)
     item = functools.partial(popup_item, ls.documents.codec, opened.document, cursor)
-    return CompletionList(is_incomplete=True, items=list(map(item, insertions, commands)))
+    return types.CompletionList(is_incomplete=True, items=list(map(item, insertions, commands)))
 
 
 @refusing_bad_input
@@ -210,21 +195,31 @@ def _folders(ls: MidfillServer) -> list[str]:
     return list(ls.workspace.folders) or ([root] if root else [])
 
 
-def _place(ls: MidfillServer, identifier: Identifier, position: ClientPosition) -> tuple[OpenDocument, Position]:
+def _place(
+    ls: MidfillServer, identifier: types.TextDocumentIdentifier, position: types.Position
+) -> tuple[OpenDocument, Position]:
     opened = ls.documents[identifier.uri]
-    return opened, ls.documents.codec.decode(opened.document, position)
+    return opened, ls.documents.codec.decode(opened.document, _client(position))
 
 
-def _selected(ls: MidfillServer, opened: OpenDocument, cursor: Position, info: SelectedInfo | None) -> Selected | None:
+def _selected(
+    ls: MidfillServer, opened: OpenDocument, cursor: Position, info: types.SelectedCompletionInfo | None
+) -> Selected | None:
     """The selected entry of the popup; BadInput where it does not lie around the cursor, on its line."""
     if info is None:
         return None
     codec, document = ls.documents.codec, opened.document
-    start, end = codec.decode(document, info.range.start), codec.decode(document, info.range.end)
+    start, end = (codec.decode(document, _client(place)) for place in (info.range.start, info.range.end))
     if not start.line == cursor.line == end.line or not start <= cursor <= end:
         raise BadInput(f"the selected entry, from {tuple(start)} to {tuple(end)}, is not around {tuple(cursor)}")
     return Selected(start.column, end.column, info.text)
 
 
-def _change(event: ContentChange) -> Change:
-    return Change(event.text, (event.range.start, event.range.end) if event.range else None)
+def _change(event: types.TextDocumentContentChangeEvent) -> Change:
+    if isinstance(event, types.TextDocumentContentChangeWholeDocument):
+        return Change(event.text)
+    return Change(event.text, (_client(event.range.start), _client(event.range.end)))
+
+
+def _client(position: types.Position) -> ClientPosition:
+    return ClientPosition(position.line, position.character)

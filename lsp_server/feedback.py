@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types
 
 from lsp_server.custom_messages import (
     ACCEPTED_COMMAND,
@@ -13,14 +15,11 @@ from lsp_server.custom_messages import (
     ShownParams,
 )
 from lsp_server.items import accepted_command, answer_number
-from lsp_server.keystroke_messages import Command
 from lsp_server.manners.place import Insertion
 from lsp_server.open_documents import OpenDocument
 from lsp_server.positions import PositionCodec, PositionEncoding
 from lsp_server.queries import Query
-
-if TYPE_CHECKING:
-    from lsp_server.server import MidfillServer
+from lsp_server.server import MidfillServer
 
 
 def register(server: MidfillServer) -> None:
@@ -32,8 +31,11 @@ def register(server: MidfillServer) -> None:
 
 async def suggest(
     ls: MidfillServer, opened: OpenDocument, query: Query, *, waits_for_core: bool = True
-) -> tuple[tuple[Insertion, ...], list[Command]]:
+) -> tuple[tuple[Insertion, ...], list[types.Command]]:
     """Suggestions, noted as answered, and for each the command that tells of its acceptance."""
+    request = asyncio.current_task()
+    assert request is not None, "pygls answers a request from a task"
+    request.add_done_callback(ls.tell_costs)  # behind pygls' own callback, which sends the answer
     since = time.perf_counter()
     insertions = await ls.suggester.suggest(opened, query, waits_for_core=waits_for_core)
     if not insertions:
@@ -55,7 +57,7 @@ def did_accept_partly(ls: MidfillServer, params: PartlyAcceptedParams) -> None:
     ls.acceptances.accepted_partly(answer_number(params.item.command), accepted)
 
 
-def accepted(ls: Any, number: int, index: int) -> None:  # pygls reads annotations at run time, where ours is no name
+def accepted(ls: MidfillServer, number: int, index: int) -> None:
     """Note that an item was accepted whole, and compute what comes next before anybody asks."""
     place = ls.acceptances.accepted(number, index)
     if place is not None:

@@ -8,7 +8,6 @@ from lsprotocol import types
 
 from lsp_server.custom_messages import ACCEPTED_COMMAND
 from lsp_server.documents import Document, Position
-from lsp_server.keystroke_messages import Command, CompletionItem, InlineCompletionItem, Range, TextEdit
 from lsp_server.manners.place import Insertion
 from lsp_server.positions import PositionCodec
 from protocol.errors import BadInput
@@ -17,17 +16,17 @@ _WORD_BEFORE = re.compile(r"\w*\Z")
 
 
 def inline_item(
-    codec: PositionCodec, document: Document, cursor: Position, insertion: Insertion, accepted: Command
-) -> InlineCompletionItem:
+    codec: PositionCodec, document: Document, cursor: Position, insertion: Insertion, accepted: types.Command
+) -> types.InlineCompletionItem:
     """The item of `textDocument/inlineCompletion`; the client runs the command `accepted` when it is."""
     start = Position(cursor.line, cursor.column - insertion.taken)
     span = _range(codec, document, start, Position(cursor.line, cursor.column + insertion.replaced))
-    return InlineCompletionItem(insert_text=insertion.text, range=span, command=accepted)
+    return types.InlineCompletionItem(insert_text=insertion.text, range=span, command=accepted)
 
 
 def popup_item(
-    codec: PositionCodec, document: Document, cursor: Position, insertion: Insertion, accepted: Command
-) -> CompletionItem:
+    codec: PositionCodec, document: Document, cursor: Position, insertion: Insertion, accepted: types.Command
+) -> types.CompletionItem:
     """The item of `textDocument/completion`.
 
     Clients show what matches the word before the cursor, so the item repeats and replaces that word.
@@ -37,7 +36,7 @@ def popup_item(
     start = Position(cursor.line, cursor.column - len(word))
     span = _range(codec, document, start, Position(cursor.line, cursor.column + insertion.replaced))
     first, *more = text.strip().splitlines()
-    return CompletionItem(
+    return types.CompletionItem(
         label=first + (" …" if more else ""),
         kind=types.CompletionItemKind.Text,
         detail="midfill",
@@ -45,14 +44,14 @@ def popup_item(
         filter_text=text,
         insert_text_format=types.InsertTextFormat.PlainText,
         insert_text_mode=types.InsertTextMode.AsIs,
-        text_edit=TextEdit(span, text),
+        text_edit=types.TextEdit(span, text),
         command=accepted,
     )
 
 
-def accepted_command(number: int, index: int) -> Command:
+def accepted_command(number: int, index: int) -> types.Command:
     """The command of an answer's item, by the answer's number and the item's place in it."""
-    return Command("Accepted", ACCEPTED_COMMAND, (number, index))
+    return types.Command(title="Accepted", command=ACCEPTED_COMMAND, arguments=[number, index])
 
 
 def answer_number(command: types.Command) -> int:
@@ -63,5 +62,5 @@ def answer_number(command: types.Command) -> int:
     raise BadInput(f"no item of midfill's: its command has the arguments {command.arguments!r:.200}")
 
 
-def _range(codec: PositionCodec, document: Document, start: Position, end: Position) -> Range:
-    return Range(codec.encode(document, start), codec.encode(document, end))
+def _range(codec: PositionCodec, document: Document, start: Position, end: Position) -> types.Range:
+    return types.Range(*(types.Position(*codec.encode(document, place)) for place in (start, end)))

@@ -5,17 +5,34 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
+import stat
 import sys
+from ipaddress import ip_address
 
-from lsp_server.editor_stream import EditorStream
+import psutil
+from pygls.io_ import StdinAsyncReader, StdoutWriter
+
+from lsp_server import core_commands, features, feedback, notebook_features
+from lsp_server.connection import Stream, serve
 from lsp_server.server import MidfillServer
-from lsp_server.stdio import StdoutWriter, connect_stdin
 from protocol import garbage
-from protocol.errors import PortInUse
+from protocol.errors import BadInput, PortInUse
 from protocol.settings import Settings
 
 logger = logging.getLogger(__name__)
-_pygls_logger = logging.getLogger("pygls")
+
+_PARENT_SECONDS = 5.0
+# By then `initialize` is answered. To collect garbage among all that is loaded would hold up a keystroke for 30 ms.
+_SETTLED_SECONDS = 1.0
+
+
+def make_server(settings: Settings) -> MidfillServer:
+    """A language server for one client, with all of its handlers."""
+    server = MidfillServer(settings)
+    for handlers in (features, feedback, core_commands, notebook_features):
+        handlers.register(server)
+    return server
 
 
 def run_stdio(settings: Settings) -> None:
@@ -24,16 +41,25 @@ def run_stdio(settings: Settings) -> None:
     Stdout belongs to LSP: what anything else prints goes to stderr, where the log goes too.
     """
     _log_to_stderr(settings)
-    writer = StdoutWriter()
+    stdout = _Stdout(os.fdopen(os.dup(1), "wb"))
     sys.stdout = sys.stderr
-    sys.exit(asyncio.run(_serve_stdio(settings, writer)))
+    if sys.platform != "win32":
+        os.set_blocking(1, True)  # whatever the client has made of it
+    asyncio.run(_serve_stdio(settings, stdout))
+    sys.exit(1)  # the client left without `exit`
 
 
 def run_tcp(settings: Settings, host: str, port: int) -> None:
     """Serve every client that connects, each with documents and settings of its own, until interrupted.
 
-    PortInUse names an address that is taken.
+    BadInput for an address that other machines can reach: nothing authenticates a client. PortInUse names an
+    address that is taken.
     """
+    if not _is_loopback(host):
+        raise BadInput(
+            f"--tcp {host}:{port} is no loopback address, and the language server does not authenticate its clients: "
+            f"listen on 127.0.0.1 and reach it by a tunnel (ssh -L {port}:127.0.0.1:{port} THIS-MACHINE)"
+        )
     _log_to_stderr(settings)
     try:
         asyncio.run(_serve_tcp(settings, host, port))
@@ -45,37 +71,69 @@ def run_tcp(settings: Settings, host: str, port: int) -> None:
         logger.info("interrupted")
 
 
-async def _serve_stdio(settings: Settings, writer: StdoutWriter) -> int:
-    server = MidfillServer(settings)
-    server.protocol.set_writer(writer)
-    garbage.keep_what_is_loaded()  # to go through all of it again would hold up a keystroke for 30 ms
-    stream = EditorStream(server)
-    await connect_stdin(stream)
-    await _serve(stream)
-    return server.protocol.exit_code
-
-
 async def listen(settings: Settings, host: str, port: int) -> asyncio.Server:
     """Accept clients from now on, each with a server of its own; OSError if the address cannot be had."""
-    serving: set[asyncio.Task[None]] = set()
 
-    def connected() -> _Connection:
-        connection = _Connection(MidfillServer(settings))
-        task = asyncio.create_task(_serve(connection))
-        serving.add(task)
-        task.add_done_callback(serving.remove)
-        return connection
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server = make_server(settings)
+        server.protocol.set_writer(writer)
+        try:
+            await serve(server, reader)
+        except SystemExit:
+            logger.info("the client has left")
+        finally:
+            writer.close()
 
-    return await asyncio.get_running_loop().create_server(connected, host, port)
+    return await asyncio.start_server(connected, host, port)
 
 
-class _Connection(EditorStream):
-    """Answers go where the messages came from."""
+class _Stdout(StdoutWriter):
+    """Drops what a client that is gone would be told: the end of stdin, which follows, ends the server."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        assert isinstance(transport, asyncio.Transport)
-        self.server.protocol.set_writer(transport)
+    def write(self, data: bytes) -> None:
+        try:
+            super().write(data)
+        except OSError as error:
+            logger.info("stdout is not read any more: %s", error)
+
+    def close(self) -> None:
+        """Left to the end of the process: the connection to the core, which ends later, is still announced."""
+
+
+async def _serve_stdio(settings: Settings, stdout: _Stdout) -> None:
+    server = make_server(settings)
+    server.protocol.set_writer(stdout)
+    asyncio.get_running_loop().call_later(_SETTLED_SECONDS, garbage.keep_what_is_loaded)
+    stdin = await _open_stdin()
+    parent = asyncio.create_task(_end_with_parent(server))
+    try:
+        await serve(server, stdin)
+    finally:
+        parent.cancel()
+
+
+async def _open_stdin() -> Stream:
+    """Stdin, read by the event loop where that can poll it, and by a thread elsewhere.
+
+    To poll makes stdin non-blocking, and stdout with it if both are one socket: then long messages cannot be written.
+    """
+    stdin, stdout = os.fstat(0), os.fstat(1)
+    shared = (stdin.st_dev, stdin.st_ino) == (stdout.st_dev, stdout.st_ino)
+    if sys.platform == "win32" or shared or not (stat.S_ISFIFO(stdin.st_mode) or stat.S_ISSOCK(stdin.st_mode)):
+        return StdinAsyncReader(sys.stdin.buffer)
+    stream = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), sys.stdin.buffer)
+    return stream
+
+
+async def _end_with_parent(server: MidfillServer) -> None:
+    """End the process when the one that `initialize` names has ended, as LSP wants: stdin may stay open."""
+    while server.process_id is None or psutil.pid_exists(server.process_id):
+        await asyncio.sleep(_PARENT_SECONDS)
+    logger.warning("the client's process %d has ended", server.process_id)
+    await server.leave()
+    os._exit(1)  # a thread that reads stdin would hold up an orderly end
 
 
 async def _serve_tcp(settings: Settings, host: str, port: int) -> None:
@@ -86,20 +144,14 @@ async def _serve_tcp(settings: Settings, host: str, port: int) -> None:
         await listener.serve_forever()
 
 
-async def _serve(stream: EditorStream) -> None:
-    """Let the server answer until its client leaves."""
+def _is_loopback(host: str) -> bool:
     try:
-        await stream.ended
-        if not stream.server.protocol.stopped:
-            logger.info("the client went away")
-    finally:
-        try:
-            await stream.server.leave()
-        finally:
-            stream.close()
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name may mean any address
 
 
 def _log_to_stderr(settings: Settings) -> None:
     logging.basicConfig(stream=sys.stderr, level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("lsp_server").setLevel(settings.log_level.upper())
-    _pygls_logger.setLevel("CRITICAL")  # what it cannot handle it also reports to the server, which logs it once
+    logging.getLogger("pygls").setLevel("CRITICAL")  # what it cannot handle it also reports to the server

@@ -7,7 +7,6 @@ import logging
 import sys
 
 import cattrs
-import msgspec
 from pygls.exceptions import (
     JsonRpcInvalidParams,
     JsonRpcInvalidRequest,
@@ -32,12 +31,10 @@ def log_error(error: Exception, source: type[Exception]) -> None:
         logger.error("%s: %s", source.__name__, cause, exc_info=cause)
 
 
-def why_unreadable(message: dict[str, object], cause: BaseException | None) -> str:
+def why_unreadable(message: dict[str, object], cause: BaseException) -> str:
     """What is wrong with a message that has not the form of its method, and what stood there instead."""
-    if isinstance(cause, cattrs.BaseValidationError):
-        reasons = "; ".join(cattrs.transform_error(cause))
-    else:
-        reasons = str(cause) if isinstance(cause, msgspec.ValidationError) else repr(cause)
+    known = isinstance(cause, cattrs.BaseValidationError)
+    reasons = "; ".join(cattrs.transform_error(cause)) if known else repr(cause)
     return f"{message.get('method', 'an answer')}: {reasons}: {shorten(json.dumps(message.get('params')))}"
 
 

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsprotocol import types
 
 from lsp_server.features import did_change, did_close
-from lsp_server.keystroke_messages import ContentChange, DidChangeParams, Range, VersionedIdentifier
-from lsp_server.positions import ClientPosition
+from lsp_server.server import MidfillServer
 from protocol.errors import BadInput
 
-if TYPE_CHECKING:
-    from lsp_server.server import MidfillServer
-
 logger = logging.getLogger(__name__)
-
-# All cells of all notebooks.
-SYNC = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook("*")])
 
 
 def register(server: MidfillServer) -> None:
@@ -49,8 +42,7 @@ def did_change_notebook(ls: MidfillServer, params: types.DidChangeNotebookDocume
         for closed in cells.structure.did_close or ():
             did_close(ls, types.DidCloseTextDocumentParams(closed))
     for content in (cells.text_content if cells is not None else None) or ():
-        identifier = VersionedIdentifier(content.document.uri, content.document.version)
-        did_change(ls, DidChangeParams(identifier, list(map(_change, content.changes))))
+        did_change(ls, types.DidChangeTextDocumentParams(content.document, content.changes))
 
 
 def did_close_notebook(ls: MidfillServer, params: types.DidCloseNotebookDocumentParams) -> None:
@@ -71,12 +63,3 @@ def _splice(ls: MidfillServer, notebook: str, start: int, deleted: int, cells: I
         ls.documents.splice_cells(notebook, start, deleted, [cell.document for cell in cells])
     except BadInput as error:
         logger.warning("a cell of %s: %s", notebook, error)
-
-
-def _change(event: types.TextDocumentContentChangeEvent) -> ContentChange:
-    if isinstance(event, types.TextDocumentContentChangeWholeDocument):
-        return ContentChange(event.text)
-    start, end = event.range.start, event.range.end
-    return ContentChange(
-        event.text, Range(ClientPosition(start.line, start.character), ClientPosition(end.line, end.character))
-    )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from lsprotocol import types
+from pygls.progress import Progress
 
 from lsp_server.asking import Cost
 from lsp_server.core_link import LinkStatus
@@ -13,21 +14,25 @@ from lsp_server.load_progress import LoadProgress
 from lsp_server.positions import ClientPosition
 from protocol.messages import Usage
 
-if TYPE_CHECKING:
-    from lsp_server.server import MidfillServer
-
 _USAGE = Usage.__struct_fields__
 
 
 class Notices:
     """Speaks to one client; midfill's own notifications only where it asked for them."""
 
-    def __init__(self, server: MidfillServer) -> None:
-        self._server = server
-        self._progress = LoadProgress(server.work_done_progress)
+    def __init__(
+        self,
+        notify: Callable[[str, object], None],
+        show: Callable[[types.ShowMessageParams], None],
+        progress: Progress,
+    ) -> None:
+        self._notify = notify
+        self._show = show
+        self._progress = LoadProgress(progress)
         self._knows_midfill = False
         self._wants_status = False
-        self._last_message = ""
+        self._last_error = ""
+        self._warnings: set[str] = set()
         self._core_status: dict[str, object] = {"busy": False, "message": "", "kind": "Inactive"}
 
     def introduce(self, client: types.ClientCapabilities) -> None:
@@ -40,10 +45,15 @@ class Notices:
 
     def error(self, message: str) -> None:
         """Show what the user must act on; the same thing twice in a row is shown once."""
-        if message != self._last_message:
-            self._last_message = message
-            params = types.ShowMessageParams(types.MessageType.Error, f"midfill: {message}")
-            self._server.window_show_message(params)
+        if message != self._last_error:
+            self._last_error = message
+            self._show(types.ShowMessageParams(types.MessageType.Error, f"midfill: {message}"))
+
+    def warning(self, message: str) -> None:
+        """Show what the user may want to correct, once."""
+        if message not in self._warnings:
+            self._warnings.add(message)
+            self._show(types.ShowMessageParams(types.MessageType.Warning, f"midfill: {message}"))
 
     def core_status(self, status: LinkStatus) -> None:
         """Tell what the core is doing."""
@@ -94,8 +104,8 @@ class Notices:
 
     def _tell_status(self, status: dict[str, object]) -> None:
         if self._wants_status:
-            self._server.protocol.tell(DID_CHANGE_STATUS, status)
+            self._notify(DID_CHANGE_STATUS, status)
 
     def _tell(self, method: str, params: object) -> None:
         if self._knows_midfill:
-            self._server.protocol.tell(method, params)
+            self._notify(method, params)

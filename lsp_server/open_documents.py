@@ -161,6 +161,11 @@ class OpenDocuments:
         except KeyError as error:
             raise BadInput(f"{uri} is not open") from error
 
+    @property
+    def uris(self) -> tuple[str, ...]:
+        """Of all open documents."""
+        return tuple(self._open)
+
     def configure(self, settings: Settings) -> None:
         """Work by these settings from now on: what was suggested by others is not offered any more."""
         before, self._settings = self._settings, settings

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-
-import msgspec
+from typing import NamedTuple
 
 from lsp_server.documents import Document, Position, line_length
 from protocol.errors import BadInput
@@ -22,7 +21,7 @@ class PositionEncoding(Enum):
     UTF32 = "utf-32"
 
 
-class ClientPosition(msgspec.Struct, frozen=True):
+class ClientPosition(NamedTuple):
     """A place as the client says it: line and `character` from 0, in code units of the negotiated encoding."""
 
     line: int

@@ -1,15 +1,13 @@
-"""Gathers statistics and adds them to their file now and then, off the event loop."""
+"""Gathers statistics and adds them to their database now and then, off the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from pathlib import Path
 
-import filelock
-
 from lsp_server.statistics import Statistics, add_to_file
-from protocol.errors import MidfillError
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +23,6 @@ class Recorder:
         self._save_s = save_s
         self._unsaved: list[Statistics] = []  # added up when they are saved: an answer waits while it is counted
         self._saving: asyncio.Task[None] | None = None
-        self._writing = asyncio.Lock()
 
     def count(self, more: Statistics) -> None:
         """Add to what is to be saved."""
@@ -35,25 +32,25 @@ class Recorder:
         if self._saving is None or self._saving.done():
             self._saving = asyncio.create_task(self._save_later())
 
-    async def save(self) -> None:
-        """Write what has been counted since the last time; return when what others began to write is there, too."""
-        async with self._writing:
-            unsaved, self._unsaved = self._unsaved, []
-            if not unsaved:
-                return
-            more = sum(unsaved, Statistics())
-            try:
-                await asyncio.to_thread(add_to_file, self._path, more)
-            except (OSError, MidfillError, filelock.Timeout) as error:
-                logger.warning("the statistics were not saved: %s", error)
-                self._unsaved.append(more)
-
-    async def close(self) -> None:
-        """Write what is left, and end."""
+    def close(self) -> None:
+        """Write what is left, and end. A write that has begun is finished by its thread before the process ends."""
         if self._saving is not None:
             self._saving.cancel()
-        await self.save()
+        self._write(self._take())
 
     async def _save_later(self) -> None:
         await asyncio.sleep(self._save_s)
-        await self.save()
+        await asyncio.to_thread(self._write, self._take())
+
+    def _take(self) -> Statistics:
+        unsaved, self._unsaved = self._unsaved, []
+        return sum(unsaved, Statistics())
+
+    def _write(self, more: Statistics) -> None:
+        if more == Statistics():
+            return
+        try:
+            add_to_file(self._path, more)
+        except (OSError, sqlite3.Error) as error:
+            logger.warning("the statistics were not saved: %s", error)
+            self._unsaved.append(more)

@@ -6,12 +6,13 @@ import asyncio
 import functools
 import logging
 import secrets
+from collections.abc import Callable
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
-from lsp_server import core_commands, features, feedback, notebook_features
 from lsp_server.acceptance import Acceptances
 from lsp_server.asking import Cost
 from lsp_server.core_link import CoreLink, LinkStatus
@@ -23,8 +24,9 @@ from lsp_server.open_documents import OpenDocuments
 from lsp_server.recorder import Recorder
 from lsp_server.statistics import statistics_file
 from lsp_server.suggesting import Suggester
+from protocol.errors import BadInput
 from protocol.settings import Settings
-from protocol.settings_sources import with_json
+from protocol.settings_sources import is_for_us, with_json
 
 if TYPE_CHECKING:
     from pygls.server import ServerErrors
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 # After a change of the core's settings: a model's name that is being typed is no model.
 SETTLE_S = 2.0
+
+_ALL_NOTEBOOKS = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook("*")])
 
 
 class MidfillServer(LanguageServer):
@@ -45,24 +49,21 @@ class MidfillServer(LanguageServer):
             metadata.version("midfill"),
             protocol_cls=EditorProtocol,
             converter_factory=make_converter,
-            notebook_document_sync=notebook_features.SYNC,
+            notebook_document_sync=_ALL_NOTEBOOKS,
         )
         self._initial_settings = self.settings = settings
-        self.notices = Notices(self)
+        self.notices = Notices(self.protocol.notify, self.window_show_message, self.work_done_progress)
         self.documents = OpenDocuments(settings)
         self.link = CoreLink(self._core_changed)
         self.suggester = Suggester(
             self.link, settings, secrets.token_hex(4), self._tell_cost, on_excluded=self.notices.excluded
         )
         self.recorder = Recorder(statistics_file())
+        self._untold: list[Callable[[], None]] = []  # costs of requests that are not answered yet
+        self._connecting: asyncio.Task[None] | None = None
         self.acceptances = Acceptances(self.recorder.count)
-        features.register(self)
-        feedback.register(self)
-        core_commands.register(self)
-        notebook_features.register(self)
         self._connected_by: Settings | None = None  # None before `initialized`
         self._settling: asyncio.TimerHandle | None = None
-        self._connecting: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
         """Find or start the core that the settings ask for, in place of the present one."""
@@ -73,21 +74,24 @@ class MidfillServer(LanguageServer):
         """The client is gone: save what was counted, and let go of the core, which goes on."""
         if self._settling is not None:
             self._settling.cancel()
-        try:
-            await self.recorder.close()
-        finally:
-            if self._connecting is not None:
-                await asyncio.wait([self._connecting])
-            await self.link.stop()
+        self.recorder.close()
+        if self._connecting is not None:
+            await asyncio.wait([self._connecting])
+        await self.link.stop()
 
     def take_initial_settings(self, given: object) -> None:
         """Lay the client's settings over those of the command line; BadSettings, and none taken, for a bad one."""
-        self._initial_settings = with_json(self._initial_settings, given)
+        self._initial_settings = self._laid_over(self._initial_settings, given)
         self._apply(self._initial_settings)
 
     def take_changed_settings(self, given: object) -> None:
-        """Lay changed settings over the initial ones; BadSettings, and none taken, for a bad one."""
-        self._apply(with_json(self._initial_settings, given))
+        """Lay changed settings over the initial ones; BadSettings, and none taken, for a bad one.
+
+        Where only settings of other programs have changed, nothing does here.
+        """
+        if not is_for_us(given):
+            return
+        self._apply(self._laid_over(self._initial_settings, given))
         if self._settling is not None:
             self._settling.cancel()
         self._settling = asyncio.get_running_loop().call_later(SETTLE_S, self._settle)
@@ -97,9 +101,28 @@ class MidfillServer(LanguageServer):
         if self._connected_by is not None and not same_core(self._connected_by, self.settings):
             self._connecting = asyncio.create_task(self.connect())
 
+    def lose_step(self, uri: str, reason: str) -> None:
+        """A change of a document was lost: ask the client for the whole text, once."""
+        try:
+            self.documents.refuse_change(uri, reason)
+        except BadInput as error:
+            self.notices.lost_step(uri, str(error))
+
     def report_server_error(self, error: Exception, source: ServerErrors) -> None:
         """Log it, and nothing more: popups are for what the user can act on."""
         log_error(error, source)
+
+    def _laid_over(self, base: Settings, given: object) -> Settings:
+        settings, unknown = with_json(base, given)
+        for error in unknown:
+            self.notices.warning(str(error))
+        return settings
+
+    def tell_costs(self, _answered: object = None) -> None:
+        """Send the costs of answers; to be called when these have left, so that the user does not wait for them."""
+        untold, self._untold = self._untold, []
+        for tell in untold:
+            tell()
 
     def _apply(self, settings: Settings) -> None:
         self.settings = settings
@@ -118,4 +141,4 @@ class MidfillServer(LanguageServer):
         if cost.ahead:
             tell()
         else:
-            self.protocol.after_answer(tell)
+            self._untold.append(tell)

@@ -12,6 +12,10 @@ from protocol.messages import MAX_ALTERNATIVES
 ENVIRONMENT_PREFIX = "MIDFILL_"
 BUNDLED_MODEL = "bundled"
 
+_MOST_TOKENS = 2**20  # the longest context of any model there is
+_MOST_MB = 2**24
+_YEAR_S = 365 * 24 * 3600
+
 Strategy = Literal["efim", "psm", "spm", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -54,15 +58,16 @@ class Settings:
         ),
     ] = "auto"
     threads: Annotated[
-        int, About("CPU threads; 0 = automatic: all cores for the kernel, half of them for torch", at_least=0)
+        int, About("CPU threads; 0 = automatic: all cores for the kernel, half of them for torch", 0, 1024)
     ] = 0
     context_tokens: Annotated[
-        int, About("Token limit for a prompt with its suggestion, up to the model's own context length", at_least=256)
+        int,
+        About("Token limit for a prompt with its suggestion, up to the model's own context length", 256, _MOST_TOKENS),
     ] = 4096
     core: Annotated[
         str, About("Address of a core on another machine, `wss://HOST:PORT`; empty = a core on this machine")
     ] = ""
-    core_token: Annotated[str, About("Access token of that core; optional for a loopback address")] = field(
+    core_token: Annotated[str, About("Access token of that core; needed if `core` is set")] = field(
         default="", repr=False
     )
     slots: Annotated[
@@ -70,11 +75,12 @@ class Settings:
         About(
             "Requests computed together, each with memory for a whole context; 0 = automatic, from `storeMb`",
             at_least=0,
+            at_most=256,
         ),
     ] = 0
-    store_mb: Annotated[int, About("Memory for the KV caches of earlier prompts, in MB", at_least=0)] = 2048
+    store_mb: Annotated[int, About("Memory for the KV caches of earlier prompts, in MB", 0, _MOST_MB)] = 2048
     disk_mb: Annotated[
-        int, About("Disk space for KV caches that survive a restart of the core, in MB; 0 = none on disk", at_least=0)
+        int, About("Disk space for KV caches that survive a restart of the core, in MB; 0 = none on disk", 0, _MOST_MB)
     ] = 1024
     fim_format: Annotated[
         str, About("Fill-in-the-middle format, by the model family's name; `auto` recognises it from the tokenizer")
@@ -88,15 +94,15 @@ class Settings:
         About("Bit-identical logits with and without cached KV, by forwards of one shape; for proofs, 20 times slower"),
     ] = False
     unload_after_s: Annotated[
-        int, About("Unload the model after this many seconds without a request; 0 = never", at_least=0)
+        int, About("Unload the model after this many seconds without a request; 0 = never", 0, _YEAR_S)
     ] = 900
     exit_after_s: Annotated[
-        int, About("Stop the core after this many seconds without a connection; 0 = never", at_least=0)
+        int, About("Stop the core after this many seconds without a connection; 0 = never", 0, _YEAR_S)
     ] = 1800
     strategy: Annotated[Strategy, About("Prompt layout; all but `efim` are for comparison")] = "efim"
-    prefix_tokens: Annotated[int, About("Tokens of context before the cursor", at_least=16)] = 2048
-    suffix_tokens: Annotated[int, About("Tokens of context after the cursor", at_least=0)] = 1024
-    max_tokens: Annotated[int, About("Token limit for a suggestion", at_least=1)] = 64
+    prefix_tokens: Annotated[int, About("Tokens of context before the cursor", 16, _MOST_TOKENS)] = 2048
+    suffix_tokens: Annotated[int, About("Tokens of context after the cursor", 0, _MOST_TOKENS)] = 1024
+    max_tokens: Annotated[int, About("Token limit for a suggestion", 1, 4096)] = 64
     multi_line: Annotated[bool, About("Suggest several lines where a block may begin")] = True
     alternatives: Annotated[
         int,
@@ -111,7 +117,7 @@ class Settings:
         ),
     ] = 20
     other_files: Annotated[bool, About("Include excerpts of other open files in the prompt")] = True
-    other_files_tokens: Annotated[int, About("Token limit for text from other files", at_least=0)] = 512
+    other_files_tokens: Annotated[int, About("Token limit for text from other files", 0, _MOST_TOKENS)] = 512
     disabled_languages: Annotated[
         tuple[str, ...], About("LSP language ids without suggestions, for example `markdown`")
     ] = ()
@@ -120,6 +126,7 @@ class Settings:
         About(
             "Maximum delay before a request, in milliseconds; used only when the model is slower than your typing",
             at_least=0,
+            at_most=60_000,
         ),
     ] = 100
     statistics: Annotated[

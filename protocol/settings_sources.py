@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import cattrs
+import msgspec
 
 from protocol.errors import BadSettings
 from protocol.settings import ENVIRONMENT_PREFIX, SETTINGS, Setting, Settings, json_name, option_name, variable_name
-from protocol.strict import refuse_conversions
 
 # Variables of the same prefix that are no settings: where cores meet and keep KV (`protocol.rendezvous`), what the
 # kernels use of the CPU (`inference.kernel`), and where the tests find large files.
@@ -42,7 +41,7 @@ def read_environment(base: Settings, environment: Mapping[str, str]) -> tuple[Se
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         try:
-            base = _overlay(base, {name: text}, _text_converter, variable_name)
+            base = _overlay(base, {name: text}, _from_text, variable_name)
         except BadSettings as error:
             refused.append(error)
     return base, tuple(refused)
@@ -55,26 +54,37 @@ def with_options(base: Settings, options: Mapping[str, object]) -> Settings:
     """
     given = {name: value for name, value in options.items() if value is not None}
     given |= {name: _split(",".join(value)) for name, value in given.items() if isinstance(value, list)}
-    return _overlay(base, given, _strict_converter, option_name)
+    return _overlay(base, given, _typed, option_name)
 
 
-def with_json(base: Settings, given: object) -> Settings:
-    """`base` with an editor's JSON object laid over it; keys in camelCase or snake_case.
+def with_json(base: Settings, given: object) -> tuple[Settings, tuple[BadSettings, ...]]:
+    """`base` with an editor's JSON object laid over it, and for each key that is no setting what is wrong with it.
 
-    An object with the key `midfill` holds them there, beside other programs' settings. Lua writes an empty object
-    as an empty list.
+    Keys are in camelCase or snake_case. Editors send the settings of all programs to each of them: ours are under the
+    key `midfill`, or the whole object where one of its keys is a setting. Lua writes an empty object as an empty list.
+    BadSettings, and none taken, for a value that cannot be used.
     """
     if given is None or given == []:
-        return base
+        return base, ()
     if not isinstance(given, Mapping):
         raise BadSettings(f"the settings must be an object with keys, not {given!r:.100}")
     if "midfill" in given:
         return with_json(base, given["midfill"])
-    return _overlay(base, {_snake_case(str(key)): value for key, value in given.items()}, _strict_converter, json_name)
+    named = {_snake_case(str(key)): value for key, value in given.items()}
+    known = {name: value for name, value in named.items() if name in SETTINGS}
+    unknown = tuple(BadSettings(_unknown(name, value, json_name)) for name, value in named.items() if name not in known)
+    return _overlay(base, known, _typed, json_name), unknown
+
+
+def is_for_us(given: object) -> bool:
+    """Whether what an editor sent as settings concerns midfill: False for nothing, and for other programs' alone."""
+    if isinstance(given, Mapping):
+        return "midfill" in given or any(_snake_case(str(key)) in SETTINGS for key in given)
+    return bool(given)  # which `with_json` refuses
 
 
 def _overlay(
-    base: Settings, given: Mapping[str, object], converter: cattrs.Converter, named: Callable[[str], str]
+    base: Settings, given: Mapping[str, object], read: Callable[[Any, Any], Any], named: Callable[[str], str]
 ) -> Settings:
     """All of `given` or nothing: BadSettings names the setting at fault, its value, and the nearest that exists."""
     changes: dict[str, Any] = {}
@@ -84,8 +94,8 @@ def _overlay(
             raise BadSettings(_unknown(name, value, named))
         shown = _show(value, setting)
         try:
-            changes[name] = converter.structure(value, setting.kind)
-        except Exception as error:
+            changes[name] = read(value, setting.kind)
+        except msgspec.ValidationError as error:
             raise BadSettings(f"{named(name)} = {shown}: expected {setting.expected}") from error
         if (limit := setting.about.limit(changes[name])) is not None:
             raise BadSettings(f"{named(name)} = {shown}: must be {limit}")
@@ -109,42 +119,25 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _names(given: list[str]) -> tuple[str, ...]:
-    """ValueError for a text that is no single name."""
-    for name in given:
+def _typed(value: object, kind: Any) -> Any:
+    """A value that has its type already; only a list becomes a tuple. msgspec takes 1.0 for a whole number."""
+    if isinstance(value, float):
+        raise msgspec.ValidationError(f"{value!r} is a float")
+    return _checked(msgspec.convert(value, kind))
+
+
+def _from_text(text: str, kind: Any) -> Any:
+    """A value that is written as text."""
+    if kind == tuple[str, ...]:
+        return _checked(tuple(_split(text)))
+    if kind is bool:
+        text = {"yes": "true", "no": "false"}.get(text.strip().lower(), text.strip())
+    return msgspec.convert(text, kind, strict=False)
+
+
+def _checked(value: object) -> object:
+    """`value`, whose texts have to be single names if it is a list."""
+    for name in value if isinstance(value, tuple) else ():
         if not re.fullmatch(r"[^\s,]+", name):
-            raise ValueError(f"{name!r} is not a name")
-    return tuple(given)
-
-
-def _make_strict_converter() -> cattrs.Converter:
-    """Takes values that have their type already; nothing is converted but lists to tuples."""
-    converter = cattrs.Converter(detailed_validation=False)
-    refuse_conversions(converter)
-
-    def texts(value: object, _: object) -> tuple[object, ...]:
-        if not isinstance(value, list | tuple):
-            raise TypeError(f"{value!r} is not a list")
-        return _names([converter.structure(item, str) for item in value])
-
-    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], texts)
-    return converter
-
-
-def _make_text_converter() -> cattrs.Converter:
-    """Takes values written as text."""
-    converter = cattrs.Converter(detailed_validation=False)
-
-    def truth(text: str, _: object) -> bool:
-        return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.strip().lower()]
-
-    def texts(text: str, _: object) -> tuple[str, ...]:
-        return _names(_split(text))
-
-    converter.register_structure_hook(bool, truth)
-    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], texts)
-    return converter
-
-
-_strict_converter = _make_strict_converter()
-_text_converter = _make_text_converter()
+            raise msgspec.ValidationError(f"{name!r} is not a name")
+    return value

@@ -14,7 +14,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from midfill.cli import app
+from midfill.commands import app
 from midfill.complete import Place, complete
 from midfill.doctor.core import cores
 from protocol.errors import AlreadyServed, BadInput, Unauthorized

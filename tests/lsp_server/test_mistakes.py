@@ -53,9 +53,9 @@ def message(**fields: Any) -> bytes:
         (message(id="a", method=DOCUMENT_HASH, params=NOT_OPEN), "file:///other.py is not open"),
         (message(id="a", method="no/such"), "no/such"),
         (message(id="a", method=types.WORKSPACE_EXECUTE_COMMAND, params={"command": "nope"}), "nope"),
-        (message(id={}, method="x"), "{}"),
+        (message(id={}, method=DOCUMENT_HASH, params=NOT_OPEN), "id"),
         (message(id="a"), "an answer"),
-        (b'{"jsonrpc": "2.0", "id": NaN, "method": "x"}', "NaN"),
+        (b'{"jsonrpc": "2.0", "id": NaN, "method": "midfill/documentHash", "params": {}}', "id"),
         (b"{nonsense", "{nonsense"),
         (b"\xff\xfe\x00", "decode"),
         (b"[" * 100_000, "recursion"),
@@ -78,7 +78,7 @@ async def test_a_mistake_is_one_line(editor: Editor, caplog: pytest.LogCaptureFi
 
 
 async def test_what_is_wrong_with_a_request_is_its_answer(editor: Editor) -> None:
-    with pytest.raises(JsonRpcException, match=r"missing required field `position`.*\"uri\""):
+    with pytest.raises(JsonRpcException, match=r"required field missing @ \$\.params\.position.*\"uri\""):
         await editor.ask_in_json(types.TEXT_DOCUMENT_INLINE_COMPLETION, NOT_OPEN)
 
 

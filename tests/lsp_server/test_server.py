@@ -32,16 +32,35 @@ async def test_pulls_the_settings_from_a_client_that_only_says_they_changed(edit
     assert core.asked[-1].max_tokens == 7
 
 
-async def test_unknown_settings_key_is_named_and_the_old_settings_stay(editor: Editor, core: FakeCore) -> None:
-    params = types.DidChangeConfigurationParams(settings={"maxTokns": 3, "multiLine": False})
-    editor.workspace_did_change_configuration(params)
-    await until(lambda: editor.messages)
-    assert "maxTokns = 3" in editor.messages[0]
-    assert "maxTokens" in editor.messages[0]
+async def test_a_key_that_is_no_setting_is_named_once_and_the_others_are_taken(editor: Editor, core: FakeCore) -> None:
+    ours = {"core": core.url, "coreToken": core.token, "maxTokns": 3, "multiLine": False}
+    for _ in range(2):
+        editor.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings={"midfill": ours}))
     editor.open("")
     assert await editor.suggest(0, 0)
+    assert editor.messages == ["midfill: unknown setting maxTokns = 3: did you mean maxTokens?"]
+    assert core.asked[-1].max_tokens == 64
+    assert core.asked[-1].stop.indent is None
+
+
+async def test_a_bad_value_is_named_and_the_old_settings_stay(editor: Editor, core: FakeCore) -> None:
+    params = types.DidChangeConfigurationParams(settings={"maxTokens": 10**12, "multiLine": False})
+    editor.workspace_did_change_configuration(params)
+    editor.open("")
+    assert await editor.suggest(0, 0)
+    assert editor.messages == ["midfill: maxTokens = 1000000000000: must be at most 4096"]
     assert core.asked[-1].max_tokens == 64
     assert core.asked[-1].stop.indent == 0
+
+
+@pytest.mark.parametrize("others", [{"pylsp": {"plugins": {}}}, {}, []])
+async def test_settings_of_other_servers_change_nothing(editor: Editor, core: FakeCore, others: object) -> None:
+    for settings in ({"midfill": {"core": core.url, "coreToken": core.token, "maxTokens": 7}}, others):
+        editor.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings=settings))
+    editor.open("a")
+    assert await editor.suggest(0, 1)
+    assert core.asked[-1].max_tokens == 7
+    assert editor.messages == []
 
 
 async def test_unknown_key_at_the_start_is_named_and_the_session_goes_on(core: FakeCore) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import pytest
-
-from lsp_server import stdio
 
 NO_CORE = {**os.environ, "MIDFILL_CORE": "ws://127.0.0.1:9/ws"}
 LSP = (sys.executable, "-m", "midfill", "lsp")
@@ -110,56 +106,17 @@ def test_a_client_that_is_gone_is_no_error() -> None:
     assert b"Traceback" not in errors, errors.decode()
 
 
-async def test_a_thread_reads_no_more_than_is_handled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "stream"
-    file.write_bytes(bytes(range(256)) * 4096)
-    descriptor = os.open(file, os.O_RDONLY)
-    read: list[int] = []
-
-    def read_from_file(_stdin: int, count: int) -> bytes:
-        data = os_read(descriptor, count)
-        read.append(len(data))
-        return data
-
-    os_read = os.read
-    monkeypatch.setattr(stdio, "_can_be_polled", lambda: False)
-    monkeypatch.setattr(stdio.os, "read", read_from_file)
-    slow = SlowClient()
-    await stdio.connect_stdin(slow)
-    time.sleep(0.1)  # the event loop is busy
-    assert len(read) <= 1
-    async with asyncio.timeout(10):
-        await slow.ended.wait()
-    assert slow.received == file.read_bytes()
-    assert slow.pauses > 2
-    os.close(descriptor)
-
-
-class SlowClient(asyncio.Protocol):
-    """Pauses the reading after every chunk, for a moment."""
-
-    def __init__(self) -> None:
-        self.received = b""
-        self.pauses = 0
-        self.ended = asyncio.Event()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.ReadTransport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        assert not self.pauses or self.resumed, "data while reading is paused"
-        self.received += data
-        self.pauses += 1
-        self.resumed = False
-        self.transport.pause_reading()
-        asyncio.get_running_loop().call_later(0.01, self._resume)
-
-    def _resume(self) -> None:
-        self.resumed = True
-        self.transport.resume_reading()
-
-    def eof_received(self) -> None:
-        self.ended.set()
+@pytest.mark.parametrize("stdin_is_polled", [True, False])
+def test_the_end_of_the_clients_process_ends_the_server(tmp_path: Path, *, stdin_is_polled: bool) -> None:
+    """Also where something else keeps stdin open."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    hello = message("initialize", {"processId": gone.pid, "capabilities": {}}, 1)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, (tmp_path / "out").open("wb") as out:
+        ours.sendall(hello)
+        process = subprocess.Popen(LSP, env=NO_CORE, stdin=theirs, stdout=out if stdin_is_polled else theirs)
+        assert process.wait(60) == 1
 
 
 def test_a_client_that_dies_in_the_middle_of_a_message() -> None:

@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from midfill.__main__ import foreign_package
-from midfill.cli import app, main
+from midfill.cli import main
+from midfill.commands import app
 from protocol.settings import CORE_SETTINGS, option_name
 
 

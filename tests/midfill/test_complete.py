@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from midfill.cli import app
+from midfill.commands import app
 from midfill.complete import Place, complete
 from protocol.errors import BadInput, BadModel, CoreUnavailable, MidfillError, Unauthorized
 from protocol.identity import SettingValue

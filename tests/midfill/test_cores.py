@@ -15,7 +15,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from midfill.cli import app
+from midfill.commands import app
 from protocol.errors import BadInput
 from protocol.rendezvous import address_file, read_address
 from protocol.settings import Settings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from midfill.cli import app
+from midfill.commands import app
 from midfill.doctor.core import cores
 from midfill.doctor.findings import Section, as_json, megabytes
 from midfill.doctor.folders import folders
@@ -223,7 +223,7 @@ async def test_a_core_of_another_version(runtime: Path) -> None:
 
 
 async def test_a_core_on_another_machine_that_does_not_answer(runtime: Path) -> None:
-    section = await cores(Settings(core="ws://127.0.0.1:9/ws"))
+    section = await cores(Settings(core="ws://127.0.0.1:9/ws", core_token="secret"))
     (problem,) = section.problems
     assert "correct the settings core and core_token" in problem
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lsp_server.statistics import Statistics, add_to_file, one_answer, statistics_file
-from midfill.cli import app
+from midfill.commands import app
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def test_text() -> None:
     assert "40%" in shown
     assert "75%" in shown
     assert "p95, ms, at most" in shown
-    assert "statistics.json" in shown
+    assert "statistics.sqlite" in shown
 
 
 def test_json() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from protocol.errors import BadSettings
-from protocol.settings import Settings
-from protocol.settings_sources import read_environment, with_environment, with_json, with_options
+from protocol.settings import SETTINGS, Settings
+from protocol.settings_sources import is_for_us, read_environment, with_environment, with_json, with_options
 
 DEFAULTS = Settings()
 
@@ -16,7 +16,7 @@ DEFAULTS = Settings()
 def test_later_sources_win() -> None:
     settings = with_environment(DEFAULTS, {"MIDFILL_MAX_TOKENS": "1", "MIDFILL_MODEL": "a", "MIDFILL_DTYPE": "float16"})
     settings = with_options(settings, {"max_tokens": 2, "model": "b", "device": None})
-    settings = with_json(settings, {"maxTokens": 3})
+    settings, _ = with_json(settings, {"maxTokens": 3})
     assert (settings.max_tokens, settings.model, settings.dtype, settings.device) == (3, "b", "float16", "auto")
 
 
@@ -43,23 +43,23 @@ def test_environment_is_read_by_type() -> None:
     ],
 )
 def test_editors_may_write_keys_as_they_are_used_to(given: dict[str, Any]) -> None:
-    settings = with_json(DEFAULTS, given)
+    settings, _ = with_json(DEFAULTS, given)
     assert (settings.max_tokens, settings.disabled_languages) == (7, ("go",))
 
 
 def test_no_settings_change_nothing() -> None:
     for nothing in (None, {}, [], {"midfill": None}):
-        assert with_json(DEFAULTS, nothing) == DEFAULTS
+        assert with_json(DEFAULTS, nothing) == (DEFAULTS, ())
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"maxTokns": 3}, "unknown setting maxTokns = 3: did you mean maxTokens?"),
-        ({"zzz": None}, "unknown setting zzz = None: did you mean "),
         ({"maxTokens": "7"}, "maxTokens = '7': expected whole number"),
         ({"maxTokens": True}, "maxTokens = True: expected whole number"),
         ({"maxTokens": 0}, "maxTokens = 0: must be at least 1"),
+        ({"maxTokens": 10**12}, "maxTokens = 1000000000000: must be at most 4096"),
+        ({"maxTokens": 7.0}, "maxTokens = 7.0: expected whole number"),
         ({"alternatives": 17}, "alternatives = 17: must be at most 16"),
         ({"multiLine": 1}, "multiLine = 1: expected true or false"),
         ({"strategy": "fim"}, "strategy = 'fim': expected one of `efim`, `psm`, `spm`, `none`"),
@@ -93,10 +93,45 @@ def test_an_option_with_a_list_is_repeated_or_separated_by_commas(given: list[st
 
 def test_secrets_are_not_shown() -> None:
     assert "hush" not in repr(Settings(core_token="hush"))
-    for given in ({"coreToken": ["hush"]}, {"coreTokn": "hush"}):
-        with pytest.raises(BadSettings) as caught:
-            with_json(DEFAULTS, given)
-        assert "hush" not in str(caught.value)
+    with pytest.raises(BadSettings) as caught:
+        with_json(DEFAULTS, {"coreToken": ["hush"]})
+    assert "hush" not in str(caught.value)
+    assert "hush" not in str(with_json(DEFAULTS, {"coreTokn": "hush"}))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"maxTokns": 3}, "unknown setting maxTokns = 3: did you mean maxTokens?"),
+        ({"zzz": None}, "unknown setting zzz = None: did you mean "),
+    ],
+)
+def test_keys_of_an_editor_that_are_no_settings_are_named_and_the_others_taken(given: object, message: str) -> None:
+    assert isinstance(given, dict)
+    settings, (unknown,) = with_json(DEFAULTS, {"midfill": {"multiLine": False, **given}})
+    assert message in str(unknown)
+    assert not settings.multi_line
+
+
+def test_every_number_has_its_limits() -> None:
+    unlimited = [name for name, setting in SETTINGS.items() if setting.kind is int and setting.about.at_most is None]
+    assert unlimited == []
+
+
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        (None, False),
+        ({}, False),
+        ([], False),
+        ({"pylsp": {"plugins": {}}}, False),
+        ({"pylsp": {}, "midfill": {}}, True),
+        ({"maxTokens": 3}, True),
+        (5, True),
+    ],
+)
+def test_settings_of_other_programs_are_none_of_ours(given: object, *, ours: bool) -> None:
+    assert is_for_us(given) == ours
 
 
 def test_every_bad_variable_is_told_and_the_good_ones_are_taken() -> None:

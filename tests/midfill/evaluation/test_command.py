@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from midfill.cli import app
+from midfill.commands import app
 from protocol.errors import BadInput
 
 DATA = Path(__file__).with_name("data")

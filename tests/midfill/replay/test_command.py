@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from midfill.cli import app
+from midfill.commands import app
 
 TRACE = Path(__file__).parents[2] / "data" / "rustcode-3000-3400.json.gz"
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from inference.checkpoint import open_checkpoint
 from inference.loading import EngineOptions, load_engine
 from inference.training.checkpoints import RunFolder
-from midfill.cli import app
+from midfill.commands import app
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt
 from tests.inference.conftest import VOCABULARIES

@@ -1,0 +1,126 @@
+"""One editor's connection: a stream of LSP messages that pygls handles, and an error for each that cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import threading
+from collections.abc import Awaitable
+from typing import Any, Protocol
+
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcParseError
+from pygls.io_ import run_async
+
+from lsp_server.mistakes import shorten, why_unreadable
+from lsp_server.server import MidfillServer
+from protocol.errors import BadInput
+
+logger = logging.getLogger(__name__)
+
+_CONTENT_LENGTH = re.compile(rb"content-length:[ \t]*([0-9]{1,9})[ \t]*\r?\n", re.IGNORECASE)
+_OTHER_HEADER = re.compile(rb"content-(?!length)[^:]*:.*\r?\n", re.IGNORECASE)
+
+
+class Stream(Protocol):
+    """A stream of bytes, such as asyncio's StreamReader."""
+
+    def readline(self) -> Awaitable[bytes]:
+        """The next line with its end; at the end of the stream what is left, which may be nothing."""
+
+    def readexactly(self, n: int, /) -> Awaitable[bytes]:
+        """The next `n` bytes. At the end of the stream fewer, or asyncio.IncompleteReadError."""
+
+
+class MessageReader:
+    """Reads LSP messages for pygls, and raises BadInput at the first line that is no header of LSP.
+
+    A web page can make a browser send an HTTP request to any local port. Its first line ends the connection.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self.body = b""
+        """The message that was read last."""
+        self._stream = stream
+        self._begun = False  # whether headers of the next message were read
+
+    async def readline(self) -> bytes:
+        """The next header, spelled as pygls expects it; nothing at the end of the stream."""
+        if not self._begun:
+            await asyncio.sleep(0)  # the handler of the last message begins before the next one is read
+        self._begun = True
+        try:
+            line = await self._stream.readline()
+        except ValueError as error:
+            raise BadInput(f"a header without an end: {error}") from error
+        if not line.endswith(b"\n"):
+            return b""
+        if length := _CONTENT_LENGTH.fullmatch(line):
+            return b"Content-Length: %b\r\n" % length[1]
+        if line.strip() and not _OTHER_HEADER.fullmatch(line):
+            raise BadInput(f"not a header of LSP: {shorten(repr(line))}")
+        return line
+
+    async def readexactly(self, n: int) -> bytes:
+        """The body of a message of `n` bytes; nothing if the stream ends within it."""
+        self._begun = False
+        try:
+            self.body = await self._stream.readexactly(n)
+        except asyncio.IncompleteReadError:
+            return b""
+        return self.body if len(self.body) == n else b""
+
+
+async def serve(server: MidfillServer, stream: Stream) -> None:
+    """Handle what comes until the client leaves; at `exit`, pygls raises SystemExit with LSP's exit status."""
+    reader = MessageReader(stream)
+
+    def refuse_last(error: Exception, _: object) -> None:
+        refuse(server, reader.body, error)
+
+    try:
+        await run_async(threading.Event(), reader, server.protocol, error_handler=refuse_last)
+        logger.info("the client went away")
+    except BadInput as error:
+        logger.error("the connection is closed: %s", error)
+    except OSError as error:
+        logger.info("the connection broke: %s", error)
+    finally:
+        await server.leave()
+
+
+def refuse(server: MidfillServer, body: bytes, error: Exception) -> None:
+    """Answer a request that cannot be read with an error. Of a change, say that its document has lost step.
+
+    Where the message does not name an open document, it may have changed any of them.
+    """
+    text = body.decode("utf-8", "replace")
+    message = _object_in(text)
+    refusal: JsonRpcException
+    if isinstance(error, ValueError | RecursionError):
+        refusal = JsonRpcParseError(f"not JSON: {error}: {shorten(text)}")
+    elif isinstance(error, JsonRpcInvalidRequest):
+        refusal = error
+    elif message is None or message.get("jsonrpc") != "2.0":
+        refusal = JsonRpcInvalidRequest(f"no message of JSON-RPC 2.0: {shorten(text)}")
+    else:
+        refusal = JsonRpcInvalidParams(why_unreadable(message, error.__cause__ or error))
+    if message is None or ("method" in message and "id" in message):
+        message_id = (message or {}).get("id")
+        server.protocol.refuse(message_id if isinstance(message_id, str | int) else None, refusal)
+    else:
+        logger.warning("from the client: %s", refusal)
+    if 'Document/didChange"' in text.replace("\\", ""):
+        named = [uri for uri in server.documents.uris if f'"{uri}"' in text]
+        for uri in named or server.documents.uris:
+            server.lose_step(uri, str(refusal))
+
+
+def _object_in(text: str) -> dict[str, Any] | None:
+    """The JSON object that `text` is, if it is one."""
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return message if isinstance(message, dict) else None

@@ -1,0 +1,153 @@
+"""The subcommands of `midfill` and their options.
+
+Each command imports what it runs when it runs, so that the others are up without torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from midfill.complete import complete_command
+from midfill.cores import list_command, restart_command, stop_command, unload_command
+from midfill.demo.command import demo_command
+from midfill.doctor.command import doctor_command
+from midfill.evaluation.command import eval_command
+from midfill.options import takes_settings
+from midfill.output_files import check_writable
+from midfill.replay.command import replay_command
+from midfill.stats import stats_command
+from midfill.train.command import train_command
+from protocol.errors import BadInput
+from protocol.identity import ANSWER_SETTINGS, core_settings
+from protocol.rendezvous import cache_folder, resolve_model
+from protocol.settings import CORE_SETTINGS, Settings
+
+app = typer.Typer(
+    name="midfill",
+    help="Local code completion that computes only what you typed.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its tables break words in narrow terminals
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(version("midfill"))
+        raise typer.Exit
+
+
+@app.callback()
+def midfill(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Local code completion that computes only what you typed."""
+
+
+def lsp(
+    settings: Settings,
+    tcp: Annotated[str | None, typer.Option(help="Listen on HOST:PORT instead of stdio.")] = None,
+) -> None:
+    """Run the language server that editors talk to.
+
+    It speaks LSP over stdio, or over TCP, and finds or starts the core.
+    """
+    from lsp_server.launch import run_stdio, run_tcp
+
+    if tcp is None:
+        run_stdio(settings)
+    else:
+        run_tcp(settings, *_host_and_port(tcp))
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit():
+        raise BadInput(f"--tcp {address}: expected HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def core(
+    settings: Settings,
+    context: typer.Context,
+    host: Annotated[str, typer.Option(help="Listen here; beyond loopback, mind who can reach it.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    allow_origin: Annotated[list[str] | None, typer.Option(help="A web page's origin that may connect.")] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A name under which requests may address the core, such as a proxy's.")
+    ] = None,
+    log_file: Annotated[
+        Path | None, typer.Option(help="Append the log here instead of writing it to stderr; kept below 4 MiB.")
+    ] = None,
+    replaceable: Annotated[
+        bool, typer.Option(help="Exit for a client with other settings if no other client is connected.")
+    ] = False,
+) -> None:
+    """Run the inference core that language servers share, or control the running ones with a subcommand.
+
+    Language servers start a core where none runs. Run one by hand to serve other machines, or programs that speak HTTP.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from inference.server import ServeOptions, serve
+    from midfill.engine_core import engine_options
+
+    if log_file is not None:
+        check_writable(log_file)
+        log = log_file.open("ab", buffering=0)
+        os.dup2(log.fileno(), sys.stderr.fileno())
+    engine = replace(
+        engine_options(settings),
+        model=resolve_model(settings.model),
+        cache_folder=cache_folder() if settings.disk_mb else None,
+        cache_budget_bytes=settings.disk_mb * 2**20,
+    )
+    has_ended = serve(
+        ServeOptions(
+            engine=engine,
+            host=host,
+            port=port,
+            allowed_origins=tuple(allow_origin or ()),
+            allowed_hosts=tuple(allow_host or ()),
+            log_file=log_file,
+            unload_after_s=settings.unload_after_s or None,
+            exit_after_s=settings.exit_after_s or None,
+            settings=core_settings(settings),
+            replaceable=replaceable,
+        )
+    )
+    if not has_ended:
+        os._exit(0)  # Python's own way out would stop the model's thread in the middle of torch, which aborts
+
+
+_MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
+_REPLAY_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "store_mb", "exact", "healing"}
+_EVAL_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "exact"}
+_COMPLETE_SETTINGS = _MODEL_SETTINGS | set(ANSWER_SETTINGS) | {
+    "core", "core_token", "prefix_tokens", "suffix_tokens", "max_tokens", "hold_back_percent"
+}  # fmt: skip
+
+app.command()(takes_settings(lsp))
+core_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+core_app.callback()(takes_settings(core, only=CORE_SETTINGS))
+core_app.command("list")(list_command)
+core_app.command("stop")(stop_command)
+core_app.command("restart")(restart_command)
+core_app.command("unload")(unload_command)
+app.add_typer(core_app, name="core")
+app.command("complete")(takes_settings(complete_command, only=_COMPLETE_SETTINGS))
+app.command("demo")(takes_settings(demo_command, only=_MODEL_SETTINGS))
+app.command("doctor")(takes_settings(doctor_command, tell_refused=True))
+app.command("eval")(takes_settings(eval_command, only=_EVAL_SETTINGS))
+app.command("stats")(stats_command)
+app.command("replay")(takes_settings(replay_command, only=_REPLAY_SETTINGS))
+app.command("train")(train_command)
