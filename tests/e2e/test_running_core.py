@@ -85,7 +85,7 @@ def test_the_documented_requests(core: "subprocess.Popen[bytes]") -> None:
     assert infill["tokens_predicted"] <= 8
     assert completions["choices"][0]["text"] == infill["content"]
     assert completions["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
-    assert 'midfill_requests_total{kind="suggestion",outcome="completed"} 2' in answers
+    assert 'midfill_requests_total{kind="suggestion",outcome="completed"} 2.0' in answers
 
 
 async def test_a_token_that_is_not_the_cores(core: "subprocess.Popen[bytes]", source: Path) -> None:
