@@ -33,7 +33,7 @@ from rich.table import Table
 from shapes import SHAPES, random_weights
 from to_gguf import convert, quantize
 
-from inference.engine import Engine
+from inference.engine.engine import Engine
 from inference.loading import DTypeName, EngineOptions, load_engine
 from protocol.messages import CompletionRequest, Prompt
 

@@ -33,7 +33,7 @@ from sides import STOP, LlamaSide, MidfillSide, Side, Timed
 from to_gguf import convert, quantize
 
 from inference.loading import EngineOptions, load_engine
-from lsp_server.documents import Position
+from lsp_server.editing.documents import Position
 from midfill.replay.trace import position_at
 from protocol.messages import CompletionRequest, Prompt
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from inference.architecture import Architecture, ModelShape
-from inference.kernel.library import choose_level, unavailable_reason
-from inference.kernel.support import unsupported_reason
+from inference.backends.cpu.library import choose_level, unavailable_reason
+from inference.backends.cpu.support import unsupported_reason
+from inference.checkpoints.architecture import Architecture, ModelShape
 from protocol.settings import Weights
 
 BFLOAT16_CAPABILITY = (8, 0)

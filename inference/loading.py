@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING, Literal
 
 import psutil
 
-from inference.architecture import Architecture, ModelShape
-from inference.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
+from inference.backends.cpu.threads import usable_threads
+from inference.backends.model import DryModel, Model
+from inference.checkpoints.architecture import Architecture, ModelShape
+from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
+from inference.checkpoints.hub import Progress
 from inference.default_dtype import default_dtype
-from inference.engine import DeviceHooks, Engine, EngineInfo, Policy
-from inference.fim import AUTO
-from inference.healing import Healer, HealingMode, wants_healing
-from inference.hub import Progress
+from inference.engine.engine import DeviceHooks, Engine, EngineInfo, Policy
 from inference.memory_plan import MemoryDemand, MemoryPlan, plan_memory
-from inference.model import DryModel, Model
-from inference.processors import usable_threads
-from inference.tokenization import TextTokenizer
+from inference.text.fim import AUTO
+from inference.text.healing import Healer, HealingMode, wants_healing
+from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.interface import KVStore
-from kv_store.storage import MemoryStorage
 from kv_store.store import PagedStore
-from kv_store.tier import Tier
+from kv_store.tiers.storage import MemoryStorage
+from kv_store.tiers.tier import Tier
 from protocol.errors import BadInput, DeviceLost
 from protocol.settings import BUNDLED_MODEL, Weights
 
 if TYPE_CHECKING:
     import torch
 
-    from inference.decoder import Decoder
-    from inference.generic import GenericModel
-    from inference.graphs import GraphedDecoder
-    from inference.kernel_model import KernelModel
+    from inference.backends.cpu.model import KernelModel
+    from inference.backends.llama.decoder import Decoder
+    from inference.backends.llama.graphs import GraphedDecoder
+    from inference.backends.transformers.model import GenericModel
 
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -46,7 +46,7 @@ DRY_BYTES_PER_VALUE = 4  # float32, as a CPU would keep them
 
 log = logging.getLogger(__name__)
 
-SAMPLE = Path(__file__).with_name("tokenization.py")
+SAMPLE = Path(__file__).parent / "text" / "tokenization.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,11 @@ class EngineOptions:
     speculation: bool = True  # guesses at the text are verified in one forward
     threads: int | None = None  # of the CPU; None takes all cores for the kernel, half for torch
     exact: bool = False  # cached and cold logits the same to the bit, at the price of larger forwards
-    fim_format: str = AUTO  # the name of one of inference.fim's, where it is not to be recognised
+    fim_format: str = AUTO  # the name of one of inference.text.fim's, where it is not to be recognised
     healing: HealingMode = "auto"  # "auto" heals unless the checkpoint says that fragments suffice
-    weights: Weights = "auto"  # int8 and fp8 round them: see `inference.quantized`; int8 on a CPU is the kernel's own
+    weights: Weights = (
+        "auto"  # int8 and fp8 round them: see `inference.backends.llama.quantized`; int8 on a CPU is the kernel's own
+    )
     kernel: bool = True  # the CPU's, where it can be had
 
 
@@ -101,7 +103,7 @@ def load_engine(options: EngineOptions, progress: Progress | None = None) -> Eng
     tokenizer = checkpoint.tokenizer(options.fim_format)
     report("starting torch", None)
 
-    from inference import cuda
+    from inference.backends import cuda
 
     device = cuda.find_device(options.device)
     try:
@@ -120,7 +122,7 @@ def _load_on(
     tokenizer: TextTokenizer,
     report: Progress,
 ) -> Engine:
-    from inference import cuda
+    from inference.backends import cuda
     from inference.store_tiers import TierBudgets, open_store
 
     if device.type == "cuda":
@@ -138,8 +140,8 @@ def _load_on(
 def _hooks(device: torch.device, model: Model) -> DeviceHooks:
     if device.type != "cuda":
         return DeviceHooks()
-    from inference import cuda
-    from inference.graphs import GraphedDecoder
+    from inference.backends import cuda
+    from inference.backends.llama.graphs import GraphedDecoder
 
     prepare = model.prepare if isinstance(model, GraphedDecoder) else DeviceHooks().prepare
     return DeviceHooks(prepare, partial(cuda.is_lost, device), cuda.give_memory_back)
@@ -180,7 +182,7 @@ def _plan(
     options: EngineOptions, checkpoint: Checkpoint, context_tokens: int, device: torch.device, dtype: torch.dtype
 ) -> MemoryPlan:
     """What the model, its workspaces and its store get of the device's free memory."""
-    from inference import cuda
+    from inference.backends import cuda
 
     demand = MemoryDemand(
         shape=checkpoint.architecture,
@@ -215,13 +217,13 @@ def _load_model(
     shape = checkpoint.architecture
     spreads = anywhere and device.type == "cuda" and not plan.fits
     if isinstance(shape, Architecture) and not spreads:
-        from inference.decoder_loading import load_decoder
+        from inference.backends.llama_loading import load_decoder
 
         return load_decoder(checkpoint, shape, context_tokens, device, dtype, options, report)
     if options.exact or options.weights != "auto":
         what = "exact mode is" if options.exact else f"{options.weights} weights are"
         raise BadInput(f"{what} for the Llama family on one device, not for {checkpoint.name}")
-    from inference.generic_loading import load_generic
+    from inference.backends.transformers.loading import load_generic
 
     checkpoint.weights()  # says what is missing or damaged in words of ours
     report("reading the weights", None)
@@ -238,7 +240,7 @@ def _numbers(options: EngineOptions, device: torch.device, dtype: torch.dtype, c
 def _dtype(options: EngineOptions, device: torch.device, shape: ModelShape) -> torch.dtype:
     import torch
 
-    from inference import cuda
+    from inference.backends import cuda
 
     names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     name = options.dtype

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inference.architecture import Architecture, ModelShape
-from inference.weights import WeightsFile
+from inference.checkpoints.architecture import Architecture, ModelShape
+from inference.checkpoints.weights import WeightsFile
 from protocol.errors import BadInput
 from protocol.settings import Weights
 

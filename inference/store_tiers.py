@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 
+from kv_store.disk.page_folder import PageFolder
+from kv_store.disk.tensor_codec import TensorCodec
 from kv_store.errors import StoreError
-from kv_store.page_folder import PageFolder
 from kv_store.store import PagedStore
-from kv_store.tensor_codec import TensorCodec
-from kv_store.tensor_storage import HostStorage, TensorStorage
-from kv_store.tier import Tier
+from kv_store.tiers.tensor_storage import HostStorage, TensorStorage
+from kv_store.tiers.tier import Tier
 from kv_store.workspace import KVShape
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from kv_store.interface import document_of
 from kv_store.match import PageMatch
 from kv_store.page_tree import PAGE_TOKENS, Page, PageTree, pack, prefix_digest
 from kv_store.residency import Residency
-from kv_store.tier import Tier
+from kv_store.tiers.tier import Tier
 
 
 def check_tree(tree: PageTree) -> None:

@@ -8,9 +8,9 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from kv_store.disk.page_folder import PageFile, PageFolder
+from kv_store.disk.page_index import SavedPage
 from kv_store.errors import BadFileError
-from kv_store.page_folder import PageFile, PageFolder
-from kv_store.page_index import SavedPage
 from kv_store.page_tree import PAGE_TOKENS, TOKEN_BYTES, Page, PageTree, pack, prefix_digest, unpack
 from kv_store.residency import Residency
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from kv_store.errors import BadFileError
 from kv_store.page_tree import Page, PageTree
-from kv_store.tier import Tier
+from kv_store.tiers.tier import Tier
 
 REMEMBERED_REFUSALS = 100
 

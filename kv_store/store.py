@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kv_store import integrity, persistence
+from kv_store.disk.page_folder import PageFolder
 from kv_store.interface import StoreStats, Workspace, document_of
 from kv_store.match import PageMatch
-from kv_store.page_folder import PageFolder
 from kv_store.page_tree import PAGE_TOKENS, Page, PageTree
 from kv_store.residency import Residency
-from kv_store.tier import Tier
+from kv_store.tiers.tier import Tier
 
 
 class PagedStore:

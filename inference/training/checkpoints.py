@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from inference.training.errors import CheckpointError
 from inference.training.machine import Machine, this_machine
+from inference.training.optimization.schedule import Progress
 from inference.training.options import TrainingOptions, restore_options
-from inference.training.schedule import Progress
 
 KEPT = 2
 _COPIED = ("manifest.json", "tokenizer.json")

@@ -9,11 +9,11 @@ from random import Random
 import torch
 from torch import Tensor
 
-from inference.training.corpus import Corpus
+from inference.training.corpus.corpus import Corpus
+from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.examples import FimExample, cut_example, lay_out
 from inference.training.modeling import token_losses
 from inference.training.options import ExampleOptions
-from inference.training.vocabulary import Vocabulary
 
 _CUTS = ExampleOptions(
     fim_rate=1, efim_rate=1, spm_rate=0, fragment_rate=1, context_fragment_rate=0, max_fragments=2, open_end_rate=0

@@ -7,8 +7,8 @@ from itertools import pairwise
 from random import Random
 from typing import Literal
 
+from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.options import ExampleOptions
-from inference.training.vocabulary import Vocabulary
 
 MAX_MIDDLE_LINES = 30
 MAX_LINE_INCREMENT = 300

@@ -6,11 +6,11 @@ from random import Random
 
 import torch
 
-from inference.training.corpus import Corpus
+from inference.training.corpus.corpus import Corpus
+from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.evaluation import middle_loss, random_lines
 from inference.training.examples import FimExample, Layout, cut_example, split_at
 from inference.training.options import ExampleOptions
-from inference.training.vocabulary import Vocabulary
 
 LAYOUTS: tuple[Layout, ...] = ("psm", "spm", "efim")
 _CHARS_PER_TOKEN = 4

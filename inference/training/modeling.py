@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
 
+from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.options import ModelShape
-from inference.training.vocabulary import Vocabulary
 
 CAUSAL = "midfill_causal"
 BLOCKED_UP_TO = 512

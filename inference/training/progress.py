@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from inference.training.schedule import Progress
+from inference.training.optimization.schedule import Progress
 from inference.training.trainer import StepReport
 
 SMOOTHED_STEPS = 50

@@ -7,11 +7,11 @@ from torch import nn
 from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
-from inference.checkpoint import find_checkpoint
+from inference.checkpoints.checkpoint import find_checkpoint
+from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.errors import OptionError
 from inference.training.modeling import build_model, use_causal_attention
 from inference.training.options import LoraOptions, TrainingOptions
-from inference.training.vocabulary import Vocabulary
 
 
 def start_model(options: TrainingOptions, vocabulary: Vocabulary) -> nn.Module:

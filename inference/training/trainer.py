@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from inference.training.checkpoints import RunFolder, leave_out_frozen
-from inference.training.corpus import Corpus
+from inference.training.corpus.corpus import Corpus
+from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.errors import OptionError
 from inference.training.modeling import LossFunction, token_loss
-from inference.training.optimizers import (
+from inference.training.optimization.optimizers import (
     MasterWeights,
     OwnWeights,
     Trained,
@@ -23,11 +24,10 @@ from inference.training.optimizers import (
     restore_peaks,
     set_rates,
 )
+from inference.training.optimization.schedule import Progress, rate_factor, stage_at
 from inference.training.options import TrainingOptions
 from inference.training.processes import average_gradients
-from inference.training.schedule import Progress, rate_factor, stage_at
 from inference.training.starting import start_model
-from inference.training.vocabulary import Vocabulary
 from inference.training.windows import Windows
 
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from inference.training.corpus import Corpus
+from inference.training.corpus.corpus import Corpus
+from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.examples import cut_example, encode_example, random_fragments
 from inference.training.options import ExampleOptions
-from inference.training.vocabulary import Vocabulary
 
 MIN_ROOM = 48
 MIN_PIECE_CHARS = 120

@@ -15,16 +15,16 @@ import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from rich.console import Console
 
-from inference.checkpoint import find_checkpoint
+from inference.checkpoints.checkpoint import find_checkpoint
 from inference.training.checkpoints import RunFolder
-from inference.training.corpus import Corpus
+from inference.training.corpus.corpus import Corpus
 from inference.training.errors import OptionError
 from inference.training.format_losses import format_losses
+from inference.training.optimization.schedule import Progress
 from inference.training.options import TrainingOptions
 from inference.training.processes import is_launched, join_processes, launch
 from inference.training.progress import ProgressDisplay
-from inference.training.publish import publish
-from inference.training.schedule import Progress
+from inference.training.publishing.publish import publish
 from inference.training.trainer import StepReport, Trainer
 from inference.training.windows import Windows, bytes_per_token
 from midfill.train.data import Data, DataOptions, open_data, prepare_data

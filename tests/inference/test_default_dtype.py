@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from inference.architecture import Architecture, ModelShape, read_architecture
+from inference.backends.cpu.library import KernelUnavailable, levels, unavailable_reason
+from inference.backends.cpu.support import MAX_GROUP, unsupported_reason
+from inference.checkpoints.architecture import Architecture, ModelShape, read_architecture
 from inference.default_dtype import default_dtype
-from inference.kernel.library import KernelUnavailable, levels, unavailable_reason
-from inference.kernel.support import MAX_GROUP, unsupported_reason
 from protocol.settings import Weights
 
 CONFIG = {
@@ -55,7 +55,7 @@ def test_without_a_library_a_cpu_computes_in_float32(monkeypatch: pytest.MonkeyP
     def missing() -> None:
         raise KernelUnavailable("not built")
 
-    monkeypatch.setattr("inference.kernel.library.load_library", missing)
+    monkeypatch.setattr("inference.backends.cpu.library.load_library", missing)
     assert default_dtype("cpu", LLAMA, may_use_kernel=True) == "float32"
 
 

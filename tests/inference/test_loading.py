@@ -124,7 +124,10 @@ def test_dry_engine_knows_the_models_context(options: EngineOptions) -> None:
 
 IMPORTS = """
 import json, sys
-from inference import prompts, fim, tokenization, stops, scheduler, service, server, loading
+from inference import loading
+from inference.scheduling import scheduler
+from inference.server import app, process
+from inference.text import prompts, fim, tokenization, stops
 from protocol.messages import CompletionRequest, Prompt
 assert loading.is_here(loading.EngineOptions(sys.argv[1]))
 engine = loading.load_dry_engine(loading.EngineOptions(sys.argv[1]))

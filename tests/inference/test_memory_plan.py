@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.architecture import read_architecture
+from inference.checkpoints.architecture import read_architecture
+from inference.checkpoints.weights import WeightsFile
 from inference.memory_plan import GPU_RESERVE, MemoryDemand, plan_memory, weights_bytes
-from inference.weights import WeightsFile
 from protocol.errors import BadInput
 from protocol.settings import Weights
 

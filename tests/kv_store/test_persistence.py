@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kv_store.model_folders import purge_saved
-from kv_store.page_index import INDEX_NAME
+from kv_store.disk.model_folders import purge_saved
+from kv_store.disk.page_index import INDEX_NAME
 from kv_store.store import PagedStore
 
 IDS = tuple(range(40))
@@ -405,7 +405,7 @@ def test_more_than_the_budget_is_refused(saved: None, kv, make_store, tmp_path: 
 def test_an_oversized_index_is_not_read(
     saved: None, kv, make_store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kv_store.page_index.MAX_INDEX_BYTES", 100)
+    monkeypatch.setattr("kv_store.disk.page_index.MAX_INDEX_BYTES", 100)
     assert "oversized: more than 100 bytes" in make_store(disk=200).stats().refused[0]
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.page_tree import Page
-from kv_store.storage import MemoryStorage
 from kv_store.store import PagedStore
-from kv_store.tier import Tier
+from kv_store.tiers.storage import MemoryStorage
+from kv_store.tiers.tier import Tier
 
 BYTES = 10
 WORKSPACE = DryWorkspace(BYTES)

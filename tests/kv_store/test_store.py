@@ -5,10 +5,10 @@ import pytest
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.errors import ReleasedMatchError
 from kv_store.interface import KVStore
-from kv_store.naive import NaiveStore
-from kv_store.storage import MemoryStorage
 from kv_store.store import PagedStore
-from kv_store.tier import Tier
+from kv_store.tiers.storage import MemoryStorage
+from kv_store.tiers.tier import Tier
+from tests.kv_store.naive import NaiveStore
 
 BYTES = 10
 WORKSPACE = DryWorkspace(BYTES)

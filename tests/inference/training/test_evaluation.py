@@ -7,10 +7,10 @@ from random import Random
 import pytest
 import torch
 
-from inference.training.corpus import Corpus, Manifest, write_corpus
+from inference.training.corpus.corpus import Corpus, Manifest, write_corpus
+from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.evaluation import evaluate
 from inference.training.modeling import build_model
-from inference.training.vocabulary import Vocabulary
 from tests.inference.training.packages import write_module
 from tests.inference.training.runs import TINY
 

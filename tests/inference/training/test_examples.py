@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.prompts import tokenize_prompt
-from inference.tokenization import read_tokenizer
+from inference.text.prompts import tokenize_prompt
+from inference.text.tokenization import read_tokenizer
+from inference.training.corpus.vocabulary import Vocabulary, load_vocabulary
 from inference.training.examples import FimExample, cut_example, encode_example, lay_out, random_fragments, split_at
 from inference.training.options import ExampleOptions
-from inference.training.vocabulary import Vocabulary, load_vocabulary
 from protocol.messages import Prompt
 from tests.inference.conftest import VOCABULARIES
 from tests.inference.training.packages import write_module

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from inference.training.corpus import Corpus
+from inference.training.corpus.corpus import Corpus
+from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.format_losses import LAYOUTS, format_losses
-from inference.training.vocabulary import Vocabulary
 from tests.inference.training.test_evaluation import Uniform
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.modeling import blocked_attention, build_model, token_loss, token_losses, use_causal_attention
 from inference.training.options import ModelShape
-from inference.training.vocabulary import Vocabulary
 from tests.inference.training.runs import TINY
 
 

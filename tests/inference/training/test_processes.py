@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from inference.training.checkpoints import RunFolder, read_progress
-from inference.training.corpus import Corpus
+from inference.training.corpus.corpus import Corpus
+from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.errors import OptionError
 from inference.training.processes import average_gradients
 from inference.training.trainer import Trainer
-from inference.training.vocabulary import Vocabulary
 from tests.inference.training.runs import OPTIONS, steps, train
 
 

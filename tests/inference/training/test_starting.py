@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM, PreTrainedModel
 
+from inference.training.corpus.vocabulary import Vocabulary, load_vocabulary
 from inference.training.errors import OptionError
 from inference.training.options import LoraOptions
 from inference.training.starting import start_model
-from inference.training.vocabulary import Vocabulary, load_vocabulary
 from protocol.errors import BadModel
 from tests.inference.training.runs import OPTIONS
 

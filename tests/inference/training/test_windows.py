@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from inference.training.corpus import Corpus
+from inference.training.corpus.corpus import Corpus
+from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.options import ExampleOptions
-from inference.training.vocabulary import Vocabulary
 from inference.training.windows import Windows
 
 LENGTH = 128

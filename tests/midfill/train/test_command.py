@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
-from inference.checkpoint import open_checkpoint
+from inference.checkpoints.checkpoint import open_checkpoint
 from inference.loading import EngineOptions, load_engine
 from inference.training.checkpoints import RunFolder
 from midfill.commands import app
