@@ -35,7 +35,8 @@ from rich.table import Table
 from inference.checkpoints.checkpoint import find_checkpoint
 from inference.checkpoints.hub import Progress
 from inference.engine.engine import Engine
-from inference.loading import EngineOptions, load_dry_engine, load_engine
+from inference.loading.engine import load_dry_engine, load_engine
+from inference.loading.options import EngineOptions
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.job_queue import Answer
 from inference.scheduling.scheduler import Scheduler

@@ -24,7 +24,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from inference.loading import EngineOptions, load_engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
 from lsp_server.prompts.windows import WindowBudget
 from midfill.evaluation.held_out import cut_files
 from midfill.evaluation.human_eval import read_benchmark

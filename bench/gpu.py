@@ -19,10 +19,10 @@ from inference.backends import cuda
 from inference.backends.chunk import Chunk
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.graphs import GraphedDecoder
-from inference.backends.llama_loading import load_decoder
 from inference.checkpoints.checkpoint import find_checkpoint
-from inference.default_dtype import default_dtype
-from inference.loading import EngineOptions
+from inference.loading.default_dtype import default_dtype
+from inference.loading.llama import load_decoder
+from inference.loading.options import EngineOptions
 from protocol.errors import BadInput
 from protocol.settings import BUNDLED_MODEL
 

@@ -28,7 +28,7 @@ from inference.checkpoints.checkpoint import find_checkpoint
 from inference.engine.engine import Engine, EngineInfo, Policy
 from kv_store.disk.page_folder import PageFolder
 from kv_store.disk.tensor_codec import TensorCodec
-from kv_store.store import PagedStore
+from kv_store.paged.store import PagedStore
 from kv_store.tiers.tensor_storage import TensorStorage
 from kv_store.tiers.tier import Tier
 from kv_store.workspace import KVShape, KVWorkspace

@@ -154,7 +154,7 @@ async def _find_core(settings: Settings) -> AsyncIterator[CoreClient | EngineCor
         finally:
             await client.close()
         return
-    from inference.loading import load_engine
+    from inference.loading.engine import load_engine
     from midfill.headless.engine_core import EngineCore, engine_options
 
     console = Console(stderr=True)

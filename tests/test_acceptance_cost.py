@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from inference.engine.engine import Engine
-from inference.loading import EngineOptions, load_engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Edit, Position
 from lsp_server.editing.spans import end_of
 from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments

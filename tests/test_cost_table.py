@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference.engine.resident_prompt import common_prefix_length
-from inference.loading import EngineOptions, load_dry_engine
+from inference.loading.engine import load_dry_engine
+from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Document, Edit, Position, line_length
 from lsp_server.prompts.anchors import LINES_BACK
 from lsp_server.prompts.planner import PromptPlanner

@@ -13,7 +13,8 @@ from msgspec import structs
 
 from inference.backends.chunk import Chunk
 from inference.engine.engine import Engine
-from inference.loading import EngineOptions, load_engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
 from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import TokenIds
 from inference.text.tokenization import TextTokenizer

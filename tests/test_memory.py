@@ -6,7 +6,8 @@ import random
 from pathlib import Path
 
 from inference.engine.engine import Engine
-from inference.loading import EngineOptions, load_dry_engine
+from inference.loading.engine import load_dry_engine
+from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Document, Edit, Position
 from lsp_server.prompts.planner import PromptPlanner
 from lsp_server.prompts.windows import WindowBudget

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from inference.engine.engine import Engine
-from inference.loading import EngineOptions, load_engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Position
 from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
 from lsp_server.suggesting.queries import Query

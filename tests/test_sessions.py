@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from inference.loading import EngineOptions, load_dry_engine
+from inference.loading.engine import load_dry_engine
+from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Document, Position
 from lsp_server.suggesting.open_documents import OpenDocuments
 from lsp_server.suggesting.queries import Query

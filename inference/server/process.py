@@ -19,7 +19,8 @@ from typing import cast
 import uvicorn
 from starlette.applications import Starlette
 
-from inference.loading import EngineOptions, is_here, load_engine
+from inference.loading.engine import is_here, load_engine
+from inference.loading.options import EngineOptions
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
 from inference.server.access import Access, HostNames

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lsp_server.editing.documents import Edit, Position
-from lsp_server.suggesting.last_suggestion import moved
+from lsp_server.editing.documents import Edit, Position, split_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +48,14 @@ def _end(end: Position, edit: Edit, *, grows: bool) -> Position:
     if edit.end < end or (grows and edit.end == end):
         return moved(end, edit)
     return min(end, edit.start)
+
+
+def moved(position: Position, edit: Edit) -> Position:
+    """Where the text at `position`, which is not before the edit's end, stands after the edit."""
+    inserted = split_lines(edit.text)
+    last_line = edit.start.line + len(inserted) - 1
+    last_column = len(inserted[-1]) + (edit.start.column if len(inserted) == 1 else 0)
+    column = position.column
+    if position.line == edit.end.line:
+        column += last_column - edit.end.column
+    return Position(last_line + position.line - edit.end.line, column)

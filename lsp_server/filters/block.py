@@ -5,7 +5,7 @@ from __future__ import annotations
 from lsp_server.filters.balance import closes_unopened
 from lsp_server.filters.cursor_place import Insertion, Place
 from lsp_server.filters.indentation import indentation, leading_space
-from lsp_server.suggesting.stop_rules import stop_rule
+from lsp_server.filters.stop_rules import stop_rule
 
 _CLOSERS = ")]}"
 

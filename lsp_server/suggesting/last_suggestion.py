@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lsp_server.editing.brackets import is_auto_closed
-from lsp_server.editing.documents import Document, Edit, Position, split_lines
+from lsp_server.editing.documents import Document, Edit, Position
+from lsp_server.editing.spans import moved
 from lsp_server.filters.cursor_place import Insertion, place_at
 from lsp_server.filters.order import fitted
 
@@ -35,17 +36,6 @@ def follow(offer: Offer, edit: Edit) -> Offer | None:
     if edit.start < offer.start or edit.end > offer.end:
         return None
     return replace(offer, end=moved(offer.end, edit))
-
-
-def moved(position: Position, edit: Edit) -> Position:
-    """Where the text at `position`, which is not before the edit's end, stands after the edit."""
-    inserted = split_lines(edit.text)
-    last_line = edit.start.line + len(inserted) - 1
-    last_column = len(inserted[-1]) + (edit.start.column if len(inserted) == 1 else 0)
-    column = position.column
-    if position.line == edit.end.line:
-        column += last_column - edit.end.column
-    return Position(last_line + position.line - edit.end.line, column)
 
 
 def rest_of(offer: Offer, document: Document, cursor: Position) -> Insertion | None:

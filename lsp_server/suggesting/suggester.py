@@ -14,12 +14,12 @@ from lsp_server.core.link import LinkState
 from lsp_server.editing.documents import Position
 from lsp_server.filters.cursor_place import Insertion, Place
 from lsp_server.filters.order import fitted, worth_saying
+from lsp_server.filters.stop_rules import stop_rule
 from lsp_server.suggesting.debounce import Pace
 from lsp_server.suggesting.last_suggestion import Offer, offer_at, rest_of
 from lsp_server.suggesting.open_documents import OpenDocument
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Asker, Core, Cost
-from lsp_server.suggesting.stop_rules import stop_rule
 from protocol import garbage
 from protocol.messages import Completion, StopRule
 from protocol.settings import Settings

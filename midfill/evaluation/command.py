@@ -155,7 +155,8 @@ def _sandbox(allowed: bool, unconfined: bool, task_sets: Sequence[TaskSet], note
 
 
 def _load(settings: Settings, healing: Literal["auto", "on", "off"]) -> Engine:
-    from inference.loading import EngineOptions, load_engine
+    from inference.loading.engine import load_engine
+    from inference.loading.options import EngineOptions
 
     return load_engine(
         EngineOptions(

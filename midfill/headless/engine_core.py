@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inference.engine.engine import Engine
-from inference.loading import EngineOptions
+from inference.loading.options import EngineOptions
 from protocol.messages import Completion, CompletionRequest
 from protocol.settings import Settings
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from inference.checkpoints.checkpoint import find_checkpoint
-from inference.loading import load_dry_engine, load_engine
+from inference.loading.engine import load_dry_engine, load_engine
 from inference.text.tokenization import TextTokenizer
 from midfill.headless.engine_core import engine_options
 from midfill.headless.lsp_session import open_session

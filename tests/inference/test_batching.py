@@ -17,7 +17,8 @@ from inference.backends.model import Choice, Model
 from inference.engine.engine import Engine
 from inference.engine.request_run import Run
 from inference.engine.turns import SMALL_CHUNK
-from inference.loading import EngineOptions, load_engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
 from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
 from tests.inference.tiny import write_checkpoint
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from websockets.sync.client import connect
 
-from inference.loading import EngineOptions, load_engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
 from kv_store.disk.page_folder import PageFolder
 from kv_store.dry_workspace import DryWorkspace
-from kv_store.store import PagedStore
+from kv_store.paged.store import PagedStore
 from kv_store.tiers.storage import MemoryStorage
 from kv_store.tiers.tier import Tier
 from protocol.messages import CompletionRequest, Prompt
@@ -93,7 +94,7 @@ import sys, time
 from pathlib import Path
 import inference.scheduling.scheduler, kv_store.disk.tensor_codec
 from inference.scheduling.engine_holder import EngineHolder
-from inference.loading import EngineOptions
+from inference.loading.options import EngineOptions
 from inference.server.process import ServeOptions, serve
 
 model, folder, rest_s, page_s = sys.argv[1:]

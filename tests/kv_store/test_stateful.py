@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kv_store.disk.page_index import INDEX_NAME
 from kv_store.interface import document_of
-from kv_store.match import PageMatch
 from kv_store.page_tree import common_prefix_length
+from kv_store.paged.match import PageMatch
 
 DEVICE, HOST, DISK = 96, 64, 128
 

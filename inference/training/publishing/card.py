@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
 
-from inference.training.checkpoints import Recipe
 from inference.training.corpus.corpus import Manifest, PackageRecord
-from inference.training.evaluation import HeldOutLosses
 from inference.training.machine import Machine
 from inference.training.optimization.schedule import Progress
 from inference.training.options import TrainingOptions
+from inference.training.run.checkpoints import Recipe
+from inference.training.run.evaluation import HeldOutLosses
 
 
 @dataclass(frozen=True)

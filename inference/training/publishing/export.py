@@ -10,15 +10,15 @@ import torch
 from safetensors.torch import load_file
 from transformers import GenerationConfig, LlamaForCausalLM
 
-from inference.training.checkpoints import RunFolder, read_progress
 from inference.training.corpus.corpus import Corpus, read_manifest
 from inference.training.corpus.vocabulary import END_OF_TEXT, PADDING, Vocabulary, load_vocabulary
 from inference.training.errors import CheckpointError
-from inference.training.evaluation import HeldOutLosses, evaluate
 from inference.training.machine import multiplies_bf16
-from inference.training.modeling import build_model
 from inference.training.options import TrainingOptions
 from inference.training.publishing.card import CardFacts, write_card
+from inference.training.run.checkpoints import RunFolder, read_progress
+from inference.training.run.evaluation import HeldOutLosses, evaluate
+from inference.training.run.modeling import build_model
 
 
 def export_model(run: RunFolder, corpus: Path, output: Path, *, samples: int = 384) -> HeldOutLosses:

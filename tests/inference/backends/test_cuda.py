@@ -12,7 +12,8 @@ import torch
 
 from inference.backends.cuda import find_device
 from inference.engine.engine import Engine
-from inference.loading import EngineOptions, load_engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
 from kv_store.tiers.tensor_storage import HostStorage

@@ -14,7 +14,8 @@ from msgspec import structs
 from inference.backends.chunk import Chunk
 from inference.backends.model import Choice, DryModel
 from inference.engine.engine import Engine, EngineInfo, Policy
-from inference.loading import EngineOptions, load_dry_engine, load_engine
+from inference.loading.engine import load_dry_engine, load_engine
+from inference.loading.options import EngineOptions
 from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import TokenIds, common_prefix_length
 from inference.text.tokenization import TextTokenizer

@@ -3,7 +3,7 @@ from __future__ import annotations
 from inference.engine.resident_prompt import SAVE_BEYOND, ResidentPrompt
 from inference.text.token_ids import packed
 from kv_store.dry_workspace import DryWorkspace
-from kv_store.store import PagedStore
+from kv_store.paged.store import PagedStore
 from kv_store.tiers.storage import MemoryStorage
 from kv_store.tiers.tier import Tier
 

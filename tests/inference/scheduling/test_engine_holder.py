@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from inference.loading import EngineOptions, load_engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
 from inference.scheduling.engine_holder import EngineHolder
 from kv_store.disk.model_folders import purge_saved
 from protocol.messages import CompletionRequest, Prompt

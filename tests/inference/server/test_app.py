@@ -9,7 +9,8 @@ import pytest
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from inference.loading import EngineOptions, load_engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
 from inference.server.app import make_app

@@ -15,7 +15,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from inference.loading import EngineOptions
+from inference.loading.options import EngineOptions
 from inference.server import outbox, process
 from inference.server.connections import Connections
 from inference.server.http_bodies import MAX_BODY_BYTES

@@ -14,7 +14,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from inference.loading import EngineOptions
+from inference.loading.options import EngineOptions
 from inference.server.process import ServeOptions, bind, serve
 from protocol.errors import BadInput, BadModel, DeviceLost, PortInUse
 from protocol.messages import CompletionRequest, Prompt
@@ -26,8 +26,8 @@ PATIENCE_S = 60.0
 CODE = """
 import sys
 from pathlib import Path
-from inference.loading import EngineOptions
-from inference.loading import EngineOptions
+from inference.loading.options import EngineOptions
+from inference.loading.options import EngineOptions
 from inference.server.process import ServeOptions, serve
 model, folder, exit_after_s = sys.argv[1:]
 engine = EngineOptions(model, context_tokens=256, threads=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from inference.loading import EngineOptions
+from inference.loading.options import EngineOptions
 from inference.scheduling.job_queue import MAX_WAITING, Answer
 from inference.scheduling.scheduler import Scheduler
 from inference.server.clients import Presence

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from inference.backends.model import DryModel
 from inference.checkpoints.checkpoint import find_checkpoint
 from inference.engine.engine import Engine, EngineInfo, Policy
-from inference.loading import EngineOptions, load_dry_engine, load_engine
+from inference.loading.engine import load_dry_engine, load_engine
+from inference.loading.options import EngineOptions
 from inference.text.fim import FORMATS
 from inference.text.healing import Healer, TypedBytes, wants_healing
 from inference.text.tokenization import TextTokenizer

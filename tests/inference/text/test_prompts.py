@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from inference.loading import EngineOptions, load_dry_engine
+from inference.loading.engine import load_dry_engine
+from inference.loading.options import EngineOptions
 from inference.text.fim import FORMATS, FIMFormat
 from inference.text.prompts import (
     MAX_CHARS_PER_TOKEN,

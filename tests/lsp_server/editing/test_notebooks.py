@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types
 
-from inference.loading import EngineOptions, load_dry_engine
+from inference.loading.engine import load_dry_engine
+from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Edit, Position
 from lsp_server.suggesting.open_documents import OpenDocuments
 from lsp_server.suggesting.queries import Query

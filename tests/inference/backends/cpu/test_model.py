@@ -15,7 +15,8 @@ from inference.backends.cpu.library import levels, unavailable_reason
 from inference.backends.cpu.model import KernelModel, with_kernel
 from inference.backends.llama.decoder import Decoder
 from inference.backends.model import Choice
-from inference.loading import EngineOptions, load_engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
 from kv_store.workspace import KVWorkspace
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt

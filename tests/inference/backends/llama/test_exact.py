@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from inference.backends.llama.exact import EXACT_TOKENS
 from inference.engine.engine import Engine
-from inference.loading import EngineOptions, load_engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
 from protocol.messages import CompletionRequest, Prompt, StopRule
 from tests.inference.slots import last_slot
 

@@ -9,7 +9,8 @@ import torch
 from inference.backends.chunk import Chunk
 from inference.backends.transformers.loading import load_generic
 from inference.backends.transformers.model import GenericModel
-from inference.loading import EngineOptions, load_engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
 from protocol.errors import BadInput, BadModel
 from tests.inference.generic_models import write_model
 from tests.inference.simulated_cuda import SimulatedCuda

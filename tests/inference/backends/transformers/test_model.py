@@ -13,7 +13,8 @@ from transformers import MambaConfig, MambaForCausalLM
 from inference.backends.chunk import Chunk
 from inference.backends.transformers.model import GenericModel
 from inference.engine.engine import Engine
-from inference.loading import EngineOptions, load_dry_engine, load_engine
+from inference.loading.engine import load_dry_engine, load_engine
+from inference.loading.options import EngineOptions
 from kv_store.interface import Workspace
 from protocol.errors import BadInput, BadModel
 from protocol.messages import CompletionRequest, Prompt, StopRule

@@ -5,7 +5,6 @@ from dataclasses import replace
 import torch
 
 from inference.training.corpus.vocabulary import Vocabulary
-from inference.training.modeling import build_model
 from inference.training.optimization.optimizers import (
     MasterWeights,
     build_optimizers,
@@ -13,6 +12,7 @@ from inference.training.optimization.optimizers import (
     restore_peaks,
     set_rates,
 )
+from inference.training.run.modeling import build_model
 from tests.inference.training.runs import OPTIONS, TINY
 
 

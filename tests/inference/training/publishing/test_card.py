@@ -5,14 +5,14 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from inference.training.checkpoints import Recipe
 from inference.training.cli import app
 from inference.training.corpus.corpus import Manifest, PackageRecord
-from inference.training.evaluation import HeldOutLosses
 from inference.training.machine import Machine
 from inference.training.optimization.schedule import Progress
 from inference.training.options import Stage, TrainingOptions
 from inference.training.publishing.card import CardFacts, run_command, write_card
+from inference.training.run.checkpoints import Recipe
+from inference.training.run.evaluation import HeldOutLosses
 
 OPTIONS = TrainingOptions(max_minutes=10, stages=(Stage(512, 0.75), Stage(2048, 0.25)))
 FACTS = CardFacts(

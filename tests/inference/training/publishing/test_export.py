@@ -7,9 +7,9 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from inference.training.checkpoints import RunFolder
 from inference.training.errors import CheckpointError
 from inference.training.publishing.export import export_model
+from inference.training.run.checkpoints import RunFolder
 from tests.inference.training.runs import steps, train
 
 
