@@ -86,7 +86,7 @@ vsix:
 # The documentation as a site in build/site; a broken link is an error.
 docs: setup
 	$(PIP_INSTALL) --constraint $(CONSTRAINTS) --group docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "The site: build/site/index.html"
 
 lint: setup
