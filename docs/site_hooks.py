@@ -53,8 +53,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def _modules() -> Iterator[str]:
     """Every module with the first sentence of its docstring, package by package."""
     yield "# Modules\n"
-    yield "The first sentence of every module, generated from the source. [Architecture](architecture.md) tells how they"
-    yield "work together.\n"
+    yield "The first sentence of every module, generated from the source: see [Architecture](architecture.md).\n"
     for package in PACKAGES:
         for folder in sorted({file.parent for file in (ROOT / package).rglob("*.py")}):
             name = folder.relative_to(ROOT).as_posix()
