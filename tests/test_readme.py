@@ -1,9 +1,18 @@
-"""The comparison in the documents names tests that exist."""
+"""The documents: their links lead to files, and their comparison names tests that exist."""
 
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("vscode-client/*.md")])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files(document: Path) -> None:
+    links = re.findall(r"\]\((?![a-z]+:|#)([^)#\s]+)[^)]*\)", document.read_text(encoding="utf-8"))
+    assert [link for link in links if not (document.parent / link).exists()] == []
 
 
 def test_every_row_of_the_comparison_names_a_test() -> None:
