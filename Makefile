@@ -9,7 +9,7 @@ TEST_NVIM := build/test-nvim
 KERNEL := setup.py inference/backends/cpu/kernel/decode.cpp $(wildcard inference/backends/cpu/kernel/*.h)
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup demo test test-faults test-nvim test-vscode test-identity test-gpu test-sanitizers test-levels test-neon vsix lint format clean
+.PHONY: setup demo test test-faults test-nvim test-vscode test-identity test-gpu test-sanitizers test-levels test-neon vsix docs lint format clean
 
 setup: .venv/installed
 
@@ -82,6 +82,12 @@ test-neon:
 # vscode-client/midfill.vsix, to be installed with `code --install-extension`; needs node and npm.
 vsix:
 	cd vscode-client && npm ci --ignore-scripts --no-audit --no-fund && npm run package
+
+# The documentation as a site in build/site; a broken link is an error.
+docs: setup
+	$(PIP_INSTALL) --constraint $(CONSTRAINTS) --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The site: build/site/index.html"
 
 lint: setup
 	$(BIN)/ruff check
