@@ -20,7 +20,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from inference.access import Access, HostNames
-from inference.connections import AcceptErrors, BoundedHttp, Connections
+from inference.connections import AcceptErrors, BoundedHttp, BoundedWebSocket, Connections
 from inference.engine_holder import EngineHolder
 from inference.http_api import HttpApi
 from inference.http_bodies import MAX_BODY_BYTES
@@ -172,7 +172,7 @@ async def serve_app(
         uvicorn.Config(
             app,
             http=cast("type[asyncio.Protocol]", partial(BoundedHttp, connections)),  # uvicorn only calls it
-            ws="websockets-sansio",
+            ws=cast("type[asyncio.Protocol]", partial(BoundedWebSocket, connections)),
             ws_max_size=MAX_BODY_BYTES,
             ws_ping_interval=PING_EVERY_S,
             ws_ping_timeout=PING_EVERY_S,
