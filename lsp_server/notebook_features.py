@@ -37,10 +37,10 @@ def did_change_notebook(ls: MidfillServer, params: types.DidChangeNotebookDocume
     cells = params.change.cells
     if cells is not None and cells.structure is not None:
         array = cells.structure.array
+        for closed in cells.structure.did_close or ():  # first: a cell of another language may come by the same URI
+            did_close(ls, types.DidCloseTextDocumentParams(closed))
         _open(ls, cells.structure.did_open or ())
         _splice(ls, params.notebook_document.uri, array.start, array.delete_count, array.cells or ())
-        for closed in cells.structure.did_close or ():
-            did_close(ls, types.DidCloseTextDocumentParams(closed))
     for content in (cells.text_content if cells is not None else None) or ():
         did_change(ls, types.DidChangeTextDocumentParams(content.document, content.changes))
 

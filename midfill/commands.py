@@ -131,7 +131,7 @@ def core(
 
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
 _REPLAY_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "store_mb", "exact", "healing"}
-_EVAL_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "exact"}
+_EVAL_SETTINGS = _MODEL_SETTINGS | {"fim_format", "prefix_tokens", "suffix_tokens", "exact"}
 _COMPLETE_SETTINGS = _MODEL_SETTINGS | set(ANSWER_SETTINGS) | {
     "core", "core_token", "prefix_tokens", "suffix_tokens", "max_tokens", "hold_back_percent"
 }  # fmt: skip

@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 MAX_STRANGERS = 128
 """Connections that have not shown the token; a new one beyond them ends the oldest."""
@@ -81,6 +82,19 @@ class BoundedHttp(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._bounds.lost(self._address)
+
+
+class BoundedWebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol, which takes a connection over from BoundedHttp and reports its end."""
+
+    def __init__(self, connections: Connections, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._bounds = connections
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self.client is not None:
+            self._bounds.lost(self.client)
 
 
 class AcceptErrors:

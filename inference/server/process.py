@@ -26,7 +26,7 @@ from inference.scheduling.scheduler import Scheduler
 from inference.server.access import Access, HostNames
 from inference.server.app import make_app
 from inference.server.clients import Presence
-from inference.server.connections import AcceptErrors, BoundedHttp, Connections
+from inference.server.connections import AcceptErrors, BoundedHttp, BoundedWebSocket, Connections
 from inference.server.http_api import HttpApi
 from inference.server.http_bodies import MAX_BODY_BYTES
 from inference.server.metrics import Metrics
@@ -173,7 +173,7 @@ async def serve_app(
         uvicorn.Config(
             app,
             http=cast("type[asyncio.Protocol]", partial(BoundedHttp, connections)),  # uvicorn only calls it
-            ws="websockets-sansio",
+            ws=cast("type[asyncio.Protocol]", partial(BoundedWebSocket, connections)),
             ws_max_size=MAX_BODY_BYTES,
             ws_ping_interval=PING_EVERY_S,
             ws_ping_timeout=PING_EVERY_S,

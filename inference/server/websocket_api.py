@@ -66,7 +66,6 @@ class WebSocketApi:
         finally:
             connection.disconnected()
             sending.cancel()
-            self._connections.lost(address)
 
 
 class Connection:

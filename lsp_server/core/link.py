@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from lsp_server.core.client import CoreClient, Endpoint
@@ -64,6 +64,8 @@ class CoreLink:
         self._forgotten: set[str] = set()  # sessions whose document's text no core may have
         self._changing = asyncio.Lock()  # there is one keeper at a time
         self._note = ""  # of this connection
+        self._core: CoreStatus | None = None  # what the core of this connection said last
+        self._gives_way = False  # whether it was asked to end for one with other settings, and has not refused
 
     @property
     def ready(self) -> bool:
@@ -164,7 +166,7 @@ class CoreLink:
     async def _live(self, target: CoreTarget) -> None:
         """Connect, and return when the connection has ended."""
         endpoint = await target.find()
-        self._note = ""
+        self._note, self._core, self._gives_way = "", None, bool(endpoint.differs)
         client = await CoreClient.open(endpoint, self._heard, lambda why: self._told(f"{endpoint.differs}; {why}"))
         if endpoint.differs:
             logger.warning("%s", endpoint.differs)
@@ -179,9 +181,9 @@ class CoreLink:
             await client.close()
 
     def _told(self, note: str) -> None:
-        """Keep a note beside everything that the core says from now on."""
-        self._note = note
-        self._set(replace(self.status, note=note))
+        """The core stays: keep a note beside everything that it says from now on."""
+        self._note, self._gives_way = note, False
+        self._show()
 
     def _ended(self, keeper: asyncio.Task[None]) -> None:
         if not keeper.cancelled() and (error := keeper.exception()) is not None:
@@ -189,7 +191,15 @@ class CoreLink:
             self._fail(MidfillError(f"internal error: {error!r}"))
 
     def _heard(self, core: CoreStatus) -> None:
-        self._set(LinkStatus(core.state, core, self._note))
+        self._core = core
+        self._show()
+
+    def _show(self) -> None:
+        """Show the core's status; the failure of one that gives way concerns settings that are no longer asked for."""
+        if self._core is not None and self._core.state == "failed" and self._gives_way:
+            self._set(LinkStatus("starting"))
+        elif self._core is not None:
+            self._set(LinkStatus(self._core.state, self._core, self._note))
 
     def _fail(self, error: MidfillError) -> None:
         self._set(LinkStatus("failed", error=error))

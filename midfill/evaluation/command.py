@@ -165,6 +165,7 @@ def _load(settings: Settings, healing: Literal["auto", "on", "off"]) -> Engine:
             dtype=settings.dtype,
             store_budget_bytes=0,
             exact=settings.exact,
+            fim_format=settings.fim_format,
             healing=healing,
         )
     )

@@ -130,6 +130,7 @@ def test_handshake_is_refused(served: Served, path: str, headers: dict[str, str]
         connect(f"ws://{served.address}{path}", additional_headers=headers)
     assert refused.value.response.status_code == status
     assert set(json.loads(refused.value.response.body or b"")["error"]) == {"message", "type", "code"}
+    wait_until(lambda: len(served.connections) == 0)  # also where the token was shown
 
 
 def test_handshake_that_is_none_is_refused(served: Served) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from lsp_server.core.client import Endpoint
 from lsp_server.core.link import CoreLink, CoreTarget, LinkStatus, Retry
 from protocol.errors import CoreBlocked, CoreUnavailable, Unauthorized
-from protocol.messages import CompletionRequest, Prompt
+from protocol.messages import CompletionRequest, CoreStatus, Prompt
 from tests.lsp_server.editor import until
 from tests.lsp_server.fake_core import READY, FakeCore
 
@@ -165,6 +165,27 @@ async def test_a_core_with_other_settings_is_asked_to_give_way(watched: Watched,
     assert watched.link.ready
     assert watched.link.status.note == "the running core was started with weights = int8; 1 other client uses it"
     assert (await watched.link.complete(REQUEST)).text == "x = 1"
+
+
+@pytest.mark.parametrize("kept", ["", "it was started by hand"])
+async def test_a_failed_core_that_gives_way_shows_its_failure_only_if_it_stays(
+    watched: Watched, core: FakeCore, kept: str
+) -> None:
+    """The failure is of settings that have been corrected."""
+    core.status, core.kept = CoreStatus("failed", "fake", detail="no device 'banana'"), kept
+    differs = "the running core was started with device = banana"
+
+    async def find() -> Endpoint:
+        if core.stops and not kept:
+            core.status, differs_now = READY, ""
+        else:
+            differs_now = differs
+        return Endpoint(core.url, core.token, differs=differs_now)
+
+    await watched.link.connect_to(CoreTarget(find, QUICK))
+    await until(lambda: watched.states[-1:] == ["failed" if kept else "ready"])
+    assert ("failed" in watched.states) == bool(kept)
+    assert watched.link.status.note == (f"{differs}; {kept}" if kept else "")
 
 
 async def test_after_a_stop_on_request_another_core_is_waited_for_not_started(watched: Watched, core: FakeCore) -> None:

@@ -80,6 +80,15 @@ async def test_cells_are_edited_put_in_moved_and_taken_out(editor: Editor, core:
     assert await prompt(editor, core, "b", 0, 3) == ("x =", " ")
 
 
+async def test_a_cell_gets_another_language_by_the_same_uri(editor: Editor, core: FakeCore) -> None:
+    open_notebook(editor, item("a", "import os"), item("b", "# Title", "markdown"))
+    structure = types.NotebookDocumentCellChangeStructure(
+        types.NotebookCellArrayChange(1, 1, [cell("b")]), [item("b", "os.")], [types.TextDocumentIdentifier(uri("b"))]
+    )
+    change_notebook(editor, types.NotebookDocumentCellChanges(structure=structure))
+    assert await prompt(editor, core, "b", 0, 3) == ("import os\nos.", "\n")
+
+
 async def test_a_closed_notebook_is_released(editor: Editor, core: FakeCore) -> None:
     open_notebook(editor, item("a", "import os"))
     await editor.suggest(0, 9, uri=uri("a"))

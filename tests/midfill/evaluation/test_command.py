@@ -78,6 +78,7 @@ def test_held_out_files_need_no_permission(tiny_model: str, runtime: Path) -> No
         (["--human-eval", str(DATA / "HumanEval-RandomSpanInfilling.jsonl"), "--split", "single-line"], "no tasks of"),
         (["--human-eval", "missing.jsonl"], "cannot be read"),
         (["--human-eval", str(DATA), "--json", "missing/rows.jsonl"], "cannot be written"),
+        (["--human-eval", str(DATA), "--fim-format", "starcoder"], "no tokenizer for the FIM format 'starcoder'"),
     ],
 )
 def test_what_cannot_be_evaluated_is_named(arguments: list[str], message: str, runtime: Path) -> None:
