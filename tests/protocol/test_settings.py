@@ -24,7 +24,9 @@ def test_the_documented_table_is_true() -> None:
 def extension_properties() -> dict[str, dict[str, Any]]:
     """Every setting of the VS Code extension, by its full name."""
     manifest = json.loads((REPOSITORY / "vscode-client" / "package.json").read_text(encoding="utf-8"))
-    return {name: prop for part in manifest["contributes"]["configuration"] for name, prop in part["properties"].items()}
+    return {
+        name: prop for part in manifest["contributes"]["configuration"] for name, prop in part["properties"].items()
+    }
 
 
 EXTENSION_SETTINGS = [setting for setting in SETTINGS.values() if not setting.secret]
