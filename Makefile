@@ -6,10 +6,10 @@ REQUIRED := --constraint $(CONSTRAINTS) --editable . --group dev
 
 TEST_NVIM := build/test-nvim
 
-KERNEL := setup.py inference/kernel/decode.cpp $(wildcard inference/kernel/*.h)
+KERNEL := setup.py inference/backends/cpu/kernel/decode.cpp $(wildcard inference/backends/cpu/kernel/*.h)
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup demo test test-faults test-nvim test-vscode test-identity test-gpu test-sanitizers test-levels test-neon vsix lint format clean
+.PHONY: setup demo test test-faults test-nvim test-vscode test-identity test-gpu test-sanitizers test-levels test-neon vsix docs lint format clean
 
 setup: .venv/installed
 
@@ -56,32 +56,38 @@ test-identity: setup
 test-gpu: setup
 	@why=$$($(BIN)/python -c 'import torch; print("" if torch.cuda.is_available() else f"torch {torch.__version__} finds no CUDA device")'); \
 	if [ -n "$$why" ]; then echo "skipped: $$why"; else \
-	MIDFILL_TEST_GPU=1 $(BIN)/python -m pytest tests/inference/test_cuda.py tests/inference/test_graphs.py $(PYTEST_OPTIONS) \
+	MIDFILL_TEST_GPU=1 $(BIN)/python -m pytest tests/inference/backends/test_cuda.py tests/inference/backends/llama/test_graphs.py $(PYTEST_OPTIONS) \
 	&& $(BIN)/python bench/gpu.py; fi
 
 # The kernel's stress driver under the address, undefined behaviour and thread sanitizers; needs a C++ compiler.
 test-sanitizers:
 	mkdir -p build/sanitize
-	$(CXX) $(KERNEL_FLAGS) -fsanitize=address,undefined -fno-sanitize-recover=undefined tests/inference/kernel/stress.cpp -o build/sanitize/address
+	$(CXX) $(KERNEL_FLAGS) -fsanitize=address,undefined -fno-sanitize-recover=undefined tests/inference/backends/cpu/stress.cpp -o build/sanitize/address
 	build/sanitize/address
-	$(CXX) $(KERNEL_FLAGS) -fsanitize=thread tests/inference/kernel/stress.cpp -o build/sanitize/thread
+	$(CXX) $(KERNEL_FLAGS) -fsanitize=thread tests/inference/backends/cpu/stress.cpp -o build/sanitize/thread
 	build/sanitize/thread
 
 # The same driver at every level of x86, whether or not this CPU has it: what is missing is emulated. Needs AVX2.
 test-levels:
 	mkdir -p build/levels
-	$(CXX) $(KERNEL_FLAGS) -mavx2 -mfma -include tests/inference/kernel/emulated.h tests/inference/kernel/stress.cpp -o build/levels/stress
+	$(CXX) $(KERNEL_FLAGS) -mavx2 -mfma -include tests/inference/backends/cpu/emulated.h tests/inference/backends/cpu/stress.cpp -o build/levels/stress
 	build/levels/stress
 
 # The same driver as an ARM CPU runs it, emulated; needs Debian's g++-aarch64-linux-gnu and qemu-user.
 test-neon:
 	mkdir -p build/neon
-	aarch64-linux-gnu-g++ $(KERNEL_FLAGS) -static tests/inference/kernel/stress.cpp -o build/neon/stress
+	aarch64-linux-gnu-g++ $(KERNEL_FLAGS) -static tests/inference/backends/cpu/stress.cpp -o build/neon/stress
 	qemu-aarch64 build/neon/stress
 
 # vscode-client/midfill.vsix, to be installed with `code --install-extension`; needs node and npm.
 vsix:
 	cd vscode-client && npm ci --ignore-scripts --no-audit --no-fund && npm run package
+
+# The documentation as a site in build/site; a broken link is an error.
+docs: setup
+	$(PIP_INSTALL) --constraint $(CONSTRAINTS) --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The site: build/site/index.html"
 
 lint: setup
 	$(BIN)/ruff check

@@ -6,9 +6,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 KERNEL = Extension(
-    "inference.kernel._decode",
-    sources=["inference/kernel/decode.cpp"],
-    depends=sorted(map(str, Path("inference/kernel").glob("*.h"))),
+    "inference.backends.cpu._decode",
+    sources=["inference/backends/cpu/kernel/decode.cpp"],
+    depends=sorted(map(str, Path("inference/backends/cpu/kernel").glob("*.h"))),
     language="c++",
     extra_compile_args=[
         *("-std=c++17", "-O3", "-g0", "-pthread", "-fvisibility=hidden"),

@@ -21,7 +21,7 @@ import transformers
 import typer
 from shapes import SHAPES, Shape
 
-from inference.checkpoint import BUNDLED_FOLDER
+from inference.checkpoints.checkpoint import BUNDLED_FOLDER
 
 MAX_POSITIONS = 8192
 SUPPRESSED = 0.01  # of the size of other rows of the embedding, which is the head too

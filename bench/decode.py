@@ -28,14 +28,14 @@ from rich.console import Console
 from rich.table import Table
 from shapes import SHAPES, random_weights
 
-from inference.architecture import Architecture
-from inference.chunk import Chunk
-from inference.decoder import Decoder
-from inference.decoder_weights import DecoderWeights
-from inference.kernel.decoder import KernelDecoder
-from inference.kernel.library import Level
-from inference.kernel.packing import WeightType
-from inference.rope import rotation_tables
+from inference.backends.chunk import Chunk
+from inference.backends.cpu.decoder import KernelDecoder
+from inference.backends.cpu.library import Level
+from inference.backends.cpu.packing import WeightType
+from inference.backends.llama.decoder import Decoder
+from inference.backends.llama.rope import rotation_tables
+from inference.backends.llama.weights import DecoderWeights
+from inference.checkpoints.architecture import Architecture
 from kv_store.workspace import KVShape, KVWorkspace
 
 CPU = torch.device("cpu")

@@ -32,13 +32,14 @@ from playing import machine
 from rich.console import Console
 from rich.table import Table
 
-from inference.checkpoint import find_checkpoint
-from inference.engine import Engine
-from inference.engine_holder import EngineHolder
-from inference.hub import Progress
-from inference.job_queue import Answer
-from inference.loading import EngineOptions, load_dry_engine, load_engine
-from inference.scheduler import Scheduler
+from inference.checkpoints.checkpoint import find_checkpoint
+from inference.checkpoints.hub import Progress
+from inference.engine.engine import Engine
+from inference.loading.engine import load_dry_engine, load_engine
+from inference.loading.options import EngineOptions
+from inference.scheduling.engine_holder import EngineHolder
+from inference.scheduling.job_queue import Answer
+from inference.scheduling.scheduler import Scheduler
 from midfill.replay.results import percentile
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt
 from protocol.settings import Strategy

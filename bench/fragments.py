@@ -24,8 +24,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from inference.loading import EngineOptions, load_engine
-from lsp_server.windows import WindowBudget
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
+from lsp_server.prompts.windows import WindowBudget
 from midfill.evaluation.held_out import cut_files
 from midfill.evaluation.human_eval import read_benchmark
 from midfill.evaluation.runner import Evaluator, TaskSet, completes_with, token_ends_of

@@ -15,14 +15,14 @@ from collections.abc import Callable
 
 import torch
 
-from inference import cuda
-from inference.checkpoint import find_checkpoint
-from inference.chunk import Chunk
-from inference.decoder import Decoder
-from inference.decoder_loading import load_decoder
-from inference.default_dtype import default_dtype
-from inference.graphs import GraphedDecoder
-from inference.loading import EngineOptions
+from inference.backends import cuda
+from inference.backends.chunk import Chunk
+from inference.backends.llama.decoder import Decoder
+from inference.backends.llama.graphs import GraphedDecoder
+from inference.checkpoints.checkpoint import find_checkpoint
+from inference.loading.default_dtype import default_dtype
+from inference.loading.llama import load_decoder
+from inference.loading.options import EngineOptions
 from protocol.errors import BadInput
 from protocol.settings import BUNDLED_MODEL
 

@@ -20,9 +20,9 @@ import torch
 import typer
 from rich.console import Console
 
-from inference.healing import Healer
-from inference.healing_choice import greedy_choices
-from inference.tokenization import read_tokenizer
+from inference.backends.greedy import greedy_choices
+from inference.text.healing import Healer
+from inference.text.tokenization import read_tokenizer
 
 LINE = "        return self.compute_something(first_argument, 'café', limit=128) + other_values[index]"
 

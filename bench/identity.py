@@ -25,10 +25,11 @@ import typer
 from msgspec import structs
 from rich.console import Console
 
-from inference.engine import Engine, EngineInfo
-from inference.kernel.library import unavailable_reason
-from inference.loading import EngineOptions, load_dry_engine, load_engine
-from inference.run import Run
+from inference.backends.cpu.library import unavailable_reason
+from inference.engine.engine import Engine, EngineInfo
+from inference.engine.request_run import Run
+from inference.loading.engine import load_dry_engine, load_engine
+from inference.loading.options import EngineOptions
 from kv_store.interface import StoreStats
 from midfill.replay.targets import EngineTarget
 from midfill.replay.trace import play, read_trace, text_at

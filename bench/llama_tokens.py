@@ -33,8 +33,9 @@ from rich.table import Table
 from shapes import SHAPES, random_weights
 from to_gguf import convert, quantize
 
-from inference.engine import Engine
-from inference.loading import DTypeName, EngineOptions, load_engine
+from inference.engine.engine import Engine
+from inference.loading.engine import load_engine
+from inference.loading.options import DTypeName, EngineOptions
 from protocol.messages import CompletionRequest, Prompt
 
 KINDS = ("bf16", "q8_0")

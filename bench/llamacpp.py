@@ -32,8 +32,9 @@ from rich.table import Table
 from sides import STOP, LlamaSide, MidfillSide, Side, Timed
 from to_gguf import convert, quantize
 
-from inference.loading import EngineOptions, load_engine
-from lsp_server.documents import Position
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
+from lsp_server.editing.documents import Position
 from midfill.replay.trace import position_at
 from protocol.messages import CompletionRequest, Prompt
 

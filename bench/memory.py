@@ -22,19 +22,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from inference.architecture import Architecture
-from inference.checkpoint import find_checkpoint
-from inference.engine import Engine, EngineInfo, Policy
-from inference.model import DryModel
-from kv_store.page_folder import PageFolder
-from kv_store.store import PagedStore
-from kv_store.tensor_codec import TensorCodec
-from kv_store.tensor_storage import TensorStorage
-from kv_store.tier import Tier
+from inference.backends.model import DryModel
+from inference.checkpoints.architecture import Architecture
+from inference.checkpoints.checkpoint import find_checkpoint
+from inference.engine.engine import Engine, EngineInfo, Policy
+from kv_store.disk.page_folder import PageFolder
+from kv_store.disk.tensor_codec import TensorCodec
+from kv_store.paged.store import PagedStore
+from kv_store.tiers.tensor_storage import TensorStorage
+from kv_store.tiers.tier import Tier
 from kv_store.workspace import KVShape, KVWorkspace
-from lsp_server.documents import Document, Edit, Position
-from lsp_server.prompting import PromptPlanner
-from lsp_server.windows import WindowBudget
+from lsp_server.editing.documents import Document, Edit, Position
+from lsp_server.prompts.planner import PromptPlanner
+from lsp_server.prompts.windows import WindowBudget
 from protocol.messages import CompletionRequest
 from protocol.settings import BUNDLED_MODEL
 

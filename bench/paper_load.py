@@ -7,7 +7,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from inference.tokenization import TextTokenizer
+from inference.text.tokenization import TextTokenizer
 from protocol.messages import CompletionRequest, Prompt
 from protocol.settings import Strategy
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from midfill.lsp_session import open_session
-from midfill.private_core import private_core_environment
+from midfill.headless.lsp_session import open_session
+from midfill.headless.private_core import private_core_environment
 from midfill.replay.results import percentile
 from midfill.replay.targets import SessionTarget
 from midfill.replay.trace import Step, Trace, play, read_trace, text_at

@@ -22,12 +22,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from inference.checkpoint import find_checkpoint
-from inference.prompts import tokenize_prompt
-from inference.tokenization import TextTokenizer, read_tokenizer
-from lsp_server.documents import Document, Edit, Position
-from lsp_server.prompting import PromptPlanner
-from lsp_server.windows import WindowBudget
+from inference.checkpoints.checkpoint import find_checkpoint
+from inference.text.prompts import tokenize_prompt
+from inference.text.tokenization import TextTokenizer, read_tokenizer
+from lsp_server.editing.documents import Document, Edit, Position
+from lsp_server.prompts.planner import PromptPlanner
+from lsp_server.prompts.windows import WindowBudget
 from midfill.replay.results import percentile
 
 EDITS_PER_TURN = 100

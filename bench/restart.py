@@ -18,7 +18,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from inference.loading import EngineOptions, load_engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
 from protocol.messages import Completion, CompletionRequest, Prompt
 
 PREFIX_SHARE = 0.6

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from inference.architecture import Architecture
-from inference.decoder_weights import DecoderWeights, LayerWeights
+from inference.backends.llama.weights import DecoderWeights, LayerWeights
+from inference.checkpoints.architecture import Architecture
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ import torch
 import typer
 from safetensors import safe_open
 
-from inference.architecture import Architecture
-from inference.checkpoint import Checkpoint, find_checkpoint
-from inference.training.vocabulary import SPLIT_PATTERN
+from inference.checkpoints.architecture import Architecture
+from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint
+from inference.training.corpus.vocabulary import SPLIT_PATTERN
 from protocol.errors import BadModel
 
 ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2}

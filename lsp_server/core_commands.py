@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lsp_server.core_target import local_core, target_of
+from lsp_server.core.local_cores import describe_cores, end_core
+from lsp_server.core.target import local_core, target_of
 from lsp_server.custom_messages import LIST_COMMAND, RESTART_COMMAND, STOP_COMMAND, UNLOAD_COMMAND
-from lsp_server.local_cores import describe_cores, end_core
 from lsp_server.mistakes import RequestFailed
 from lsp_server.server import MidfillServer
 from protocol.errors import MidfillError

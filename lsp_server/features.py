@@ -19,13 +19,13 @@ from lsp_server.custom_messages import (
     LAST_EXCHANGE,
     DocumentParams,
 )
-from lsp_server.documents import Position
+from lsp_server.editing.documents import Position
+from lsp_server.editing.positions import ClientPosition, PositionCodec, PositionEncoding
 from lsp_server.feedback import suggest
 from lsp_server.items import inline_item, popup_item
-from lsp_server.open_documents import Change, OpenDocument
-from lsp_server.positions import ClientPosition, PositionCodec, PositionEncoding
-from lsp_server.queries import Query, Selected
 from lsp_server.server import MidfillServer
+from lsp_server.suggesting.open_documents import Change, OpenDocument
+from lsp_server.suggesting.queries import Query, Selected
 from protocol.errors import BadInput, BadSettings
 from protocol.wire import Complete, Completed, encode
 

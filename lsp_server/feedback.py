@@ -14,12 +14,12 @@ from lsp_server.custom_messages import (
     PartlyAcceptedParams,
     ShownParams,
 )
+from lsp_server.editing.positions import PositionCodec, PositionEncoding
+from lsp_server.filters.cursor_place import Insertion
 from lsp_server.items import accepted_command, answer_number
-from lsp_server.manners.place import Insertion
-from lsp_server.open_documents import OpenDocument
-from lsp_server.positions import PositionCodec, PositionEncoding
-from lsp_server.queries import Query
 from lsp_server.server import MidfillServer
+from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.suggesting.queries import Query
 
 
 def register(server: MidfillServer) -> None:

@@ -14,7 +14,7 @@ import psutil
 from pygls.io_ import StdinAsyncReader, StdoutWriter
 
 from lsp_server import core_commands, features, feedback, notebook_features
-from lsp_server.connection import Stream, serve
+from lsp_server.editor_connection import Stream, serve
 from lsp_server.server import MidfillServer
 from protocol import garbage
 from protocol.errors import BadInput, PortInUse

@@ -10,7 +10,7 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from pygls.progress import Progress
 
-from lsp_server.core_link import LinkStatus
+from lsp_server.core.link import LinkStatus
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from lsprotocol import types
 from pygls.progress import Progress
 
-from lsp_server.asking import Cost
-from lsp_server.core_link import LinkStatus
+from lsp_server.core.link import LinkStatus
 from lsp_server.custom_messages import DID_CHANGE_STATUS, EXCLUDED, RESYNC, STATUS, USAGE
+from lsp_server.editing.positions import ClientPosition
 from lsp_server.load_progress import LoadProgress
-from lsp_server.positions import ClientPosition
+from lsp_server.suggesting.requests import Cost
 from protocol.messages import Usage
 
 _USAGE = Usage.__struct_fields__

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
-from lsp_server.acceptance import Acceptances
-from lsp_server.asking import Cost
-from lsp_server.core_link import CoreLink, LinkStatus
-from lsp_server.core_target import same_core, target_of
+from lsp_server.core.link import CoreLink, LinkStatus
+from lsp_server.core.target import same_core, target_of
 from lsp_server.editor_protocol import EditorProtocol, make_converter
 from lsp_server.mistakes import log_error
 from lsp_server.notices import Notices
-from lsp_server.open_documents import OpenDocuments
-from lsp_server.recorder import Recorder
-from lsp_server.statistics import statistics_file
-from lsp_server.suggesting import Suggester
+from lsp_server.suggesting.open_documents import OpenDocuments
+from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.suggester import Suggester
+from lsp_server.usage.acceptance import Acceptances
+from lsp_server.usage.recorder import Recorder
+from lsp_server.usage.statistics import statistics_file
 from protocol.errors import BadInput
 from protocol.settings import Settings
 from protocol.settings_sources import is_for_us, with_json

@@ -98,8 +98,8 @@ def core(
     """
     if context.invoked_subcommand is not None:
         return
-    from inference.server import ServeOptions, serve
-    from midfill.engine_core import engine_options
+    from inference.server.process import ServeOptions, serve
+    from midfill.headless.engine_core import engine_options
 
     if log_file is not None:
         check_writable(log_file)

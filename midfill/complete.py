@@ -28,9 +28,9 @@ from protocol.rendezvous import CoreAddress, address_file, resolve_model, runtim
 from protocol.settings import SETTINGS, Settings, option_name
 
 if TYPE_CHECKING:
-    from lsp_server.core_client import CoreClient
-    from lsp_server.documents import Document, Position
-    from midfill.engine_core import EngineCore
+    from lsp_server.core.client import CoreClient
+    from lsp_server.editing.documents import Document, Position
+    from midfill.headless.engine_core import EngineCore
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +90,11 @@ def complete_command(
 
 async def complete(settings: Settings, place: Place) -> Result:
     """The suggestion for the place; BadInput for a file or place that is not there, and what the core fails with."""
-    from lsp_server.languages import language_id_of
-    from lsp_server.manners.place import Insertion
-    from lsp_server.open_documents import OpenDocuments
-    from lsp_server.queries import Query
-    from lsp_server.suggesting import Suggester
+    from lsp_server.editing.languages import language_id_of
+    from lsp_server.filters.cursor_place import Insertion
+    from lsp_server.suggesting.open_documents import OpenDocuments
+    from lsp_server.suggesting.queries import Query
+    from lsp_server.suggesting.suggester import Suggester
 
     text = _read(place.path)
     _check_allowed(place.path)
@@ -154,8 +154,8 @@ async def _find_core(settings: Settings) -> AsyncIterator[CoreClient | EngineCor
         finally:
             await client.close()
         return
-    from inference.loading import load_engine
-    from midfill.engine_core import EngineCore, engine_options
+    from inference.loading.engine import load_engine
+    from midfill.headless.engine_core import EngineCore, engine_options
 
     console = Console(stderr=True)
     with console.status("loading the model"):
@@ -165,9 +165,9 @@ async def _find_core(settings: Settings) -> AsyncIterator[CoreClient | EngineCor
 
 
 async def _running_core(settings: Settings) -> CoreClient | None:
-    from lsp_server.core_client import CoreClient
-    from lsp_server.core_target import remote_endpoint
-    from lsp_server.local_cores import endpoint_of
+    from lsp_server.core.client import CoreClient
+    from lsp_server.core.local_cores import endpoint_of
+    from lsp_server.core.target import remote_endpoint
 
     if settings.core:
         return await CoreClient.open(remote_endpoint(settings), _ignore)
@@ -184,7 +184,7 @@ async def _running_core(settings: Settings) -> CoreClient | None:
 
 async def _usable_core(asked: Settings, file: Path) -> CoreAddress | None:
     """The running core, if it answers as these settings ask for; a line on stderr tells where it differs."""
-    from lsp_server.local_cores import answering_core, ask_status, endpoint_of
+    from lsp_server.core.local_cores import answering_core, ask_status, endpoint_of
 
     address = await answering_core(file)
     if address is None:
@@ -221,7 +221,7 @@ def _read(path: Path) -> str:
 
 
 def _cursor(document: Document, place: Place) -> Position:
-    from lsp_server.documents import Position, line_length
+    from lsp_server.editing.documents import Position, line_length
 
     lines = len(document.lines)
     if place.line > lines:
@@ -233,7 +233,7 @@ def _cursor(document: Document, place: Place) -> Position:
 
 
 def _check_allowed(path: Path) -> None:
-    from lsp_server.exclusion import Exclusion
+    from lsp_server.exclusion.exclusion import Exclusion
 
     reason = Exclusion([Path.cwd().as_uri()], time.monotonic).reason(path.resolve().as_uri())
     if reason is not None:

@@ -23,7 +23,7 @@ def list_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the cores as a JSON array.")] = False,
 ) -> None:
     """List the running cores: model, state, address, process, memory, and settings that are not at their defaults."""
-    from lsp_server.local_cores import describe_cores
+    from lsp_server.core.local_cores import describe_cores
 
     found = asyncio.run(describe_cores(runtime_folder()))
     if as_json:
@@ -37,7 +37,7 @@ def list_command(
 
 def stop_command(model: _Model = None) -> None:
     """End the running cores. Editors that use one are told, and wait until they are told to restart it, or one runs."""
-    from lsp_server.local_cores import end_core
+    from lsp_server.core.local_cores import end_core
 
     async def stop(file: Path, address: CoreAddress) -> str:
         await end_core(file, "stop")
@@ -48,8 +48,8 @@ def stop_command(model: _Model = None) -> None:
 
 def restart_command(model: _Model = None) -> None:
     """Replace the running cores by new processes with the same settings; editors that use one reconnect."""
-    from lsp_server.core_target import local_core
-    from lsp_server.local_cores import end_core
+    from lsp_server.core.local_cores import end_core
+    from lsp_server.core.target import local_core
 
     async def restart(file: Path, address: CoreAddress) -> str:
         await end_core(file, "restart")
@@ -63,7 +63,7 @@ def restart_command(model: _Model = None) -> None:
 
 def unload_command(model: _Model = None) -> None:
     """Let the running cores give the memory of their models back; the next suggestion loads the model again."""
-    from lsp_server.local_cores import unload
+    from lsp_server.core.local_cores import unload
 
     async def give_back(file: Path, address: CoreAddress) -> str:
         await unload(file)
@@ -74,7 +74,7 @@ def unload_command(model: _Model = None) -> None:
 
 async def _each(model: str | None, act: _Act) -> None:
     """Do it to the core of this model, or to every core; BadInput where none runs."""
-    from lsp_server.local_cores import published_core
+    from lsp_server.core.local_cores import published_core
 
     folder = runtime_folder()
     files = sorted(folder.glob("core-*.json")) if model is None else [address_file(folder, resolve_model(model))]

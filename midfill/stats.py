@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lsp_server.statistics import LATENCY_CLASSES_MS, Statistics, read_statistics, statistics_file
+from lsp_server.usage.statistics import LATENCY_CLASSES_MS, Statistics, read_statistics, statistics_file
 
 
 def stats_command(

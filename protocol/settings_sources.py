@@ -18,7 +18,7 @@ from protocol.errors import BadSettings
 from protocol.settings import ENVIRONMENT_PREFIX, SETTINGS, Setting, Settings, json_name, option_name, variable_name
 
 # Variables of the same prefix that are no settings: where cores meet and keep KV (`protocol.rendezvous`), what the
-# kernels use of the CPU (`inference.kernel`), and where the tests find large files.
+# kernels use of the CPU (`inference.backends.cpu`), and where the tests find large files.
 _OTHER_VARIABLES = frozenset({"MIDFILL_RUNTIME_DIR", "MIDFILL_CACHE_DIR", "MIDFILL_KERNEL_LEVEL", "MIDFILL_SHARED"})
 
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lsp_server.documents import Document, Edit, Position, line_length
-from lsp_server.spans import end_of
+from lsp_server.editing.documents import Document, Edit, Position, line_length
+from lsp_server.editing.spans import end_of
 
 CLOSER = {"(": ")", "[": "]", "{": "}", '"': '"'}
 Edits = tuple[Edit, ...]

@@ -6,15 +6,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from inference.engine import Engine
-from inference.loading import EngineOptions, load_engine
-from lsp_server.asking import Cost
-from lsp_server.documents import Edit, Position
-from lsp_server.open_documents import OpenDocument, OpenDocuments
-from lsp_server.queries import Query
-from lsp_server.spans import end_of
-from lsp_server.suggesting import Suggester
-from midfill.engine_core import EngineCore
+from inference.engine.engine import Engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
+from lsp_server.editing.documents import Edit, Position
+from lsp_server.editing.spans import end_of
+from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
+from lsp_server.suggesting.queries import Query
+from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.suggester import Suggester
+from midfill.headless.engine_core import EngineCore
 from protocol.settings import Settings
 from tests.inference.tiny import write_checkpoint
 

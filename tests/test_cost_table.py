@@ -10,16 +10,19 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference.loading import EngineOptions, load_dry_engine
-from inference.resident import common_prefix_length
-from lsp_server.anchors import LINES_BACK
-from lsp_server.documents import Document, Edit, Position, line_length
-from lsp_server.prompting import PromptPlanner
-from lsp_server.windows import WindowBudget
+from inference.engine.resident_prompt import common_prefix_length
+from inference.loading.engine import load_dry_engine
+from inference.loading.options import EngineOptions
+from lsp_server.editing.documents import Document, Edit, Position, line_length
+from lsp_server.prompts.anchors import LINES_BACK
+from lsp_server.prompts.planner import PromptPlanner
+from lsp_server.prompts.windows import WindowBudget
 from protocol.messages import CompletionRequest, Usage
 from protocol.settings import BUNDLED_MODEL
 
-SOURCES = [path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parents[1] / "lsp_server").glob("*.py"))]
+SOURCES = [
+    path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parents[1] / "lsp_server").rglob("*.py"))
+]
 BUDGET = WindowBudget(prefix_tokens=600, suffix_tokens=300, increment_tokens=200)
 ENGINE = load_dry_engine(EngineOptions(BUNDLED_MODEL, healing="off"))  # the tokens of the text as it stands
 LEAST = 1

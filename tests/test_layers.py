@@ -1,4 +1,4 @@
-"""Imports point one way only: `lsp_server → protocol ← inference → kv_store`, and `midfill` wires them together."""
+"""Imports point one way only: between the packages, and between the rooms of each package."""
 
 from __future__ import annotations
 
@@ -11,13 +11,58 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-OURS = {"protocol", "kv_store", "inference", "lsp_server", "midfill"}
 MAY_IMPORT = {
     "protocol": set(),
     "kv_store": set(),
     "lsp_server": {"protocol"},
     "inference": {"protocol", "kv_store"},
-    "midfill": OURS,
+    "midfill": {"protocol", "kv_store", "lsp_server", "inference"},
+}
+# The rooms of each package, the lowest first: a room imports rooms of earlier rows alone, and rooms of one row do not
+# import each other. A room is a package or a module; a module belongs to the room with the longest name that fits.
+ROOMS: dict[str, list[set[str]]] = {
+    "inference": [
+        {"inference"},
+        {"inference.text"},
+        {"inference.checkpoints"},
+        {"inference.backends"},
+        {"inference.backends.llama", "inference.backends.transformers"},
+        {"inference.backends.cpu"},
+        {"inference.engine"},
+        {"inference.loading"},
+        {"inference.scheduling"},
+        {"inference.server"},
+        {"inference.training"},
+        {"inference.training.corpus", "inference.training.optimization"},
+        {"inference.training.examples"},
+        {"inference.training.run"},
+        {"inference.training.publishing"},
+        {"inference.training.cli"},
+        {"inference.training.__main__"},
+    ],
+    "kv_store": [{"kv_store"}, {"kv_store.tiers", "kv_store.disk"}, {"kv_store.paged"}],
+    "lsp_server": [
+        {"lsp_server.editing", "lsp_server.core"},
+        {"lsp_server.exclusion", "lsp_server.filters"},
+        {"lsp_server.prompts"},
+        {"lsp_server.suggesting"},
+        {"lsp_server.usage"},
+        {"lsp_server"},
+    ],
+    "midfill": [
+        {"midfill.options", "midfill.output_files", "midfill.headless", "midfill.samples"},
+        {
+            "midfill.doctor",
+            "midfill.evaluation",
+            "midfill.replay",
+            "midfill.train",
+            "midfill.complete",
+            "midfill.stats",
+        },
+        {"midfill.demo", "midfill.cores"},
+        {"midfill.commands"},
+        {"midfill"},
+    ],
 }
 MODEL_LIBRARIES = {"torch", "transformers", "accelerate", "safetensors", "tokenizers", "huggingface_hub"}
 FORBIDDEN = {
@@ -26,49 +71,81 @@ FORBIDDEN = {
     "inference": {"pygls", "lsprotocol"},
     "kv_store": {"pygls", "lsprotocol", "transformers", "tokenizers"},
 }
-# They decide from text and numbers alone: no model, no protocol library, no input or output.
+# These rooms decide from text and numbers alone: no model, no protocol library, no input or output.
+PURE_ROOMS = ["lsp_server/editing", "lsp_server/filters"]
 PURE_MODULES = [
-    "lsp_server/anchors.py",
-    "lsp_server/brackets.py",
-    "lsp_server/documents.py",
-    "lsp_server/languages.py",
-    "lsp_server/offers.py",
-    *sorted(str(file.relative_to(REPOSITORY)) for file in (REPOSITORY / "lsp_server/manners").glob("*.py")),
-    "lsp_server/pace.py",
-    "lsp_server/positions.py",
-    "lsp_server/prompting.py",
-    "lsp_server/queries.py",
-    "lsp_server/stop_rules.py",
-    "lsp_server/windows.py",
+    *sorted(str(path.relative_to(REPOSITORY)) for room in PURE_ROOMS for path in (REPOSITORY / room).glob("*.py")),
+    "lsp_server/prompts/anchors.py",
+    "lsp_server/prompts/planner.py",
+    "lsp_server/prompts/windows.py",
+    "lsp_server/suggesting/debounce.py",
+    "lsp_server/suggesting/last_suggestion.py",
+    "lsp_server/suggesting/queries.py",
     "protocol/heat.py",
     "protocol/messages.py",
 ]
 IMPURE = {"pygls", "lsprotocol", "websockets", "asyncio", "logging", "os", "pathlib", "subprocess", *MODEL_LIBRARIES}
 
 
+def module_of(file: Path) -> str:
+    parts = file.relative_to(REPOSITORY).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
 def imported(file: Path) -> Iterator[str]:
-    """The top-level packages that a file imports, wherever in it."""
+    """The modules that a file imports, wherever in it, under TYPE_CHECKING too."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: relative import"
-            yield (node.module or "").partition(".")[0]
+            for alias in node.names:  # `from package import module` imports the module
+                is_module = (REPOSITORY / (node.module or "").replace(".", "/") / f"{alias.name}.py").is_file()
+                yield f"{node.module}.{alias.name}" if is_module else node.module or ""
 
 
-@pytest.mark.parametrize("package", sorted(OURS))
+def row_of(module: str, package: str) -> tuple[int, str]:
+    """The row and the name of a module's room."""
+    rooms = [(room, row) for row, names in enumerate(ROOMS[package]) for room in names]
+    found = [(room, row) for room, row in rooms if module == room or module.startswith(f"{room}.")]
+    assert found, f"{module} is in no room"
+    room, row = max(found, key=lambda entry: len(entry[0]))
+    return row, room
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
 def test_packages_import_only_what_they_may(package: str) -> None:
     files = sorted((REPOSITORY / package).rglob("*.py"))
     assert files
     for file in files:
-        names = set(imported(file))
-        assert (names & OURS) - {package} <= MAY_IMPORT[package], file
+        names = {name.partition(".")[0] for name in imported(file)}
+        assert (names & MAY_IMPORT.keys()) - {package} <= MAY_IMPORT[package], file
         assert not names & FORBIDDEN.get(package, set()), file
+
+
+@pytest.mark.parametrize("package", sorted(ROOMS))
+def test_rooms_import_lower_rooms_alone(package: str) -> None:
+    for file in sorted((REPOSITORY / package).rglob("*.py")):
+        row, room = row_of(module_of(file), package)
+        for name in imported(file):
+            if name.partition(".")[0] == package:
+                its_row, its_room = row_of(name, package)
+                assert its_room == room or its_row < row, f"{module_of(file)} imports {name}, which is in a higher room"
+
+
+@pytest.mark.parametrize("package", sorted(ROOMS))
+def test_every_room_is_there_and_says_what_it_is(package: str) -> None:
+    for name in sorted(set().union(*ROOMS[package])):
+        path = REPOSITORY / name.replace(".", "/")
+        file = path / "__init__.py" if path.is_dir() and (path / "__init__.py").is_file() else path.with_suffix(".py")
+        assert path.is_dir() or file.is_file(), name
+        if file.is_file():
+            assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))), file
 
 
 @pytest.mark.parametrize("module", PURE_MODULES)
 def test_pure_modules_do_no_io(module: str) -> None:
-    assert not set(imported(REPOSITORY / module)) & IMPURE
+    assert not {name.partition(".")[0] for name in imported(REPOSITORY / module)} & IMPURE
 
 
 def test_the_language_server_comes_up_without_a_model_library() -> None:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from inference.engine import Engine
-from inference.loading import EngineOptions, load_dry_engine
-from lsp_server.documents import Document, Edit, Position
-from lsp_server.prompting import PromptPlanner
-from lsp_server.windows import WindowBudget
+from inference.engine.engine import Engine
+from inference.loading.engine import load_dry_engine
+from inference.loading.options import EngineOptions
+from lsp_server.editing.documents import Document, Edit, Position
+from lsp_server.prompts.planner import PromptPlanner
+from lsp_server.prompts.windows import WindowBudget
 from protocol.messages import CompletionRequest
 from tests.inference.tiny import write_checkpoint
 
 DOCUMENTS, ROOM_FOR = 50, 8
 BUDGET = WindowBudget(prefix_tokens=400, suffix_tokens=200)
 PROMPT_TOKENS = 600
-SOURCES = sorted((Path(__file__).parents[1] / "lsp_server").glob("*.py"))
+SOURCES = sorted((Path(__file__).parents[1] / "lsp_server").rglob("*.py"))
 
 
 def test_fifty_documents_with_a_budget_for_eight(tmp_path: Path) -> None:

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from inference.engine import Engine
-from inference.loading import EngineOptions, load_engine
-from lsp_server.asking import Cost
-from lsp_server.documents import Position
-from lsp_server.open_documents import OpenDocument, OpenDocuments
-from lsp_server.queries import Query
-from lsp_server.suggesting import Suggester
-from midfill.engine_core import EngineCore
+from inference.engine.engine import Engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
+from lsp_server.editing.documents import Position
+from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
+from lsp_server.suggesting.queries import Query
+from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.suggester import Suggester
+from midfill.headless.engine_core import EngineCore
 from protocol.settings import Settings
 from tests.inference.slots import last_slot
 from tests.inference.tiny import write_checkpoint
@@ -102,13 +103,13 @@ async def editor(options: EngineOptions, tmp_path: Path) -> AsyncIterator[Editor
 @pytest.mark.parametrize("closed", [False, True])
 async def test_a_file_that_lent_text_and_becomes_excluded(editor: Editor, options: EngineOptions, closed: bool) -> None:
     lib = editor.open("lib.py", f"def {MARK}_crossing():\n    return 1\n" * 8)
-    main = editor.open("main.py", (SOURCE / "documents.py").read_text())
+    main = editor.open("main.py", (SOURCE / "editing" / "documents.py").read_text())
     for line in (5, 60, 100):
         await editor.ask(main, line)
     await editor.ask(lib)
     if closed:
         editor.close(lib)
-    other = editor.open("other.py", (SOURCE / "positions.py").read_text())
+    other = editor.open("other.py", (SOURCE / "editing" / "positions.py").read_text())
     await editor.ask(other)
     assert any(MARK in text for text in editor.resident())
     assert editor.levels() == {0, 1}
@@ -143,7 +144,7 @@ async def test_what_another_client_had_of_the_document_goes_too_from_idle_worksp
     await editor.ask(lib, 5)
     assert not [known for known in editor.engine._memories._sessions if known.endswith("lib.py")]
     assert not any(MARK in editor.text(slot.token_ids) for slot in editor.engine._slots._idle)
-    for name in ("documents.py", "positions.py", "offers.py"):
+    for name in ("editing/documents.py", "editing/positions.py", "suggesting/last_suggestion.py"):
         await editor.ask(editor.open(name, (SOURCE / name).read_text()), 5)
     assert not any(MARK in text for text in editor.resident())
     editor.engine.close()
@@ -155,7 +156,7 @@ async def test_what_another_client_had_of_the_document_goes_too_from_idle_worksp
 async def test_a_closed_document_is_hot_when_it_is_opened_again(editor: Editor) -> None:
     costs: list[Cost] = []
     editor.suggester = Suggester(EngineCore(editor.engine), editor.suggester.settings, "test", costs.append)
-    text = (SOURCE / "offers.py").read_text()
+    text = (SOURCE / "suggesting" / "last_suggestion.py").read_text()
     await editor.ask(main := editor.open("main.py", text), 9)
     editor.close(main)
     await editor.ask(editor.open("main.py", text), 9)

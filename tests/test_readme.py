@@ -1,17 +1,34 @@
-"""The README's comparison names tests that are there."""
+"""The documents: what they link to and name exists."""
 
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("vscode-client/*.md")])
+FOLDERS = "inference|kv_store|lsp_server|midfill|protocol|tests|bench|nvim|vscode-client"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files(document: Path) -> None:
+    links = re.findall(r"\]\((?![a-z]+:|#)([^)#\s]+)[^)]*\)", document.read_text(encoding="utf-8"))
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_source_files_that_are_named_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    named = re.findall(rf"(?<![\w/.])((?:{FOLDERS})/[a-z\d_/.-]+\.(?:py|lua|ts))", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_every_row_of_the_comparison_names_a_test() -> None:
-    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Beside the others")[1].split("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("|")][2:]
+    page = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("|")][2:]
     assert len(rows) >= 13
     for row in rows:
-        found = re.search(r"\[([^]]+)\]\(((?:tests|vscode-client)/[^)]+)\) \|$", row)
+        found = re.search(r"\[([^]]+)\]\(\.\./((?:tests|vscode-client)/[^)]+)\) \|$", row)
         assert found, row
         name, path = found.groups()
         assert re.search(rf'(def |test\("){re.escape(name)}\b', (ROOT / path).read_text(encoding="utf-8")), row

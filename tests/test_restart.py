@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from inference.loading import EngineOptions, load_engine
-from lsp_server.asking import Cost
-from lsp_server.documents import Edit, Position
-from lsp_server.open_documents import OpenDocument, OpenDocuments
-from lsp_server.queries import Query
-from lsp_server.suggesting import Suggester
-from midfill.engine_core import EngineCore
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
+from lsp_server.editing.documents import Edit, Position
+from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
+from lsp_server.suggesting.queries import Query
+from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.suggester import Suggester
+from midfill.headless.engine_core import EngineCore
 from protocol.messages import ContextChunk
 from protocol.settings import Settings
 from tests.inference.tiny import write_checkpoint
@@ -34,7 +35,7 @@ class Editor:
         self.cursor = Position(9, 0)
 
     def open(self, name: str) -> OpenDocument:
-        opened = self.documents.open(f"file:///project/{name}", "python", 1, (SOURCE / name).read_text())
+        opened = self.documents.open(f"file:///project/{name}", "python", 1, (SOURCE / "editing" / name).read_text())
         opened.look_at(opened.cursor)
         return opened
 

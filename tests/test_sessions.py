@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from inference.loading import EngineOptions, load_dry_engine
-from lsp_server.asking import Cost
-from lsp_server.documents import Document, Position
-from lsp_server.open_documents import OpenDocuments
-from lsp_server.queries import Query
-from lsp_server.suggesting import Suggester
+from inference.loading.engine import load_dry_engine
+from inference.loading.options import EngineOptions
+from lsp_server.editing.documents import Document, Position
+from lsp_server.suggesting.open_documents import OpenDocuments
+from lsp_server.suggesting.queries import Query
+from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.suggester import Suggester
 from midfill.replay.results import percentile
 from midfill.replay.targets import EngineCore
 from protocol.heat import heat
@@ -148,7 +149,7 @@ LET_OFF = ("several places", "delete forward", "delete lines", "paste")
 @pytest.mark.parametrize(
     ("texts", "more", "other_files"),
     [
-        pytest.param(in_one("lsp_server/*.py"), {}, False, id="typing, Python"),
+        pytest.param(in_one("lsp_server/*/*.py"), {}, False, id="typing, Python"),
         pytest.param(
             in_one("vscode-client/src/*.ts"),
             {Person.delete_lines: 2, Person.delete_forward: 1, Person.rename: 0.5},
@@ -156,8 +157,10 @@ LET_OFF = ("several places", "delete forward", "delete lines", "paste")
             id="refactoring, TypeScript",
         ),
         pytest.param(in_one("nvim/lua/midfill/*.lua"), {Person.jump: 12}, False, id="jumping, Lua"),
-        pytest.param(in_one("inference/kernel/*.cpp", "\r\n"), {Person.paste: 1}, False, id="pasting, C++, CRLF"),
-        pytest.param(in_one("inference/*.py"), {Person.undo: 4}, False, id="undo storms"),
+        pytest.param(
+            in_one("inference/backends/cpu/kernel/*.h", "\r\n"), {Person.paste: 1}, False, id="pasting, C++, CRLF"
+        ),
+        pytest.param(in_one("inference/text/*.py"), {Person.undo: 4}, False, id="undo storms"),
         pytest.param(prose(), {Person.jump: 4}, False, id="long lines of prose"),
         pytest.param(ideographs(), {Person.jump: 4}, False, id="many tokens per letter"),
         pytest.param(sources("lsp_server/*.py")[:20], {}, True, id="many files, with context from the others"),

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from inference.training.collect import CollectOptions, collect
-from inference.training.corpus import Corpus, Manifest, write_corpus
-from inference.training.environments import (
+from inference.training.corpus.collect import CollectOptions, collect
+from inference.training.corpus.corpus import Corpus, Manifest, write_corpus
+from inference.training.corpus.environments import (
     Package,
     canonical_name,
     default_environments,
@@ -70,7 +70,7 @@ def make_tokenizer(
     sample_megabytes: Annotated[float, typer.Option(help="How much text to learn from.")] = 50.0,
 ) -> None:
     """Learn a vocabulary from the training split and write it into the corpus's folder."""
-    from inference.training.vocabulary import train_tokenizer
+    from inference.training.corpus.vocabulary import train_tokenizer
 
     with _told_errors():
         documents = Corpus(corpus, "train")
@@ -158,8 +158,8 @@ def export_checkpoint(
     samples: Annotated[int, typer.Option(help="Held-out windows and examples to measure on.")] = 384,
 ) -> None:
     """Write the newest checkpoint as a Hugging Face model with its card."""
-    from inference.training.checkpoints import RunFolder
-    from inference.training.export import export_model
+    from inference.training.publishing.export import export_model
+    from inference.training.run.checkpoints import RunFolder
 
     with _told_errors():
         losses = export_model(RunFolder(run), corpus, output, samples=samples)
@@ -168,11 +168,11 @@ def export_checkpoint(
 
 def _train(corpus: Path, run: Path, options: TrainingOptions, processes: int, *, change_recipe: bool) -> None:
     # Imported late: torch and transformers take seconds, and the other commands do without.
-    from inference.training.checkpoints import RunFolder
-    from inference.training.processes import is_launched, join_processes, launch
-    from inference.training.progress import ProgressDisplay
-    from inference.training.trainer import StepReport, Trainer
-    from inference.training.vocabulary import load_vocabulary
+    from inference.training.corpus.vocabulary import load_vocabulary
+    from inference.training.run.checkpoints import RunFolder
+    from inference.training.run.processes import is_launched, join_processes, launch
+    from inference.training.run.progress import ProgressDisplay
+    from inference.training.run.trainer import StepReport, Trainer
 
     folder = RunFolder(run)
     vocabulary = load_vocabulary(corpus / "tokenizer.json")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.syntax import Syntax
 from rich.text import Text
 
-from lsp_server.documents import Position
+from lsp_server.editing.documents import Position
 from midfill.demo.player import Keystroke
-from midfill.lsp_values import Suggestion
+from midfill.headless.lsp_values import Suggestion
 
 GHOST = "italic bright_black"
 _HIGHLIGHTER = Syntax("", "python", theme="ansi_dark", background_color="default")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lsp_server.documents import Document, Edit, Position
+from lsp_server.editing.documents import Document, Edit, Position
 from protocol.errors import BadInput
 
 _CLOSER_OF = {"(": ")", "[": "]", "{": "}"}

@@ -7,13 +7,13 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
-from lsp_server.documents import Position
+from lsp_server.editing.documents import Position
 from midfill.demo.editor import Editor, KeyPress
 from midfill.demo.script import Action
 from midfill.demo.typist import Typist
-from midfill.lsp_process import LanguageServerFailed
-from midfill.lsp_session import LspSession
-from midfill.lsp_values import Answer, Cost, Suggestion
+from midfill.headless.lsp_process import LanguageServerFailed
+from midfill.headless.lsp_session import LspSession
+from midfill.headless.lsp_values import Answer, Cost, Suggestion
 
 _ANSWER_TIMEOUT_S = 60.0
 _AHEAD_TIMEOUT_S = 5.0

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from inference.loading import load_dry_engine
-from lsp_server.asking import Cost
-from lsp_server.open_documents import OpenDocuments
-from lsp_server.queries import Query
-from lsp_server.suggesting import Suggester
+from inference.loading.engine import load_dry_engine
+from lsp_server.suggesting.open_documents import OpenDocuments
+from lsp_server.suggesting.queries import Query
+from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.suggester import Suggester
 from midfill.demo.player import Keystroke
-from midfill.engine_core import EngineCore, engine_options
+from midfill.headless.engine_core import EngineCore, engine_options
 from protocol.settings import Settings, Strategy
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
-from lsp_server.documents import Document
+from lsp_server.editing.documents import Document
 from midfill.demo.connect import how_to_connect
 from midfill.demo.editor import Editor
 from midfill.demo.picture import write_picture
@@ -22,10 +22,10 @@ from midfill.demo.rivals import mean_recomputed
 from midfill.demo.script import SAMPLE, SCRIPT
 from midfill.demo.summary import summarize
 from midfill.demo.views import LiveView, PlainView, View
-from midfill.lsp_process import LanguageServerFailed
-from midfill.lsp_session import LspSession, open_session
-from midfill.lsp_values import ServerStatus
-from midfill.private_core import private_core_environment
+from midfill.headless.lsp_process import LanguageServerFailed
+from midfill.headless.lsp_session import LspSession, open_session
+from midfill.headless.lsp_values import ServerStatus
+from midfill.headless.private_core import private_core_environment
 from protocol.settings import Settings, Strategy
 
 _URI = f"file:///demo/{SAMPLE}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from midfill.demo.editor import Editor, KeyPress
 from midfill.demo.script import Action, Backspace, Jump, TryOut
-from midfill.lsp_values import Suggestion
+from midfill.headless.lsp_values import Suggestion
 
 # Nobody reaches for the accept key for less, or before having read what is shown.
 _WORTH_ACCEPTING = 5

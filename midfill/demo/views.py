@@ -16,7 +16,7 @@ from midfill.demo.code_view import code_view
 from midfill.demo.player import Keystroke
 from midfill.demo.script import SAMPLE
 from midfill.demo.summary import summarize
-from midfill.lsp_values import Cost
+from midfill.headless.lsp_values import Cost
 from protocol.heat import Heat
 
 WIDTH = 80

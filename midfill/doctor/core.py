@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lsp_server.core_client import Endpoint
-from lsp_server.core_target import remote_endpoint
-from lsp_server.local_cores import ask_status, endpoint_of, published_core
-from lsp_server.os_process import resident_bytes
+from lsp_server.core.client import Endpoint
+from lsp_server.core.local_cores import ask_status, endpoint_of, published_core
+from lsp_server.core.os_process import resident_bytes
+from lsp_server.core.target import remote_endpoint
 from midfill.doctor.findings import Section, megabytes
 from protocol.errors import BadInput, CoreUnavailable, Unauthorized
 from protocol.identity import describe, differences

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from lsp_server.statistics import statistics_file
+from lsp_server.usage.statistics import statistics_file
 from midfill.doctor.findings import Section, megabytes
 from protocol.errors import BadInput
 from protocol.rendezvous import cache_folder, runtime_folder

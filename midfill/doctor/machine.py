@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from inference.processors import usable_threads
+from inference.backends.cpu.threads import usable_threads
 from midfill.doctor.findings import Section, megabytes
 
 _SHOWN = ("midfill", "torch", "transformers", "tokenizers", "safetensors", "pygls", "lsprotocol", "websockets")

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import psutil
 
-from inference.architecture import ModelShape
-from inference.checkpoint import Checkpoint, find_local_checkpoint
-from inference.default_dtype import default_dtype
-from inference.memory_plan import MemoryDemand, MemoryPlan, plan_memory
-from inference.weights import WeightsFile
+from inference.checkpoints.architecture import ModelShape
+from inference.checkpoints.checkpoint import Checkpoint, find_local_checkpoint
+from inference.checkpoints.weights import WeightsFile
+from inference.loading.default_dtype import default_dtype
+from inference.loading.memory_plan import MemoryDemand, MemoryPlan, plan_memory
 from midfill.doctor.findings import Section, megabytes
 from midfill.doctor.machine import Gpu, version_of
 from protocol.errors import MidfillError

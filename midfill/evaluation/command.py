@@ -18,7 +18,7 @@ from protocol.errors import BadInput
 from protocol.settings import Settings
 
 if TYPE_CHECKING:
-    from inference.engine import Engine
+    from inference.engine.engine import Engine
     from midfill.evaluation.runner import Evaluator, Row, TaskSet
     from midfill.evaluation.sandbox import Sandbox
     from midfill.evaluation.tasks import Cut, Format, Split
@@ -70,7 +70,7 @@ def eval_command(
     Prints one row per kind of task, prompt format and cursor place. pass@1 needs --allow-code-execution, since it
     runs code that the model has written.
     """
-    from inference.healing import wants_healing
+    from inference.text.healing import wants_healing
     from midfill.evaluation.report import report, row_object
     from midfill.evaluation.tasks import CUTS, FORMATS, SPLITS
 
@@ -155,7 +155,8 @@ def _sandbox(allowed: bool, unconfined: bool, task_sets: Sequence[TaskSet], note
 
 
 def _load(settings: Settings, healing: Literal["auto", "on", "off"]) -> Engine:
-    from inference.loading import EngineOptions, load_engine
+    from inference.loading.engine import load_engine
+    from inference.loading.options import EngineOptions
 
     return load_engine(
         EngineOptions(
@@ -172,7 +173,7 @@ def _load(settings: Settings, healing: Literal["auto", "on", "off"]) -> Engine:
 def _evaluator(
     engine: Engine, settings: Settings, max_new_tokens: int, seed: int, sandbox: Sandbox | None
 ) -> Evaluator:
-    from lsp_server.windows import WindowBudget
+    from lsp_server.prompts.windows import WindowBudget
     from midfill.evaluation.runner import Evaluator, completes_with, token_ends_of
 
     budget = WindowBudget(

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from random import Random
 
-from inference.training.source_rules import is_test, is_vendored, read_source, reason_to_drop
+from inference.training.corpus.source_rules import is_test, is_vendored, read_source, reason_to_drop
 from midfill.evaluation.tasks import Split, Task
 from protocol.errors import BadInput
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from lsp_server.windows import WindowBudget
+from lsp_server.prompts.windows import WindowBudget
 from midfill.evaluation.sandbox import Sandbox
 from midfill.evaluation.scoring import Estimate, Score, mean, score, share
 from midfill.evaluation.tasks import Case, Cut, Format, Split, Task, TokenEnds, lay_prompt, place_cursor
 from protocol.messages import CompletionRequest, Prompt, StopRule
 
 if TYPE_CHECKING:
-    from inference.engine import Engine
-    from inference.tokenization import TextTokenizer
+    from inference.engine.engine import Engine
+    from inference.text.tokenization import TextTokenizer
 
 UNTIL_THE_END = StopRule(indent=0)  # no line is indented by less: only the model's own end ends it
 _STOPS: dict[Split, StopRule] = {"single-line": StopRule(), "random-span": UNTIL_THE_END}

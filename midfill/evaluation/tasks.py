@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from lsp_server.anchors import LINES_BACK
-from lsp_server.windows import WindowBudget
+from lsp_server.prompts.anchors import LINES_BACK
+from lsp_server.prompts.windows import WindowBudget
 from protocol.messages import Prompt
 
 Split = Literal["single-line", "random-span"]

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from inference.checkpoint import find_checkpoint
-from inference.loading import load_dry_engine, load_engine
-from inference.tokenization import TextTokenizer
-from midfill.engine_core import engine_options
-from midfill.lsp_session import open_session
-from midfill.private_core import private_core_environment
+from inference.checkpoints.checkpoint import find_checkpoint
+from inference.loading.engine import load_dry_engine, load_engine
+from inference.text.tokenization import TextTokenizer
+from midfill.headless.engine_core import engine_options
+from midfill.headless.lsp_session import open_session
+from midfill.headless.private_core import private_core_environment
 from midfill.replay.results import Record, ReplayResult, StrategyResult, keystrokes_saved_share
 from midfill.replay.targets import EngineTarget, SessionTarget, Target
 from midfill.replay.trace import Step, Trace, play, text_at

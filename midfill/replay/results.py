@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from midfill.replay.manners import KINDS
+from midfill.replay.faults import KINDS
 from midfill.replay.trace import Step
 from protocol.heat import Heat
 

@@ -7,15 +7,15 @@ import hashlib
 from dataclasses import dataclass
 from typing import Protocol
 
-from inference.engine import Engine
-from lsp_server.asking import Cost
-from lsp_server.documents import Position
-from lsp_server.open_documents import OpenDocuments
-from lsp_server.queries import Query
-from lsp_server.suggesting import Suggester
-from midfill.engine_core import EngineCore
-from midfill.lsp_session import LspSession
-from midfill.replay.manners import OUTDATED, Shown, rudeness
+from inference.engine.engine import Engine
+from lsp_server.editing.documents import Position
+from lsp_server.suggesting.open_documents import OpenDocuments
+from lsp_server.suggesting.queries import Query
+from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.suggester import Suggester
+from midfill.headless.engine_core import EngineCore
+from midfill.headless.lsp_session import LspSession
+from midfill.replay.faults import OUTDATED, Shown, rudeness
 from midfill.replay.trace import Step
 from protocol.errors import MidfillError
 from protocol.messages import Completion, CompletionRequest, Usage

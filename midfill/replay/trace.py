@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lsp_server.documents import Edit, Position, split_lines
+from lsp_server.editing.documents import Edit, Position, split_lines
 from protocol.errors import BadTrace
 
 

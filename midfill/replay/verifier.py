@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from inference.engine import Engine
+from inference.engine.engine import Engine
 from protocol.errors import MidfillError
 from protocol.messages import Completion, CompletionRequest
 

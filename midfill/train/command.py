@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from inference.fim import AUTO
+from inference.text.fim import AUTO
 from inference.training.errors import OptionError
 from inference.training.options import ExampleOptions, LoraOptions, ModelShape, Precision, Stage, TrainingOptions
 

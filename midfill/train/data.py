@@ -9,11 +9,10 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from inference.checkpoint import Checkpoint, find_checkpoint
-from inference.fim import AUTO
-from inference.training.corpus import Manifest, read_manifest, write_corpus
-from inference.training.errors import CheckpointError
-from inference.training.vocabulary import (
+from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint
+from inference.text.fim import AUTO
+from inference.training.corpus.corpus import Manifest, read_manifest, write_corpus
+from inference.training.corpus.vocabulary import (
     END_OF_TEXT,
     MIDDLE,
     PREFIX,
@@ -22,6 +21,7 @@ from inference.training.vocabulary import (
     load_vocabulary,
     train_tokenizer,
 )
+from inference.training.errors import CheckpointError
 from midfill.train.sources import Sources, read_sources
 from protocol.errors import BadModel
 

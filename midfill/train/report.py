@@ -8,10 +8,10 @@ from typing import Any
 from rich.filesize import decimal
 from rich.table import Table
 
-from inference.training.corpus import PackageRecord
+from inference.training.corpus.corpus import PackageRecord
 from inference.training.machine import this_machine
+from inference.training.optimization.schedule import Progress
 from inference.training.options import TrainingOptions
-from inference.training.schedule import Progress
 from midfill.train.data import Data
 
 _BASE = """---

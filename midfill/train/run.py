@@ -15,18 +15,18 @@ import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from rich.console import Console
 
-from inference.checkpoint import find_checkpoint
-from inference.training.checkpoints import RunFolder
-from inference.training.corpus import Corpus
+from inference.checkpoints.checkpoint import find_checkpoint
+from inference.training.corpus.corpus import Corpus
 from inference.training.errors import OptionError
-from inference.training.format_losses import format_losses
+from inference.training.examples.windows import Windows, bytes_per_token
+from inference.training.optimization.schedule import Progress
 from inference.training.options import TrainingOptions
-from inference.training.processes import is_launched, join_processes, launch
-from inference.training.progress import ProgressDisplay
-from inference.training.publish import publish
-from inference.training.schedule import Progress
-from inference.training.trainer import StepReport, Trainer
-from inference.training.windows import Windows, bytes_per_token
+from inference.training.publishing.publish import publish
+from inference.training.run.checkpoints import RunFolder
+from inference.training.run.format_losses import format_losses
+from inference.training.run.processes import is_launched, join_processes, launch
+from inference.training.run.progress import ProgressDisplay
+from inference.training.run.trainer import StepReport, Trainer
 from midfill.train.data import Data, DataOptions, open_data, prepare_data
 from midfill.train.interrupts import stops_on_signals
 from midfill.train.report import card, losses_table, told_data, told_run

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from inference.training.corpus import Manifest, PackageRecord, Split
-from inference.training.duplicates import DuplicateFilter
-from inference.training.source_rules import MAX_BYTES, MIN_BYTES, is_vendored, read_source, reason_to_drop
-from lsp_server.exclusion import Exclusion
+from inference.training.corpus.corpus import Manifest, PackageRecord, Split
+from inference.training.corpus.duplicates import DuplicateFilter
+from inference.training.corpus.source_rules import MAX_BYTES, MIN_BYTES, is_vendored, read_source, reason_to_drop
+from lsp_server.exclusion.exclusion import Exclusion
 from protocol.errors import BadInput
 
 _NO_SOURCE = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__"})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from inference.kernel.library import unavailable_reason
+from inference.backends.cpu.library import unavailable_reason
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from inference.kernel.library import unavailable_reason
+from inference.backends.cpu.library import unavailable_reason
 
 pytest.importorskip("gguf")
 

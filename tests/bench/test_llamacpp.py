@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inference.kernel.library import unavailable_reason
+from inference.backends.cpu.library import unavailable_reason
 from tests.inference.tiny import write_checkpoint
 
 pytest.importorskip("gguf")

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.memory import measure, open_desk
-from lsp_server.windows import WindowBudget
+from lsp_server.prompts.windows import WindowBudget
 
 
 def test_what_is_there_is_within_the_budgets_and_that_of_tokens(tmp_path: Path) -> None:

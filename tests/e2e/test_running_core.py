@@ -53,7 +53,7 @@ def source(tmp_path: Path) -> Path:
 def test_the_running_core_is_asked(
     core: "subprocess.Popen[bytes]", source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("inference.loading.load_engine")
+    monkeypatch.delattr("inference.loading.engine.load_engine")
     result = CliRunner().invoke(app, ["complete", f"{source}:1:10", "--json"])
     found = json.loads(result.stdout)
     assert found["usage"]["generated_tokens"] > 0

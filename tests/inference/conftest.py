@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from inference.tokenization import TextTokenizer, read_tokenizer
+from inference.text.tokenization import TextTokenizer, read_tokenizer
 from tests.inference.simulated_cuda import SimulatedCuda
 from tests.inference.tiny import ROOT, write_checkpoint
 

@@ -8,18 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from inference.access import Access, HostNames
-from inference.connections import Connections
-from inference.engine_holder import EngineHolder
-from inference.http_api import HttpApi
-from inference.loading import EngineOptions, load_engine
-from inference.metrics import Metrics
-from inference.presence import Presence
-from inference.retirement import Retirement
-from inference.scheduler import Observer, Scheduler
-from inference.server import bind, serve_app
-from inference.service import make_app
-from inference.websocket_api import WebSocketApi
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
+from inference.scheduling.engine_holder import EngineHolder
+from inference.scheduling.scheduler import Observer, Scheduler
+from inference.server.access import Access, HostNames
+from inference.server.app import make_app
+from inference.server.clients import Presence
+from inference.server.connections import Connections
+from inference.server.http_api import HttpApi
+from inference.server.metrics import Metrics
+from inference.server.process import bind, serve_app
+from inference.server.retirement import Retirement
+from inference.server.websocket_api import WebSocketApi
 
 TOKEN = "secret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

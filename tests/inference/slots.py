@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from inference.engine import Engine
-from inference.resident import ResidentPrompt
+from inference.engine.engine import Engine
+from inference.engine.resident_prompt import ResidentPrompt
 
 
 def last_slot(engine: Engine) -> ResidentPrompt:

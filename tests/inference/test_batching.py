@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from inference.chunk import Chunk
-from inference.engine import Engine
-from inference.loading import EngineOptions, load_engine
-from inference.model import Choice, Model
-from inference.run import Run
-from inference.turns import SMALL_CHUNK
+from inference.backends.chunk import Chunk
+from inference.backends.model import Choice, Model
+from inference.engine.engine import Engine
+from inference.engine.request_run import Run
+from inference.engine.turns import SMALL_CHUNK
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
 from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
 from tests.inference.tiny import write_checkpoint
 

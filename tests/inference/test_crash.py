@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 from websockets.sync.client import connect
 
-from inference.loading import EngineOptions, load_engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
+from kv_store.disk.page_folder import PageFolder
 from kv_store.dry_workspace import DryWorkspace
-from kv_store.page_folder import PageFolder
-from kv_store.storage import MemoryStorage
-from kv_store.store import PagedStore
-from kv_store.tier import Tier
+from kv_store.paged.store import PagedStore
+from kv_store.tiers.storage import MemoryStorage
+from kv_store.tiers.tier import Tier
 from protocol.messages import CompletionRequest, Prompt
 from protocol.rendezvous import read_or_make_token
 from protocol.wire import Complete, Completed, StatusChanged, decode_core, encode
-from tests.inference.test_server import wait_for_address
+from tests.inference.server.test_process import wait_for_address
 
 PATIENCE_S = 60.0
 
@@ -91,14 +92,14 @@ def resident(store: PagedStore, number: int) -> int:
 CORE = """
 import sys, time
 from pathlib import Path
-import inference.scheduler, kv_store.tensor_codec
-from inference.engine_holder import EngineHolder
-from inference.loading import EngineOptions
-from inference.server import ServeOptions, serve
+import inference.scheduling.scheduler, kv_store.disk.tensor_codec
+from inference.scheduling.engine_holder import EngineHolder
+from inference.loading.options import EngineOptions
+from inference.server.process import ServeOptions, serve
 
 model, folder, rest_s, page_s = sys.argv[1:]
-inference.scheduler._LONG_REST_S = float(rest_s)
-encode, save = kv_store.tensor_codec.TensorCodec.encode, EngineHolder.save
+inference.scheduling.scheduler._LONG_REST_S = float(rest_s)
+encode, save = kv_store.disk.tensor_codec.TensorCodec.encode, EngineHolder.save
 
 def encode_slowly(*arguments):
     time.sleep(float(page_s))
@@ -109,7 +110,7 @@ def save_and_tell(holder, seconds):
     print("on disk:", holder.engine().stats().tiers[-1].tokens, flush=True)
     return is_over
 
-kv_store.tensor_codec.TensorCodec.encode, EngineHolder.save = encode_slowly, save_and_tell
+kv_store.disk.tensor_codec.TensorCodec.encode, EngineHolder.save = encode_slowly, save_and_tell
 engine = EngineOptions(model, context_tokens=512, threads=1, slots=2, cache_folder=Path(folder) / "kv")
 assert serve(ServeOptions(engine, runtime_dir=Path(folder)))
 """

@@ -11,17 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from inference.chunk import SHORT_TOKENS, Chunk
-from inference.engine import Engine, EngineInfo, Policy
-from inference.loading import EngineOptions, load_engine
-from inference.model import Choice, DryModel
-from inference.token_ids import packed
-from inference.tokenization import TextTokenizer
+from inference.backends.chunk import SHORT_TOKENS, Chunk
+from inference.backends.model import Choice, DryModel
+from inference.engine.engine import Engine, EngineInfo, Policy
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
+from inference.text.token_ids import packed
+from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
-from kv_store.naive import NaiveStore
 from protocol.messages import CompletionRequest, Prompt, StopRule
 from tests.inference.slots import last_slot
 from tests.inference.tiny import write_checkpoint
+from tests.kv_store.naive import NaiveStore
 
 PREFIX = "import os\n\n\ndef size_of(path):\n    return os.stat(path).st_size\n\n\n"
 LINE = "print(size_of(path), path, sep=', ')"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from .editor import Editor, connected_editor
-from .fake_core import FakeCore, shake_hands
+from tests.lsp_server.editor import Editor, connected_editor
+from tests.lsp_server.fake_core import FakeCore, shake_hands
 
 
 @pytest.fixture(autouse=True)

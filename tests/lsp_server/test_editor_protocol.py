@@ -16,9 +16,8 @@ from pygls.exceptions import (
 
 from lsp_server.custom_messages import DOCUMENT_HASH, RESTART_COMMAND
 from lsp_server.server import MidfillServer
-
-from .editor import URI, Editor, connected_editor
-from .fake_core import FakeCore
+from tests.lsp_server.editor import URI, Editor, connected_editor
+from tests.lsp_server.fake_core import FakeCore
 
 
 async def test_a_request_that_cannot_be_read_is_answered(editor: Editor) -> None:

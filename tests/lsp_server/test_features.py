@@ -11,9 +11,8 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams, JsonRpcRequestCancelled
 
 from protocol.messages import CompletionRequest
-
-from .editor import URI, Editor, connected_editor, until
-from .fake_core import FakeCore
+from tests.lsp_server.editor import URI, Editor, connected_editor, until
+from tests.lsp_server.fake_core import FakeCore
 
 
 async def test_suggests_what_the_core_answers(editor: Editor, core: FakeCore) -> None:

@@ -6,11 +6,10 @@ import pytest
 from lsprotocol import types
 
 from lsp_server.custom_messages import ACCEPTED_COMMAND, DID_ACCEPT_PARTLY, DID_CHANGE_STATUS, DID_SHOW
-from lsp_server.statistics import Statistics, read_statistics, statistics_file
+from lsp_server.usage.statistics import Statistics, read_statistics, statistics_file
 from protocol.messages import CoreStatus
-
-from .editor import Editor, connected_editor, until
-from .fake_core import FakeCore
+from tests.lsp_server.editor import Editor, connected_editor, until
+from tests.lsp_server.fake_core import FakeCore
 
 
 @pytest.fixture(autouse=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from lsprotocol.types import Position as ClientPosition
 from lsprotocol.types import Range, TextEdit
 
-from lsp_server.documents import Document, Position
+from lsp_server.editing.documents import Document, Position
+from lsp_server.editing.positions import PositionCodec, PositionEncoding
+from lsp_server.filters.cursor_place import Insertion
 from lsp_server.items import accepted_command, inline_item, popup_item
-from lsp_server.manners.place import Insertion
-from lsp_server.positions import PositionCodec, PositionEncoding
 
 ACCEPTED = accepted_command(7, 0)
 CODEC = PositionCodec(PositionEncoding.UTF16)

@@ -15,12 +15,11 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams, JsonRpcRequestCancelled
 
 from lsp_server.launch import run_tcp
-from lsp_server.statistics import read_statistics, statistics_file
+from lsp_server.usage.statistics import read_statistics, statistics_file
 from protocol.errors import BadInput, PortInUse
 from protocol.settings import Settings
-
-from .editor import Editor, connected_editor, until
-from .fake_core import FakeCore
+from tests.lsp_server.editor import Editor, connected_editor, until
+from tests.lsp_server.fake_core import FakeCore
 
 LSP = (sys.executable, "-X", "importtime", "-m", "midfill", "lsp")
 

@@ -7,9 +7,8 @@ import asyncio
 from lsprotocol import types
 
 from protocol.messages import CompletionRequest, CoreStatus
-
-from .editor import URI, connected_editor, until
-from .fake_core import READY, FakeCore
+from tests.lsp_server.editor import URI, connected_editor, until
+from tests.lsp_server.fake_core import READY, FakeCore
 
 
 async def test_what_was_asked_for_arrives_when_the_model_is_loaded(core: FakeCore) -> None:

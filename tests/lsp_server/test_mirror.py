@@ -7,11 +7,10 @@ import random
 
 import pytest
 
-from lsp_server.documents import Document, Edit, Position, line_length
-from lsp_server.positions import PositionCodec, PositionEncoding
-
-from .editor import URI, connected_editor
-from .fake_core import FakeCore
+from lsp_server.editing.documents import Document, Edit, Position, line_length
+from lsp_server.editing.positions import PositionCodec, PositionEncoding
+from tests.lsp_server.editor import URI, connected_editor
+from tests.lsp_server.fake_core import FakeCore
 
 PIECES = [
     "a",

@@ -12,9 +12,8 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from lsp_server.custom_messages import DID_ACCEPT_PARTLY, DID_FOCUS, DID_MOVE_CURSOR, DID_SHOW, DOCUMENT_HASH
-from lsp_server.open_documents import OpenDocuments
-
-from .editor import URI, Editor, until
+from lsp_server.suggesting.open_documents import OpenDocuments
+from tests.lsp_server.editor import URI, Editor, until
 
 NOT_OPEN = {"textDocument": {"uri": "file:///other.py"}}
 BEYOND = {"textDocument": {"uri": URI}, "position": {"line": 9, "character": 0}}

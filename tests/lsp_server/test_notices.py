@@ -6,9 +6,8 @@ from lsprotocol import types
 
 from protocol.errors import BadModel
 from protocol.messages import CompletionRequest, CoreStatus
-
-from .editor import URI, Editor, connected_editor, until
-from .fake_core import FakeCore
+from tests.lsp_server.editor import URI, Editor, connected_editor, until
+from tests.lsp_server.fake_core import FakeCore
 
 
 async def test_tells_the_cost_of_an_answer(editor: Editor) -> None:

@@ -19,9 +19,8 @@ from pygls.exceptions import JsonRpcException
 from protocol.messages import CompletionRequest
 from protocol.rendezvous import read_address, runtime_folder
 from protocol.settings import Settings
-
-from .editor import Editor, connected_editor, until
-from .fake_core import FakeCore
+from tests.lsp_server.editor import Editor, connected_editor, until
+from tests.lsp_server.fake_core import FakeCore
 
 
 async def test_pulls_the_settings_from_a_client_that_only_says_they_changed(editor: Editor, core: FakeCore) -> None:
@@ -123,7 +122,7 @@ def fake_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Pat
         options = ["--model", settings.model, "--store-mb", str(settings.store_mb), "--starts", str(starts)]
         return [sys.executable, str(Path(__file__).with_name("fake_core.py")), *options]
 
-    monkeypatch.setattr("lsp_server.core_target.core_command", fake_command)
+    monkeypatch.setattr("lsp_server.core.target.core_command", fake_command)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     starts.touch()
     yield starts

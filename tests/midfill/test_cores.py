@@ -92,7 +92,7 @@ def test_a_core_is_restarted_with_its_settings(start: Start, runtime: Path, monk
         asked.append(settings)
         return command(settings.model, "--store-mb", str(settings.store_mb))
 
-    monkeypatch.setattr("lsp_server.core_target.core_command", fake_command)
+    monkeypatch.setattr("lsp_server.core.target.core_command", fake_command)
     former = start("one", "--store-mb", "7")
     assert run("restart")[1].startswith(f"restarted one (process {former}): now process ")
     assert [(settings.model, settings.store_mb) for settings in asked] == [("one", 7)]

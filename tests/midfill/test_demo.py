@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lsp_server.documents import Document, Position
-from lsp_server.positions import ClientPosition
+from lsp_server.editing.documents import Document, Position
+from lsp_server.editing.positions import ClientPosition
 from midfill.demo.connect import how_to_connect
 from midfill.demo.editor import Editor, KeyPress
 from midfill.demo.picture import write_picture
@@ -21,7 +21,7 @@ from midfill.demo.script import SAMPLE, SCRIPT, Backspace, Jump, Type
 from midfill.demo.summary import summarize
 from midfill.demo.typist import Typist
 from midfill.demo.views import PlainView, frame
-from midfill.lsp_values import Cost, Suggestion
+from midfill.headless.lsp_values import Cost, Suggestion
 from protocol.errors import BadInput
 from protocol.heat import Heat
 from protocol.messages import Usage

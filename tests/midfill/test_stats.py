@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
-from lsp_server.statistics import Statistics, add_to_file, one_answer, statistics_file
+from lsp_server.usage.statistics import Statistics, add_to_file, one_answer, statistics_file
 from midfill.commands import app
 
 

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from inference.training.collect import CollectOptions, collect
-from inference.training.corpus import Corpus, write_corpus
-from inference.training.environments import installed_packages
-from inference.training.vocabulary import Vocabulary, load_vocabulary, train_tokenizer
+from inference.training.corpus.collect import CollectOptions, collect
+from inference.training.corpus.corpus import Corpus, write_corpus
+from inference.training.corpus.environments import installed_packages
+from inference.training.corpus.vocabulary import Vocabulary, load_vocabulary, train_tokenizer
 from tests.inference.training.packages import install_package, write_module
 
 VOCABULARY_SIZE = 400

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from inference.training.checkpoints import RunFolder
-from inference.training.corpus import Corpus
+from inference.training.corpus.corpus import Corpus
+from inference.training.corpus.vocabulary import load_vocabulary
 from inference.training.options import ModelShape, Stage, TrainingOptions
-from inference.training.processes import is_launched, join_processes, launch
-from inference.training.trainer import StepReport, Trainer
-from inference.training.vocabulary import load_vocabulary
+from inference.training.run.checkpoints import RunFolder
+from inference.training.run.processes import is_launched, join_processes, launch
+from inference.training.run.trainer import StepReport, Trainer
 
 TINY = ModelShape(layers=2, hidden=32, intermediate=64, heads=2, kv_heads=1, head_dim=16, positions=256)
 OPTIONS = TrainingOptions(

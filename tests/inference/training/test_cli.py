@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from inference.training.cli import app
-from inference.training.corpus import Corpus, read_manifest
+from inference.training.corpus.corpus import Corpus, read_manifest
 
 
 def test_corpus_and_tokenizer_are_made(environment: Path, tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from inference.checkpoint import find_checkpoint
-from lsp_server.windows import WindowBudget
+from inference.checkpoints.checkpoint import find_checkpoint
+from lsp_server.prompts.windows import WindowBudget
 from midfill.evaluation.human_eval import read_benchmark
 from midfill.evaluation.runner import Complete, Evaluator, TaskSet, token_ends_of
 from midfill.evaluation.sandbox import Sandbox

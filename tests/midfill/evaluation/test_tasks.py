@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from lsp_server.anchors import lay
-from lsp_server.documents import Document, Position
-from lsp_server.windows import StickyEdges, WindowBudget
+from lsp_server.editing.documents import Document, Position
+from lsp_server.prompts.anchors import lay
+from lsp_server.prompts.windows import StickyEdges, WindowBudget
 from midfill.evaluation.tasks import CUTS, Case, Cut, Task, lay_prompt, place_cursor
 
 BEFORE = "".join(f"line_{number} = {number}\n" for number in range(20))

@@ -1,4 +1,4 @@
-from midfill.replay.manners import CLOSERS
+from midfill.replay.faults import CLOSERS
 from midfill.replay.results import Record, ReplayResult, StrategyResult, keystrokes_saved_share, percentile, summary
 from midfill.replay.trace import Patch, Trace, play
 

@@ -15,9 +15,10 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
-from inference.checkpoint import open_checkpoint
-from inference.loading import EngineOptions, load_engine
-from inference.training.checkpoints import RunFolder
+from inference.checkpoints.checkpoint import open_checkpoint
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
+from inference.training.run.checkpoints import RunFolder
 from midfill.commands import app
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt

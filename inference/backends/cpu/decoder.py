@@ -1,0 +1,209 @@
+"""A model's weights packed for the kernel, and its forwards on the engine's workspace."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from inference.backends.chunk import Chunk
+from inference.backends.cpu.library import (
+    LEVELS,
+    CChoice,
+    CLayerWeights,
+    CMatrix,
+    CModel,
+    CSequence,
+    KernelUnavailable,
+    Level,
+    choose_level,
+    load_library,
+)
+from inference.backends.cpu.limits import check_call
+from inference.backends.cpu.packing import (
+    BLOCK,
+    UNIT,
+    PackedMatrix,
+    WeightType,
+    fits_bfloat16,
+    pack_gate_up,
+    pack_matrix,
+    pad_vector,
+    padded,
+)
+from inference.backends.cpu.support import unsupported_reason
+from inference.backends.greedy import greedy_choices
+from inference.backends.llama.weights import DecoderWeights, LayerWeights
+from inference.backends.model import Choice
+from inference.checkpoints.architecture import Architecture
+from kv_store.workspace import KVWorkspace
+
+NUMBER_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2, "int4": 4}  # NumberType of model.h
+NARROW_FLOAT32 = 3
+DTYPE_NUMBERS = {torch.float32: 0, torch.bfloat16: 1}
+
+
+class KernelDecoder:
+    """Forwards of up to MAX_NEW_TOKENS tokens of one or more sequences; one call at a time, from whichever thread.
+
+    Raises KernelUnavailable where there is no library, no such level on this CPU, or no kernel for the shape.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        weights: DecoderWeights,
+        tables: tuple[Tensor, Tensor],
+        weight_type: WeightType,
+        threads: int,
+        level: Level | None = None,
+    ) -> None:
+        """tables: cosines and sines [positions, head_dim] as `rotation_tables` makes them."""
+        reason = unsupported_reason(architecture)
+        if reason is not None:
+            raise KernelUnavailable(f"the CPU kernel was not made for {reason}")
+        if threads < 1:
+            raise ValueError(f"{threads} threads: at least one has to do the work")
+        self.architecture = architecture
+        self.level = choose_level(level)
+        self._library = load_library()
+        self._kept: list[object] = []  # what the kernel points to
+        self._positions = tables[0].shape[0]
+        self._handle = self._create(self._model(weights, tables, weight_type), threads)
+        self._one_call_at_a_time = threading.Lock()
+        self._finalizer = weakref.finalize(self, self._library.midfill_kernel_destroy, self._handle)
+
+    def close(self) -> None:
+        """Stop the threads and free what they used."""
+        self._finalizer()
+
+    def forward(self, chunks: Sequence[Chunk]) -> list[Tensor]:
+        """Logits [wanted, vocabulary] in float32 of the last `wanted` tokens of each chunk, whatever is allowed.
+
+        Writes the chunks' KV. The bits are those of separate calls. ValueError where a chunk is out of bounds.
+        """
+        wanted = [chunk.wanted for chunk in chunks]
+        logits = torch.empty(sum(wanted), padded(self.architecture.vocabulary, UNIT))
+        self._run(chunks, logits.data_ptr(), None)
+        return list(torch.split(logits[:, : self.architecture.vocabulary], wanted))
+
+    def choices(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        """The same forward, and the greedy choice of what follows each of the last `wanted` tokens of each chunk."""
+        if any(chunk.allowed is not None for chunk in chunks):
+            return [
+                greedy_choices(rows, chunk.allowed) for rows, chunk in zip(self.forward(chunks), chunks, strict=True)
+            ]
+        found = (CChoice * sum(chunk.wanted for chunk in chunks))()
+        self._run(chunks, None, found)
+        each = iter(found)
+        return [
+            tuple(Choice(choice.token_id, choice.logprob) for choice in islice(each, chunk.wanted)) for chunk in chunks
+        ]
+
+    def _run(self, chunks: Sequence[Chunk], logits: int | None, choices: ctypes.Array[CChoice] | None) -> None:
+        check_call(self.architecture, self._positions, chunks)
+        token_ids = [token_id for chunk in chunks for token_id in chunk.token_ids]
+        with self._one_call_at_a_time:
+            if not self._finalizer.alive:
+                raise ValueError("the decoder has been closed")
+            self._library.midfill_kernel_forward(
+                self._handle,
+                (ctypes.c_int32 * len(token_ids))(*token_ids),
+                (CSequence * len(chunks))(*map(_c_sequence, chunks)),
+                len(chunks),
+                logits,
+                choices,
+            )
+
+    def _create(self, model: CModel, threads: int) -> int:
+        made = ctypes.c_void_p()
+        error = self._library.midfill_kernel_create(model, threads, LEVELS.index(self.level), made)
+        if error is not None or made.value is None:
+            raise KernelUnavailable(f"the CPU kernel cannot start {threads} threads: {(error or b'').decode()}")
+        return made.value
+
+    def _model(self, weights: DecoderWeights, tables: tuple[Tensor, Tensor], weight_type: WeightType) -> CModel:
+        shape = self.architecture
+        self._narrow = weight_type == "float32" and all(map(fits_bfloat16, _matrices(weights)))
+        stored: WeightType = "bfloat16" if self._narrow else weight_type
+        layers = (CLayerWeights * shape.layers)(*(self._layer(layer, stored) for layer in weights.layers))
+        head = self._matrix(pack_matrix(weights.head, None, stored))
+        cosines, sines = (table[:, : shape.head_dim // 2].float().contiguous() for table in tables)
+        self._kept.append(layers)
+        return CModel(
+            layers=shape.layers,
+            hidden=shape.hidden,
+            heads=shape.heads,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            vocabulary=shape.vocabulary,
+            positions=self._positions,
+            norm_epsilon=shape.norm_epsilon,
+            attention_scale=shape.head_dim**-0.5,
+            embedding=self._embedding(weights, head, stored),
+            layer_weights=layers,
+            final_norm=self._address(pad_vector(weights.final_norm, BLOCK)),
+            head=head,
+            cosines=self._address(cosines),
+            sines=self._address(sines),
+        )
+
+    def _embedding(self, weights: DecoderWeights, head: CMatrix, weight_type: WeightType) -> CMatrix:
+        """Row by row as it is; quantized with the rest, and then shared with the head where the two are tied."""
+        embedding = weights.embedding
+        if weight_type in ("int8", "int4"):
+            tied = embedding is weights.head
+            return head if tied else self._matrix(pack_matrix(embedding, None, weight_type))
+        rows = (embedding if embedding.dtype in DTYPE_NUMBERS else embedding.float()).contiguous()
+        return CMatrix(self._address(rows), None, None, *rows.shape, DTYPE_NUMBERS[rows.dtype])
+
+    def _layer(self, layer: LayerWeights, weight_type: WeightType) -> CLayerWeights:
+        return CLayerWeights(
+            qkv=self._matrix(pack_matrix(layer.qkv, layer.qkv_bias, weight_type)),
+            attention_out=self._matrix(pack_matrix(layer.attention_out, layer.attention_out_bias, weight_type)),
+            gate_up=self._matrix(pack_gate_up(layer.gate_up, layer.gate_up_bias, weight_type)),
+            down=self._matrix(pack_matrix(layer.down, layer.down_bias, weight_type)),
+            attention_norm=self._address(pad_vector(layer.attention_norm, BLOCK)),
+            mlp_norm=self._address(pad_vector(layer.mlp_norm, BLOCK)),
+            q_norm=self._address(None if layer.q_norm is None else layer.q_norm.float().contiguous()),
+            k_norm=self._address(None if layer.k_norm is None else layer.k_norm.float().contiguous()),
+        )
+
+    def _matrix(self, matrix: PackedMatrix) -> CMatrix:
+        addresses = (self._address(matrix.weights), self._address(matrix.scales), self._address(matrix.bias))
+        number_type = NARROW_FLOAT32 if self._narrow else NUMBER_TYPES[matrix.weight_type]
+        return CMatrix(*addresses, matrix.rows, matrix.columns, number_type)
+
+    def _address(self, tensor: Tensor | None) -> int | None:
+        """Where a tensor's numbers are; it is kept alive as long as the decoder."""
+        if tensor is None:
+            return None
+        self._kept.append(tensor)
+        return tensor.data_ptr()
+
+
+def _matrices(weights: DecoderWeights) -> Iterator[Tensor]:
+    yield weights.head
+    for layer in weights.layers:
+        yield from (layer.qkv, layer.attention_out, layer.gate_up, layer.down)
+
+
+def _c_sequence(chunk: Chunk) -> CSequence:
+    workspace = chunk.workspace
+    assert isinstance(workspace, KVWorkspace)
+    layer, value, head, _, _ = workspace.buffer.stride()
+    return CSequence(
+        kv=workspace.buffer.data_ptr(),
+        layer_stride=layer,
+        value_stride=value,
+        head_stride=head,
+        kv_type=DTYPE_NUMBERS[workspace.shape.dtype],
+        tokens=len(chunk.token_ids),
+        start=chunk.start,
+        wanted=chunk.wanted,
+    )

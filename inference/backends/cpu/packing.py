@@ -1,0 +1,121 @@
+"""Weights in the layout that model.h explains, made from row-major tensors and from quantized matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
+from torch import Tensor
+
+from inference.backends.cpu.quantization import GROUP, QuantizedMatrix, quantize
+
+WeightType = Literal["float32", "bfloat16", "int8", "int4"]
+
+UNIT = 32  # rows that are stored side by side
+HALF = UNIT // 2  # rows of the gate, and of up, in a unit of both
+BLOCK = 64  # rows are padded to a multiple of so many columns
+ROWS_AT_ONCE = 4096  # rows packed at once, so that temporaries stay small beside the weights
+
+
+@dataclass(frozen=True, slots=True)
+class PackedMatrix:
+    """A matrix as the kernel reads it; `rows` and `columns` count the padding."""
+
+    weights: Tensor  # [rows / UNIT, words, UNIT, numbers per word]; int4: bytes of two numbers
+    scales: Tensor | None  # float16 [rows / UNIT, groups, UNIT]; int4: [rows / UNIT, groups, 2, UNIT] with the minima
+    bias: Tensor | None  # float32 [rows]
+    rows: int
+    columns: int
+    weight_type: WeightType
+
+
+def padded(count: int, unit: int) -> int:
+    """The next multiple of `unit`."""
+    return -(-count // unit) * unit
+
+
+def pad_vector(vector: Tensor, unit: int) -> Tensor:
+    """float32, with zeros up to a multiple of `unit`."""
+    return F.pad(vector.float(), (0, padded(len(vector), unit) - len(vector))).contiguous()
+
+
+def pack_matrix(weight: Tensor | QuantizedMatrix, bias: Tensor | None, weight_type: WeightType) -> PackedMatrix:
+    """weight: [rows, columns], of any floating dtype or quantized, which then keeps its own type; bias: [rows]."""
+    if isinstance(weight, QuantizedMatrix):
+        weight_type = weight.type
+    rows, columns = padded(weight.shape[0], UNIT), padded(weight.shape[1], BLOCK)
+    pieces = [_pack_rows(piece, columns, weight_type) for piece in _pieces(weight)]
+    return PackedMatrix(
+        weights=torch.cat([weights for weights, _ in pieces]),
+        scales=torch.cat([scales for _, scales in pieces if scales is not None]) if pieces[0][1] is not None else None,
+        bias=None if bias is None else pad_vector(bias, UNIT),
+        rows=rows,
+        columns=columns,
+        weight_type=weight_type,
+    )
+
+
+def pack_gate_up(weight: Tensor | QuantizedMatrix, bias: Tensor | None, weight_type: WeightType) -> PackedMatrix:
+    """weight: [2 * intermediate, columns], the gate's rows first; a unit gets HALF rows of each."""
+    interleaved = weight.map(_interleave_halves) if isinstance(weight, QuantizedMatrix) else _interleave_halves(weight)
+    return pack_matrix(interleaved, None if bias is None else _interleave_halves(bias), weight_type)
+
+
+def fits_bfloat16(weight: Tensor) -> bool:
+    """Whether these numbers lose nothing as bfloat16, as those of a checkpoint that was stored so."""
+    if weight.dtype == torch.bfloat16:
+        return True
+    return all(torch.equal(piece, piece.bfloat16().to(piece.dtype)) for piece in torch.split(weight, ROWS_AT_ONCE))
+
+
+def _pieces(weight: Tensor | QuantizedMatrix) -> Iterator[Tensor | QuantizedMatrix]:
+    for first in range(0, weight.shape[0], ROWS_AT_ONCE):
+        yield weight[first : first + ROWS_AT_ONCE]
+
+
+def _pack_rows(weight: Tensor | QuantizedMatrix, columns: int, weight_type: WeightType) -> tuple[Tensor, Tensor | None]:
+    if weight_type == "float32" or weight_type == "bfloat16":
+        assert isinstance(weight, Tensor)
+        whole = _pad(weight, columns)
+        return (
+            (_interleave_rows(whole.float(), 1), None)
+            if weight_type == "float32"
+            else (_interleave_rows(whole.bfloat16(), 2), None)
+        )
+    if isinstance(weight, Tensor):
+        weight = quantize(_pad(weight, columns), weight_type)
+    return _pack_quantized(weight, columns)
+
+
+def _pack_quantized(weight: QuantizedMatrix, columns: int) -> tuple[Tensor, Tensor]:
+    groups = columns // GROUP
+    scales = _interleave_rows(_pad(weight.scales, groups), 1).squeeze(3)
+    if weight.minima is None:
+        numbers = _pad(weight.numbers, columns)
+        return _interleave_rows((numbers.to(torch.int16) + 128).to(torch.uint8), 4), scales
+    numbers = _pad(weight.numbers, columns).view(-1, columns // 8, 2, 4)  # eight columns to a word
+    words = (numbers[:, :, 0] | numbers[:, :, 1] << 4).flatten(1)
+    minima = _interleave_rows(_pad(weight.minima, groups), 1).squeeze(3)
+    return _interleave_rows(words, 4), torch.stack([scales, minima], dim=2)
+
+
+def _pad(matrix: Tensor, columns: int) -> Tensor:
+    """[rows, columns] with zeros up to a whole unit of rows and up to `columns`."""
+    return F.pad(matrix, (0, columns - matrix.shape[1], 0, padded(matrix.shape[0], UNIT) - matrix.shape[0]))
+
+
+def _interleave_rows(weight: Tensor, per_word: int) -> Tensor:
+    """[rows, columns] as [rows / UNIT, columns / per_word, UNIT, per_word]."""
+    return weight.reshape(-1, UNIT, weight.shape[1] // per_word, per_word).transpose(1, 2).contiguous()
+
+
+def _interleave_halves(gate_up: Tensor) -> Tensor:
+    """Rows of [2 * intermediate, ...] in turns of HALF of the gate and HALF of up, each padded with zeros."""
+    halves = gate_up.reshape(2, -1, *gate_up.shape[1:])
+    missing = padded(halves.shape[1], HALF) - halves.shape[1]
+    trailing = (0, 0) * (halves.dim() - 2)
+    whole = F.pad(halves, (*trailing, 0, missing))
+    return whole.reshape(2, -1, HALF, *gate_up.shape[1:]).transpose(0, 1).flatten(0, 2)

@@ -1,0 +1,161 @@
+"""Our own decoder for the Llama family (Llama, Qwen2, Qwen3, Mistral), on the static buffers of workspaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that everybody uses
+from torch import Tensor
+
+from inference.backends import cuda
+from inference.backends.chunk import Chunk
+from inference.backends.greedy import greedy_choices
+from inference.backends.llama.rope import rotate, rotation_tables
+from inference.backends.llama.weights import DecoderWeights, LayerWeights
+from inference.backends.model import Choice
+from inference.checkpoints.architecture import Architecture
+from kv_store.workspace import KVShape, KVWorkspace
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where the tokens of one sequence are: in the rows of a forward, and in their workspace.
+
+    Attributes:
+        rows: of the forward.
+        positions: in the workspace, as a slice or as int64 [tokens].
+        visible: how many of the workspace's tokens attention is given.
+        mask: [tokens, visible], to be added to attention scores; None where it is not needed. Flash attention has none.
+        is_causal: whether, without a mask, each token sees those up to itself; otherwise it sees all that are visible.
+    """
+
+    rows: slice
+    positions: slice | Tensor
+    visible: int
+    workspace: KVWorkspace
+    mask: Tensor | None
+    is_causal: bool = False
+
+
+class Decoder:
+    """Implements `Model`. All sequences' tokens go through the matrices together; each sequence attends to its own."""
+
+    def __init__(
+        self, architecture: Architecture, config: Mapping[str, Any], weights: DecoderWeights, context_tokens: int
+    ) -> None:
+        self.architecture = architecture
+        self.context_tokens = context_tokens
+        self.device = weights.embedding.device
+        dtype = weights.embedding.dtype
+        self.kv_shape = KVShape(architecture.layers, architecture.kv_heads, architecture.head_dim, dtype)
+        self._weights = weights
+        self._cosines, self._sines = rotation_tables(architecture, config, context_tokens, dtype, self.device)
+
+    @property
+    def alignment(self) -> int:
+        return 1
+
+    def new_workspace(self) -> KVWorkspace:
+        return KVWorkspace(self.kv_shape, self.context_tokens, self.device)
+
+    @torch.inference_mode()
+    def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        if not any(chunk.wanted for chunk in chunks):
+            self.hidden(chunks)
+            if self.device.type == "cuda":  # otherwise a cancellation would come after all chunks that are queued there
+                cuda.wait(self.device)
+            return [()] * len(chunks)
+        hidden = torch.split(self.hidden(chunks), [len(chunk.token_ids) for chunk in chunks])
+        last = [states[len(states) - chunk.wanted :] for chunk, states in zip(chunks, hidden, strict=True)]
+        logits = torch.split(self.logits(torch.cat(last)), [chunk.wanted for chunk in chunks])
+        return [greedy_choices(rows, chunk.allowed) for chunk, rows in zip(chunks, logits, strict=True)]
+
+    @torch.inference_mode()
+    def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
+        """Hidden states [tokens of all chunks, hidden] before the final norm; writes the KV of these tokens."""
+        token_ids = [token_id for chunk in chunks for token_id in chunk.token_ids]
+        return self.hidden_of(torch.tensor(token_ids, device=self.device), self._spans(chunks))
+
+    def hidden_of(self, token_ids: Tensor, spans: Sequence[Span]) -> Tensor:
+        """The same for token ids, int64 [tokens], that are on the device already."""
+        x = F.embedding(token_ids, self._weights.embedding)
+        tables = tuple(torch.cat([table[span.positions] for span in spans]) for table in (self._cosines, self._sines))
+        for index, layer in enumerate(self._weights.layers):
+            x = x + self._attention(index, layer, self._normed(x, layer.attention_norm), spans, tables)
+            x = x + self._mlp(layer, self._normed(x, layer.mlp_norm))
+        return x
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits [tokens, vocabulary] in float32 of hidden states [tokens, hidden]."""
+        return F.linear(self._normed(hidden, self._weights.final_norm), self._weights.head).float()
+
+    def _spans(self, chunks: Sequence[Chunk]) -> list[Span]:
+        spans, row = [], 0
+        for chunk in chunks:
+            start, stop, workspace = chunk.start, chunk.stop, chunk.workspace
+            assert 0 <= start < stop <= self.context_tokens, f"tokens [{start}, {stop}) of {self.context_tokens}"
+            assert isinstance(workspace, KVWorkspace), f"a workspace of type {type(workspace).__name__}"
+            visible = self._visible(stop)
+            is_causal = start == 0 and visible == stop > 1
+            mask = None if is_causal or stop == start + 1 else self._causal_mask(start, stop)
+            rows = slice(row, row + stop - start)
+            spans.append(Span(rows, slice(start, stop), visible, workspace, mask, is_causal))
+            row += stop - start
+        return spans
+
+    def _attention(
+        self, index: int, layer: LayerWeights, x: Tensor, spans: Sequence[Span], tables: Sequence[Tensor]
+    ) -> Tensor:
+        """x: [tokens, hidden]; tables: cosines and sines [tokens, head_dim]; the result is [tokens, hidden]."""
+        shape = self.architecture
+        qkv = F.linear(x, layer.qkv, layer.qkv_bias).view(x.shape[0], -1, shape.head_dim).transpose(0, 1)
+        q, k, v = torch.split(qkv, [shape.heads, shape.kv_heads, shape.kv_heads])  # each [heads, tokens, head_dim]
+        if layer.q_norm is not None and layer.k_norm is not None:
+            q, k = self._normed(q, layer.q_norm), self._normed(k, layer.k_norm)
+        q, k = rotate(q, *tables), rotate(k, *tables)
+        q = q.view(shape.kv_heads, shape.heads // shape.kv_heads, -1, shape.head_dim)
+        attended = []  # each [kv_heads, group, tokens of the sequence, head_dim]
+        for span in spans:
+            keys, values = span.workspace.buffer[index].unsqueeze(2)  # each [kv_heads, 1, max_tokens, head_dim]
+            keys[:, 0, span.positions] = k[:, span.rows]
+            values[:, 0, span.positions] = v[:, span.rows]
+            seen = keys[:, :, : span.visible], values[:, :, : span.visible]
+            attended.append(_attend(q[:, :, span.rows], *seen, span))
+        heads_last = torch.cat(attended, dim=2).flatten(0, 1).transpose(0, 1).reshape(x.shape[0], -1)
+        return F.linear(heads_last, layer.attention_out, layer.attention_out_bias)
+
+    @staticmethod
+    def _mlp(layer: LayerWeights, x: Tensor) -> Tensor:
+        gate, up = F.linear(x, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
+        return F.linear(F.silu(gate) * up, layer.down, layer.down_bias)
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), weight, self.architecture.norm_epsilon)
+
+    def _visible(self, stop: int) -> int:
+        """How many of the workspace's tokens attention is given, when [0, stop) are written."""
+        return stop
+
+    def _causal_mask(self, start: int, stop: int) -> Tensor:
+        """[tokens, visible]: 0 up to the token itself, minus infinity after it, to be added to attention scores."""
+        positions = torch.arange(self._visible(stop), device=self.device)
+        scores = torch.zeros(stop - start, len(positions), dtype=self._weights.embedding.dtype, device=self.device)
+        return scores.masked_fill_(positions > positions[start:stop, None], float("-inf"))
+
+
+def _attend(q: Tensor, keys: Tensor, values: Tensor, span: Span) -> Tensor:
+    """Attention of q [kv_heads, group, tokens, head_dim] to keys and values [kv_heads, 1, stop, head_dim].
+
+    The heads of a group share their keys without a copy: a single token's heads stand as queries side by side, and
+    several tokens' see the keys through a stride of zero.
+    """
+    if q.shape[2] == 1:
+        attended = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=span.mask)
+        return attended.transpose(1, 2)
+    shared = (-1, q.shape[1], -1, -1)
+    keys, values = keys.expand(shared), values.expand(shared)
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=span.mask, is_causal=span.is_causal)

@@ -1,0 +1,161 @@
+"""A decoder whose short forwards are recorded ahead of need, as CUDA graphs over static buffers, and then replayed.
+
+At batch 1 a GPU is done with a layer's matrices sooner than their kernels can be launched one by one; a graph is
+launched as a whole. It wants fixed shapes at fixed addresses. So tokens, and what they may look at, are padded to
+buckets, and there is one recording for every workspace and pair of buckets. A forward whose graph is not recorded yet
+goes through the decoder's own kernels: recording takes longer than a keystroke may.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from inference.backends import cuda
+from inference.backends.chunk import Chunk
+from inference.backends.cuda import Replay
+from inference.backends.greedy import best_tokens, choices, greedy_choices
+from inference.backends.llama.decoder import Decoder, Span
+from inference.backends.model import Choice
+from kv_store.workspace import KVWorkspace
+
+TOKEN_BUCKETS = (1, 2, 4, 8, 16, 32)
+VISIBLE_TOKENS = 512
+"""What is visible is padded to a power of two times so many tokens."""
+
+log = logging.getLogger(__name__)
+
+GraphKey = tuple[KVWorkspace, int, int]
+"""Workspace, tokens of the forward, and tokens that they may look at."""
+
+
+class GraphedDecoder:
+    """Implements `Model` on a CUDA device: a forward of one short chunk is replayed, any other is the decoder's own.
+
+    Padding writes KV behind the chunk, which is overwritten before any token may look at it.
+    """
+
+    alignment = 1
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.plain = decoder
+        self._record = cuda.graph_recorder()
+        self.context_tokens = decoder.context_tokens
+        self.kv_shape = decoder.kv_shape
+        self.device = decoder.device
+        self._buffers = _Buffers(decoder)
+        self._workspaces: list[KVWorkspace] = []
+        self._replays: dict[GraphKey, Replay] = {}  # what is recorded holds the workspace, and so its address
+        self._missed: dict[GraphKey, None] = {}  # in the order in which forwards went without
+        self._has_room = True
+
+    def new_workspace(self) -> KVWorkspace:
+        workspace = self.plain.new_workspace()
+        self._workspaces.append(workspace)
+        return workspace
+
+    @torch.inference_mode()
+    def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        key = self._key(chunks)
+        if key is not None and key not in self._replays:
+            self._missed[key] = None
+        if key is None or key not in self._replays:
+            return self.plain.forward(chunks)
+        (chunk,) = chunks
+        self._buffers.fill(chunk)
+        self._replays[key]()
+        return [self._buffers.choices(chunk)]
+
+    @torch.inference_mode()
+    def prepare(self) -> bool:
+        """Record one graph that is missing, those that forwards went without first; False where none is."""
+        key = next(self._missing(), None)
+        if key is None:
+            return False
+        self._missed.pop(key, None)
+        workspace, tokens, visible = key
+        resident = workspace.export_kv(0, tokens)  # the run before the capture writes there
+        try:
+            self._buffers.start_at(0)
+            self._replays[key] = self._record(lambda: self._buffers.compute(workspace, tokens, visible))
+        except torch.OutOfMemoryError as error:
+            log.warning("no memory for more than %d CUDA graphs: %s", len(self._replays), error)
+            self._has_room = False
+        finally:
+            workspace.import_kv(0, resident, tokens)
+        return self._has_room
+
+    def _missing(self) -> Iterator[GraphKey]:
+        if not self._has_room:
+            return
+        yield from list(self._missed)
+        for workspace in self._workspaces:
+            for visible in _visible_buckets(self.context_tokens):
+                for tokens in TOKEN_BUCKETS:
+                    if tokens <= visible and (workspace, tokens, visible) not in self._replays:
+                        yield (workspace, tokens, visible)
+
+    def _key(self, chunks: Sequence[Chunk]) -> GraphKey | None:
+        """The graph for a forward; None where there is none for its shape."""
+        tokens = _token_bucket(chunks[0])
+        if len(chunks) > 1 or tokens is None or chunks[0].start + tokens > self.context_tokens:
+            return None
+        workspace = chunks[0].workspace
+        assert isinstance(workspace, KVWorkspace), f"a workspace of type {type(workspace).__name__}"
+        stop = chunks[0].start + tokens
+        return workspace, tokens, next(size for size in _visible_buckets(self.context_tokens) if size >= stop)
+
+
+class _Buffers:
+    """What goes into a replay and comes out of it, at the same addresses for all of them."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        most = TOKEN_BUCKETS[-1]
+        self._decoder = decoder
+        self._token_ids = torch.zeros(most, dtype=torch.int64, device=decoder.device)
+        self._start = torch.zeros(1, dtype=torch.int64, device=decoder.device)
+        self._positions = torch.arange(decoder.context_tokens, device=decoder.device)
+        self._logits = torch.zeros(most, decoder.architecture.vocabulary, device=decoder.device)
+        self._best = torch.zeros(most, dtype=torch.int64, device=decoder.device)
+        self._logprobs = torch.zeros(most, device=decoder.device)
+
+    def fill(self, chunk: Chunk) -> None:
+        """Put a chunk's tokens and its place in; what padding is there is left from chunks before."""
+        self._token_ids[: len(chunk.token_ids)] = torch.tensor(chunk.token_ids)
+        self.start_at(chunk.start)
+
+    def start_at(self, position: int) -> None:
+        """Put the place of the first token in."""
+        self._start.fill_(position)
+
+    def compute(self, workspace: KVWorkspace, tokens: int, visible: int) -> None:
+        """The forward, by kernels whose shapes and addresses depend on the arguments alone."""
+        positions = self._start + self._positions[:tokens]
+        hidden_from = self._positions[:visible] > positions[:, None]
+        mask = torch.zeros(tokens, visible, dtype=self._decoder.kv_shape.dtype, device=self._decoder.device)
+        span = Span(slice(0, tokens), positions, visible, workspace, mask.masked_fill_(hidden_from, float("-inf")))
+        logits = self._decoder.logits(self._decoder.hidden_of(self._token_ids[:tokens], [span]))
+        best, logprobs = best_tokens(logits)
+        for buffer, result in ((self._logits, logits), (self._best, best), (self._logprobs, logprobs)):
+            buffer[:tokens] = result
+
+    def choices(self, chunk: Chunk) -> tuple[Choice, ...]:
+        """What follows the chunk's last `wanted` tokens."""
+        rows = slice(len(chunk.token_ids) - chunk.wanted, len(chunk.token_ids))
+        if chunk.allowed is not None:
+            return greedy_choices(self._logits[rows], chunk.allowed)
+        return choices(self._best[rows], self._logprobs[rows])
+
+
+def _token_bucket(chunk: Chunk) -> int | None:
+    return next((bucket for bucket in TOKEN_BUCKETS if bucket >= len(chunk.token_ids)), None)
+
+
+def _visible_buckets(context_tokens: int) -> Iterator[int]:
+    bucket = VISIBLE_TOKENS
+    while bucket < context_tokens:
+        yield bucket
+        bucket *= 2
+    yield context_tokens

@@ -1,0 +1,112 @@
+"""Weights of 8 bits on a GPU: torchao rounds them, and brings the products that the decoder's `linear` becomes.
+
+int8 rounds each row of a matrix to integers and widens the whole matrix again for every product: it saves memory, not
+time. fp8 rounds the rows of both factors to float8 (e4m3), which GPUs since Ada multiply as they are: it saves both.
+Neither waits for the GPU nor looks at values on the host, so both can be recorded as CUDA graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from inference.backends import cuda
+from inference.backends.llama.weights import DecoderWeights, LayerWeights
+from protocol.errors import BadInput
+
+Rounding = Literal["int8", "fp8"]
+Quantize = Callable[[Tensor], Tensor]
+
+MATRICES = ("qkv", "attention_out", "gate_up", "down")
+FP8_CAPABILITY = (8, 9)  # of the first GPUs that multiply float8: Ada; Hopper is 9.0
+FP8_SIDES = 16  # torch._scaled_mm takes matrices whose sides are multiples of it
+LEAST_MAGNITUDE = 1e-12  # a row's largest magnitude is taken to be no less: rows of zeros would be 0/0
+
+
+def check_rounding(rounding: Rounding, device: torch.device, dtype: torch.dtype) -> None:
+    """BadInput, with the value at fault and what to do about it, where weights cannot be rounded for the device."""
+    if device.type != "cuda":
+        raise BadInput(
+            f"{rounding} weights need a CUDA GPU, and the model runs on {device}: choose weights auto, or int8 on a CPU"
+        )
+    try:
+        import torchao.quantization  # noqa: F401 - also finds a torch that is too old for it
+    except ImportError as error:
+        raise BadInput(f"{rounding} weights on a GPU need the package torchao: install torchao>=0.18") from error
+    if rounding == "int8" and dtype == torch.float16:
+        raise BadInput(
+            "int8 weights are multiplied before they are scaled, which overflows float16: "
+            "choose dtype auto, bfloat16 or float32, or weights auto"
+        )
+    if rounding == "int8":
+        return
+    if dtype != torch.bfloat16:
+        raise BadInput(f"fp8 weights are multiplied in bfloat16, not in {dtype}: choose dtype auto or bfloat16")
+    capability = cuda.capability(device)
+    if capability < FP8_CAPABILITY:
+        needed, found = (".".join(map(str, version)) for version in (FP8_CAPABILITY, capability))
+        raise BadInput(
+            f"fp8 weights need a GPU of compute capability {needed} or more, and {device} has {found}: "
+            "choose weights auto or int8"
+        )
+
+
+def quantized(weights: DecoderWeights, rounding: Rounding, device: torch.device) -> DecoderWeights:
+    """The weights on `device`, with the matrices rounded there one after another; the rest is as it was.
+
+    Where they come from main memory the device never holds more than one matrix unrounded. A head that is the
+    embedding stays so in int8: rounded, it would be a second copy and no saving. fp8 makes the copy, for its speed.
+    """
+    quantize = {"int8": _int8, "fp8": _fp8}[rounding]
+    embedding = weights.embedding.to(device)
+    tied = weights.head is weights.embedding
+    head = embedding if tied else weights.head.to(device)
+    return DecoderWeights(
+        embedding=embedding,
+        layers=tuple(_quantized_layer(layer, quantize, device) for layer in weights.layers),
+        final_norm=weights.final_norm.to(device),
+        head=head if tied and rounding == "int8" else quantize(head),
+    )
+
+
+def _quantized_layer(layer: LayerWeights, quantize: Quantize, device: torch.device) -> LayerWeights:
+    tensors: dict[str, Any] = {}
+    for field in fields(LayerWeights):
+        tensor: Tensor | None = getattr(layer, field.name)
+        moved = None if tensor is None else tensor.to(device)
+        tensors[field.name] = quantize(moved) if moved is not None and field.name in MATRICES else moved
+    return LayerWeights(**tensors)
+
+
+def _int8(matrix: Tensor) -> Tensor:
+    from torchao.quantization import Int8Tensor, PerRow
+
+    rounded: Tensor = Int8Tensor.from_hp(matrix, PerRow())
+    return rounded
+
+
+def _fp8(matrix: Tensor) -> Tensor:
+    """The matrix itself where the product does not take its sides."""
+    from torchao.quantization import Float8MMConfig, Float8Tensor, PerRow
+    from torchao.quantization.quantize_.common import KernelPreference
+    from torchao.quantization.quantize_.workflows import QuantizeTensorToFloat8Kwargs
+
+    if any(side % FP8_SIDES for side in matrix.shape):
+        return matrix
+    kernel = KernelPreference.TORCH  # AUTO looks for another package at every product
+    activations = QuantizeTensorToFloat8Kwargs(
+        granularity=PerRow(), hp_value_lb=LEAST_MAGNITUDE, kernel_preference=kernel
+    )
+    rounded: Tensor = Float8Tensor.from_hp(
+        matrix,
+        granularity=PerRow(),
+        hp_value_lb=LEAST_MAGNITUDE,
+        mm_config=Float8MMConfig(use_fast_accum=True),
+        kernel_preference=kernel,
+        act_quant_kwargs=activations,
+    )
+    return rounded

@@ -1,0 +1,47 @@
+"""Rotary position embeddings: the tables of a model, and turning queries and keys by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.checkpoints.architecture import Architecture
+from protocol.errors import BadModel
+
+
+def rotation_tables(
+    architecture: Architecture, config: Mapping[str, Any], positions: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of every position, each [positions, head_dim], the halves of a row alike.
+
+    Angles are computed in float32 on the CPU, whatever the dtype of the tables.
+    """
+    frequencies, scale = _inverse_frequencies(architecture, config)
+    angles = torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)
+    angles = torch.cat((angles, angles), dim=-1)
+    return (angles.cos() * scale).to(device, dtype), (angles.sin() * scale).to(device, dtype)
+
+
+def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """x: [heads, tokens, head_dim] turned by tables [tokens, head_dim], in the layout of Hugging Face checkpoints."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cosines + torch.cat((-second, first), dim=-1) * sines
+
+
+def _inverse_frequencies(architecture: Architecture, config: Mapping[str, Any]) -> tuple[Tensor, float]:
+    """Frequencies [head_dim / 2] and the scale of the embedding, by transformers' own rules where RoPE is scaled."""
+    if architecture.rope_type == "default":
+        exponents = torch.arange(0, architecture.head_dim, 2, dtype=torch.float32) / architecture.head_dim
+        return 1.0 / (architecture.rope_theta**exponents), 1.0
+    from transformers import AutoConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    if architecture.rope_type not in ROPE_INIT_FUNCTIONS:
+        raise BadModel(f"RoPE of type {architecture.rope_type!r} is not one of {', '.join(ROPE_INIT_FUNCTIONS)}")
+    settings = {key: value for key, value in config.items() if key != "model_type"}
+    parsed = AutoConfig.for_model(architecture.model_type, **settings)
+    frequencies, scale = ROPE_INIT_FUNCTIONS[architecture.rope_type](parsed, torch.device("cpu"))
+    return frequencies.float(), float(scale)

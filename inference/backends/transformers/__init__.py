@@ -1,0 +1,1 @@
+"""Models of other families, on transformers' own modules."""

@@ -1,0 +1,124 @@
+"""Any causal model that transformers loads, run by its own modules on the static buffers of a workspace."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
+
+from inference.backends.chunk import Chunk
+from inference.backends.greedy import greedy_choices
+from inference.backends.model import Choice
+from inference.backends.transformers.workspace import SplitWorkspace
+from kv_store.workspace import KVShape
+from protocol.errors import BadModel
+
+
+class GenericModel:
+    """Implements `Model`; slower than our decoder, and right for architectures that it does not know."""
+
+    alignment = 1
+
+    def __init__(self, model: PreTrainedModel, context_tokens: int, where: str) -> None:
+        """BadModel, naming `where`, if what the model keeps of a token is not the same in every layer."""
+        self._model = model
+        model.train(False)
+        self._takes_logits_to_keep = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self.context_tokens = context_tokens
+        self.kv_shape, self._devices = _kv_of_one_token(model, where)
+
+    @property
+    def device(self) -> torch.device:
+        """Where payloads of KV are."""
+        return self._devices[0]
+
+    def new_workspace(self) -> SplitWorkspace:
+        return SplitWorkspace(self.kv_shape, self.context_tokens, self._devices)
+
+    def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        """One sequence after another: transformers' modules know batches of one length only."""
+        return [greedy_choices(self.logits(chunk)[: chunk.wanted], chunk.allowed) for chunk in chunks]
+
+    @torch.inference_mode()
+    def logits(self, chunk: Chunk) -> Tensor:
+        """Logits [at least 1, vocabulary] in float32 of the last `wanted` tokens; writes the KV of the chunk."""
+        start, stop, workspace = chunk.start, chunk.stop, chunk.workspace
+        assert 0 <= start < stop <= self.context_tokens, f"tokens [{start}, {stop}) of {self.context_tokens}"
+        assert isinstance(workspace, SplitWorkspace), f"a workspace of type {type(workspace).__name__}"
+        kept = max(1, chunk.wanted)  # transformers takes 0 for all
+        keep = {"logits_to_keep": kept} if self._takes_logits_to_keep else {}
+        output = self._model(
+            input_ids=torch.tensor([list(chunk.token_ids)], device=_input_device(self._model)),
+            past_key_values=Cache(layers=[WorkspaceLayer(*layer, start) for layer in workspace.layers()]),
+            use_cache=True,
+            **keep,
+        )
+        logits: Tensor = output.logits[0, -kept:]
+        return logits.float()
+
+
+class WorkspaceLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # transformers leaves its base class untyped
+    """One layer's KV as transformers' attention sees it: a view of the workspace that grows with what is written."""
+
+    is_sliding = False  # all tokens are kept; a model that looks back less far masks the others
+
+    def __init__(self, keys: Tensor, values: Tensor, tokens: int) -> None:
+        """`keys` and `values` are buffers [1, kv_heads, max_tokens, head_dim], of which `tokens` tokens are written."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._keys, self._values = keys, values
+        self._tokens = tokens
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing is left to do: the buffers are there."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Write states [1, kv_heads, tokens, head_dim] after those that are there; all so far."""
+        start, self._tokens = self._tokens, self._tokens + key_states.shape[-2]
+        self._keys[:, :, start : self._tokens] = key_states
+        self._values[:, :, start : self._tokens] = value_states
+        return self._keys[:, :, : self._tokens], self._values[:, :, : self._tokens]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self._tokens + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self._tokens
+
+    def get_max_length(self) -> int:
+        return int(self._keys.shape[2])
+
+
+def _input_device(model: PreTrainedModel) -> torch.device:
+    """Where token ids go: weights that accelerate keeps elsewhere between forwards are nowhere now."""
+    return torch.device("cpu") if model.device.type == "meta" else model.device
+
+
+def _kept_by(layer: object) -> tuple[object, object]:
+    return getattr(layer, "keys", None), getattr(layer, "values", None)
+
+
+@torch.inference_mode()
+def _kv_of_one_token(model: PreTrainedModel, where: str) -> tuple[KVShape, list[torch.device]]:
+    """What every layer keeps of a token, and where; seen by running one."""
+    cache = DynamicCache()
+    model(
+        input_ids=torch.zeros(1, 1, dtype=torch.long, device=_input_device(model)),
+        past_key_values=cache,
+        use_cache=True,
+    )
+    kept = [tensor for layer in cache.layers for tensor in _kept_by(layer)]
+    tensors = [tensor for tensor in kept if isinstance(tensor, Tensor)]
+    shapes = {(tuple(tensor.shape), tensor.dtype) for tensor in tensors}
+    if len(shapes) != 1 or len(tensors) != 2 * len(cache.layers):
+        raise BadModel(
+            f"{where}: models of type {model.config.model_type!r} do not keep keys and values of one shape in every "
+            "layer, which is what midfill can reuse"
+        )
+    ((shape, dtype),) = shapes
+    return KVShape(len(cache.layers), shape[1], shape[3], dtype), [keys.device for keys in tensors[::2]]

@@ -1,0 +1,100 @@
+"""A model on disk: found by name, folder or hub name, and checked before anything is loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inference.checkpoints.architecture import SUPPORTED_TYPES, ModelShape, read_architecture
+from inference.checkpoints.generic_shape import read_generic_shape
+from inference.checkpoints.hub import Progress, cached_snapshot, fetch_snapshot, is_hub_name
+from inference.checkpoints.weights import WeightsFile, find_weights, update_identity
+from inference.text.fim import AUTO
+from inference.text.tokenization import TextTokenizer, read_tokenizer
+from protocol.errors import BadModel
+from protocol.settings import BUNDLED_MODEL
+
+BUNDLED_FOLDER = Path(__file__).parents[1] / "models" / "midfill-10m"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A model folder whose config has been understood; `name` is how the user called it.
+
+    The architecture is an `Architecture` where our decoder runs the model; transformers' modules run any other.
+    """
+
+    name: str
+    folder: Path
+    config: Mapping[str, Any]
+    architecture: ModelShape
+
+    def tokenizer(self, fim_format: str = AUTO) -> TextTokenizer:
+        """Its tokenizer; BadModel if it cannot be used for fill-in-the-middle."""
+        told = self.config.get("midfill", {})  # by `midfill train`
+        wanted = told.get("fim_format", AUTO) if fim_format == AUTO else fim_format
+        suffice = told.get("fragments_suffice")
+        return read_tokenizer(self.folder / "tokenizer.json", wanted, fragments_suffice=suffice)
+
+    def weights(self) -> tuple[WeightsFile, ...]:
+        """Its weights files, checked; BadModel if one is missing or damaged."""
+        return find_weights(self.folder)
+
+
+def find_checkpoint(model: str, progress: Progress | None = None) -> Checkpoint:
+    """The checkpoint that `model` names: "bundled", a folder, or a name on the hub, which is fetched if need be.
+
+    Raises BadModel, with what to do about it, where there is none that can be used.
+    """
+    found = find_local_checkpoint(model)
+    return found if found is not None else open_checkpoint(fetch_snapshot(model, progress), model)
+
+
+def find_local_checkpoint(model: str) -> Checkpoint | None:
+    """As `find_checkpoint`, but None for a name on the hub of which not every file is here yet."""
+    if model == BUNDLED_MODEL:
+        return open_checkpoint(BUNDLED_FOLDER, model)
+    folder = Path(model).expanduser()
+    if folder.exists():
+        return open_checkpoint(folder, model)
+    if not is_hub_name(model):
+        raise BadModel(f"no model {model!r}: it is neither 'bundled', nor a folder, nor a name on the Hugging Face hub")
+    snapshot = cached_snapshot(model)
+    return None if snapshot is None else open_checkpoint(snapshot, model)
+
+
+def open_checkpoint(folder: Path, name: str) -> Checkpoint:
+    """The checkpoint in `folder`; BadModel, with the file at fault, if it is not one."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise BadModel(f"{folder} is not a model folder: it has no config.json")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"), object_hook=_special_float)
+    except (OSError, ValueError) as error:
+        raise BadModel(f"{path} cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise BadModel(f"{path} is not a model's config: it holds a {type(config).__name__}")
+    if not (folder / "tokenizer.json").is_file():
+        raise BadModel(f"{folder} has no tokenizer.json: save its tokenizer in the tokenizers library's format")
+    read_shape = read_architecture if config.get("model_type") in SUPPORTED_TYPES else read_generic_shape
+    return Checkpoint(name, folder, config, read_shape(config, str(path)))
+
+
+def _special_float(value: dict[str, Any]) -> object:
+    """transformers writes infinity as {"__float__": "Infinity"}."""
+    return float(value["__float__"]) if value.keys() == {"__float__"} else value
+
+
+def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:
+    """What saved KV depends on, as one string: weights, tokenizer, dtype and RoPE settings."""
+    digest = hashlib.sha256()
+    for weights in checkpoint.weights():
+        update_identity(digest, weights)
+    digest.update((checkpoint.folder / "tokenizer.json").read_bytes())
+    digest.update(json.dumps(checkpoint.config, sort_keys=True).encode())
+    digest.update(dtype.encode())
+    return digest.hexdigest()

@@ -1,0 +1,76 @@
+"""Models from the Hugging Face hub: from the local cache where they are there, else fetched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from inference.checkpoints.weights import find_weights
+from protocol.errors import BadModel
+
+Progress = Callable[[str, float | None], None]  # what is being done, and how much of it (0..1) where that is known
+
+WANTED_FILES = ("config.json", "tokenizer.json", "model*.safetensors", "model.safetensors.index.json")
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def is_hub_name(model: str) -> bool:
+    """Whether `model` has the form OWNER/NAME."""
+    return _HUB_NAME.fullmatch(model) is not None
+
+
+def cached_snapshot(name: str) -> Path | None:
+    """The folder of the model's files where the cache has them all; the network is not asked."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=list(WANTED_FILES), local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
+    try:
+        find_weights(folder)
+    except BadModel:  # an interrupted download: fetching completes it
+        return None
+    return folder if all((folder / name).is_file() for name in ("config.json", "tokenizer.json")) else None
+
+
+def fetch_snapshot(name: str, progress: Progress | None = None) -> Path:
+    """Download what the cache lacks of the model's files; their folder, or BadModel if that fails."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(WANTED_FILES), tqdm_class=_bar_class(name, progress)))
+    except GatedRepoError as error:
+        raise BadModel(f"{name} asks for its licence to be accepted: do so at https://huggingface.co/{name}") from error
+    except RepositoryNotFoundError as error:
+        raise BadModel(f"the Hugging Face hub has no model {name!r}, or it is private") from error
+    except (HfHubHTTPError, OSError) as error:
+        raise BadModel(
+            f"{name} is not in the local cache and could not be fetched: {error}. "
+            "Go online once, or give the folder of a model, or use the bundled one"
+        ) from error
+
+
+def _bar_class(name: str, progress: Progress | None) -> Any:
+    """A progress bar that also tells `progress` of the bytes; the hub library makes several for one model."""
+    from huggingface_hub.utils.tqdm import tqdm
+
+    class ReportingBar(tqdm):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            self._counts_bytes = kwargs.get("unit") == "B"
+            self._done = kwargs.get("initial", 0)
+            super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+        def update(self, n: float | None = 1) -> bool | None:
+            drawn: bool | None = super().update(n)
+            self._done += n or 0  # a bar that is not drawn does not count
+            if progress is not None and self._counts_bytes and self.total:
+                progress(f"fetching {name}", min(1.0, self._done / self.total))
+            return drawn
+
+    return ReportingBar

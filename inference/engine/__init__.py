@@ -1,0 +1,1 @@
+"""One request's story: slots, resident prompts, speculation, decoding, and the engine that steps them all."""

@@ -1,0 +1,240 @@
+"""How a request is completed: matched, prefilled, decoded, with a forward asked for wherever one is needed."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from msgspec import structs
+
+from inference.backends.chunk import SHORT_TOKENS
+from inference.backends.model import Choice
+from inference.engine.alternatives import Branches
+from inference.engine.request_cost import Work
+from inference.engine.request_run import Cancelled, Steps, Stopped
+from inference.engine.resident_prompt import ResidentPrompt
+from inference.engine.slots import Slots
+from inference.engine.speculation import Drafter, agreeing
+from inference.engine.suggestion_drafter import Memories, SessionMemory
+from inference.text.healing import Healer, TypedBytes
+from inference.text.prompts import TokenizedPrompt, tokenize_prompt
+from inference.text.stops import find_stop
+from inference.text.token_bytes import TextStream
+from inference.text.token_ids import TokenIds, packed
+from inference.text.tokenization import TextTokenizer
+from protocol.errors import BadInput
+from protocol.messages import MAX_ALTERNATIVES, Completion, CompletionRequest, FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the completing of all requests shares."""
+
+    tokenizer: TextTokenizer
+    healer: Healer | None
+    branches: Branches
+    slots: Slots
+    memories: Memories | None  # None where nothing is to be guessed at
+    context_tokens: int
+    prefill_chunk: int  # tokens
+
+
+@dataclass(slots=True)
+class _Text:
+    """A text that is generated: the suggestion, or an alternative to it."""
+
+    typed: TypedBytes  # what its first tokens have to spell; no part of it
+    stream: TextStream
+    drafter: Drafter | None
+    work: Work
+    token_ids: TokenIds = field(default_factory=packed)  # that were generated, those of typed bytes too
+
+
+def complete(request: CompletionRequest, tools: Tools, cancelled: Cancelled) -> Steps[Completion]:
+    """The steps from a request to its completion; BadInput where the request cannot be used.
+
+    `max_tokens` above half the context counts as half the context.
+    """
+    if request.max_tokens < 0:
+        raise BadInput(f"max_tokens is {request.max_tokens}: it has to be 0 or more")
+    if not 0 <= request.alternatives <= MAX_ALTERNATIVES:
+        raise BadInput(f"alternatives is {request.alternatives}: it has to be between 0 and {MAX_ALTERNATIVES}")
+    started = time.perf_counter()
+    request = structs.replace(request, max_tokens=min(request.max_tokens, tools.context_tokens // 2))
+    prompt = tokenize_prompt(request.prompt, tools.tokenizer, tools.context_tokens, request.max_tokens, tools.healer)
+    shared = prompt.token_ids if request.reuse else packed()
+    with ExitStack() as stack:
+        try:
+            resident = stack.enter_context(tools.slots.lend(request.session, shared))
+        except MemoryError:  # it goes back in line: from now on there are no more at work than there are workspaces
+            return Work(len(prompt.token_ids), started=started).completion("", "cancelled")
+        return (yield from _Completing(request, prompt, resident, tools, cancelled, started).steps())
+
+
+class _Completing:
+    """One request, with the workspace that it has for as long as it is at work."""
+
+    def __init__(
+        self,
+        request: CompletionRequest,
+        prompt: TokenizedPrompt,
+        resident: ResidentPrompt,
+        tools: Tools,
+        cancelled: Cancelled,
+        started: float,
+    ) -> None:
+        self._request = request
+        self._prompt = prompt
+        self._resident = resident
+        self._tools = tools
+        self._cancelled = cancelled
+        self._started = started
+        self._before = request.prompt.prefix + request.prompt.increment
+        remembers = tools.memories is not None and request.reuse  # a cold request is to cost the same every time
+        self._memory = tools.memories.of(request.session) if tools.memories and remembers else SessionMemory()
+
+    def steps(self) -> Steps[Completion]:
+        """Prefill, other beginnings if they are asked for, and the suggestion itself."""
+        rest = self._memory.suggested.rest_after(self._before)
+        suggestion = self._text(TypedBytes(self._prompt.typed, self._tools.healer), rest)
+        try:
+            completion = yield from self._complete(suggestion)
+        except Stopped:
+            completion = suggestion.work.completion("", "cancelled")
+        if suggestion.stream.text:
+            self._memory.remember(self._before, completion.text or suggestion.stream.text, suggestion.token_ids)
+        return completion
+
+    def _text(self, typed: TypedBytes, rest: str = "") -> _Text:
+        tokenizer, memory = self._tools.tokenizer, self._memory
+        drafter = None
+        if self._tools.memories is not None and self._request.max_tokens > 0:
+            seen = memory.suggested.token_ids + self._prompt.token_ids
+            odds = memory.odds_of_rest, memory.odds_of_repetition
+            drafter = Drafter(seen, rest, tokenizer.encode, self._ends, *odds)
+        work = Work(len(self._prompt.token_ids), started=self._started)
+        return _Text(typed, tokenizer.text_stream(len(typed.rest)), drafter, work)
+
+    def _ends(self, token_id: int) -> bool:
+        """Whether the text ends with this token, or within it."""
+        spelled = self._tools.tokenizer.bytes_of(token_id)
+        return spelled is None or (self._request.stop.indent is None and (b"\n" in spelled or b"\r" in spelled))
+
+    def _complete(self, suggestion: _Text) -> Steps[Completion]:
+        work = suggestion.work
+        choices = yield from self._prefill(suggestion)
+        work.prefilled = time.perf_counter()
+        if not choices:
+            return work.completion("", "length")
+        alternatives: tuple[str, ...] = ()
+        if self._request.alternatives:
+            first = yield from self._first(choices[0], work)
+            alternatives = yield from self._alternatives(first, work)
+            # The suggestion comes last, so that it is resident when it is accepted.
+            choices = yield from self._prefill(suggestion)
+        text, reason = yield from self._decode(choices, suggestion)
+        return work.completion(text, reason, tuple(other for other in alternatives if other != text))
+
+    def _prefill(self, text: _Text) -> Steps[tuple[Choice, ...]]:
+        """Compute what is missing of the prompt, in chunks; what follows it, where that is asked for."""
+        missing = self._prompt.token_ids[self._match() :]
+        if text.work.prepared is None:
+            text.work.prepared = time.perf_counter()
+        choices: tuple[Choice, ...] = ()
+        for start in range(0, len(missing), self._tools.prefill_chunk):
+            token_ids = missing[start : start + self._tools.prefill_chunk]
+            if self._request.max_tokens and start + len(token_ids) == len(missing):
+                choices = yield from self._choose(token_ids, text, is_prompt=self._request.reuse)
+            else:
+                yield self._resident.chunk(token_ids)
+                self._resident.extend(token_ids, is_prompt=self._request.reuse)
+                text.work.forwards += 1
+                if not (self._request.max_tokens or self._cancelled()):
+                    self._resident.save()  # now, chunk by chunk, rather than when a key displaces it and has to wait
+            text.work.recomputed_tokens += len(token_ids)
+        return choices
+
+    def _match(self) -> int:
+        """How many leading tokens need not be computed: never the last, where what follows it is asked for."""
+        if not self._request.reuse:
+            self._resident.prepare_cold(self._request.session)
+            return 0
+        token_ids = self._prompt.token_ids
+        wanted = token_ids[:-1] if self._request.max_tokens else token_ids
+        return self._resident.prepare(wanted, self._request.session)
+
+    def _choose(self, token_ids: TokenIds, text: _Text, *, is_prompt: bool = False) -> Steps[tuple[Choice, ...]]:
+        """What follows these tokens, and then what follows as much of it as was guessed right: in one forward."""
+        allowed = text.typed.allowed()
+        draft = packed()
+        if text.drafter is not None and allowed is None:
+            left = self._request.max_tokens - len(text.work.logprobs) - 1
+            draft = text.drafter.draft(text.stream.text, min(left, SHORT_TOKENS - len(token_ids)))
+        choices = yield self._resident.chunk(token_ids + draft, 1 + len(draft), allowed)
+        right = agreeing(draft, choices)
+        self._resident.extend(token_ids, is_prompt)
+        self._resident.extend(draft[:right], is_prompt=False)
+        text.work.forwards += 1
+        text.work.drafted_tokens += len(draft)
+        if text.drafter is not None:
+            text.drafter.verified(draft[:right] + packed([choices[right].token_id]), right)
+        return choices[: right + 1]
+
+    def _first(self, choice: Choice, work: Work) -> Steps[int]:
+        """The suggestion's first token that spells more than typed bytes; `choice` is its first of all."""
+        probe = self._text(TypedBytes(self._prompt.typed, self._tools.healer))
+        try:
+            while self._tools.tokenizer.is_text(choice.token_id) and probe.typed.take(choice.token_id):
+                probe.work.recomputed_tokens += 1
+                choice, *_ = yield from self._choose(packed([choice.token_id]), probe)
+        finally:
+            work.add(probe.work)
+        return choice.token_id
+
+    def _alternatives(self, first: int, work: Work) -> Steps[tuple[str, ...]]:
+        """As many other texts as the request wants, each greedy from a first token that none before begins with."""
+        taken: tuple[int, ...] = (first,)
+        texts: list[str] = []
+        for _ in range(self._request.alternatives):
+            typed = self._tools.branches.other_than(taken, self._prompt.typed)
+            if not typed.possible:
+                break
+            branch = self._text(typed)
+            try:
+                choices = yield from self._prefill(branch)
+                text, _reason = yield from self._decode(choices, branch)
+            finally:
+                work.add(branch.work)
+            if typed.first is None:  # the text ended within the typed bytes
+                break
+            taken += (typed.first,)
+            texts.append(text)
+        return tuple(dict.fromkeys(filter(None, texts)))
+
+    def _decode(self, choices: Sequence[Choice], text: _Text) -> Steps[tuple[str, FinishReason]]:
+        """Generate from the first choice on, until the text or a limit ends it; typed bytes are no part of the text."""
+        stream, typed, work = text.stream, text.typed, text.work
+        resume_at = 0
+        chosen = deque(choices)
+        while self._tools.tokenizer.is_text((choice := chosen.popleft()).token_id):
+            text.token_ids.append(choice.token_id)
+            whole = stream.push(choice.token_id)
+            if typed.take(choice.token_id):
+                work.recomputed_tokens += 1  # it stands for what was typed, and goes through the model
+            else:
+                work.logprobs.append(choice.logprob)
+            end, resume_at = find_stop(stream.text, self._request.stop, resume_at)
+            if end is not None:
+                return stream.text[:end], "stop"
+            if not whole:
+                return stream.text, "stop"
+            if len(work.logprobs) == self._request.max_tokens:
+                return stream.text, "length"
+            if chosen:  # it was guessed at, and what follows it is known already
+                work.accepted_tokens += 1
+            else:
+                chosen.extend((yield from self._choose(packed([choice.token_id]), text)))
+        return stream.text, "eos"

@@ -1,0 +1,115 @@
+"""The workspaces of the engine, each with the prompt that is resident in it, lent to one request at a time."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from operator import itemgetter
+
+from inference.engine.resident_prompt import SAVE_BEYOND, ResidentPrompt
+from inference.text.token_ids import TokenIds, common_prefix_length
+from kv_store.interface import KVStore, Workspace
+from protocol.messages import ANONYMOUS
+
+log = logging.getLogger(__name__)
+
+
+class Slots:
+    """A number of workspaces; memory for all but the first is taken when they are first needed.
+
+    Where there is none, the number becomes that of those which are there.
+    """
+
+    def __init__(self, count: int, new_workspace: Callable[[], Workspace], store: KVStore, alignment: int = 1) -> None:
+        self.count = count
+        """How many workspaces there can be."""
+        self._store = store
+        self._new_workspace = new_workspace
+        self._alignment = alignment
+        self._idle = [self._new()]  # the least recently used first
+        self._lent: list[ResidentPrompt] = []
+
+    @contextmanager
+    def lend(self, session: str, token_ids: TokenIds) -> Iterator[ResidentPrompt]:
+        """A workspace for a request of this session; MemoryError where all are lent and there is no room for another.
+
+        It is the one where the session's last prompt is, so that typing copies nothing; else a new one, else the one
+        that was used longest ago. An anonymous request's last prompt is the anonymous one that shares the most tokens
+        with its own. What other workspaces hold of `token_ids` is in the store afterwards.
+        """
+        slot = self._choose(session, token_ids)
+        self._lent.append(slot)
+        try:
+            self._share(token_ids, slot)
+            yield slot
+        finally:
+            self._lent.remove(slot)
+            self._idle.append(slot)
+            slot.end_loan()
+
+    def forget(self, session: str) -> None:
+        """Drop the text of the session's document, here and in the store, whichever client's sessions it stands in.
+
+        What is lent is dropped when it comes back, and is not saved until then.
+        """
+        for slot in self._idle:
+            slot.forget(session)
+        for slot in self._lent:
+            slot.forget_after_loan(session)
+        self._store.purge(session)
+
+    def release(self, session: str) -> None:
+        """Let the store evict the session's prompt by its ordinary rules: nothing is typed there any more."""
+        for slot in (*self._idle, *self._lent):
+            if slot.session == session:
+                slot.release()
+
+    def save(self, seconds: float | None = None) -> bool:
+        """Make what is resident here resident in the store, the most recently used first, for about so many seconds.
+
+        At least one workspace is saved; False where time ran out.
+        """
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        for slot in (*self._lent, *reversed(self._idle)):
+            if not slot.is_saved:
+                slot.save()
+                if time.monotonic() >= until:
+                    return False
+        return True
+
+    def _choose(self, session: str, token_ids: TokenIds) -> ResidentPrompt:
+        own = [slot for slot in self._idle if slot.session == session]
+        if session == ANONYMOUS:
+            own = _by_shared_tokens(own, token_ids)
+        empty = [slot for slot in self._idle if not slot.session]
+        if not own and not empty and len(self._idle) + len(self._lent) < self.count:
+            try:
+                return self._new()
+            except MemoryError as error:
+                self.count = len(self._idle) + len(self._lent)
+                log.warning("no memory for more than %d workspaces: %s", self.count, error)
+        if not self._idle:
+            raise MemoryError(f"all {self.count} workspaces are lent")
+        slot = (own[-1:] or empty or self._idle)[0]
+        self._idle.remove(slot)
+        return slot
+
+    def _new(self) -> ResidentPrompt:
+        return ResidentPrompt(self._new_workspace(), self._store, self._alignment)
+
+    def _share(self, token_ids: TokenIds, slot: ResidentPrompt) -> None:
+        """Save the other prompts that begin with more of `token_ids` than the slot's does."""
+        others = [other for other in (*self._idle, *self._lent) if other is not slot and other.token_ids]
+        length = common_prefix_length(slot.token_ids, token_ids) if others else 0
+        for other in others:
+            if common_prefix_length(other.token_ids, token_ids) > length + SAVE_BEYOND:
+                other.save()
+
+
+def _by_shared_tokens(slots: list[ResidentPrompt], token_ids: TokenIds) -> list[ResidentPrompt]:
+    """Those whose prompts begin with more of `token_ids` than markers and a word; the most of them last."""
+    shared = [(common_prefix_length(slot.token_ids, token_ids), slot) for slot in slots]
+    return [slot for length, slot in sorted(shared, key=itemgetter(0)) if length > SAVE_BEYOND]

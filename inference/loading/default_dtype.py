@@ -1,0 +1,42 @@
+"""The dtype that a model computes in where the setting is `auto`; torch is not imported."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from inference.backends.cpu.library import choose_level, unavailable_reason
+from inference.backends.cpu.support import unsupported_reason
+from inference.checkpoints.architecture import Architecture, ModelShape
+from protocol.settings import Weights
+
+BFLOAT16_CAPABILITY = (8, 0)
+"""Compute capability of the first GPUs that compute in bfloat16 (Ampere); those before them have float16."""
+
+
+def default_dtype(
+    device: str,
+    shape: ModelShape,
+    *,
+    may_use_kernel: bool,
+    weights: Weights = "auto",
+    capability: tuple[int, int] | None = None,
+) -> Literal["float32", "bfloat16", "float16"]:
+    """The dtype for a model of this shape on the device; `capability` is a CUDA GPU's, where it is known.
+
+    bfloat16 where it is fast and changes no suggestion: on GPUs, and where the CPU kernel multiplies it. Without the
+    kernel a prompt's KV depends, by a rounding, on how it was cut into forwards. In float32 that is too
+    little to change a suggestion; in bfloat16 it can be enough.
+
+    GPUs that are too old for bfloat16 compute in float16, which int8 weights would overflow: there, in float32.
+    """
+    if device.startswith("cuda") and capability is not None and capability < BFLOAT16_CAPABILITY:
+        return "float32" if weights == "int8" else "float16"
+    if not device.startswith("cpu"):
+        return "bfloat16"
+    return "bfloat16" if may_use_kernel and _kernel_multiplies_bfloat16(shape) else "float32"
+
+
+def _kernel_multiplies_bfloat16(shape: ModelShape) -> bool:
+    if not isinstance(shape, Architecture) or unsupported_reason(shape) is not None:
+        return False
+    return unavailable_reason() is None and choose_level(None) == "avx512_bf16"

@@ -1,0 +1,257 @@
+"""The one place that wires checkpoint, tokenizer, model, workspace and store into an engine."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from inference.backends.cpu.threads import usable_threads
+from inference.backends.model import DryModel, Model
+from inference.checkpoints.architecture import Architecture, ModelShape
+from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
+from inference.checkpoints.hub import Progress
+from inference.engine.engine import DeviceHooks, Engine, EngineInfo, Policy
+from inference.loading.default_dtype import default_dtype
+from inference.loading.memory_plan import MemoryDemand, MemoryPlan, plan_memory
+from inference.loading.options import EngineOptions
+from inference.text.healing import Healer, wants_healing
+from inference.text.tokenization import TextTokenizer
+from kv_store.dry_workspace import DryWorkspace
+from kv_store.interface import KVStore
+from kv_store.paged.store import PagedStore
+from kv_store.tiers.storage import MemoryStorage
+from kv_store.tiers.tier import Tier
+from protocol.errors import BadInput, DeviceLost
+
+if TYPE_CHECKING:
+    import torch
+
+    from inference.backends.cpu.model import KernelModel
+    from inference.backends.llama.decoder import Decoder
+    from inference.backends.llama.graphs import GraphedDecoder
+    from inference.backends.transformers.model import GenericModel
+
+DEFAULT_CONTEXT_TOKENS = 8192
+MIN_CONTEXT_TOKENS = 64
+DRY_BYTES_PER_VALUE = 4  # float32, as a CPU would keep them
+
+log = logging.getLogger(__name__)
+
+SAMPLE = Path(__file__).parents[1] / "text" / "tokenization.py"
+
+
+def is_here(options: EngineOptions) -> bool:
+    """Whether the model is on this machine; otherwise loading it downloads it first.
+
+    BadModel or BadInput for what can be told without torch: files that are missing or damaged, an architecture or a
+    tokenizer that midfill cannot use.
+    """
+    checkpoint = find_local_checkpoint(options.model)
+    if checkpoint is None:
+        return False
+    checkpoint.weights()
+    checkpoint.tokenizer(options.fim_format)
+    _context_tokens(options, checkpoint.architecture)
+    return True
+
+
+def load_engine(options: EngineOptions, progress: Progress | None = None) -> Engine:
+    """An engine that runs the model of `options`.
+
+    BadModel or BadInput, with the value at fault, if it cannot be; DeviceLost if this process cannot use its GPU.
+    """
+    report = progress or _ignore
+    report("looking for the model", None)
+    checkpoint = find_checkpoint(options.model, report)
+    context_tokens = _context_tokens(options, checkpoint.architecture)
+    report("reading the tokenizer", None)
+    tokenizer = checkpoint.tokenizer(options.fim_format)
+    report("starting torch", None)
+
+    from inference.backends import cuda
+
+    device = cuda.find_device(options.device)
+    try:
+        return _load_on(device, options, checkpoint, context_tokens, tokenizer, report)
+    except RuntimeError as error:
+        if device.type == "cuda" and cuda.is_lost(device):
+            raise DeviceLost(f"{device} fails every call, after {error!r}") from error
+        raise
+
+
+def _load_on(
+    device: torch.device,
+    options: EngineOptions,
+    checkpoint: Checkpoint,
+    context_tokens: int,
+    tokenizer: TextTokenizer,
+    report: Progress,
+) -> Engine:
+    from inference.backends import cuda
+    from inference.loading.store_tiers import TierBudgets, open_store
+
+    if device.type == "cuda":
+        cuda.use(device)
+    dtype = _dtype(options, device, checkpoint.architecture)
+    _set_threads(options.threads)
+    plan = _plan(options, checkpoint, context_tokens, device, dtype)
+    model = _load_model(checkpoint, context_tokens, device, dtype, options, plan, report)
+    budgets = TierBudgets(plan.store, options.host_budget_bytes, options.cache_folder, options.cache_budget_bytes)
+    identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
+    store = open_store(budgets, model.kv_shape, model.device, identity)
+    return _wire(options, tokenizer, model, store, str(device), plan.slots, _hooks(device, model))
+
+
+def _hooks(device: torch.device, model: Model) -> DeviceHooks:
+    if device.type != "cuda":
+        return DeviceHooks()
+    from inference.backends import cuda
+    from inference.backends.llama.graphs import GraphedDecoder
+
+    prepare = model.prepare if isinstance(model, GraphedDecoder) else DeviceHooks().prepare
+    return DeviceHooks(prepare, partial(cuda.is_lost, device), cuda.give_memory_back)
+
+
+def load_dry_engine(options: EngineOptions) -> Engine:
+    """An engine that does everything but compute: for counting tokens, forwards and bytes. Imports no torch.
+
+    For a model outside the Llama family transformers is imported, and the bytes are an estimate.
+    """
+    checkpoint = find_checkpoint(options.model)
+    tokenizer = checkpoint.tokenizer(options.fim_format)
+    bytes_per_token = checkpoint.architecture.kv_values_per_token * DRY_BYTES_PER_VALUE
+    context_tokens = _context_tokens(options, checkpoint.architecture)
+    model = DryModel(lambda: DryWorkspace(bytes_per_token), context_tokens, end_token=min(tokenizer.markers.end))
+    tier = Tier("device", options.store_budget_bytes, MemoryStorage())
+    return _wire(
+        options, tokenizer, model, PagedStore([tier], bytes_per_token), "none", options.slots or 1, DeviceHooks()
+    )
+
+
+def _wire(
+    options: EngineOptions,
+    tokenizer: TextTokenizer,
+    model: Model,
+    store: KVStore,
+    device: str,
+    slots: int,
+    hooks: DeviceHooks,
+) -> Engine:
+    info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer))
+    healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
+    policy = Policy(options.prefill_chunk, slots, options.batching, options.speculation)
+    return Engine(info, model, tokenizer, store, policy, healer, hooks)
+
+
+def _plan(
+    options: EngineOptions, checkpoint: Checkpoint, context_tokens: int, device: torch.device, dtype: torch.dtype
+) -> MemoryPlan:
+    """What the model, its workspaces and its store get of the device's free memory."""
+    from inference.backends import cuda
+
+    demand = MemoryDemand(
+        shape=checkpoint.architecture,
+        files=checkpoint.weights(),
+        dtype=str(dtype).removeprefix("torch."),
+        weights=options.weights,
+        context_tokens=context_tokens,
+        slots=options.slots,
+        store_bytes=options.store_budget_bytes,
+        prefill_chunk=options.prefill_chunk,
+        on_gpu=device.type == "cuda",
+    )
+    free = cuda.free_bytes(device) if demand.on_gpu else psutil.virtual_memory().available
+    plan = plan_memory(demand, free)
+    log.info("memory of %s, in bytes: %s", device, plan)
+    if not plan.fits:
+        log.warning("%s needs about %d bytes on %s, and %d are free", checkpoint.name, plan.least, device, free)
+    return plan
+
+
+def _load_model(
+    checkpoint: Checkpoint,
+    context_tokens: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    options: EngineOptions,
+    plan: MemoryPlan,
+    report: Progress,
+) -> Decoder | GraphedDecoder | KernelModel | GenericModel:
+    """Our decoder where it knows the architecture and the device has room; transformers' modules otherwise."""
+    anywhere = options.device == "auto"
+    shape = checkpoint.architecture
+    spreads = anywhere and device.type == "cuda" and not plan.fits
+    if isinstance(shape, Architecture) and not spreads:
+        from inference.loading.llama import load_decoder
+
+        return load_decoder(checkpoint, shape, context_tokens, device, dtype, options, report)
+    if options.exact or options.weights != "auto":
+        what = "exact mode is" if options.exact else f"{options.weights} weights are"
+        raise BadInput(f"{what} for the Llama family on one device, not for {checkpoint.name}")
+    from inference.backends.transformers.loading import load_generic
+
+    checkpoint.weights()  # says what is missing or damaged in words of ours
+    report("reading the weights", None)
+    return load_generic(checkpoint.folder, context_tokens, None if anywhere else device, dtype)
+
+
+def _numbers(options: EngineOptions, device: torch.device, dtype: torch.dtype, checkpoint: Checkpoint) -> str:
+    """What else saved KV depends on; what transformers keeps of a token is its own affair, version by version."""
+    if not isinstance(checkpoint.architecture, Architecture):
+        return f"{dtype}, transformers {version('transformers')}"
+    return str(dtype) if options.weights == "auto" else f"{dtype}, {options.weights} weights of a {device.type}"
+
+
+def _dtype(options: EngineOptions, device: torch.device, shape: ModelShape) -> torch.dtype:
+    import torch
+
+    from inference.backends import cuda
+
+    names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    name = options.dtype
+    if name == "auto":
+        name = default_dtype(
+            device.type,
+            shape,
+            may_use_kernel=options.kernel and not options.exact,
+            weights=options.weights,
+            capability=cuda.capability(device) if device.type == "cuda" else None,
+        )
+    if name not in names:
+        raise BadInput(f"no dtype {name!r}: it is auto, {', '.join(names)}")
+    return names[name]
+
+
+def _set_threads(threads: int | None) -> None:
+    """Set torch's threads, by default to half of those that this process may use.
+
+    torch waits for its slowest thread, and the editor needs the other half. The kernel does not wait: it has them all.
+    """
+    import torch
+
+    if threads is not None and threads < 1:
+        raise BadInput(f"{threads} threads: it has to be 1 or more")
+    torch.set_num_threads(threads or max(1, usable_threads() // 2))
+
+
+def _context_tokens(options: EngineOptions, architecture: ModelShape) -> int:
+    """As asked for, but no more than the model was made for."""
+    wanted = DEFAULT_CONTEXT_TOKENS if options.context_tokens is None else options.context_tokens
+    if wanted < MIN_CONTEXT_TOKENS:
+        raise BadInput(f"a context of {wanted} tokens: it has to be at least {MIN_CONTEXT_TOKENS}")
+    return min(wanted, architecture.max_positions)
+
+
+def chars_per_token(tokenizer: TextTokenizer) -> float:
+    """How many characters of source code a token stands for, measured on a file of our own."""
+    sample = SAMPLE.read_text(encoding="utf-8")
+    return len(sample) / tokenizer.count_tokens(sample)
+
+
+def _ignore(what: str, share: float | None) -> None:
+    """Discards progress."""

@@ -1,0 +1,53 @@
+"""Which tiers a model's store has: the device's memory, main memory behind a GPU, and a folder where one is given."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from kv_store.disk.page_folder import PageFolder
+from kv_store.disk.tensor_codec import TensorCodec
+from kv_store.errors import StoreError
+from kv_store.paged.store import PagedStore
+from kv_store.tiers.tensor_storage import HostStorage, TensorStorage
+from kv_store.tiers.tier import Tier
+from kv_store.workspace import KVShape
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TierBudgets:
+    """How many bytes of KV each tier may keep, and the folder of the disk tier, if there is to be one."""
+
+    device_bytes: int
+    host_bytes: int
+    folder: Path | None
+    folder_bytes: int
+
+
+def open_store(budgets: TierBudgets, shape: KVShape, device: torch.device, fingerprint: str) -> PagedStore:
+    """The store of a model; what an earlier process saved in the folder is resident from the start.
+
+    Where the folder cannot be used, not even after what is in its place was set aside, nothing is kept on disk.
+    """
+    memory = [Tier("device", budgets.device_bytes, TensorStorage(device))]
+    if device.type != "cpu":
+        host = HostStorage(device) if device.type == "cuda" else TensorStorage("cpu")
+        memory.append(Tier("host", budgets.host_bytes, host))
+    with ExitStack() as on_failure:
+        if budgets.folder is not None:
+            try:
+                folder = PageFolder(budgets.folder, fingerprint, TensorCodec(shape))
+                on_failure.callback(folder.close)
+                store = PagedStore([*memory, Tier("disk", budgets.folder_bytes, folder)], shape.bytes_per_token)
+            except (StoreError, OSError) as error:
+                log.warning("nothing will be kept on disk: %s", error)
+            else:
+                on_failure.pop_all()
+                return store
+    return PagedStore(memory, shape.bytes_per_token)

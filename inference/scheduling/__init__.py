@@ -1,0 +1,1 @@
+"""The model thread: which request is next, loading and unloading, and saving at rest."""

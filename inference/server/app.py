@@ -1,0 +1,63 @@
+"""The core's ASGI application: its routes over HTTP and WebSocket, who may use them, and the errors that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from inference.server.access import Access, RefuseForeign, RequireToken
+from inference.server.connections import Connections
+from inference.server.http_api import HttpApi
+from inference.server.http_errors import HANDLERS, error_response
+from protocol.errors import BadInput
+from protocol.proof import NONCE_LENGTHS, PROOF_PATH
+
+
+def make_app(
+    http: HttpApi, serve_websocket: Callable[[WebSocket], Awaitable[None]], access: Access, connections: Connections
+) -> Starlette:
+    """The application; every route but liveness and the core's own proof asks for the token."""
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=sorted(access.allowed_origins),
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type"],
+        expose_headers=["Retry-After"],
+    )
+
+    async def prove(request: Request) -> Response:
+        nonce = request.query_params.get("nonce", "")
+        if len(nonce) not in NONCE_LENGTHS:
+            raise BadInput(f"a nonce of {len(nonce)} characters: send {NONCE_LENGTHS[0]} to {NONCE_LENGTHS[-1]}")
+        _, port = request.scope["server"]
+        return PlainTextResponse(access.proof(nonce, port))
+
+    return Starlette(
+        routes=[
+            Route(PROOF_PATH, prove),
+            Route("/health", http.health),
+            Route("/metrics", http.metrics),
+            Route("/infill", http.infill, methods=["POST"]),
+            Route("/v1/completions", http.completions, methods=["POST"]),
+            WebSocketRoute("/ws", serve_websocket),
+            WebSocketRoute("/{path:path}", _no_websocket),
+        ],
+        middleware=[
+            Middleware(RefuseForeign, access=access),
+            cors,
+            Middleware(RequireToken, access=access, admit=connections.admit),
+        ],
+        exception_handlers=HANDLERS,
+    )
+
+
+async def _no_websocket(websocket: WebSocket) -> None:
+    path = websocket.url.path
+    await websocket.send_denial_response(error_response(404, f"no WebSocket at {path}: only at /ws"))

@@ -1,0 +1,175 @@
+"""The midfill protocol at the core: the messages of `protocol.wire`, to and from the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+
+from starlette.types import Message
+from starlette.websockets import WebSocket
+
+from inference.scheduling.job_queue import Answer
+from inference.scheduling.scheduler import Scheduler
+from inference.server.access import SUBPROTOCOL
+from inference.server.clients import Presence
+from inference.server.connections import Connections
+from inference.server.outbox import Outbox
+from inference.server.retirement import Retirement
+from protocol.errors import BadInput, Busy, Cancelled
+from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
+from protocol.wire import (
+    Cancel,
+    ClientMessage,
+    Complete,
+    Completed,
+    CoreMessage,
+    Failed,
+    Forget,
+    Kept,
+    Release,
+    StatusChanged,
+    Stop,
+    Unload,
+    decode_client,
+    encode,
+    read_envelope,
+)
+
+
+class WebSocketApi:
+    """Serves every connection from the scheduler."""
+
+    def __init__(
+        self, scheduler: Scheduler, presence: Presence, connections: Connections, retirement: Retirement
+    ) -> None:
+        self._scheduler = scheduler
+        self._presence = presence
+        self._connections = connections
+        self._retirement = retirement
+        self._numbers = itertools.count(1)
+
+    async def serve(self, websocket: WebSocket) -> None:
+        """Handle a connection until it ends; the client is sent the core's status now, and every change of it."""
+        address = websocket.scope["client"]
+        await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in websocket.scope["subprotocols"] else None)
+        outbox = Outbox(websocket, partial(self._connections.abort, address))
+        name = f"ws-{next(self._numbers)}"
+        connection = Connection(outbox.send, self._scheduler, self._presence, self._retirement, name)
+        sending = asyncio.create_task(outbox.run())
+        try:
+            while (message := await websocket.receive())["type"] != "websocket.disconnect":
+                connection.receive(_content(message))
+        finally:
+            connection.disconnected()
+            sending.cancel()
+            self._connections.lost(address)
+
+
+class Connection:
+    """One client. Its requests that are not answered when it disconnects are cancelled."""
+
+    def __init__(
+        self,
+        send: Callable[[str], None],
+        scheduler: Scheduler,
+        presence: Presence,
+        retirement: Retirement,
+        name: str,
+    ) -> None:
+        """`send` is called from any thread, and must not block."""
+        self._send_text = send
+        self._scheduler = scheduler
+        self._retirement = retirement
+        self._clients = presence
+        self._name = name
+        self._lock = threading.RLock()  # a submission may answer an older one
+        self._jobs: dict[int, int] = {}  # the client's id -> the scheduler's; guarded by the lock
+        self._presence = ExitStack()
+        self._presence.enter_context(presence.listen(lambda _: self._announce()))
+        self._announce()
+
+    def receive(self, message: str | bytes) -> None:
+        """Do what the client asks; what cannot be read is answered with the reason."""
+        try:
+            self._handle(_decode(message))
+        except BadInput as error:
+            self._send(Failed(read_envelope(message).id, error.code, str(error)))
+
+    def disconnected(self) -> None:
+        """Cancel what the client waited for."""
+        self._presence.close()
+        self._retirement.withdraw(self._name)
+        with self._lock:
+            for job_id in tuple(self._jobs.values()):
+                self._scheduler.cancel(job_id)
+
+    def _handle(self, message: ClientMessage) -> None:
+        if isinstance(message, Complete):
+            self._submit(message)
+        elif isinstance(message, Cancel):
+            with self._lock:
+                job_id = self._jobs.get(message.id)
+            if job_id is not None:  # else the answer is on its way already
+                self._scheduler.cancel(job_id)
+        elif isinstance(message, Forget):
+            self._scheduler.forget(message.session, self._name)
+        elif isinstance(message, Release):
+            self._scheduler.release(message.session)
+        elif isinstance(message, Unload):
+            self._scheduler.unload()
+        elif isinstance(message, Stop):
+            self._stop(message)
+
+    def _stop(self, message: Stop) -> None:
+        reason = self._retirement.ask(self._name, message.how)
+        if reason:
+            self._send(Kept(reason))
+        elif self._retirement.stopped:
+            self._clients.announce(self._scheduler.status)  # each connection says that the core stops
+
+    def _submit(self, message: Complete) -> None:
+        with self._lock:
+            if message.id in self._jobs:
+                self._send(Failed(message.id, BadInput.code, f"request {message.id} is still running"))
+                return
+            try:
+                self._jobs[message.id] = self._scheduler.submit(
+                    message.request, lambda answer: self._answer(message.id, answer), self._name
+                )
+            except (Busy, Cancelled) as error:
+                self._send(Failed(message.id, error.code, str(error)))
+
+    def _answer(self, client_id: int, answer: Answer) -> None:
+        """From the model's thread as a rule."""
+        with self._lock:
+            del self._jobs[client_id]
+        if isinstance(answer, Completion):
+            self._send(Completed(client_id, answer))
+        else:
+            self._send(Failed(client_id, answer.code, str(answer)))
+
+    def _announce(self) -> None:
+        with self._lock:  # whichever thread is the last to tell, tells what is so
+            status = self._scheduler.status
+            if self._retirement.stopped:
+                status = CoreStatus("stopped", status.model)
+            self._send(StatusChanged(status, PROTOCOL_VERSION))
+
+    def _send(self, message: CoreMessage) -> None:
+        self._send_text(encode(message))
+
+
+def _content(message: Message) -> str | bytes:
+    """What a frame holds; ASGI has `text` or `bytes`, and may have the other one as None."""
+    text: str | None = message.get("text")
+    return text if text is not None else message["bytes"]
+
+
+def _decode(message: str | bytes) -> ClientMessage:
+    if isinstance(message, bytes):
+        raise BadInput("a binary frame: messages are JSON text")
+    return decode_client(message)

@@ -1,0 +1,1 @@
+"""Text and tokens: FIM formats, tokenization, prompts, stops and token healing."""

@@ -1,0 +1,177 @@
+"""The FIM formats: one record per model family, recognised from the tokens that its tokenizer knows."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from functools import partial
+
+from protocol.errors import BadInput, BadModel
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FIMFormat:
+    """How one family marks the parts of a FIM prompt. An empty string is a marker that the family does not have."""
+
+    name: str
+    prefix: str
+    suffix: str
+    middle: str = ""  # Codestral goes on from the prefix, with no marker between
+    end: tuple[str, ...]  # a suggestion ends where the model chooses one of them, or any other special token
+    begin: str = ""  # stands before everything else
+    file_separator: str = ""  # stands before the path of a context chunk
+    repository: str = ""  # stands before a repository's name in training; prompts name none
+    suffix_first: bool = False  # the order that the family was trained on
+    lead: str = ""  # text that training put before every prefix
+    named: str = ""  # what the model is called, where no token tells it from others
+    fragments_suffice: bool = False  # the model goes on from parts of words as well as after token healing
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """The markers of the parts of a prompt."""
+        named = (self.prefix, self.suffix, self.middle, self.begin, self.file_separator, self.repository)
+        return tuple(marker for marker in named if marker)
+
+    @property
+    def required_tokens(self) -> tuple[str, ...]:
+        """Every token that a tokenizer of this family has."""
+        return tuple(dict.fromkeys((*self.markers, *self.end)))
+
+
+_with_pipes = partial(FIMFormat, prefix="<|fim_prefix|>", suffix="<|fim_suffix|>", middle="<|fim_middle|>")
+_as_starcoder = partial(
+    FIMFormat,
+    prefix="<fim_prefix>",
+    suffix="<fim_suffix>",
+    middle="<fim_middle>",
+    end=("<|endoftext|>", "<fim_pad>", "<filename>"),
+    file_separator="<filename>",
+    repository="<reponame>",
+)
+
+_RECORDS = (
+    # github.com/QwenLM/Qwen3-Coder, README, as of Qwen2.5-Coder: prompts of a file and of a repository, and the stops.
+    # As of Qwen3-Coder it shows the same prompt, in a turn of a chat with its instruct model.
+    _with_pipes(
+        name="qwen-coder",
+        end=("<|endoftext|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<|im_start|>", "<|im_end|>"),
+        file_separator="<|file_sep|>",
+        repository="<|repo_name|>",
+    ),
+    # ai.google.dev/gemma/docs/codegemma/prompt-structure: the four tokens, and that a file separator or <eos> ends the
+    # answer. <bos> and <eos> are Gemma's own.
+    _with_pipes(
+        name="codegemma",
+        end=("<|file_separator|>", "<eos>"),
+        begin="<bos>",
+        file_separator="<|file_separator|>",
+    ),
+    # huggingface.co/ibm-granite/granite-4.0-micro, tokenizer_config.json. IBM's documentation of Granite 4.0 names FIM
+    # among what it can do, and shows no prompt with several files: that <|filename|> stands as in Granite code, whose
+    # tokens these are with pipes, is our reading.
+    _with_pipes(
+        name="granite",
+        end=("<|end_of_text|>", "<|fim_pad|>"),
+        file_separator="<|filename|>",
+        repository="<|reponame|>",
+    ),
+    # inference/training/corpus/vocabulary.py
+    _with_pipes(name="midfill", end=("<|endoftext|>",), fragments_suffice=True),
+    # huggingface.co/bigcode/starcoder2-3b, special_tokens_map.json; arXiv 2402.19173, section 5.1, for files of a
+    # repository.
+    FIMFormat(
+        name="starcoder2",
+        prefix="<fim_prefix>",
+        suffix="<fim_suffix>",
+        middle="<fim_middle>",
+        end=("<|endoftext|>", "<file_sep>", "<fim_pad>"),
+        file_separator="<file_sep>",
+        repository="<repo_name>",
+    ),
+    # huggingface.co/JetBrains/Mellum-4b-base, model card, "Fill in the middle with additional files as context
+    # generation": "<filename>path" before each file, then suffix, prefix, middle; arXiv 2510.05788 says SPM, too.
+    _as_starcoder(name="mellum", suffix_first=True, named="mellum"),
+    # huggingface.co/ibm-granite/granite-20b-code-instruct-accelerator, special_tokens_map.json.
+    _as_starcoder(name="granite-code", named="granite"),
+    # huggingface.co/bigcode/starcoderbase-7b, special_tokens_map.json; arXiv 2305.06161, section 5.1: "<reponame>name
+    # <filename>path" before a file.
+    _as_starcoder(name="starcoder"),
+    # github.com/deepseek-ai/DeepSeek-Coder, README, "How to Use": 2) Code Insertion; in 4) Repository Level Code
+    # Completion, comments name the files.
+    FIMFormat(
+        name="deepseek-coder",
+        prefix="<｜fim▁begin｜>",
+        suffix="<｜fim▁hole｜>",
+        middle="<｜fim▁end｜>",
+        end=("<｜end▁of▁sentence｜>", "<|EOT|>"),
+        begin="<｜begin▁of▁sentence｜>",
+    ),
+    # arXiv 2506.03524 (Seed-Coder), section 2.2, for the order; begin and end from the tokenizer_config.json of
+    # huggingface.co/ByteDance-Seed/Seed-Coder-8B-Base.
+    FIMFormat(
+        name="seed-coder",
+        prefix="<[fim-prefix]>",
+        suffix="<[fim-suffix]>",
+        middle="<[fim-middle]>",
+        end=("<[end▁of▁sentence]>",),
+        begin="<[begin▁of▁sentence]>",
+        suffix_first=True,
+    ),
+    # github.com/meta-llama/codellama, llama/generation.py, infilling_prompt_tokens: the prefix with SentencePiece's
+    # leading space, suffix and middle without; ▁<EOT> ends the middle.
+    FIMFormat(
+        name="codellama",
+        prefix="▁<PRE>",
+        suffix="▁<SUF>",
+        middle="▁<MID>",
+        end=("▁<EOT>", "</s>"),
+        begin="<s>",
+        lead=" ",
+    ),
+    # github.com/mistralai/mistral-common, tokens/tokenizers/instruct.py, InstructTokenizerV2.encode_fim: <s> [SUFFIX]
+    # suffix [PREFIX] prefix; SentencePiece's leading space is before the prefix alone. [MIDDLE] is in no prompt.
+    FIMFormat(
+        name="codestral",
+        prefix="[PREFIX]",
+        suffix="[SUFFIX]",
+        end=("</s>",),
+        begin="<s>",
+        suffix_first=True,
+        lead=" ",
+    ),
+)
+FORMATS = {fim.name: fim for fim in _RECORDS}
+"""Every format by its name, the more particular first."""
+
+
+def choose_format(wanted: str, known_tokens: Container[str], where: str) -> FIMFormat:
+    """The format called `wanted`, or with "auto" the one that a tokenizer with `known_tokens` belongs to.
+
+    BadInput where there is no such format, BadModel, naming `where`, where the tokenizer lacks its tokens.
+    """
+    if wanted == AUTO:
+        return recognise_format(known_tokens, where)
+    if wanted not in FORMATS:
+        raise BadInput(f"no FIM format {wanted!r}: it is one of {AUTO}, {', '.join(FORMATS)}")
+    fim = FORMATS[wanted]
+    missing = [token for token in fim.required_tokens if token not in known_tokens]
+    if missing:
+        raise BadModel(f"{where} is no tokenizer for the FIM format {wanted!r}: it lacks {', '.join(missing)}")
+    return fim
+
+
+def recognise_format(known_tokens: Container[str], where: str) -> FIMFormat:
+    """The format whose tokens are all in `known_tokens`; BadModel, naming `where`, if there is none.
+
+    Where families share all their tokens, the name of the model, which is a part of `where`, tells them apart.
+    """
+    for fim in FORMATS.values():
+        if fim.named in where.lower() and all(token in known_tokens for token in fim.required_tokens):
+            return fim
+    looked_for = ", ".join(dict.fromkeys(fim.prefix for fim in FORMATS.values()))
+    raise BadModel(
+        f"{where} has no fill-in-the-middle markers that midfill knows (looked for {looked_for}): "
+        "choose a code model that was trained for fill-in-the-middle, such as Qwen/Qwen2.5-Coder-1.5B"
+    )

@@ -1,0 +1,71 @@
+"""Token healing: what of an increment is settled, and the typed bytes that decoding has to begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from inference.text.fim import FIMFormat
+from inference.text.healing_vocabulary import AllowedIds, SortedVocabulary
+from inference.text.token_ids import TokenIds
+from inference.text.tokenization import TextTokenizer
+from protocol.errors import BadModel
+
+HealingMode = Literal["auto", "on", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class HealedIncrement:
+    """The tokens that the increment has whatever is typed next, and the bytes of the rest."""
+
+    token_ids: TokenIds
+    typed: bytes
+
+
+class Healer:
+    """Heals increments for models that fragments do not suffice for."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        """BadModel where the vocabulary cannot spell every text from every place in it."""
+        spelled = tokenizer.text_tokens()
+        alone = {token_bytes[0] for token_bytes in spelled.values() if len(token_bytes) == 1}
+        missing = set(b"".join(spelled.values())) - alone
+        if missing:
+            raise BadModel(f"token healing needs a token for the byte {min(missing):#04x} alone: set healing to off")
+        self._tokenizer = tokenizer
+        self.vocabulary = SortedVocabulary(spelled)
+
+    def heal(self, increment: str) -> HealedIncrement:
+        """Back up to the last token boundary of the increment that no continuation can change."""
+        token_ids = self._tokenizer.encode(increment)
+        settled = self._tokenizer.settled_tokens(increment)
+        return HealedIncrement(token_ids[:settled], b"".join(map(self.vocabulary.bytes_of, token_ids[settled:])))
+
+
+class TypedBytes:
+    """The bytes that the tokens to come still have to spell; none without a healer."""
+
+    def __init__(self, rest: bytes, healer: Healer | None) -> None:
+        self.rest = rest
+        self._healer = healer
+
+    def allowed(self) -> AllowedIds | None:
+        """The tokens that may come next; None for all of them."""
+        return self._healer.vocabulary.allowed(self.rest) if self.rest and self._healer else None
+
+    def take(self, token_id: int) -> bool:
+        """Note the next token, one of those allowed; True where it spells nothing but typed bytes."""
+        if not self.rest or self._healer is None:
+            return False
+        within = self.is_within(token_id)
+        self.rest = self.rest[len(self._healer.vocabulary.bytes_of(token_id)) :]
+        return within
+
+    def is_within(self, token_id: int) -> bool:
+        """Whether this token, one of those allowed, would spell nothing but typed bytes."""
+        return self._healer is not None and len(self._healer.vocabulary.bytes_of(token_id)) <= len(self.rest)
+
+
+def wants_healing(mode: HealingMode, fim: FIMFormat) -> bool:
+    """Whether to heal: with "auto" unless the model goes on from parts of words as well without."""
+    return not fim.fragments_suffice if mode == "auto" else mode == "on"

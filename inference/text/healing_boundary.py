@@ -1,0 +1,73 @@
+"""How much of a text's tokenization no continuation can change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+
+from inference.text.token_bytes import BYTE_OF_CHARACTER, SPACE_MARK
+
+# One continuation for each kind of character that a pre-tokenizer's pattern tells apart, and for each that it looks
+# ahead for: white space before text or a newline, the letters of English contractions.
+PROBES = (
+    *("a", "A", "1", "中", "가", "\u0301", "_", "(", "'", "=", "😀", "\u200b", "\n", "\r", "\t", " ", "\xa0"),
+    *(" a", " 1", " (", " \n", "  a", "\n\n", "\na", "\n a", "(\n"),
+)
+AFTER_APOSTROPHE = ("s", "S", "t", "T", "m", "M", "d", "D", "e", "E", "l", "L", "re", "RE", "ve", "VE", "ll", "LL")
+
+_MOST_PAIRS = 1 << 16  # remembered pairs of characters; texts in all scripts have no end of them
+
+NEAR_PIECES = 8
+"""How far back from the end a continuation is looked at; patterns look ahead, and by less than so many pieces."""
+
+
+def settled_by_pieces(text: str, pieces_of: Callable[[str], Sequence[str]]) -> int:
+    """How many bytes of `text` are in pieces that a byte-level pre-tokenizer makes of it whatever follows.
+
+    `pieces_of` gives a text's pieces, one character per byte. BPE merges within a piece only.
+    """
+    pieces = pieces_of(text)
+    near, near_text = pieces[-NEAR_PIECES:], _text_of(pieces[-NEAR_PIECES:])
+    if pieces_of(near_text) != near:
+        near, near_text = pieces, text
+    far = len(pieces) - len(near)
+    for probe in (*PROBES, *(AFTER_APOSTROPHE if "'" in text[-2:] else ())):
+        continued = pieces_of(near_text + probe)
+        changed = (i for i, piece in enumerate(near) if i >= len(continued) or continued[i] != piece)
+        near = near[: next(changed, len(near))]
+        if not near:
+            break
+    return sum(map(len, pieces[:far])) + sum(map(len, near))
+
+
+def _text_of(pieces: Iterable[str]) -> str:
+    return bytes(BYTE_OF_CHARACTER[character] for piece in pieces for character in piece).decode()
+
+
+class Bridges:
+    """Which two characters stand side by side within any token: only between others is a token's end final.
+
+    For a BPE without a pre-tokenizer worth the name, as SentencePiece's are. A merge across a place needs a token that
+    holds the two characters on either side of it; where there is none, what stands before it is tokenized on its own.
+    """
+
+    def __init__(self, tokens: Iterable[str]) -> None:
+        self._tokens = "\0".join(token for token in tokens if len(token) > 1)
+        self._is_within_a_token = lru_cache(_MOST_PAIRS)(self._look_up)
+
+    def settled(self, text: str, token_lengths: Sequence[int]) -> int:
+        """How many bytes of `text` are in tokens that it has whatever follows; `token_lengths` are theirs, in bytes.
+
+        `text` is as the merges see it, with SPACE_MARK for a space, which counts as one byte.
+        """
+        ends = set(accumulate(token_lengths))
+        settled = position = 0
+        for before, after in pairwise(text):
+            position += 1 if before == SPACE_MARK else len(before.encode())
+            if position in ends and not self._is_within_a_token(before + after):
+                settled = position
+        return settled
+
+    def _look_up(self, pair: str) -> bool:
+        return pair in self._tokens

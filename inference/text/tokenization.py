@@ -1,0 +1,240 @@
+"""Text to token ids and back, with what has not changed since the last keystroke remembered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from inference.text.fim import AUTO, FIMFormat, choose_format
+from inference.text.healing_boundary import Bridges, settled_by_pieces
+from inference.text.lru import LRUCache
+from inference.text.segments import choose_rule, split_blocks
+from inference.text.token_bytes import SPACE_MARK, TextStream, bytes_of_piece, bytes_of_token
+from inference.text.token_ids import BYTES_PER_ID, TokenIds, packed
+from protocol.errors import BadModel
+
+MAX_CACHED_BLOCKS = 65_536
+MAX_CACHED_BYTES = 32 * 2**20
+BYTES_PER_ENTRY = 256
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerIds:
+    """The ids of a FIM format's markers; None for those that the family does not have."""
+
+    prefix: int
+    suffix: int
+    middle: int | None
+    begin: int | None
+    file_separator: int | None
+    end: frozenset[int]
+
+
+class TextTokenizer:
+    """Tokenizes fragments of text, in which no string is ever a marker."""
+
+    def __init__(
+        self, definition: dict[str, Any], where: str, fim_format: str = AUTO, *, fragments_suffice: bool | None = None
+    ) -> None:
+        """`definition` is a parsed tokenizer.json; BadModel, naming `where`, if it cannot be used.
+
+        `fragments_suffice` says it of this model, whatever its family; None where the checkpoint says nothing.
+        """
+        added = {str(token["content"]): int(token["id"]) for token in definition.get("added_tokens", [])}
+        family = choose_format(fim_format, added, where)
+        self.format = family if fragments_suffice is None else replace(family, fragments_suffice=fragments_suffice)
+        self.markers = _marker_ids(self.format, added)
+        self.is_byte_level = _is_byte_level(definition, where)
+        self._tokenizer = _text_tokenizer(definition, where)
+        self.vocabulary_size = max(self._tokenizer.get_vocab_size(), *(id_ + 1 for id_ in added.values()))
+        self._not_text = frozenset(id_ for token, id_ in added.items() if not token.replace(SPACE_MARK, " ").isspace())
+        self._bytes_of_id: dict[int, bytes | None] = {}
+        # White space that is matched before the pre-tokenizer is out of the sight of what looks at its pieces.
+        self._hides_pieces = self.is_byte_level and any(token.isspace() for token in added)
+        self._bridges = Bridges(() if self.is_byte_level else self._tokenizer.get_vocab())
+        self._cut_rule = choose_rule(self._pre_tokens)
+        self._blocks: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED_BLOCKS, MAX_CACHED_BYTES)
+        self._fragments: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED_BLOCKS, MAX_CACHED_BYTES)
+        self._check_markers(added, where)
+
+    def encode(self, fragment: str) -> TokenIds:
+        """The tokens of a fragment: those of its blocks, one after another.
+
+        Blocks are cut where that changes no token (`inference.text.segments`), except that lines of more than
+        MAX_BLOCK_CHARS are cut regardless. A lone surrogate counts as U+FFFD.
+        """
+        return self._remembered(self._fragments, fragment, self._encode_blocks)
+
+    def encode_once(self, fragment: str) -> TokenIds:
+        """The tokens of a fragment that is not expected again: nothing of it is looked up or remembered."""
+        return self._encode_block(fragment)
+
+    def count_tokens(self, text: str) -> int:
+        """How many tokens `text` has as one fragment."""
+        return len(self.encode(text))
+
+    def settled_tokens(self, fragment: str) -> int:
+        """How many leading tokens of `fragment` it has whatever text follows it."""
+        if not fragment:
+            return 0
+        last_block = list(split_blocks(fragment, self._cut_rule))[-1]  # where it begins depends on nothing after it
+        last_tokens = self._remembered(self._blocks, last_block, self._encode_block)
+        lengths = [len(self._text_bytes(token_id)) for token_id in last_tokens]
+        settled_bytes = self._settled_bytes(last_block, lengths)
+        settled = 0
+        while settled_bytes > 0:
+            settled_bytes -= lengths[settled]
+            settled += 1
+        assert settled_bytes == 0, f"{last_block!r} has no token that ends where its settled bytes do"
+        return len(self.encode(fragment)) - len(last_tokens) + settled
+
+    def text_tokens(self) -> dict[int, bytes]:
+        """What every token that is text spells."""
+        spelled = ((token_id, self.bytes_of(token_id)) for token_id in range(self.vocabulary_size))
+        return {token_id: token_bytes for token_id, token_bytes in spelled if token_bytes is not None}
+
+    def bytes_of(self, token_id: int) -> bytes | None:
+        """What a token spells; None where it is no text."""
+        if token_id not in self._bytes_of_id:
+            token = None if token_id in self._not_text else self._tokenizer.id_to_token(token_id)
+            bytes_of = bytes_of_token if self.is_byte_level else bytes_of_piece
+            self._bytes_of_id[token_id] = None if token is None else bytes_of(token)
+        return self._bytes_of_id[token_id]
+
+    def is_text(self, token_id: int) -> bool:
+        """Whether the token stands for text, rather than being a marker or an unused row of the vocabulary."""
+        return self.bytes_of(token_id) is not None
+
+    def text_stream(self, skip: int = 0) -> TextStream:
+        """A stream that takes text tokens, as they are generated, back to text, without the first `skip` bytes."""
+        return TextStream(self._text_bytes, skip)
+
+    def _remembered(self, cache: LRUCache[str, TokenIds], text: str, encode: Callable[[str], TokenIds]) -> TokenIds:
+        token_ids = cache.get(text)
+        if token_ids is None:
+            token_ids = encode(text)
+            cache.put(text, token_ids, BYTES_PER_ENTRY + 4 * len(text) + BYTES_PER_ID * len(token_ids))
+        return token_ids
+
+    def _encode_blocks(self, fragment: str) -> TokenIds:
+        token_ids = packed()
+        for block in split_blocks(fragment, self._cut_rule):
+            token_ids += self._remembered(self._blocks, block, self._encode_block)
+        return token_ids
+
+    def _encode_block(self, block: str) -> TokenIds:
+        return packed(self._tokenizer.encode(_without_surrogates(block), add_special_tokens=False).ids)
+
+    def _pre_tokens(self, text: str) -> list[str]:
+        text = self._normalized(text)
+        if self._tokenizer.pre_tokenizer is None:
+            return [text]
+        return [piece for piece, _ in self._tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+
+    def _settled_bytes(self, block: str, token_lengths: Sequence[int]) -> int:
+        text = _without_surrogates(block)
+        if not self.is_byte_level:
+            return self._bridges.settled(self._normalized(text).replace(" ", SPACE_MARK), token_lengths)
+        return 0 if self._hides_pieces else settled_by_pieces(text, self._pieces_of_blocks)
+
+    def _pieces_of_blocks(self, text: str) -> list[str]:
+        return [piece for block in split_blocks(text, self._cut_rule) for piece in self._pre_tokens(block)]
+
+    def _normalized(self, text: str) -> str:
+        return text if self._tokenizer.normalizer is None else str(self._tokenizer.normalizer.normalize_str(text))
+
+    def _text_bytes(self, token_id: int) -> bytes:
+        token_bytes = self.bytes_of(token_id)
+        if token_bytes is None:
+            raise ValueError(f"token {token_id} is not text")
+        return token_bytes
+
+    def _check_markers(self, added: dict[str, int], where: str) -> None:
+        """A vocabulary could hold a marker's string as an ordinary token, which source code would then hit."""
+        for marker in self.format.required_tokens:
+            if added[marker] in self._encode_block(marker):
+                raise BadModel(f"{where}: the text {marker!r} is tokenized as the marker {added[marker]}")
+
+
+def read_tokenizer(path: Path, fim_format: str = AUTO, *, fragments_suffice: bool | None = None) -> TextTokenizer:
+    """The tokenizer of a tokenizer.json; BadModel if it is not one that midfill can use.
+
+    `fim_format` is the name of a format, or "auto" to recognise it.
+    """
+    try:
+        definition = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadModel(f"{path} cannot be read as a tokenizer: {error}") from error
+    if not isinstance(definition, dict) or "model" not in definition:
+        raise BadModel(f"{path} is not a tokenizer of the tokenizers library: it has no 'model'")
+    return TextTokenizer(definition, str(path), fim_format, fragments_suffice=fragments_suffice)
+
+
+def _is_byte_level(definition: dict[str, Any], where: str) -> bool:
+    """True for byte-level BPE, False for BPE with byte fallback (SentencePiece's); BadModel for any other kind."""
+    model, decoder = definition["model"], definition.get("decoder") or {}
+    if model.get("type") == "BPE" and decoder.get("type") == "ByteLevel":
+        return True
+    steps = [step.get("type") for step in decoder.get("decoders", [decoder])]
+    if model.get("type") == "BPE" and model.get("byte_fallback") and "ByteFallback" in steps:
+        return False
+    raise BadModel(
+        f"{where} is neither a byte-level BPE tokenizer nor a BPE with byte fallback, the kinds that midfill can use"
+    )
+
+
+def _text_tokenizer(definition: dict[str, Any], where: str) -> Tokenizer:
+    """The tokenizer without its added tokens, so that a marker's string in source code stays text.
+
+    Without SentencePiece's leading space too: a fragment may begin in the middle of a word.
+    """
+    text_only = {
+        **definition,
+        "added_tokens": [token for token in definition.get("added_tokens", []) if token["content"].isspace()],
+        "normalizer": _without_lead(definition.get("normalizer")),
+        "pre_tokenizer": _without_lead(definition.get("pre_tokenizer")),
+        "post_processor": None,
+        "truncation": None,
+        "padding": None,
+    }
+    try:
+        return Tokenizer.from_str(json.dumps(text_only))
+    except Exception as error:  # the library raises plain Exception for every malformed definition
+        raise BadModel(f"{where} is refused by the tokenizers library: {error}") from error
+
+
+def _without_lead(step: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A normalizer or pre-tokenizer without what puts a space before the text."""
+    if step is None or step.get("type") == "Prepend":
+        return None
+    if step.get("type") == "Metaspace":
+        return {key: value for key, value in step.items() if key != "add_prefix_space"} | {"prepend_scheme": "never"}
+    for steps in ("normalizers", "pretokenizers"):
+        if steps in step:
+            return {**step, steps: [kept for inner in step[steps] if (kept := _without_lead(inner)) is not None]}
+    return step
+
+
+def _marker_ids(fim: FIMFormat, added: dict[str, int]) -> MarkerIds:
+    return MarkerIds(
+        prefix=added[fim.prefix],
+        suffix=added[fim.suffix],
+        middle=added[fim.middle] if fim.middle else None,
+        begin=added[fim.begin] if fim.begin else None,
+        file_separator=added[fim.file_separator] if fim.file_separator else None,
+        end=frozenset(added[token] for token in fim.end),
+    )
+
+
+def _without_surrogates(text: str) -> str:
+    """Pairs of surrogates as the characters they stand for, lone ones as U+FFFD."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

@@ -1,0 +1,125 @@
+"""Owns the vocabulary: a byte-level BPE's training, the markers, and encoding text that is never a marker."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from inference.text.fim import AUTO
+from inference.text.tokenization import TextTokenizer
+from inference.training.errors import VocabularyError
+
+END_OF_TEXT = "<|endoftext|>"
+PREFIX, SUFFIX, MIDDLE = "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"
+PADDING = "<|fim_pad|>"
+# Names and order as in Qwen2.5-Coder; the last two are reserved and never trained.
+MARKERS = (END_OF_TEXT, PREFIX, MIDDLE, SUFFIX, PADDING, "<|repo_name|>", "<|file_sep|>")
+
+# The split pattern of Qwen2.5-Coder's tokenizer: engines that know that family read these vocabularies as they are.
+SPLIT_PATTERN = (
+    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@dataclass(frozen=True)
+class MarkerIds:
+    """Token ids of the markers that training uses; None for those that the family does not have."""
+
+    prefix: int
+    suffix: int
+    middle: int | None
+    begin: int | None
+    end_of_text: int
+    padding: int | None
+
+
+class Vocabulary:
+    """Encodes fragments of plain text; strings that look like markers come out as ordinary tokens."""
+
+    def __init__(self, definition: dict[str, Any], where: str, fim_format: str = AUTO) -> None:
+        """Take over a parsed `tokenizer.json`, found at `where`.
+
+        Raises:
+            BadModel: it is of a kind that cannot be used, or has not the markers of a known FIM format.
+        """
+        self._text = TextTokenizer(definition, where, fim_format)
+        self._whole = Tokenizer.from_str(json.dumps(definition))
+        self.format = self._text.format
+        self.size = self._text.vocabulary_size
+        markers, added = self._text.markers, self._whole.get_added_tokens_decoder()
+        ids = {token.content: id_ for id_, token in added.items()}
+        self.markers = MarkerIds(
+            prefix=markers.prefix,
+            suffix=markers.suffix,
+            middle=markers.middle,
+            begin=markers.begin,
+            end_of_text=ids[self.format.end[0]],
+            padding=ids.get(PADDING),
+        )
+
+    def encode(self, fragment: str) -> list[int]:
+        """Token ids of one fragment, without any marker."""
+        return list(self._text.encode_once(fragment))
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of token ids; markers show as their names."""
+        return self._whole.decode(ids, skip_special_tokens=False)
+
+
+def load_vocabulary(path: Path, fim_format: str = AUTO) -> Vocabulary:
+    """Read a `tokenizer.json`.
+
+    Raises:
+        VocabularyError: the file is missing, or is no JSON.
+        BadModel: it is no usable tokenizer.
+    """
+    if not path.is_file():
+        raise VocabularyError(f"no tokenizer at {path}")
+    try:
+        return Vocabulary(json.loads(path.read_text()), str(path), fim_format)
+    except ValueError as error:
+        raise VocabularyError(f"{path} is no JSON: {error}") from error
+
+
+def train_tokenizer(texts: Iterable[str], size: int, *, show_progress: bool = False) -> Tokenizer:
+    """Learn a byte-level BPE of `size` tokens, the markers being the last of them.
+
+    Raises:
+        VocabularyError: `size` leaves no room for the 256 bytes and the markers, or the texts are too
+            few to fill it.
+    """
+    if size < 256 + len(MARKERS):
+        raise VocabularyError(f"a vocabulary of {size} has no room for 256 bytes and {len(MARKERS)} markers")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(SPLIT_PATTERN), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size - len(MARKERS),
+        show_progress=show_progress,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )
+    tokenizer.train_from_iterator(_batches(texts), trainer)
+    tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in MARKERS])
+    if tokenizer.get_vocab_size() != size:
+        raise VocabularyError(f"the texts give {tokenizer.get_vocab_size()} tokens, fewer than the {size} asked for")
+    return tokenizer
+
+
+def _batches(texts: Iterable[str], size: int = 256) -> Iterator[list[str]]:
+    batch: list[str] = []
+    for text in texts:
+        batch.append(text)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

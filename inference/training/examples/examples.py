@@ -1,0 +1,208 @@
+"""Owns how a text becomes one training example: where the anchor, the cursor and the fragments fall."""
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from random import Random
+from typing import Literal
+
+from inference.training.corpus.vocabulary import Vocabulary
+from inference.training.options import ExampleOptions
+
+MAX_MIDDLE_LINES = 30
+MAX_LINE_INCREMENT = 300
+MAX_INCREMENT = 1200
+
+Order = Literal["psm", "spm"]
+Layout = Literal["psm", "spm", "efim"]
+Reach = Literal["line", "lines", "block", "characters", "nothing"]
+# How far the part to be completed reaches: what editors ask for most often comes first.
+_REACHES: dict[Reach, float] = {"line": 0.45, "lines": 0.13, "block": 0.17, "characters": 0.22, "nothing": 0.03}
+
+
+@dataclass(frozen=True)
+class FimExample:
+    """A text as the fragments of its prefix, middle and suffix; each fragment is tokenized on its own.
+
+    The middle is what was typed since the anchor and then what is to be completed. They may be one
+    fragment, or split further.
+    """
+
+    prefix: tuple[str, ...]
+    middle: tuple[str, ...]
+    suffix: tuple[str, ...]
+    order: Order = "psm"
+
+    @property
+    def text(self) -> str:
+        return "".join((*self.prefix, *self.middle, *self.suffix))
+
+
+def cut_example(text: str, options: ExampleOptions, rng: Random) -> FimExample:
+    """Cut `text`, whole lines, the way a language server lays out a prompt.
+
+    In EFIM the prefix ends at an anchor, a line start some lines above the cursor as a rule; in PSM and SPM it ends
+    at the cursor. The suffix begins where the completion has to stop. Without one the example is a head of `text`.
+    """
+    starts = _line_starts(text)
+    line = _pick_line(text, starts, rng)
+    cursor = _pick_cursor(text, starts, line, rng)
+    end = _pick_end(text, starts, line, cursor, rng)
+    layout = _pick_layout(options, rng)
+    anchor = _pick_anchor(starts, line, cursor, rng) if layout == "efim" else cursor
+    middle = text[anchor:end]
+    cuts: list[int] = []
+    if rng.random() < options.fragment_rate:
+        cuts.append(cursor - anchor)
+        if options.max_fragments > 2 and rng.random() < 0.25:
+            extra = rng.randint(1, options.max_fragments - 2)
+            cuts += [rng.randint(0, len(middle)) for _ in range(extra)]
+    suffix = "" if rng.random() < options.open_end_rate else text[end:]
+    order: Order = "spm" if layout == "spm" else "psm"
+    if rng.random() < options.context_fragment_rate:
+        sides = random_fragments(text[:anchor], options, rng), random_fragments(suffix, options, rng)
+    else:
+        sides = split_at(text[:anchor], []), split_at(suffix, [])
+    return FimExample(sides[0], split_at(middle, cuts), sides[1], order)
+
+
+def split_at(text: str, cuts: list[int]) -> tuple[str, ...]:
+    """Split `text` at the given offsets, dropping empty parts."""
+    bounds = [0, *sorted(cuts), len(text)]
+    return tuple(text[start:end] for start, end in pairwise(bounds) if start < end)
+
+
+def random_fragments(text: str, options: ExampleOptions, rng: Random) -> tuple[str, ...]:
+    """Split a text into fragments of random lengths, short ones as likely as long ones."""
+    shortest, longest = math.log2(options.shortest_fragment), math.log2(options.longest_fragment)
+    cuts, position = list[int](), 0
+    while (position := position + round(2 ** rng.uniform(shortest, longest))) < len(text):
+        cuts.append(position)
+    return split_at(text, cuts)
+
+
+def encode_example(example: FimExample, vocabulary: Vocabulary) -> list[int]:
+    """Lay out an example as token ids, with the middle and its end last."""
+    prompt, middle = lay_out(example, vocabulary)
+    return prompt + middle
+
+
+def lay_out(example: FimExample, vocabulary: Vocabulary) -> tuple[list[int], list[int]]:
+    """The token ids of the prompt, and those of the middle with the marker that ends it.
+
+    PSM is `<PRE> prefix <SUF> suffix <MID> middle`; SPM is `<SUF> suffix <PRE> prefix <MID> middle`
+    (Bavarian et al., arXiv 2207.14255, section 3). Families that know one order alone have all in that.
+    """
+    fim, markers = vocabulary.format, vocabulary.markers
+    prefix, middle, suffix = (
+        [token for fragment in fragments for token in vocabulary.encode(fragment)]
+        for fragments in (_led(example.prefix, fim.lead), example.middle, example.suffix)
+    )
+    prefix, suffix = [markers.prefix, *prefix], [markers.suffix, *suffix]
+    sides = suffix + prefix if fim.suffix_first or example.order == "spm" else prefix + suffix
+    begin, between = ([] if marker is None else [marker] for marker in (markers.begin, markers.middle))
+    return begin + sides + between, [*middle, markers.end_of_text]
+
+
+def _led(fragments: tuple[str, ...], lead: str) -> tuple[str, ...]:
+    """The fragments with `lead` before the first, which is tokenized with it."""
+    return (lead + fragments[0], *fragments[1:]) if fragments else ()
+
+
+def _pick_layout(options: ExampleOptions, rng: Random) -> Layout:
+    kind = rng.random()
+    if kind < options.efim_rate:
+        return "efim"
+    return "spm" if kind < options.efim_rate + options.spm_rate else "psm"
+
+
+def _line_starts(text: str) -> list[int]:
+    """Offsets of all line starts, and of the end of the text."""
+    starts = [0]
+    while (newline := text.find("\n", starts[-1])) >= 0:
+        starts.append(newline + 1)
+    return starts if starts[-1] == len(text) else [*starts, len(text)]
+
+
+def _pick_line(text: str, starts: list[int], rng: Random) -> int:
+    """A line to type in, blank ones seldom."""
+    lines = len(starts) - 1
+    line = rng.randrange(lines)
+    if not text[starts[line] : starts[line + 1]].strip() and rng.random() < 0.8:
+        line = rng.randrange(lines)
+    return line
+
+
+def _line_end(text: str, starts: list[int], line: int) -> int:
+    """The offset of a line's newline, or of the text's end."""
+    end = starts[line + 1]
+    return end - 1 if end > starts[line] and text[end - 1] == "\n" else end
+
+
+def _indent(text: str, starts: list[int], line: int) -> int:
+    content = text[starts[line] : _line_end(text, starts, line)]
+    return len(content) - len(content.lstrip())
+
+
+def _pick_cursor(text: str, starts: list[int], line: int, rng: Random) -> int:
+    """Anywhere in the code of the line, often at its beginning, sometimes in the indentation or at its end."""
+    start, end = starts[line], _line_end(text, starts, line)
+    code = start + _indent(text, starts, line)
+    kind = rng.random()
+    if kind < 0.2:
+        return code
+    if kind < 0.26:
+        return rng.randint(start, code)
+    if kind < 0.36:
+        return end
+    return rng.randint(code, end)
+
+
+def _pick_end(text: str, starts: list[int], line: int, cursor: int, rng: Random) -> int:
+    """Where the suffix takes over, at or after the cursor."""
+    last = min(len(starts) - 2, line + MAX_MIDDLE_LINES)
+    reach = rng.choices(tuple(_REACHES), tuple(_REACHES.values()))[0]
+    at_line_end = cursor == _line_end(text, starts, line)
+    if reach == "nothing":
+        return cursor
+    if reach == "characters":
+        return min(len(text), cursor + round(math.exp(rng.uniform(0, math.log(150)))))
+    if reach == "line" and not at_line_end:
+        return _line_end(text, starts, line)
+    if reach == "block":
+        return _line_end(text, starts, _block_end(text, starts, line, last))
+    return _line_end(text, starts, min(last, line + 1 + int(rng.expovariate(0.5))))
+
+
+def _block_end(text: str, starts: list[int], line: int, last: int) -> int:
+    """The last filled line at `line`'s indentation or deeper, with nothing shallower between."""
+    indent, end = _indent(text, starts, line), line
+    for following in range(line + 1, last + 1):
+        if not text[starts[following] : starts[following + 1]].strip():
+            continue
+        if _indent(text, starts, following) < indent:
+            break
+        end = following
+    return end
+
+
+def _pick_anchor(starts: list[int], line: int, cursor: int, rng: Random) -> int:
+    """A line start at or above the cursor's line; once in a while any place before the cursor.
+
+    Most are some lines above, as a language server lays anchors; lines typed since stand between too.
+    """
+    kind = rng.random()
+    if kind < 0.08:
+        return rng.randint(max(0, cursor - MAX_LINE_INCREMENT), cursor)
+    if kind < 0.28:
+        above = 0
+    elif kind < 0.92:
+        above = rng.randint(1, 12)
+    else:
+        above = rng.randint(12, 40)
+    anchor = starts[max(0, line - above)]
+    # A language server lays a new anchor when the increment has grown long.
+    if cursor - anchor > MAX_INCREMENT:
+        anchor = starts[bisect_right(starts, cursor - MAX_INCREMENT)]
+    return min(anchor, cursor)

@@ -1,0 +1,126 @@
+"""Owns the windows a model is trained on: every one is a pure function of the seed and its index."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from random import Random
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from inference.training.corpus.corpus import Corpus
+from inference.training.corpus.vocabulary import Vocabulary
+from inference.training.examples.examples import cut_example, encode_example, random_fragments
+from inference.training.options import ExampleOptions
+
+MIN_ROOM = 48
+MIN_PIECE_CHARS = 120
+MAX_BYTES_PER_TOKEN = 16
+
+
+class Windows(Dataset[Tensor]):
+    """Windows of exactly `length` tokens, int64 [length], packed from whole examples.
+
+    An epoch walks the corpus, its documents in random order, as slots of about one window's worth of
+    text; the slots come in random order too. Each slot's lines become examples, and what is left of the
+    window is filled with left-to-right text. Being pure functions of `(seed, length, index)`, windows need
+    no state to resume but a count.
+    """
+
+    def __init__(
+        self, corpus: Corpus, vocabulary: Vocabulary, options: ExampleOptions, *, length: int, seed: int
+    ) -> None:
+        self._corpus = corpus
+        self._vocabulary = vocabulary
+        self._options = options
+        self._length = length
+        self._seed = seed
+        self._slot_bytes = round(length * bytes_per_token(corpus, vocabulary))
+        self.windows_per_epoch = max(1, corpus.num_bytes // self._slot_bytes)
+        self._epoch_order = lru_cache(maxsize=2)(self._shuffle_epoch)
+
+    def __getitem__(self, index: int) -> Tensor:
+        """Window `index`, of any size: epochs follow one another without end."""
+        rng = Random(f"{self._seed}/{self._length}/{index}")
+        tokens: list[int] = []
+        for text in self._slot_texts(index, rng):
+            room = self._length - len(tokens)
+            if room < MIN_ROOM:
+                break
+            tokens += self._encode(text, room, rng)
+        while (room := self._length - len(tokens)) > 0:
+            tokens += self._encode_left_to_right(self._random_text(room, rng), room, rng)
+        return torch.tensor(tokens)
+
+    def _random_text(self, room: int, rng: Random) -> str:
+        """Lines from any place of any document, enough to fill `room` tokens unless the document ends."""
+        document = rng.randrange(len(self._corpus))
+        size = int(self._corpus.boundaries[document + 1] - self._corpus.boundaries[document])
+        start = rng.randrange(size)
+        return self._corpus.lines_between(document, start, start + MAX_BYTES_PER_TOKEN * room)
+
+    def _shuffle_epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Document order, the byte each document then ends at, and slot order of an epoch."""
+        rng = np.random.default_rng((self._seed, self._length, epoch))
+        documents = rng.permutation(len(self._corpus))
+        ends = np.cumsum(np.diff(self._corpus.boundaries)[documents])
+        return documents, ends, rng.permutation(self.windows_per_epoch)
+
+    def _slot_texts(self, index: int, rng: Random) -> Iterator[str]:
+        """The pieces of text, whole lines, that lie in a window's slot."""
+        epoch, position = divmod(index, self.windows_per_epoch)
+        documents, ends, slots = self._epoch_order(epoch)
+        start = int(slots[position]) * self._slot_bytes
+        stop = start + self._slot_bytes
+        place = int(np.searchsorted(ends, start, side="right"))
+        while start < stop and place < len(documents):
+            document, end = int(documents[place]), int(ends[place])
+            begin = end - int(self._corpus.boundaries[document + 1] - self._corpus.boundaries[document])
+            text = self._corpus.lines_between(document, start - begin, min(stop, end) - begin)
+            yield from _pieces(text, self._options.piece_rate, rng)
+            start, place = end, place + 1
+
+    def _encode(self, text: str, room: int, rng: Random) -> list[int]:
+        """One example of at most `room` tokens; a text too long for it loses lines at its head."""
+        if rng.random() >= self._options.fim_rate:
+            return self._encode_left_to_right(text, room, rng)
+        while len(text) >= MIN_PIECE_CHARS:
+            tokens = encode_example(cut_example(text, self._options, rng), self._vocabulary)
+            if len(tokens) <= room:
+                return tokens
+            excess = 2 * (len(tokens) - room)
+            text = text[text.find("\n", excess) + 1 :] if "\n" in text[excess:] else ""
+        return []
+
+    def _encode_left_to_right(self, text: str, room: int, rng: Random) -> list[int]:
+        """As much of `text` as fits, `<|endoftext|>` after it only where it was not cut off."""
+        split = rng.random() < self._options.fragment_rate
+        begin = self._vocabulary.markers.begin
+        tokens = [] if begin is None else [begin]
+        for fragment in random_fragments(text, self._options, rng) if split else (text,):
+            tokens += self._vocabulary.encode(fragment)
+            if len(tokens) >= room:
+                return tokens[:room]
+        return [*tokens, self._vocabulary.markers.end_of_text]
+
+
+def _pieces(text: str, rate: float, rng: Random) -> Iterator[str]:
+    """Cut a slot's lines into what a small file or a small window would show."""
+    while len(text) > 2 * MIN_PIECE_CHARS and rng.random() < rate:
+        cut = text.find("\n", rng.randint(MIN_PIECE_CHARS, len(text) - MIN_PIECE_CHARS)) + 1
+        if not 0 < cut < len(text):
+            break
+        yield text[:cut]
+        text = text[cut:]
+    if text:
+        yield text
+
+
+def bytes_per_token(corpus: Corpus, vocabulary: Vocabulary, sample: int = 64) -> float:
+    """Bytes per token over some documents, markers left out."""
+    indices = range(0, len(corpus), max(1, len(corpus) // sample))
+    texts = [corpus.document(index) for index in indices]
+    tokens = sum(len(vocabulary.encode(text)) for text in texts)
+    return sum(len(text.encode()) for text in texts) / tokens

@@ -1,0 +1,1 @@
+"""Optimizers and the schedule of the learning rate."""

@@ -1,0 +1,122 @@
+"""Owns the update of the weights: float32 masters of bf16 weights, Muon for matrices, AdamW for the rest."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.optim import AdamW, Optimizer
+
+from inference.training.machine import multiplies_bf16
+from inference.training.optimization.muon import Muon
+from inference.training.options import TrainingOptions
+
+
+class Trained(Protocol):
+    """The parameters that the optimizers update: those of a model that learn, or copies of them."""
+
+    @property
+    def named(self) -> dict[str, nn.Parameter]:
+        """They, by their names in the model."""
+        ...
+
+    def take_gradients(self) -> None:
+        """Add the gradients of a backward pass to those that the step has so far."""
+        ...
+
+    def write_back(self) -> None:
+        """Bring the model up to date after a step."""
+        ...
+
+
+class OwnWeights:
+    """The model's own float32 weights; autocast, where it is on, takes care of precision."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+
+    def take_gradients(self) -> None:
+        """They are there already."""
+
+    def write_back(self) -> None:
+        """The model has them already."""
+
+
+class MasterWeights:
+    """Float32 copies of a model's parameters, which the optimizers update in the model's stead.
+
+    Computing in pure bf16 is fastest; small updates would be lost in bf16 sums, so they are made here.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._weights = list(model.parameters())
+        self.named = {name: nn.Parameter(weight.detach().float().clone()) for name, weight in model.named_parameters()}
+
+    @torch.no_grad()
+    def take_gradients(self) -> None:
+        for weight, master in zip(self._weights, self.named.values(), strict=True):
+            if weight.grad is not None:
+                gradient = weight.grad.float()
+                master.grad = gradient if master.grad is None else master.grad + gradient
+                weight.grad = None
+
+    @torch.no_grad()
+    def write_back(self) -> None:
+        for weight, master in zip(self._weights, self.named.values(), strict=True):
+            weight.copy_(master)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: master.detach() for name, master in self.named.items()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, master in self.named.items():
+            master.copy_(state[name])
+        self.write_back()
+
+
+def build_optimizers(parameters: Mapping[str, nn.Parameter], options: TrainingOptions) -> list[Optimizer]:
+    """The optimizers over all parameters, given by name; each group keeps its peak rate as `peak_lr`.
+
+    Norms and embeddings are not decayed: their size is meaningful.
+    """
+    matrices = [parameter for name, parameter in parameters.items() if _is_matrix(name, parameter)]
+    others = [parameter for name, parameter in parameters.items() if not _is_matrix(name, parameter)]
+    optimizers: list[Optimizer] = []
+    if options.muon_lr is not None:
+        dtype = torch.bfloat16 if multiplies_bf16(next(iter(parameters.values())).device) else torch.float32
+        optimizers.append(Muon(matrices, lr=options.muon_lr, weight_decay=options.weight_decay, dtype=dtype))
+        groups = [{"params": others, "weight_decay": 0.0}]
+    else:
+        groups = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
+    groups = [group for group in groups if group["params"]]
+    optimizers.append(AdamW(groups, lr=options.lr, betas=(0.9, 0.95), weight_decay=options.weight_decay, fused=True))
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["peak_lr"] = group["lr"]
+    return optimizers
+
+
+def peaks_of(optimizers: Sequence[Optimizer]) -> list[list[dict[str, float]]]:
+    """What the options say of every group of every optimizer: its peak rate and its decay."""
+    names = ("peak_lr", "weight_decay")
+    return [[{name: group[name] for name in names} for group in optimizer.param_groups] for optimizer in optimizers]
+
+
+def restore_peaks(optimizers: Sequence[Optimizer], peaks: list[list[dict[str, float]]]) -> None:
+    """Put back what `peaks_of` had found: a checkpoint brings the values of the options it was made with."""
+    for optimizer, of_optimizer in zip(optimizers, peaks, strict=True):
+        for group, values in zip(optimizer.param_groups, of_optimizer, strict=True):
+            group.update(values)
+
+
+def set_rates(optimizers: Sequence[Optimizer], factor: float) -> None:
+    """Set every group's rate to `factor` of its peak."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = factor * group["peak_lr"]
+
+
+def _is_matrix(name: str, parameter: nn.Parameter) -> bool:
+    # Embeddings are tables, not maps.
+    return parameter.ndim == 2 and "embed" not in name and "lm_head" not in name

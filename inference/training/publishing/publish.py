@@ -1,0 +1,69 @@
+"""Owns turning what a user trained into a model folder that midfill and transformers load."""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+from transformers import LlamaForCausalLM, PreTrainedModel
+
+from inference.checkpoints.checkpoint import find_checkpoint
+from inference.training.corpus.vocabulary import Vocabulary
+from inference.training.options import TrainingOptions
+from inference.training.publishing.export import add_to_json, replace_files, write_model
+
+ADAPTER = "adapter"
+_OF_TOKENIZERS = ("tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json", "merges.txt")
+
+
+def publish(
+    model: torch.nn.Module, vocabulary: Vocabulary, tokenizer: Path, options: TrainingOptions, output: Path, card: str
+) -> None:
+    """Write `model` with its tokenizer and card to `output`, replaced file by file; adapters are merged in.
+
+    The adapters alone go to a folder `adapter` beside it, as peft keeps them. The weights are in the precision that
+    they had in the checkpoint, or in bf16. The model is not to be trained on after this.
+    """
+    if options.lora is not None:
+        model.save_pretrained(output.parent / ADAPTER, save_embedding_layers=False)  # type: ignore[operator]
+        model = model.merge_and_unload()  # type: ignore[operator]
+    assert isinstance(model, PreTrainedModel)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the output, so that moving a file into place is a rename and never a half-written copy.
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as name:
+        folder = Path(name)
+        if options.start is None:
+            assert isinstance(model, LlamaForCausalLM)
+            torch.nn.Module.to(model, torch.bfloat16)
+            model.set_attn_implementation("sdpa")
+            write_model(model, tokenizer, folder, options)
+        else:
+            _write_trained_on(model, tokenizer, find_checkpoint(options.start).folder, folder)
+        # What no tokenizer tells: which format a model of a shared vocabulary has, and whether it needs healing.
+        known = {"fim_format": vocabulary.format.name, "fragments_suffice": _fragments_suffice(options)}
+        add_to_json(folder / "config.json", {"midfill": known})
+        (folder / "README.md").write_text(card)
+        replace_files(folder, output)
+
+
+def _fragments_suffice(options: TrainingOptions) -> bool:
+    """Whether the model needs no healing: a pretrained one after fragments, unless it says that it still does.
+
+    A model from scratch has seen too few: the bundled one still finishes twice as many words with healing.
+    """
+    if options.start is None or options.examples.fragment_rate == 0:
+        return False
+    return bool(find_checkpoint(options.start).config.get("midfill", {}).get("fragments_suffice", True))
+
+
+def _write_trained_on(model: PreTrainedModel, tokenizer: Path, start: Path, folder: Path) -> None:
+    config = json.loads((start / "config.json").read_text())
+    dtype = getattr(torch, str(config.get("dtype") or config.get("torch_dtype") or "bfloat16"))
+    torch.nn.Module.to(model, dtype)
+    model.config.dtype = dtype
+    model.save_pretrained(folder)
+    shutil.copyfile(tokenizer, folder / "tokenizer.json")
+    for name in _OF_TOKENIZERS:
+        if (start / name).is_file():
+            shutil.copyfile(start / name, folder / name)

@@ -1,0 +1,152 @@
+"""Owns a run's folder: its options, its checkpoints, written whole or not at all, and its log."""
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator  # type: ignore[import-untyped]
+from torch import Tensor, nn
+
+from inference.training.errors import CheckpointError
+from inference.training.machine import Machine, this_machine
+from inference.training.optimization.schedule import Progress
+from inference.training.options import TrainingOptions, restore_options
+
+KEPT = 2
+_COPIED = ("manifest.json", "tokenizer.json")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The options that decide what is learned, and the step from which on they held."""
+
+    step: int
+    options: dict[str, Any]
+
+    def changes_to(self, other: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """What differs in the options `other`: by name, the value here and there."""
+        names = dict.fromkeys((*self.options, *other))
+        pairs = {name: (self.options.get(name), other.get(name)) for name in names}
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run.
+
+    A checkpoint is a folder `step-NNNNNNNN` of accelerate's state and `progress.json`. It is written
+    under another name and renamed when complete, so that a kill leaves the one before.
+    """
+
+    root: Path
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log.jsonl"
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.root / "tokenizer.json"
+
+    def latest(self) -> Path | None:
+        """The newest complete checkpoint."""
+        return max(self.root.glob("step-" + "[0-9]" * 8), default=None)
+
+    def save(self, accelerator: Accelerator, progress: Progress) -> Path:
+        """Write a checkpoint and remove all but the newest ones."""
+        partial, final = self.root / "partial", self.root / f"step-{progress.step:08d}"
+        shutil.rmtree(partial, ignore_errors=True)
+        accelerator.save_state(str(partial))
+        (partial / "progress.json").write_text(json.dumps(asdict(progress)))
+        _sync(partial)
+        if final.exists():
+            shutil.rmtree(final)
+        partial.rename(final)
+        for old in sorted(self.root.glob("step-" + "[0-9]" * 8))[:-KEPT]:
+            shutil.rmtree(old)
+        return final
+
+    def resume(self, accelerator: Accelerator, *, partial: bool = False) -> Progress | None:
+        """Load the newest checkpoint, if there is one, and say how far it had come.
+
+        It is `partial` where it has not all weights of the model, only those that learn.
+        """
+        checkpoint = self.latest()
+        if checkpoint is None:
+            return None
+        accelerator.load_state(str(checkpoint), strict=not partial)
+        return read_progress(checkpoint)
+
+    def claim(self, corpus: Path, options: TrainingOptions, *, change_recipe: bool = False) -> None:
+        """Make the folder this run's own: note the options, and copy what the corpus is known by.
+
+        Raises:
+            CheckpointError: the folder holds a run of another recipe, which `change_recipe` does not
+                allow to change, or on another corpus.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        latest = self.latest()
+        recipes = self.read_recipes() if latest is not None else []
+        if latest is not None:
+            self._check_corpus(corpus)
+        wanted = options.recipe()
+        changes = recipes[-1].changes_to(wanted) if recipes else {}
+        if changes and not change_recipe:
+            name, (found, other) = next(iter(changes.items()))
+            raise CheckpointError(f"{self.root} was run with {name} = {found}, not {other}; --change-recipe allows it")
+        if changes or not recipes:
+            recipes.append(Recipe(read_progress(latest).step if latest else 0, wanted))
+        for name in _COPIED:
+            shutil.copyfile(corpus / name, self.root / name)
+        _write_json(self.root / "options.json", asdict(options))
+        _write_json(self.root / "recipes.json", [asdict(recipe) for recipe in recipes])
+        _write_json(self.root / "machine.json", asdict(this_machine()))
+
+    def _check_corpus(self, corpus: Path) -> None:
+        for name in _COPIED:
+            if (corpus / name).read_bytes() != (self.root / name).read_bytes():
+                raise CheckpointError(f"{self.root} was run with another {name} than that of {corpus}")
+
+    def read_recipes(self) -> list[Recipe]:
+        """The recipes of the run, the first from step 0 on."""
+        return [Recipe(**raw) for raw in json.loads((self.root / "recipes.json").read_text())]
+
+    def read_options(self) -> TrainingOptions:
+        """The options that the run was last started with."""
+        return restore_options(json.loads((self.root / "options.json").read_text()))
+
+    def read_machine(self) -> Machine:
+        """The machine that the run was last started on."""
+        return Machine(**json.loads((self.root / "machine.json").read_text()))
+
+    def append_log(self, record: dict[str, Any]) -> None:
+        with self.log.open("a") as log:
+            log.write(json.dumps(record) + "\n")
+
+
+def leave_out_frozen(models: list[nn.Module], states: list[dict[str, Tensor]], _: str) -> None:
+    """Take out of the states that accelerate is about to save what does not learn, as its hooks are called."""
+    for index, model in enumerate(models):
+        learning = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        states[index] = {name: tensor for name, tensor in states[index].items() if name in learning}
+
+
+def read_progress(checkpoint: Path) -> Progress:
+    """Read how far a checkpoint had come."""
+    raw = json.loads((checkpoint / "progress.json").read_text())
+    return Progress(raw["step"], raw["tokens"], raw["seconds"], tuple(raw["windows"]))
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n")
+
+
+def _sync(folder: Path) -> None:
+    """Force a folder's files to the disk before it is renamed into place."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())

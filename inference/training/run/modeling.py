@@ -1,0 +1,114 @@
+"""Owns the model under training: its construction, its loss, and causal attention that compiles well."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
+
+from inference.training.corpus.vocabulary import Vocabulary
+from inference.training.options import ModelShape
+
+CAUSAL = "midfill_causal"
+BLOCKED_UP_TO = 512
+BLOCK = 128
+_IGNORED = -100
+
+LossFunction = Callable[[torch.nn.Module, Tensor], Tensor]
+
+
+def build_model(shape: ModelShape, vocabulary: Vocabulary) -> LlamaForCausalLM:
+    """A randomly initialised Llama model with tied embeddings, in float32."""
+    config = LlamaConfig(
+        vocab_size=vocabulary.size,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        max_position_embeddings=shape.positions,
+        rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=vocabulary.markers.end_of_text,
+        pad_token_id=vocabulary.markers.padding,
+    )
+    return LlamaForCausalLM(config)
+
+
+def use_causal_attention(model: LlamaForCausalLM) -> None:
+    """Let the model attend causally without a mask tensor.
+
+    Under `torch.compile` transformers builds a mask that keeps attention off the flash kernel. Training
+    windows have neither padding nor a cache, so that plain causal attention is all there is.
+    """
+    AttentionInterface.register(CAUSAL, _causal_attention)
+    AttentionMaskInterface.register(CAUSAL, _no_mask)
+    model.set_attn_implementation(CAUSAL)
+
+
+def token_loss(model: torch.nn.Module, ids: Tensor) -> Tensor:
+    """Mean cross-entropy, in nats, of predicting `ids[:, 1:]`; ids: [B, T] -> scalar."""
+    logits = model(input_ids=ids, use_cache=False).logits
+    # The last position is told to be ignored: to slice it off would copy the logits, the largest tensor of the step.
+    targets = functional.pad(ids[:, 1:], (0, 1), value=_IGNORED)
+    return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=_IGNORED)
+
+
+def token_losses(model: torch.nn.Module, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy and likeliest token for each token after the first.
+
+    ids: [B, T] -> float32 [B, T - 1], int64 [B, T - 1]
+    """
+    logits = model(input_ids=ids, use_cache=False).logits[:, :-1].float()
+    targets = ids[:, 1:]
+    losses = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+    return losses.view_as(targets), logits.argmax(-1)
+
+
+def _causal_attention(
+    _module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    _mask: Tensor | None,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    # query: [B, H, T, D]; key, value: [B, KV, T, D] -> [B, T, H, D]
+    if query.device.type == "cpu" and query.shape[2] <= BLOCKED_UP_TO and scaling is not None:
+        attended = blocked_attention(query * scaling, key, value)
+    else:
+        attended = functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=scaling, enable_gqa=True
+        )
+    return attended.transpose(1, 2).contiguous(), None
+
+
+def blocked_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal attention as plain matrix products over blocks of queries, for short windows on a CPU.
+
+    At 512 tokens torch's flash kernel takes near half of a bf16 training step on a CPU; this form, compiled,
+    makes the step a fifth faster. At 2,048 tokens the kernel is ahead.
+
+    query, scaled: [B, H, T, D]; key, value: [B, KV, T, D] -> [B, H, T, D]
+    """
+    batch, heads, length, width = query.shape
+    groups = key.shape[1]
+    blocks: list[Tensor] = []
+    for start in range(0, length, BLOCK):
+        end = min(length, start + BLOCK)
+        rows = query[:, :, start:end].reshape(batch * groups, -1, width)
+        keys, values = (part[:, :, :end].reshape(batch * groups, end, width) for part in (key, value))
+        scores = torch.bmm(rows, keys.transpose(1, 2)).view(batch, heads, end - start, end).float()
+        hidden = torch.arange(end, device=query.device) > torch.arange(start, end, device=query.device)[:, None]
+        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1).to(query.dtype)
+        blocks.append(torch.bmm(weights.view(batch * groups, -1, end), values).view(batch, heads, -1, width))
+    return torch.cat(blocks, 2)
+
+
+def _no_mask(*_: Any, **__: Any) -> None:
+    return None

@@ -1,0 +1,69 @@
+"""Owns what a run starts from: a new model, or a checkpoint, to be trained whole or through low-rank adapters."""
+
+import warnings
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedModel
+from transformers.utils import logging
+
+from inference.checkpoints.checkpoint import find_checkpoint
+from inference.training.corpus.vocabulary import Vocabulary
+from inference.training.errors import OptionError
+from inference.training.options import LoraOptions, TrainingOptions
+from inference.training.run.modeling import build_model, use_causal_attention
+
+
+def start_model(options: TrainingOptions, vocabulary: Vocabulary) -> nn.Module:
+    """The model that a run of `options` begins with, in float32; frozen weights are in half precision where that is on.
+
+    Raises:
+        BadModel: there is no such checkpoint.
+        OptionError: adapters cannot be added to it.
+    """
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    if options.start is None:
+        model = build_model(options.shape, vocabulary)
+        use_causal_attention(model)
+        return model
+    loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        find_checkpoint(options.start).folder, dtype=_loaded_dtype(options)
+    )
+    embeddings = loaded.get_input_embeddings()
+    assert isinstance(embeddings, nn.Embedding)
+    if vocabulary.size > embeddings.num_embeddings:
+        loaded.resize_token_embeddings(vocabulary.size)
+    if options.gradient_checkpointing:
+        kwargs = {"use_reentrant": False}
+        loaded.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)  # type: ignore[no-untyped-call]
+    if isinstance(loaded, LlamaForCausalLM):
+        use_causal_attention(loaded)
+    nn.Module.train(loaded)
+    return loaded if options.lora is None else _with_adapters(loaded, options.lora)
+
+
+def _loaded_dtype(options: TrainingOptions) -> torch.dtype:
+    """Weights that learn need float32; frozen ones are kept as they are computed with."""
+    if options.lora is None:
+        return torch.float32
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.mixed_precision or "no", torch.float32)
+
+
+def _with_adapters(model: PreTrainedModel, lora: LoraOptions) -> nn.Module:
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise OptionError("LoRA needs the package peft: install peft>=0.17") from error
+    names = lora.target_modules
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora.rank,
+        lora_alpha=lora.alpha,  # type: ignore[arg-type]
+        lora_dropout=lora.dropout,
+        target_modules=names[0] if names == ("all-linear",) else list(names),
+    )
+    try:
+        with warnings.catch_warnings(category=FutureWarning, action="ignore"):  # of transformers, about peft
+            return get_peft_model(model, config)
+    except ValueError as error:
+        raise OptionError(f"no adapters on {', '.join(names)}: {error}") from error

@@ -1,0 +1,216 @@
+"""Owns the training loop: from windows to weights, resumable at any moment."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from accelerate import Accelerator  # type: ignore[import-untyped]
+from accelerate.utils import set_seed  # type: ignore[import-untyped]
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from inference.training.corpus.corpus import Corpus
+from inference.training.corpus.vocabulary import Vocabulary
+from inference.training.errors import OptionError
+from inference.training.examples.windows import Windows
+from inference.training.optimization.optimizers import (
+    MasterWeights,
+    OwnWeights,
+    Trained,
+    build_optimizers,
+    peaks_of,
+    restore_peaks,
+    set_rates,
+)
+from inference.training.optimization.schedule import Progress, rate_factor, stage_at
+from inference.training.options import TrainingOptions
+from inference.training.run.checkpoints import RunFolder, leave_out_frozen
+from inference.training.run.modeling import LossFunction, token_loss
+from inference.training.run.processes import average_gradients
+from inference.training.run.starting import start_model
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One optimizer step, as the progress display and the log see it; `loss` is in nats a token."""
+
+    progress: Progress
+    share: float
+    window: int
+    loss: float
+    rate_factor: float
+
+
+class Trainer:
+    """One run in one folder: builds everything, resumes what is there, and trains to the end.
+
+    On several processes each takes its share of the windows of every step. What is learned is the same, up to rounding,
+    and so is the checkpoint, which another number of processes may resume.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        corpus: Corpus,
+        vocabulary: Vocabulary,
+        options: TrainingOptions,
+        accelerator: Accelerator,
+    ) -> None:
+        """Build everything, and load the newest checkpoint of a folder that was claimed for these options.
+
+        Raises:
+            OptionError: the windows of a step cannot be shared equally among the processes.
+        """
+        self._folder, self._corpus, self._vocabulary, self._options = folder, corpus, vocabulary, options
+        self._accelerator = accelerator
+        for stage in options.stages:
+            _share(options.batch_tokens // stage.window, accelerator.num_processes)
+        set_seed(options.seed)
+        model = start_model(options, vocabulary)
+        nn.Module.to(model, accelerator.device)
+        if options.mixed_precision is None:
+            self._trained: Trained = MasterWeights(model)
+            accelerator.register_for_checkpointing(self._trained)
+            nn.Module.to(model, torch.bfloat16)
+        else:
+            self._trained = OwnWeights(model)
+        self.parameters = list(self._trained.named.values())
+        optimizers = build_optimizers(self._trained.named, options)
+        peaks = peaks_of(optimizers)
+        # Not wrapped for distribution, which "evaluation" stands for here: see average_gradients.
+        self.model = accelerator.prepare_model(model, evaluation_mode=True)
+        self._optimizers = [accelerator.prepare(optimizer) for optimizer in optimizers]
+        self._loss: LossFunction = torch.compile(token_loss, dynamic=False) if options.compile else token_loss
+        if options.lora is not None:
+            accelerator.register_save_state_pre_hook(leave_out_frozen)
+        fresh = Progress(windows=(0,) * len(options.stages))
+        self.progress = folder.resume(accelerator, partial=options.lora is not None) or fresh
+        restore_peaks(self._optimizers, peaks)
+
+    def run(
+        self,
+        report: Callable[[StepReport], None],
+        checkpointed: Callable[[Progress], None],
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Train to the end of the run, or until it is stopped in any process.
+
+        `report` hears of every step, `checkpointed` of every checkpoint, in the process that wrote it.
+        """
+        saved_at = self.progress.seconds
+        stopped = False
+        while not stopped and (share := self.progress.share(self._options)) < 1:
+            stage = stage_at(share, self._options.stages)
+            batches = self._batches(stage)
+            while not stopped and share < 1 and stage_at(share, self._options.stages) == stage:
+                step, stopped = self._step(next(batches), stage, share, is_stopped)
+                report(step)
+                share = self.progress.share(self._options)
+                if self.progress.seconds - saved_at >= 60 * self._options.checkpoint_minutes:
+                    self._save(checkpointed)
+                    saved_at = self.progress.seconds
+        self._save(checkpointed)
+
+    def seconds_per_step(self) -> float:
+        """How long a step takes, by a part of one that is computed twice, and from which nothing is learned."""
+        stage = stage_at(self.progress.share(self._options), self._options.stages)
+        windows = self._windows(stage)
+        parts = self._options.gradient_accumulation_steps
+        size = self._options.batch_tokens // self._options.stages[stage].window
+        share = _share(size, self._accelerator.num_processes)
+        batch = torch.stack([windows[index] for index in range(-(-share // parts))]).to(self._accelerator.device)
+        seconds = 0.0
+        for _ in range(2):  # the first time, memory is found and the model compiled
+            began = time.monotonic()
+            loss = self._loss(self.model, batch)
+            self._accelerator.backward(loss)
+            loss.item()
+            seconds = time.monotonic() - began
+            for parameter in self.model.parameters():
+                parameter.grad = None
+        return seconds * min(parts, share)
+
+    def _step(self, batch: Tensor, stage: int, share: float, is_stopped: Callable[[], bool]) -> tuple[StepReport, bool]:
+        """One optimizer step on batch: this process's [B, T] of the step's windows; and whether to stop after it."""
+        began = time.monotonic()
+        factor = rate_factor(share, warmup=self._options.warmup, decay=self._options.decay)
+        set_rates(self._optimizers, factor)
+        loss = self._backward(batch)
+        average_gradients(self._accelerator, self.parameters)
+        self._accelerator.clip_grad_norm_(self.parameters, self._options.clip)
+        for optimizer in self._optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        self._trained.write_back()
+        mean_loss, seconds, stopped = self._agree(loss, time.monotonic() - began, is_stopped())
+        self._advance(stage, seconds)
+        return StepReport(self.progress, share, batch.shape[1], mean_loss, factor), stopped > 0
+
+    def _backward(self, batch: Tensor) -> float:
+        """The gradients of the mean loss over batch, which is returned, part by part."""
+        # Dropout, too, is a pure function of seed, step and process: a resumed run goes on as if nothing had happened.
+        torch.manual_seed(hash((self._options.seed, self.progress.step, self._accelerator.process_index)))
+        loss_sum = torch.zeros((), device=self._accelerator.device)
+        for part in batch.chunk(self._options.gradient_accumulation_steps):
+            loss = self._loss(self.model, part.to(self._accelerator.device)) * (len(part) / len(batch))
+            self._accelerator.backward(loss)
+            self._trained.take_gradients()
+            loss_sum += loss.detach()
+        return loss_sum.item()
+
+    def _agree(self, *own: float) -> list[float]:
+        """The means over the processes: all go by the same figures, or they would not end at the same step."""
+        figures = torch.tensor(own, device=self._accelerator.device)
+        means: list[float] = self._accelerator.reduce(figures, reduction="mean").tolist()
+        return means
+
+    def _advance(self, stage: int, seconds: float) -> None:
+        window = self._options.stages[stage].window
+        windows = list(self.progress.windows)
+        windows[stage] += self._options.batch_tokens // window
+        self.progress = replace(
+            self.progress,
+            step=self.progress.step + 1,
+            tokens=self.progress.tokens + self._options.batch_tokens,
+            seconds=self.progress.seconds + seconds,
+            windows=tuple(windows),
+        )
+
+    def _windows(self, stage: int) -> Windows:
+        length = self._options.stages[stage].window
+        return Windows(self._corpus, self._vocabulary, self._options.examples, length=length, seed=self._options.seed)
+
+    def _batches(self, stage: int) -> Iterator[Tensor]:
+        """The stage's batches from where the run stands: this process's share, int64 [B, T], made in a further one."""
+        size = self._options.batch_tokens // self._options.stages[stage].window
+        share = _share(size, self._accelerator.num_processes)
+        first = self.progress.windows[stage] + share * self._accelerator.process_index
+        batches = _Batches(first, share, size)
+        return iter(DataLoader(self._windows(stage), batch_sampler=batches, num_workers=1))
+
+    def _save(self, checkpointed: Callable[[Progress], None]) -> None:
+        if self._accelerator.is_main_process:
+            self._folder.save(self._accelerator, self.progress)
+            checkpointed(self.progress)
+        self._accelerator.wait_for_everyone()
+
+
+def _share(windows: int, processes: int) -> int:
+    """How many of a step's windows are each process's; OptionError where they cannot be as many for each."""
+    if windows % processes:
+        raise OptionError(f"{windows} windows in a step, which {processes} processes cannot share equally")
+    return windows // processes
+
+
+class _Batches:
+    """Batches of consecutive window indices, without end: `size` from `first` on, and so on every `stride`."""
+
+    def __init__(self, first: int, size: int, stride: int) -> None:
+        self._first, self._size, self._stride = first, size, stride
+
+    def __iter__(self) -> Iterator[list[int]]:
+        first = self._first
+        while True:
+            yield list(range(first, first + self._size))
+            first += self._stride

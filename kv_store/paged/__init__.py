@@ -1,0 +1,1 @@
+"""The store: pages found by token prefix, moved between tiers, evicted, and saved."""

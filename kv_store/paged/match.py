@@ -1,0 +1,64 @@
+"""A handle on the longest resident prefix of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kv_store.errors import ReleasedMatchError
+from kv_store.interface import Workspace
+from kv_store.page_tree import Page
+from kv_store.paged.residency import Residency
+
+
+class PageMatch:
+    """Implements `Match`: locks its pages until released."""
+
+    def __init__(self, pages: Sequence[Page], length: int, residency: Residency, live: set[PageMatch]) -> None:
+        self.pages = tuple(pages)
+        self.length = length
+        self._residency = residency
+        self._live = live
+        """The store's live matches: this one is in there until released."""
+        residency.lock(self.pages)
+        live.add(self)
+
+    def load(self, workspace: Workspace, start: int = 0) -> int:
+        self._check_live()
+        for page in self.pages:
+            if page.start >= self.length:
+                break
+            if not self._load_page(page, workspace, start):
+                self.length = page.start
+        return max(start, self.length)
+
+    def release(self) -> None:
+        self._check_live()
+        self._live.remove(self)
+        self._residency.unlock(self.pages)
+
+    def __enter__(self) -> PageMatch:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+    def _load_page(self, page: Page, workspace: Workspace, start: int) -> bool:
+        """Whether the page could be read; its tokens from `start` on are then in the workspace."""
+        if not page.copies:
+            return False
+        if page.stop <= start:
+            if page.level > 0:  # the workspace has these tokens: no need to read them from below
+                self._residency.promote(page, workspace.export_kv(page.start, page.stop))
+            return True
+        payload = self._residency.read(page)
+        if not page.copies:
+            return False
+        first, last = max(page.start, start), min(page.stop, self.length)
+        if first < last:
+            workspace.import_kv(first, payload, last - first, skip=first - page.start)
+        self._residency.promote(page, payload)
+        return True
+
+    def _check_live(self) -> None:
+        if self not in self._live:
+            raise ReleasedMatchError(f"the match of {self.length} tokens was released")

@@ -1,0 +1,200 @@
+"""Saves what is resident to the disk tier, the most recently used first, and finds it there after a restart."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from kv_store.disk.page_folder import PageFile, PageFolder
+from kv_store.disk.page_index import SavedPage
+from kv_store.errors import BadFileError
+from kv_store.page_tree import PAGE_TOKENS, TOKEN_BYTES, Page, PageTree, pack, prefix_digest, unpack
+from kv_store.paged.residency import Residency
+
+BATCH_PAGES = 64
+"""How many pages one transaction of the index takes; what a killed process had written since the last is lost."""
+
+log = logging.getLogger(__name__)
+
+
+def save(folder: PageFolder, residency: Residency, seconds: float | None) -> bool:
+    """Copy pages to the last tier, the most recently used first, for so long (one page at least); None: all.
+
+    Nothing on disk gives way to what was used less recently. False where time ran out: more is to be saved.
+    """
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    disk = len(residency.tiers) - 1
+    tier = residency.tiers[disk]
+    unsaved = _unsaved(residency)
+    is_over = is_sorted = False
+    for count, page in enumerate(unsaved, start=1):
+        if not is_sorted and not tier.fits(residency.page_bytes(len(page), disk)):
+            tier.sort()  # what gives way now is what was used before all others
+            is_sorted = True
+        if is_over or not _fits_for(page, residency) or not residency.keep_copy(page, disk):
+            break
+        is_over = time.monotonic() >= until
+        if count % BATCH_PAGES == 0:
+            write_if_possible(folder, residency)
+    if unsaved:
+        tier.sort()
+    write_if_possible(folder, residency)
+    return not is_over
+
+
+def write_index(folder: PageFolder, residency: Residency, forgotten: str | None = None) -> None:
+    """Bring the index up to what is on disk; a document's name goes where it is `forgotten`.
+
+    Raises OSError where that fails; the next call tries again.
+    """
+    disk = len(residency.tiers) - 1
+    rows = [(_row(page, disk), page.owners) for page in residency.changed]
+    folder.index.write(folder.removed, rows, forgotten)
+    folder.removed.clear()
+    residency.changed.clear()
+
+
+def forget(folder: PageFolder, residency: Residency, document: str) -> None:
+    """Write what was purged to the index. Where that fails the whole tier is emptied: the document must not stay."""
+    try:
+        write_index(folder, residency, document)
+    except OSError as error:
+        log.error("everything saved is removed, since a single document cannot be: %s", error)
+        residency.empty(len(residency.tiers) - 1)
+        residency.changed.clear()
+        folder.removed.clear()
+        folder.replace_index()
+
+
+def write_if_possible(folder: PageFolder, residency: Residency) -> None:
+    """Bring the index up to what is on disk; where that fails, say so in the log, once until it succeeds again."""
+    try:
+        write_index(folder, residency)
+    except OSError as error:
+        if not folder.index_is_behind:
+            log.warning("a restart will not find what is saved from now on, until the index can be written: %s", error)
+        folder.index_is_behind = True
+    else:
+        folder.index_is_behind = False
+
+
+def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
+    """Put what was saved into the (empty) tree, as copies in the last tier; no page is read before it is matched.
+
+    What must not be used is refused, and removed.
+    """
+    tree.root.digest = folder.identity
+    disk = len(residency.tiers) - 1
+    refused = [*folder.refused, *folder.remove_other_models()]
+    rows, owners = _read_index(folder, refused)
+    files = _add_pages(rows, owners, folder, tree, refused)
+    kept = _within_budget(files, residency, refused)
+    for page in reversed(kept):
+        page.used = residency.tick()
+        residency.adopt(page, files[page], disk)
+    for page in reversed(files):
+        if not page.copies:
+            tree.remove(page)
+    residency.changed.clear()
+    numbers = {files[page].number for page in kept}
+    folder.removed += [row.number for row in rows if row.number not in numbers]
+    folder.remove_other_files(files[page] for page in kept)
+    residency.refuse(*refused)
+
+
+def _unsaved(residency: Residency) -> list[Page]:
+    """Pages that are in memory alone; each after its ancestors."""
+    disk = len(residency.tiers) - 1
+    pages = sorted({page for tier in residency.tiers[:-1] for page in tier.held}, key=lambda page: page.start)
+    for tier in residency.tiers[:-1]:
+        pages += reversed(tier.evictable)
+    return [page for page in pages if disk not in page.copies]
+
+
+def _fits_for(page: Page, residency: Residency) -> bool:
+    """Whether the last tier can take a page, if need be after evicting what was used before it."""
+    disk = len(residency.tiers) - 1
+    tier, size = residency.tiers[disk], residency.page_bytes(len(page), disk)
+    return tier.fits(size) or (tier.can_fit(size) and (page.held or tier.oldest().used < page.used))
+
+
+def _row(page: Page, disk: int) -> SavedPage:
+    file = page.copies[disk]
+    assert isinstance(file, PageFile), f"{page} is not saved in a file"
+    return SavedPage(
+        file.number, page.digest, page.parent.digest, pack(page.token_ids), file.size, file.sha256, page.used
+    )
+
+
+def _read_index(folder: PageFolder, refused: list[str]) -> tuple[list[SavedPage], Mapping[int, dict[str, int]]]:
+    try:
+        return folder.index.read()
+    except BadFileError as error:
+        refused.append(str(error))
+        folder.replace_index()
+        return [], {}
+
+
+def _add_pages(
+    rows: Iterable[SavedPage],
+    owners: Mapping[int, dict[str, int]],
+    folder: PageFolder,
+    tree: PageTree,
+    refused: list[str],
+) -> dict[Page, PageFile]:
+    """Pages, without copies yet, for the rows that can be used and whose ancestors are there, parents first."""
+    below: dict[bytes, list[SavedPage]] = defaultdict(list)
+    for row in rows:
+        below[row.parent].append(row)
+    files: dict[Page, PageFile] = {}
+    pending = [tree.root]
+    while pending:
+        parent = pending.pop()
+        for row in below.pop(parent.digest, ()):
+            try:
+                page, files[page] = _add_page(row, owners.get(row.number, {}), parent, folder, tree)
+            except BadFileError as error:
+                refused.append(str(error))
+            else:
+                pending.append(page)
+    return files
+
+
+def _add_page(
+    row: SavedPage, owners: Mapping[str, int], parent: Page, folder: PageFolder, tree: PageTree
+) -> tuple[Page, PageFile]:
+    """Raises BadFileError where the row makes no page of this tree, or its file is not as it was written."""
+    file = PageFile(row.number, len(row.token_ids) // TOKEN_BYTES, row.size, row.sha256)
+    is_page = 0 < file.count <= PAGE_TOKENS and (parent is tree.root or len(parent) == PAGE_TOKENS)
+    if not is_page or prefix_digest(parent.digest, row.token_ids) != row.digest:
+        raise BadFileError(folder.index.path, f"the row of page {row.number} does not fit its parent's")
+    # Whatever used a page used all of its parent; a page that no document used could not be purged.
+    used_by = {document: used for document, used in owners.items() if 0 < used <= file.count}
+    if parent is not tree.root:
+        used_by = {name: used for name, used in used_by.items() if parent.owners.get(name) == PAGE_TOKENS}
+    if not used_by:
+        raise BadFileError(folder.index.path, f"the row of page {row.number} names no document")
+    folder.check_file(file)
+    page = tree.add(parent, unpack(row.token_ids))
+    page.used = row.used
+    page.owners.update(used_by)
+    return page, file
+
+
+def _within_budget(files: dict[Page, PageFile], residency: Residency, refused: list[str]) -> list[Page]:
+    """As many pages as the last tier has room for, the most recently used first, each after its ancestors."""
+    for page in reversed(files):
+        page.parent.used = max(page.parent.used, page.used)
+    disk = len(residency.tiers) - 1
+    room = residency.tiers[disk].budget_bytes
+    kept: list[Page] = []
+    for page in sorted(files, key=lambda page: (-page.used, page.start)):
+        room -= residency.page_bytes(len(page), disk)
+        if room < 0:
+            refused.append(f"{files[page].name}: beyond the disk tier's budget, as are all that were used before it")
+            break
+        kept.append(page)
+    return kept

@@ -1,0 +1,199 @@
+"""Moves pages between tiers: room is made before anything is copied, and tails go down first.
+
+Two things always hold. No tier is over its budget. And no page is in a lower tier than its children: a page goes
+down or away only when nothing below it stands higher, so what is left of a prefix is always its beginning.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from kv_store.errors import BadFileError
+from kv_store.page_tree import Page, PageTree
+from kv_store.tiers.tier import Tier
+
+REMEMBERED_REFUSALS = 100
+
+log = logging.getLogger(__name__)
+
+
+class Residency:
+    """Which page has copies in which tiers (`Page.copies`, by level; 0 is the first)."""
+
+    def __init__(self, tiers: Sequence[Tier], tree: PageTree, bytes_per_token: int) -> None:
+        self.tiers = tuple(tiers)
+        self.bytes_per_token = bytes_per_token
+        self.evicted_tokens = 0
+        self.refused: deque[str] = deque(maxlen=REMEMBERED_REFUSALS)
+        self.changed: set[Page] = set()
+        """Pages in a last tier that is durable which are new there, were used again or have new owners."""
+        self._tree = tree
+        self._clock = itertools.count(1)
+        self._durable = len(self.tiers) - 1 if self.tiers[-1].storage.durable else None
+
+    def page_bytes(self, count: int, level: int) -> int:
+        """What a page of `count` tokens costs in a tier."""
+        return count * self.bytes_per_token + self.tiers[level].storage.page_overhead
+
+    # -- holding: pages that matches or pins use are neither demoted nor dropped ---------------------------------------
+
+    def lock(self, pages: Iterable[Page]) -> None:
+        """Keep pages where they are, once more; parents first."""
+        for page in pages:
+            if not page.held:
+                self._hold(page)
+            page.refs += 1
+
+    def unlock(self, pages: Sequence[Page]) -> None:
+        """Undo one `lock`: the pages become the most recently used, the first one last."""
+        for page in reversed(pages):
+            page.refs -= 1
+            if not page.held:
+                self._let_go(page)
+
+    def pin(self, pages: Iterable[Page]) -> None:
+        """Like `lock`, counted apart."""
+        for page in pages:
+            if not page.held:
+                self._hold(page)
+            page.pins += 1
+
+    def unpin(self, pages: Sequence[Page]) -> None:
+        """Undo one `pin`."""
+        for page in reversed(pages):
+            page.pins -= 1
+            if not page.held:
+                self._let_go(page)
+
+    def _hold(self, page: Page) -> None:
+        for level in page.copies:
+            self.tiers[level].hold(page)
+
+    def tick(self) -> int:
+        """A time after all that were given before."""
+        return next(self._clock)
+
+    def note_change(self, page: Page) -> None:
+        """What an index tells of a page is not so any more."""
+        if self._durable in page.copies:
+            self.changed.add(page)
+
+    def _let_go(self, page: Page) -> None:
+        page.used = self.tick()
+        self.note_change(page)
+        for level in page.copies:
+            self.tiers[level].let_go(page)
+
+    # -- copies --------------------------------------------------------------------------------------------------------
+
+    def place(self, page: Page, payload: object) -> bool:
+        """Keep a new page in the first tier that can take it, not above its parent; False where none can."""
+        return any(self._put(page, payload, level) for level in range(page.parent.level, len(self.tiers)))
+
+    def promote(self, page: Page, payload: object) -> None:
+        """Move a page up as far as budgets allow, not above its parent."""
+        for level in range(page.parent.level, page.level):
+            if self.tiers[level].can_fit(self.page_bytes(len(page), level)):
+                break
+        else:
+            return
+        for below in list(page.copies):  # first, so that what must make room above finds room below
+            if not self.tiers[below].storage.durable:
+                self._remove_copy(page, below)
+        try:
+            self._put(page, payload, level)
+        finally:
+            if not page.copies:
+                self.drop(page)
+
+    def keep_copy(self, page: Page, level: int) -> bool:
+        """Have a copy in this lower tier as well, as its most recently used; False where it cannot take it."""
+        payload = self.read(page)
+        return bool(page.copies) and self._put(page, payload, level)
+
+    def read(self, page: Page) -> object | None:
+        """The payload from the first tier that has a copy. Where it cannot be trusted, the page is dropped: None."""
+        try:
+            return self.tiers[page.level].storage.get(page.copies[page.level])
+        except BadFileError as error:  # the last tier's, hence the last copy
+            self.refuse(str(error))
+            self.drop(page)
+            return None
+
+    def refuse(self, *reasons: str) -> None:
+        """Report in the statistics, and in one line of the log, why saved files are not used."""
+        if reasons:
+            more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+            log.warning("refused %s%s", reasons[0], more)
+            self.refused.extend(reasons)
+
+    def drop(self, page: Page) -> int:
+        """Remove a page and all below it from every tier and from the tree; the tokens dropped."""
+        dropped = 0
+        for below in reversed(list(self._tree.subtree(page))):
+            for level in list(below.copies):
+                self._remove_copy(below, level)
+            self._tree.remove(below)
+            dropped += len(below)
+        return dropped
+
+    def empty(self, level: int) -> None:
+        """Remove every copy from a tier, and the pages that have no other."""
+        for page in [*self.tiers[level].evictable, *self.tiers[level].held]:
+            if len(page.copies) > 1:
+                self._remove_copy(page, level)
+            elif page.copies:
+                self.drop(page)
+
+    def _put(self, page: Page, payload: object, level: int) -> bool:
+        tier, size = self.tiers[level], self.page_bytes(len(page), level)
+        if not tier.can_fit(size):
+            return False
+        while not tier.fits(size):
+            self._demote(tier.oldest(), level)
+        try:
+            stored = tier.storage.put(payload, len(page))
+        except OSError as error:
+            if tier.takes_writes:
+                log.warning("the %s tier takes no more pages until it can be written to again: %s", tier.name, error)
+            tier.takes_writes = False
+            return False
+        if not tier.takes_writes:
+            log.info("the %s tier can be written to again", tier.name)
+            tier.takes_writes = True
+        self.adopt(page, stored, level)
+        ancestor = page.parent
+        while ancestor is not self._tree.root and not ancestor.held:  # they are to be evicted after it
+            tier.touch(ancestor)
+            ancestor = ancestor.parent
+        return True
+
+    def adopt(self, page: Page, stored: object, level: int) -> None:
+        """Count a copy in that a tier's storage has, as the most recently used; it must fit."""
+        tier = self.tiers[level]
+        page.copies[level] = stored
+        self.note_change(page)
+        tier.add(page, self.page_bytes(len(page), level))
+        assert tier.used_bytes <= tier.budget_bytes, f"{page} does not fit the {tier.name} tier"
+
+    def _demote(self, page: Page, level: int) -> None:
+        """Take the copy out of a tier: to the next tier that can take it, or away for good."""
+        if level == page.level:
+            floor = min((child.level for child in page.children), default=len(self.tiers))
+            for below in range(level + 1, min(floor, len(self.tiers) - 1) + 1):
+                if below in page.copies or self._put(page, self.read(page), below):
+                    break
+            else:
+                self.evicted_tokens += self.drop(page)
+                return
+        self._remove_copy(page, level)
+
+    def _remove_copy(self, page: Page, level: int) -> None:
+        stored = page.copies.pop(level)
+        if level == self._durable:
+            self.changed.discard(page)
+        self.tiers[level].remove(page)
+        self.tiers[level].storage.remove(stored)

@@ -1,0 +1,160 @@
+"""The real store: ties the index, the tiers, owners and matches together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kv_store.disk.page_folder import PageFolder
+from kv_store.interface import StoreStats, Workspace, document_of
+from kv_store.page_tree import PAGE_TOKENS, Page, PageTree
+from kv_store.paged import integrity, persistence
+from kv_store.paged.match import PageMatch
+from kv_store.paged.residency import Residency
+from kv_store.tiers.tier import Tier
+
+
+class PagedStore:
+    """Implements `KVStore` with a tree of pages over tiers, the fastest one first.
+
+    Where the last tier is a folder, what an earlier process saved there is resident from the start.
+    Memory is proportional to resident tokens: a page's payload has exactly its tokens. One thread uses the store.
+    """
+
+    def __init__(self, tiers: Sequence[Tier], bytes_per_token: int) -> None:
+        if not tiers or any(tier.storage.durable for tier in tiers[:-1]):
+            raise ValueError("a store needs at least one tier, and none below one on disk")
+        self._tree = PageTree()
+        self._residency = Residency(tiers, self._tree, bytes_per_token)
+        self._pinned: set[str] = set()
+        self._live: set[PageMatch] = set()
+        self._hits = 0
+        self._misses = 0
+        storage = tiers[-1].storage
+        self._folder = storage if isinstance(storage, PageFolder) else None
+        if self._folder:
+            persistence.restore(self._folder, self._tree, self._residency)
+
+    def match_prefix(self, token_ids: Sequence[int]) -> PageMatch:
+        path, length = self._tree.find_prefix(tuple(token_ids))
+        if length:
+            self._hits += 1
+        else:
+            self._misses += 1
+        return PageMatch(path, length, self._residency, self._live)
+
+    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, owner: str) -> int:
+        if workspace.bytes_per_token != self._residency.bytes_per_token:
+            raise ValueError(
+                f"a workspace of {workspace.bytes_per_token} bytes per token, "
+                f"in a store of {self._residency.bytes_per_token}"
+            )
+        ids = tuple(token_ids)
+        path, matched = self._tree.find_prefix(ids)
+        if matched == len(ids) and self._is_kept_for(owner, path, matched):
+            return 0
+        locked = list(path)
+        self._residency.lock(locked)
+        try:
+            if owner in self._pinned:  # the pin moves on to what is inserted now
+                self._residency.unpin(self._tree.last_path(owner))
+            self._grow(path, matched, ids, workspace, locked)
+        finally:  # what was copied before an error is right, and stays
+            path = [page for page in path if page.copies]
+            self._tree.own(owner, path, len(ids))
+            self._tree.forget_old_tails(self._pinned)
+            for page in path:
+                self._residency.note_change(page)
+            if owner in self._pinned:
+                self._residency.pin(path)
+            self._residency.unlock(locked)
+        length = min(path[-1].stop, len(ids)) if path else 0
+        return max(0, length - matched)
+
+    def pin(self, owner: str) -> None:
+        if owner not in self._pinned:
+            self._pinned.add(owner)
+            self._residency.pin(self._tree.last_path(owner))
+
+    def unpin(self, owner: str) -> None:
+        if owner in self._pinned:
+            self._pinned.remove(owner)
+            self._residency.unpin(self._tree.last_path(owner))
+
+    def purge(self, owner: str) -> int:
+        document = document_of(owner)
+        for pinned in [pinned for pinned in self._pinned if document_of(pinned) == document]:
+            self.unpin(pinned)
+        orphans = self._tree.disown(document)
+        dropped = sum(self._residency.drop(page) for page in orphans if page.copies)
+        if self._folder:
+            persistence.forget(self._folder, self._residency, document)
+        return dropped
+
+    def stats(self) -> StoreStats:
+        return StoreStats(
+            tiers=tuple(tier.stats() for tier in self._residency.tiers),
+            hits=self._hits,
+            misses=self._misses,
+            evicted_tokens=self._residency.evicted_tokens,
+            refused=tuple(self._residency.refused),
+        )
+
+    def check_integrity(self) -> None:
+        integrity.check_tree(self._tree)
+        integrity.check_counts(self._tree, self._pinned, self._live)
+        integrity.check_tiers(self._tree, self._residency)
+
+    def save(self, seconds: float | None = None) -> bool:
+        return persistence.save(self._folder, self._residency, seconds) if self._folder else True
+
+    def close(self) -> None:
+        if self._folder:
+            persistence.write_if_possible(self._folder, self._residency)
+        for tier in self._residency.tiers:
+            tier.storage.close()
+
+    def _is_kept_for(self, owner: str, path: Sequence[Page], length: int) -> bool:
+        """Whether this is what was last inserted for the owner, pinned, and in the first tier: there is nothing to do.
+
+        Pages stand no lower than their children, and what used a page used all of its parent.
+        """
+        if not path or owner not in self._pinned or self._tree.tails.get(owner) is not path[-1]:
+            return False
+        return path[-1].level == 0 and path[-1].owners[document_of(owner)] >= length - path[-1].start
+
+    def _grow(
+        self, path: list[Page], matched: int, ids: tuple[int, ...], workspace: Workspace, locked: list[Page]
+    ) -> None:
+        """Extend the path to as much of `ids` as budgets allow, locking what is new."""
+        short = None
+        if matched < len(ids) and path and (path[-1].stop > matched or len(path[-1]) < PAGE_TOKENS):
+            short = path.pop()  # it diverges or ends early: a sibling page takes its place on the path
+        self._lift(path, matched, workspace)
+        while (start := path[-1].stop if path else 0) < len(ids):
+            page = self._new_page(path[-1] if path else self._tree.root, ids[start : start + PAGE_TOKENS], workspace)
+            if page is None:
+                break
+            path.append(page)
+            locked.append(page)
+            if short and short.stop == matched and short.refs == 1:  # the lock of this insertion is its only one
+                self._tree.supersede(short, page)
+                self._residency.drop(short)
+            short = None
+
+    def _lift(self, path: Sequence[Page], length: int, workspace: Workspace) -> None:
+        """Move pages that are in lower tiers up: the workspace has their tokens, so nothing need be read."""
+        for page in path:
+            if page.level > 0 and page.stop <= length:
+                self._residency.promote(page, workspace.export_kv(page.start, page.stop))
+
+    def _new_page(self, parent: Page, token_ids: tuple[int, ...], workspace: Workspace) -> Page | None:
+        """A locked page with a copy of its tokens' KV; None where no tier can take it."""
+        payload = workspace.export_kv(parent.stop, parent.stop + len(token_ids))
+        page = self._tree.add(parent, token_ids)
+        self._residency.lock([page])
+        try:
+            self._residency.place(page, payload)
+        finally:
+            if not page.copies:
+                self._tree.remove(page)
+        return page if page.copies else None

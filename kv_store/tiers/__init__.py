@@ -1,0 +1,1 @@
+"""Tiers and their storage in device and main memory."""

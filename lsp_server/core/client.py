@@ -1,0 +1,261 @@
+"""One connection to an inference core: requests and answers over its WebSocket, cancellation, errors as exceptions."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.protocol import State
+
+from lsp_server.core.connection import CoreConnection
+from lsp_server.core.proof import check_proof
+from lsp_server.core.watch import LOADING_TIMEOUT_S, CoreWatch
+from protocol.errors import (
+    BadInput,
+    CoreBlocked,
+    CoreSilent,
+    CoreUnavailable,
+    MidfillError,
+    Unauthorized,
+    error_from_code,
+)
+from protocol.messages import PROTOCOL_VERSION, Completion, CompletionRequest, CoreStatus
+from protocol.wire import (
+    Cancel,
+    ClientMessage,
+    Complete,
+    Completed,
+    Failed,
+    Forget,
+    Kept,
+    Release,
+    StatusChanged,
+    Stop,
+    StopHow,
+    Unload,
+    decode_core,
+    encode,
+    read_envelope,
+)
+
+logger = logging.getLogger(__name__)
+
+_OPEN_TIMEOUT_S = 10
+_CLOSE_TIMEOUT_S = 1
+_REFUSED = frozenset({401, 403})
+_POLICY_VIOLATION = 1008
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a core listens, and the token that it asks for."""
+
+    url: str
+    token: str
+    own: bool = False  # this machine's own token: sent only to a core that proves that it knows it
+    differs: str = ""  # how the core's settings differ from those asked for
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.url!r})"
+
+
+def _ignore(_: str) -> None:
+    """Ignores the reason why a core does not exit."""
+
+
+class CoreClient:
+    """An open connection; `wait_closed` returns when it ends, and all pending requests then fail."""
+
+    def __init__(
+        self,
+        socket: CoreConnection,
+        url: str,
+        on_status: Callable[[CoreStatus], None],
+        on_kept: Callable[[str], None] = _ignore,
+    ) -> None:
+        self._socket = socket
+        self._url = url
+        self._on_status = on_status
+        self._on_kept = on_kept
+        self._ids = itertools.count(1)
+        self._pending: dict[int, asyncio.Future[Completion]] = {}
+        self._error: CoreUnavailable | None = None  # why this side has ended the connection
+        silence = CoreSilent(f"the core at {url} does not answer")
+        self._watch = CoreWatch(self._ping, lambda: bool(self._pending), lambda: self._leave(silence))
+        socket.on_lost(self._lost)
+        asyncio.get_running_loop().call_soon(socket.listen, self._receive)  # not before its caller has the client
+
+    @classmethod
+    async def open(
+        cls,
+        endpoint: Endpoint,
+        on_status: Callable[[CoreStatus], None],
+        on_kept: Callable[[str], None] = _ignore,
+    ) -> CoreClient:
+        """Connect. `on_kept` gets the reason why the core does not exit where `stop` asked it to.
+
+        Unauthorized if the core refuses the token or does not prove that it knows it, CoreUnavailable if there is none.
+        """
+        if endpoint.own:
+            await check_proof(endpoint.url, endpoint.token)
+        local = urlsplit(endpoint.url).hostname in ("127.0.0.1", "::1", "localhost")
+        try:
+            socket = await connect(
+                endpoint.url,
+                additional_headers={"Authorization": f"Bearer {endpoint.token}"},
+                compression=None,
+                open_timeout=_OPEN_TIMEOUT_S,
+                close_timeout=_CLOSE_TIMEOUT_S,
+                ping_timeout=LOADING_TIMEOUT_S,
+                proxy=None if local else True,
+                create_connection=CoreConnection,
+            )
+        except InvalidStatus as error:
+            status = error.response.status_code
+            if status in _REFUSED:
+                raise Unauthorized(f"the core at {endpoint.url} refused the token (HTTP {status})") from error
+            raise CoreUnavailable(f"{endpoint.url} answered with HTTP {status}: not a core") from error
+        except (OSError, WebSocketException, ValueError) as error:  # ValueError: not a URL
+            raise CoreUnavailable(f"no core answers at {endpoint.url}: {error}") from error
+        assert isinstance(socket, CoreConnection)
+        return cls(socket, endpoint.url, on_status, on_kept)
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """Ask and wait; when cancelled, the core is told.
+
+        CoreUnavailable if the connection ends first, and the error that the core names if it fails.
+        """
+        if self._socket.state is not State.OPEN:
+            raise CoreUnavailable(f"the connection to {self._url} is closed")
+        message_id = next(self._ids)
+        answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._pending[message_id] = answer
+        try:
+            self._send(Complete(message_id, request))
+            self._watch.begin()
+            return await answer
+        except asyncio.CancelledError:
+            self._send(Cancel(message_id))
+            raise
+        finally:
+            del self._pending[message_id]
+
+    def forget(self, session: str) -> None:
+        """Let the core drop the text of the session's document."""
+        self._send(Forget(session))
+
+    def release(self, session: str) -> None:
+        """Tell the core that the session's document was closed."""
+        self._send(Release(session))
+
+    def unload(self) -> None:
+        """Let the core give its model's memory back."""
+        self._send(Unload())
+
+    def stop(self, how: StopHow) -> None:
+        """Ask the core to exit: then the connection ends, or `on_kept` gets the reason why not."""
+        self._send(Stop(how))
+
+    async def wait_closed(self) -> None:
+        """Return when the connection has ended.
+
+        Unauthorized if the core ended it over the token, CoreSilent where it did not answer, CoreBlocked where its
+        protocol has another version.
+        """
+        await self._socket.wait_closed()
+        if self._error is not None:
+            raise self._error
+        if self._socket.close_code == _POLICY_VIOLATION:
+            raise Unauthorized(f"the core at {self._url} refused the token: {self._socket.close_reason}")
+
+    async def close(self) -> None:
+        """End the connection; at once where the core does not take what is sent."""
+        self._watch.end()
+        try:
+            async with asyncio.timeout(2 * _CLOSE_TIMEOUT_S):  # websockets' own does not count for what waits before it
+                await self._socket.close()
+        except TimeoutError:
+            self._socket.transport.abort()
+            await self._socket.wait_closed()
+
+    def _send(self, message: ClientMessage) -> None:
+        self._socket.write(encode(message))
+
+    async def _ping(self) -> None:
+        await (await self._socket.ping())
+
+    def _leave(self, error: CoreUnavailable) -> None:
+        """End the connection at once, for this reason."""
+        self._error = error
+        self._socket.transport.abort()
+
+    def _lost(self) -> None:
+        logger.info("the connection to %s has ended: %s", self._url, self._socket.protocol.close_exc)
+        self._fail_pending(self._error or CoreUnavailable(f"the core at {self._url} went away"))
+
+    def _fail_pending(self, error: MidfillError) -> None:
+        for answer in self._pending.values():
+            if not answer.done():
+                answer.set_exception(error)
+
+    def _receive(self, text: str) -> None:
+        try:
+            message = decode_core(text)
+        except BadInput as error:
+            self._receive_unreadable(text, error)
+            return
+        if isinstance(message, StatusChanged):
+            self._hear(message)
+        elif isinstance(message, Kept):
+            self._on_kept(message.reason)
+        else:
+            self._settle(message)
+
+    def _receive_unreadable(self, text: str, error: BadInput) -> None:
+        """Fail the request that the message is about, or all of them where the message does not say."""
+        logger.error("from the core: %s", error)
+        envelope = read_envelope(text)
+        if envelope.protocol_version is not None:
+            self._check_version(envelope.protocol_version)
+        elif envelope.id is None:
+            self._fail_pending(error)
+        elif (answer := self._pending.get(envelope.id)) is not None and not answer.done():
+            answer.set_exception(error)
+
+    def _hear(self, message: StatusChanged) -> None:
+        if not self._check_version(message.protocol_version):
+            return
+        self._watch.loaded = message.status.state == "ready"
+        try:
+            self._on_status(message.status)
+        except Exception:
+            logger.exception("the handler of the core's status %s failed", message.status.state)
+
+    def _check_version(self, version: int) -> bool:
+        if version != PROTOCOL_VERSION:
+            self._leave(
+                CoreBlocked(
+                    f"the core at {self._url} speaks version {version} of the protocol, and this midfill version "
+                    f"{PROTOCOL_VERSION}: install the same version of midfill on both sides"
+                )
+            )
+        return version == PROTOCOL_VERSION
+
+    def _settle(self, message: Completed | Failed) -> None:
+        if message.id is None:
+            logger.error("the core could not read a message: %s", message.message)
+            self._fail_pending(error_from_code(message.code, message.message))
+            return
+        answer = self._pending.get(message.id)
+        if answer is None or answer.done():
+            return  # cancelled meanwhile
+        if isinstance(message, Completed):
+            answer.set_result(message.completion)
+        else:
+            answer.set_exception(error_from_code(message.code, message.message))

@@ -1,0 +1,200 @@
+"""Keeps a connection to the core: finds it, connects, and comes back when it dies, until that is hopeless."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from lsp_server.core.client import CoreClient, Endpoint
+from protocol.errors import BadInput, CoreBlocked, CoreUnavailable, MidfillError, Unauthorized
+from protocol.messages import Completion, CompletionRequest, CoreStatus
+
+logger = logging.getLogger(__name__)
+
+LinkState = Literal["starting", "unloaded", "loading", "ready", "failed", "stopped"]
+
+# A connection that lasted this long was no failure when it ends.
+_STABLE_S = 60.0
+_STOPPED_PAUSE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How stubbornly to try again."""
+
+    pauses_s: tuple[float, ...]  # before the next attempt, by the failures in a row
+    give_up: bool  # after the last pause, or repeat it for ever
+
+
+LOCAL_RETRY = Retry((0.0, 0.5, 1.0, 2.0, 4.0), give_up=True)
+REMOTE_RETRY = Retry((0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0), give_up=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CoreTarget:
+    """Which core to stay connected to: how to find it, and how stubbornly."""
+
+    find: Callable[[], Awaitable[Endpoint]]
+    retry: Retry
+    appears: Callable[[], Awaitable[None]] | None = None  # returns when a core that was stopped on request runs again
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """What the connection, and the core behind it, are doing."""
+
+    state: LinkState
+    core: CoreStatus | None = None  # what the core said last, while connected
+    note: str = ""  # for people: what they should know besides
+    error: MidfillError | None = field(default=None, compare=False)  # why the state is "failed", where that is known
+
+
+class CoreLink:
+    """A connection that is kept up. `on_status` hears of every change."""
+
+    def __init__(self, on_status: Callable[[LinkStatus], None]) -> None:
+        self.status = LinkStatus("stopped")
+        self._on_status = on_status
+        self._client: CoreClient | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._forgotten: set[str] = set()  # sessions whose document's text no core may have
+        self._changing = asyncio.Lock()  # there is one keeper at a time
+        self._note = ""  # of this connection
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request would be answered now, without a model to be loaded first."""
+        return self.status.state == "ready"
+
+    @property
+    def chars_per_token(self) -> float:
+        """Of source code, by the core's tokenizer; 0 while that is not known."""
+        return self.status.core.chars_per_token if self.status.core else 0.0
+
+    async def connect_to(self, target: CoreTarget, *, when_it_runs: bool = False) -> None:
+        """Let go of the core, if there is one, and keep up a connection to this one from now on.
+
+        With `when_it_runs` one of this machine is not started, but waited for.
+        """
+        async with self._changing:
+            await self._let_go()
+            self._keeper = asyncio.create_task(self._keep(target, when_it_runs))
+            self._keeper.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        """End the connection, and do not come back."""
+        async with self._changing:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+            self._keeper = None
+        self._set(LinkStatus("stopped"))
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """The core's answer; CoreUnavailable at once where there is no connection."""
+        if self._client is None:
+            raise CoreUnavailable("there is no connection to a core")
+        self._forgotten.discard(request.session)
+        return await self._client.complete(request)
+
+    def forget(self, session: str) -> None:
+        """Let the core drop the document's text, now and whenever one is connected that may have it on disk."""
+        self._forgotten.add(session)
+        if self._client is not None:
+            self._client.forget(session)
+
+    def release(self, session: str) -> None:
+        """Tell the core that the document was closed; one that is connected later has nothing pinned for it."""
+        if self._client is not None:
+            self._client.release(session)
+
+    def unload(self) -> None:
+        """Let the core give its model's memory back; CoreUnavailable where there is no connection."""
+        if self._client is None:
+            raise CoreUnavailable("there is no connection to a core")
+        self._client.unload()
+
+    async def _keep(self, target: CoreTarget, when_it_runs: bool) -> None:
+        if when_it_runs and target.appears is not None:
+            await self._wait_for(target.appears)
+        failures, last, pauses_s = 0, "", target.retry.pauses_s
+        while True:
+            self._set(LinkStatus("starting", note=last))
+            since = time.monotonic()
+            try:
+                await self._live(target)
+                error: MidfillError = CoreUnavailable("the core has ended the connection")
+            except (Unauthorized, BadInput) as refusal:
+                return self._fail(refusal)
+            except CoreUnavailable as unavailable:
+                error = unavailable
+            except OSError as os_error:  # the runtime folder, or the process
+                error = CoreUnavailable(f"cannot reach or start a core: {os_error}")
+            if self.status.state == "stopped" and target.appears is not None:
+                await self._wait_for(target.appears)
+                failures, last = 0, ""
+                continue
+            failures = 1 if time.monotonic() - since > _STABLE_S else failures + 1
+            last, blocked = str(error), isinstance(error, CoreBlocked)
+            logger.warning("the core is gone (%d in a row): %s", failures, error)
+            if blocked or (failures == len(pauses_s) and not target.retry.give_up):
+                self._fail(error)
+            if failures > len(pauses_s) and target.retry.give_up and not blocked:
+                return self._fail(error)
+            await asyncio.sleep(pauses_s[-1 if blocked else min(failures, len(pauses_s)) - 1])
+
+    async def _wait_for(self, appears: Callable[[], Awaitable[None]]) -> None:
+        """Wait for another core after the last one was stopped on request: this side starts none."""
+        note = "the core was stopped: restart it here, or run `midfill core`"
+        self._set(LinkStatus("stopped", note=note))
+        while True:
+            try:
+                return await appears()
+            except (MidfillError, OSError) as error:
+                self._set(LinkStatus("stopped", note=f"{note} ({error})"))
+                await asyncio.sleep(_STOPPED_PAUSE_S)
+
+    async def _live(self, target: CoreTarget) -> None:
+        """Connect, and return when the connection has ended."""
+        endpoint = await target.find()
+        self._note = ""
+        client = await CoreClient.open(endpoint, self._heard, lambda why: self._told(f"{endpoint.differs}; {why}"))
+        if endpoint.differs:
+            logger.warning("%s", endpoint.differs)
+            client.stop("replace")
+        for session in self._forgotten:
+            client.forget(session)
+        self._client = client
+        try:
+            await client.wait_closed()
+        finally:
+            self._client = None
+            await client.close()
+
+    def _told(self, note: str) -> None:
+        """Keep a note beside everything that the core says from now on."""
+        self._note = note
+        self._set(replace(self.status, note=note))
+
+    def _ended(self, keeper: asyncio.Task[None]) -> None:
+        if not keeper.cancelled() and (error := keeper.exception()) is not None:
+            logger.error("the connection to the core is not kept up any more", exc_info=error)
+            self._fail(MidfillError(f"internal error: {error!r}"))
+
+    def _heard(self, core: CoreStatus) -> None:
+        self._set(LinkStatus(core.state, core, self._note))
+
+    def _fail(self, error: MidfillError) -> None:
+        self._set(LinkStatus("failed", error=error))
+
+    def _set(self, status: LinkStatus) -> None:
+        if status != self.status:
+            self.status = status
+            self._on_status(status)

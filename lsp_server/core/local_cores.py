@@ -1,0 +1,215 @@
+"""The cores of this machine that run already: found by their address files, checked, and ended.
+
+A core is believed to run if it holds its lock, and to be ours if it proves that it knows the token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lsp_server.core.client import CoreClient, Endpoint
+from lsp_server.core.proof import check_proof
+from protocol.errors import BadInput, CoreBlocked, CoreSilent, CoreUnavailable, Unauthorized
+from protocol.messages import PROTOCOL_VERSION, CoreStatus
+from protocol.rendezvous import CoreAddress, is_held, read_address, read_or_make_token
+from protocol.settings import SETTINGS
+from protocol.wire import StopHow
+
+if TYPE_CHECKING:
+    from lsp_server.core.os_process import CoreProcess
+
+logger = logging.getLogger(__name__)
+
+_ANSWER_S = 5.0
+_EXIT_S = 20.0  # a core that exits saves its KV caches
+_POLL_S = 0.05
+
+
+def published_core(file: Path) -> CoreAddress | None:
+    """The core that this address file names, if it runs; BadInput where the file or the lock cannot be used."""
+    return read_address(file) if is_held(file) else None
+
+
+def endpoint_of(address: CoreAddress, file: Path, differs: str = "") -> Endpoint:
+    """How to connect to a core of this machine, whose address file this is; BadInput for a bad token."""
+    return Endpoint(address.url, read_or_make_token(file.parent), own=True, differs=differs)
+
+
+async def answering_core(file: Path) -> CoreAddress | None:
+    """The core that this address file names, if it runs, speaks our protocol and knows the token.
+
+    None where no core runs, or where it has just begun to listen or to exit. Raises CoreBlocked for another protocol,
+    CoreSilent where the core does not answer, Unauthorized where it does not know the token.
+    """
+    address = published_core(file)
+    if address is None:
+        return None
+    if address.protocol_version != PROTOCOL_VERSION:
+        raise CoreBlocked(
+            f"the running core (process {address.pid}) is of another version of midfill (protocol "
+            f"{address.protocol_version}, this one: {PROTOCOL_VERSION}): `midfill core stop` ends it"
+        )
+    try:
+        await check_proof(address.url, read_or_make_token(file.parent))
+    except Unauthorized as error:
+        from lsp_server.core.os_process import CoreProcess
+
+        if CoreProcess.of(address) is None:
+            return None  # the address is a former core's, and the next one has not published its own yet
+        raise Unauthorized(
+            f"the core that runs as process {address.pid} does not know the token in {file.with_name('token')}: "
+            "`midfill core stop` ends it"
+        ) from error
+    except CoreSilent as error:
+        raise CoreSilent(f"the core (process {address.pid}) does not answer") from error
+    except CoreUnavailable:
+        return None
+    return address
+
+
+async def ask_status(endpoint: Endpoint) -> CoreStatus:
+    """What the core does now; raises what `CoreClient.open` raises, and CoreSilent where the core says nothing."""
+    told: asyncio.Future[CoreStatus] = asyncio.get_running_loop().create_future()
+
+    def hear(status: CoreStatus) -> None:
+        if not told.done():
+            told.set_result(status)
+
+    async with _connected(await CoreClient.open(endpoint, hear)) as client:
+        await _first(told, client)
+        return told.result()
+
+
+async def describe_cores(folder: Path) -> list[dict[str, Any]]:
+    """Each running core of this machine as a JSON object; `settings` has those that are not at their defaults."""
+    from lsp_server.core.os_process import resident_bytes
+
+    described = []
+    for file in sorted(folder.glob("core-*.json")):
+        try:
+            address = published_core(file)
+        except BadInput as error:
+            logger.warning("%s", error)
+            continue
+        if address is not None:
+            state, detail = await _state(address, file)
+            settings = {name: value for name, value in address.settings.items() if _is_chosen(name, value)}
+            described.append(
+                {
+                    "model": address.model,
+                    "state": state,
+                    "detail": detail,
+                    "url": address.url,
+                    "pid": address.pid,
+                    "memoryBytes": resident_bytes(address.pid),
+                    "settings": settings,
+                }
+            )
+    return described
+
+
+async def _state(address: CoreAddress, file: Path) -> tuple[str, str]:
+    if address.protocol_version != PROTOCOL_VERSION:
+        return "other version", f"protocol {address.protocol_version}, this midfill: {PROTOCOL_VERSION}"
+    try:
+        status = await ask_status(endpoint_of(address, file))
+    except CoreUnavailable as error:
+        return "unreachable", str(error)
+    return status.state, status.detail
+
+
+def _is_chosen(name: str, value: object) -> bool:
+    return name not in SETTINGS or SETTINGS[name].default != value
+
+
+async def unload(file: Path) -> None:
+    """Let the core that this address file names give its model's memory back; CoreUnavailable where none answers."""
+    address = await answering_core(file)
+    if address is None:
+        raise CoreUnavailable("the core does not listen")
+    async with _connected(await CoreClient.open(endpoint_of(address, file), lambda _: None)) as client:
+        client.unload()
+
+
+async def end_core(file: Path, how: StopHow) -> bool:
+    """End the core that this address file names, and return when it has gone; False where none runs.
+
+    A core that cannot be asked is ended by signals. CoreBlocked, with the reason, where it stays.
+    """
+    address = published_core(file)
+    if address is None:
+        return False
+    try:
+        await _ask_to_stop(address, file, how)
+    except (CoreSilent, Unauthorized) as error:
+        logger.warning("the core (process %d) cannot be asked to exit: %s", address.pid, error)
+        if how != "stop" and not address.replaceable:
+            raise CoreBlocked(f"process {address.pid} was started by hand: `midfill core stop` ends it") from error
+        _sure_process(address).terminate()
+    except CoreBlocked:
+        raise
+    except CoreUnavailable:
+        pass  # it has begun to exit
+    if not await _has_gone(file):
+        _sure_process(address).kill()
+        if not await _has_gone(file):
+            raise CoreBlocked(f"process {address.pid} does not exit")
+    return True
+
+
+def _sure_process(address: CoreAddress) -> CoreProcess:
+    from lsp_server.core.os_process import CoreProcess
+
+    process = CoreProcess.of(address)
+    if process is None:
+        raise CoreBlocked(f"process {address.pid} is not surely the core at {address.url}, and is left alone")
+    return process
+
+
+async def _ask_to_stop(address: CoreAddress, file: Path, how: StopHow) -> None:
+    if address.protocol_version != PROTOCOL_VERSION:
+        raise CoreSilent("it is of another version")
+    kept: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    endpoint = endpoint_of(address, file)
+    async with _connected(await CoreClient.open(endpoint, lambda _: None, kept.set_result)) as client:
+        client.stop(how)
+        await _first(kept, client, ends=True)
+        if kept.done():
+            raise CoreBlocked(f"the core goes on: {kept.result()}")
+
+
+async def _first(told: asyncio.Future[Any], client: CoreClient, *, ends: bool = False) -> None:
+    """Wait until the core has told something or, where that `ends` the waiting well, until the connection has ended."""
+    closed = asyncio.ensure_future(client.wait_closed())
+    done, _ = await asyncio.wait({told, closed}, timeout=_ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
+    closed.cancel()
+    if told.done():
+        return
+    if not done:
+        raise CoreSilent("the core accepts connections but says nothing")
+    closed.result()
+    if not ends:
+        raise CoreUnavailable("the core has ended")
+
+
+@contextlib.asynccontextmanager
+async def _connected(client: CoreClient) -> AsyncIterator[CoreClient]:
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def _has_gone(file: Path) -> bool:
+    deadline = time.monotonic() + _EXIT_S
+    while is_held(file):
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(_POLL_S)
+    return True

@@ -1,0 +1,194 @@
+"""Starts the core of this machine where none can be used: as a process of its own, which outlives this one."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import filelock
+
+from lsp_server.core.local_cores import answering_core
+from protocol.errors import AlreadyServed, BadInput, CoreBlocked, CoreSilent, CoreUnavailable
+from protocol.messages import PROTOCOL_VERSION
+from protocol.rendezvous import CoreAddress, is_held, read_address
+from protocol.settings import CORE_SETTINGS, Settings, option_name
+
+logger = logging.getLogger(__name__)
+
+_POLL_S = 0.05
+_LOG_LINES = 8
+# A core that loads a model may hold up its event loop for seconds; a process that is stopped never answers.
+_SILENCE_S = 20.0
+
+
+def core_command(settings: Settings, log_file: Path) -> list[str]:
+    """The command line that starts the core which these settings ask for."""
+    return [
+        *(sys.executable, "-m", "midfill", "core", "--replaceable", "--log-file", str(log_file)),
+        *itertools.chain.from_iterable(_option(name, getattr(settings, name)) for name in CORE_SETTINGS),
+    ]
+
+
+def _option(name: str, value: object) -> Sequence[str]:
+    if isinstance(value, bool):
+        return [option_name(name if value else f"no_{name}")]
+    return option_name(name), str(value)
+
+
+class LocalCore:
+    """Finds the one core of this machine that serves a model, or starts it.
+
+    Language servers that start at the same time agree by a lock file on which of them starts the core; the system
+    releases the lock when its holder dies.
+    """
+
+    def __init__(self, file: Path, command: Sequence[str], log_file: Path, timeout_s: float) -> None:
+        """`file` is the core's address file."""
+        self.file = file
+        self._lock = filelock.FileLock(file.with_suffix(".starting"), mode=0o600)  # the core itself holds `.lock`
+        self._command = command
+        self._log_file = log_file
+        self._timeout_s = timeout_s
+        self._terminated: set[int] = set()
+        self._silent_since: float | None = None
+
+    async def find_or_start(self) -> CoreAddress:
+        """The address of a core that answers.
+
+        Raises CoreUnavailable with its last log lines if it does not come up, BadInput with its reason where it
+        refuses the settings, and would again, and CoreBlocked where a core that runs can be neither used nor replaced.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                while True:
+                    address = await self.find()
+                    if address is None and not is_held(self.file) and self._try_lock():
+                        try:
+                            address = await self.find() or await self._start()
+                        finally:
+                            self._lock.release()
+                    if address is not None:
+                        return address
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError as error:
+            raise CoreUnavailable(self._say(f"no core came up within {self._timeout_s:.0f} s")) from error
+
+    async def find(self) -> CoreAddress | None:
+        """The core that runs, if it can be used; one that is in the way is ended where that is safe."""
+        address = self._published()
+        if address is None:
+            return None
+        if address.protocol_version != PROTOCOL_VERSION:
+            self._end_other_version(address)
+            return None
+        try:
+            found = await answering_core(self.file)
+        except CoreSilent as silence:
+            self._end_if_hung(address, silence)
+            return None
+        self._silent_since = None
+        return found
+
+    def _published(self) -> CoreAddress | None:
+        if not is_held(self.file):
+            return None
+        try:
+            return read_address(self.file)
+        except BadInput as error:  # the core that holds the lock is about to write its own
+            logger.info("%s", error)
+            return None
+
+    def _end_other_version(self, address: CoreAddress) -> None:
+        """End a core that another version of midfill has started, unless programs are connected to it."""
+        from lsp_server.core.os_process import CoreProcess
+
+        process = CoreProcess.of(address)
+        if process is None or address.pid in self._terminated:
+            return
+        if process.is_used:
+            raise CoreBlocked(
+                f"the running core (process {address.pid}) is of another version of midfill, and other programs use "
+                "it: close them, or run `midfill core stop`"
+            )
+        logger.warning("process %d, a core of another version, is ended", address.pid)
+        process.terminate()
+        self._terminated.add(address.pid)
+
+    def _end_if_hung(self, address: CoreAddress, silence: CoreSilent) -> None:
+        """Kill a core that does not answer: at once if its process is stopped, else after a patient wait."""
+        from lsp_server.core.os_process import CoreProcess
+
+        process = CoreProcess.of(address)
+        if process is None:
+            return
+        if not address.replaceable:
+            hint = "It was started by hand: continue it, or run `midfill core stop`"
+            raise CoreBlocked(f"{silence}. {hint}") from silence
+        now = time.monotonic()
+        self._silent_since = self._silent_since or now
+        if process.is_stopped or now - self._silent_since > _SILENCE_S:
+            logger.warning("%s; it is replaced", silence)
+            process.kill()
+            self._silent_since = None
+
+    def _try_lock(self) -> bool:
+        try:
+            self._lock.acquire(blocking=False)
+        except filelock.Timeout:
+            return False
+        return True
+
+    async def _start(self) -> CoreAddress | None:
+        """Start the core; None where another one was faster."""
+        logger.info("starting the core: %s", self._command)
+        process = await asyncio.to_thread(_spawn, self._command, self._log_file)
+        while (address := await self.find()) is None:
+            status = process.poll()
+            if status == AlreadyServed.exit_status:
+                return None
+            if status == BadInput.exit_status:
+                raise BadInput(self._reason())
+            if status is not None:
+                raise CoreUnavailable(self._say(f"the core ended with status {status}"))
+            await asyncio.sleep(_POLL_S)
+        return address
+
+    def _say(self, what: str) -> str:
+        return "\n".join([f"{what} (log: {self._log_file})", *self._last_lines()])
+
+    def _reason(self) -> str:
+        """Why the core refused to start: what a command says last."""
+        *_, last = ["it said nothing", *self._last_lines()]
+        return f"{last.removeprefix('midfill: ')} (log: {self._log_file})"
+
+    def _last_lines(self) -> list[str]:
+        try:
+            log = self._log_file.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return []
+        return [line for line in log.splitlines() if line.strip()][-_LOG_LINES:]
+
+
+def _spawn(command: Sequence[str], log_file: Path) -> subprocess.Popen[bytes]:
+    """Start a process that lives on when we end; it writes to a fresh log that only its user can read."""
+    flags = 0
+    if sys.platform == "win32":
+        flags = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP
+    descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "wb") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=log_file.parent,  # not the user's project, whose modules `python -m` would find first
+            start_new_session=True,
+            creationflags=flags,
+        )

@@ -1,0 +1,88 @@
+"""Which core the settings ask for: one on another machine, or the one of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from lsp_server.core.client import Endpoint
+from lsp_server.core.link import LOCAL_RETRY, REMOTE_RETRY, CoreTarget
+from lsp_server.core.local_cores import endpoint_of
+from lsp_server.core.process import LocalCore, core_command
+from protocol.errors import BadSettings, Unauthorized
+from protocol.identity import IDENTITY_SETTINGS, describe, differences
+from protocol.rendezvous import address_file, resolve_model, runtime_folder
+from protocol.settings import Settings, json_name
+
+# Importing torch from a cold disk, on a machine that is busy, takes its time.
+_START_TIMEOUT_S = 120.0
+_APPEARS_EVERY_S = 1.0
+
+
+def target_of(settings: Settings) -> CoreTarget:
+    """The core to stay connected to."""
+    return _remote_target(settings) if settings.core else _local_target(settings)
+
+
+def same_core(one: Settings, other: Settings) -> bool:
+    """Whether both ask for the same core in the same way."""
+    return all(
+        getattr(one, name) == getattr(other, name) for name in ("core", "core_token", "model", *IDENTITY_SETTINGS)
+    )
+
+
+def remote_endpoint(settings: Settings) -> Endpoint:
+    """The core at the address that the settings name.
+
+    Raises BadSettings for what is no address, and Unauthorized where there is no token for it. Any client may name
+    an address, so this machine's own token, which opens everything that is resident here, never goes to one.
+    """
+    try:
+        url = urlsplit(settings.core)
+        host, _ = url.hostname, url.port
+    except ValueError:
+        host = None
+    if host is None or url.scheme not in ("ws", "wss"):
+        raise BadSettings(f"core = {settings.core!r}: expected ws://HOST:PORT or wss://HOST:PORT")
+    address = url._replace(path=url.path.rstrip("/") or "/ws").geturl()
+    if not settings.core_token:
+        raise Unauthorized(
+            f"the core at {address} needs its token: set coreToken (--core-token, MIDFILL_CORE_TOKEN); this machine's "
+            "own is only for the core that is found without an address"
+        )
+    return Endpoint(address, settings.core_token)
+
+
+def _remote_target(settings: Settings) -> CoreTarget:
+    async def find() -> Endpoint:
+        return remote_endpoint(settings)
+
+    return CoreTarget(find, REMOTE_RETRY)
+
+
+def local_core(settings: Settings) -> LocalCore:
+    """The core of this machine that the settings ask for; BadInput where the runtime folder cannot be used."""
+    settings = replace(settings, model=resolve_model(settings.model))  # the core is started in another folder
+    file = address_file(runtime_folder(), settings.model)
+    log_file = file.with_suffix(".log")
+    return LocalCore(file, core_command(settings, log_file), log_file, _START_TIMEOUT_S)
+
+
+def _local_target(settings: Settings) -> CoreTarget:
+    used: set[int] = set()  # the processes of the cores that were found
+
+    async def find() -> Endpoint:
+        core = local_core(settings)
+        address = await core.find_or_start()
+        used.add(address.pid)
+        found = differences(address.settings, settings)
+        differs = f"the running core was started with {describe(found, json_name)}" if found else ""
+        return endpoint_of(address, core.file, differs)
+
+    async def appears() -> None:
+        """Return when another core runs than those that were used: one that was stopped may still answer."""
+        while (address := await local_core(settings).find()) is None or address.pid in used:
+            await asyncio.sleep(_APPEARS_EVERY_S)
+
+    return CoreTarget(find, LOCAL_RETRY, appears)

@@ -1,0 +1,47 @@
+"""The cells of a notebook that are of one language, which prompts take for one text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lsp_server.editing.documents import Document, LineChange, Position
+
+
+class Cells:
+    """Keeps `document`, the texts of the cells one below the other, in step with the cells.
+
+    Each cell ends in a line end there, so that its lines are whole.
+    """
+
+    def __init__(self, uri: str, language_id: str) -> None:
+        self.document = Document(uri, language_id, version=0)
+        self._cells: Sequence[Document] = ()
+
+    def arrange(self, cells: Sequence[Document]) -> None:
+        """Take these cells, in this order."""
+        self._cells = cells
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take the cells' texts as they are now."""
+        lines: list[str] = []
+        for cell in self._cells:
+            lines += cell.lines
+            lines[-1] += "\n"
+        self.document.lines = [*lines, ""]
+
+    def position(self, cell: Document, position: Position) -> Position:
+        """Where a position in the cell lies in `document`."""
+        return Position(self._first_line(cell) + position.line, position.column)
+
+    def change(self, cell: Document, change: LineChange) -> LineChange:
+        """What a change of the cell has changed in `document`."""
+        return change._replace(first=self._first_line(cell) + change.first)
+
+    def _first_line(self, cell: Document) -> int:
+        line = 0
+        for each in self._cells:
+            if each is cell:
+                break
+            line += len(each.lines)
+        return line

@@ -1,0 +1,107 @@
+"""The client's positions, in the code units it negotiated, to and from those of the document mirror."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from lsp_server.editing.documents import Document, Position, line_length
+from protocol.errors import BadInput
+
+_BEYOND_BMP = re.compile("[\U00010000-\U0010ffff]")  # two code units each in UTF-16
+
+
+class PositionEncoding(Enum):
+    """The code units that a client counts columns in; the values are LSP's names."""
+
+    UTF8 = "utf-8"
+    UTF16 = "utf-16"
+    UTF32 = "utf-32"
+
+
+class ClientPosition(NamedTuple):
+    """A place as the client says it: line and `character` from 0, in code units of the negotiated encoding."""
+
+    line: int
+    character: int
+
+
+@dataclass(frozen=True, slots=True)
+class PositionCodec:
+    """Converts positions between a client and its documents.
+
+    In `x="😋"` the closing quotation mark has character 7 in UTF-8, 5 in UTF-16 and 4 in UTF-32.
+    """
+
+    encoding: PositionEncoding
+
+    def decode(self, document: Document, position: ClientPosition) -> Position:
+        """Where the client means.
+
+        A character beyond the line's end means its end, as LSP wants. BadInput names a line beyond the document,
+        and a character in the middle of a code point: rounding it would let document and mirror drift apart.
+        """
+        if not 0 <= position.line < len(document.lines):
+            last = len(document.lines) - 1
+            raise BadInput(f"line {position.line} is not in {document.uri}, which has lines 0 to {last}")
+        if position.character < 0:
+            raise BadInput(f"character {position.character} of line {position.line} of {document.uri} is negative")
+        line = document.lines[position.line]
+        column = self._column(line, position.character)
+        if column is None:
+            raise BadInput(
+                f"character {position.character} of line {position.line} of {document.uri} "
+                f"lies inside a code point ({self.encoding.value})"
+            )
+        return Position(position.line, min(column, line_length(line)))
+
+    def encode(self, document: Document, position: Position) -> ClientPosition:
+        """How the client calls this place; the position must lie in the document."""
+        head = document.lines[position.line][: position.column]
+        return ClientPosition(position.line, self.units(head))
+
+    def units(self, text: str) -> int:
+        """The length of `text` in code units."""
+        if self.encoding is PositionEncoding.UTF32 or text.isascii():
+            return len(text)
+        if self.encoding is PositionEncoding.UTF8:
+            return len(text.encode("utf-8", "surrogatepass"))
+        return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+    def code_points(self, text: str, units: int) -> int:
+        """How many code points of `text` its first `units` code units are, counting one that they end inside."""
+        spanned = 0
+        for length, character in enumerate(text):
+            if spanned >= units:
+                return length
+            spanned += self.units(character)
+        return len(text)
+
+    def _column(self, line: str, units: int) -> int | None:
+        """The code points that `units` code units of the line span; None where they end inside one."""
+        if self.encoding is PositionEncoding.UTF32 or line.isascii():
+            return units
+        if self.encoding is PositionEncoding.UTF8:
+            return _column_from_utf8(line, units)
+        return _column_from_utf16(line, units)
+
+
+def _column_from_utf8(line: str, units: int) -> int | None:
+    encoded = line.encode("utf-8", "surrogatepass")
+    if units < len(encoded) and encoded[units] & 0xC0 == 0x80:  # a continuation byte
+        return None
+    return len(encoded[:units].decode("utf-8", "surrogatepass"))
+
+
+def _column_from_utf16(line: str, units: int) -> int | None:
+    pairs = 0
+    for match in _BEYOND_BMP.finditer(line):
+        begins = match.start() + pairs  # in code units
+        if begins >= units:
+            break
+        if begins + 1 == units:
+            return None
+        pairs += 1
+    return units - pairs

@@ -1,0 +1,59 @@
+"""Which documents must never enter a prompt: secrets, and what an ignore file or the kind of document rules out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from lsp_server.editing.file_uris import split_uri, without_query
+from lsp_server.exclusion.ignore_files import IgnoreFiles
+from lsp_server.exclusion.secret_files import SecretFiles
+
+# Documents that people write: files, scratch buffers, notebook cells. Others show what is not theirs to complete
+# in, and may hold anything: logs (output:), old revisions (git:), an editor's own settings.
+_WRITTEN = frozenset({"file", "untitled", "buffer", "inmemory", "vscode-notebook-cell"})
+
+
+class Exclusion:
+    """Tells why a document is excluded, from its URI, which takes looking at the disk: not for an event loop.
+
+    What is read of ignore files holds for `recheck_s` seconds.
+
+    `folders` are the URIs of the workspace folders. A document with a path, saved or not, is held against all rules;
+    one with a mere name (`untitled:Untitled-1`) against the list of secrets. Where links are in the way, the path
+    as the editor gives it and the one where the file really lies both count, and so does the path before a `?` or `#`
+    that the editor did not encode. What cannot be told is excluded.
+    """
+
+    def __init__(self, folders: Iterable[str], now: Callable[[], float], recheck_s: float = 2.0) -> None:
+        paths = [Path(os.path.normpath(path)) for path in (split_uri(uri).path for uri in folders) if _is_usable(path)]
+        real_paths = [Path(os.path.realpath(path)) for path in paths]
+        self._secrets = SecretFiles()
+        self._ignored = IgnoreFiles(list(dict.fromkeys(paths + real_paths)), now, recheck_s)
+
+    def reason(self, uri: str) -> str | None:
+        """Which rule of which file excludes the document, for the log and the status; None if it may be used."""
+        scheme, path = split_uri(uri)
+        if scheme not in _WRITTEN:
+            return f"{scheme or 'no scheme'}: is not a kind of document that people write"
+        if "\0" in path:
+            return "its name is not that of a file"
+        paths = dict.fromkeys((path, split_uri(without_query(uri)).path))
+        reasons = (self._reason_of_path(path) for path in paths)
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def _reason_of_path(self, path: str) -> str | None:
+        if not _is_usable(path):
+            return self._secrets.reason(path)
+        try:
+            places = dict.fromkeys((Path(os.path.normpath(path)), Path(os.path.realpath(path))))
+            reasons = (self._secrets.reason(place.as_posix()) or self._ignored.reason(place) for place in places)
+            return next((reason for reason in reasons if reason is not None), None)
+        except (OSError, ValueError) as error:
+            return f"it cannot be told whether it is ignored: {error}"
+
+
+def _is_usable(path: str) -> bool:
+    """Whether it names a place on this machine's disks, rather than nothing or a place on another system's."""
+    return Path(path).is_absolute() and "\0" not in path

@@ -1,0 +1,141 @@
+"""The rules of ignore files: one line each, in the syntax of .gitignore, and which of them decides over a path.
+
+As git does over nested files: from the outermost folder down to the file, the last rule that matches decides, and what
+lies in an excluded folder is excluded. Names, paths and endings are looked up, so that a file of very many rules costs
+no more than one of few; the patterns with other wildcards are bounded in all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from lsp_server.exclusion.ignore_patterns import BadPattern, expression, is_literal
+
+_MOST_WILDCARDS = 1 << 16  # bytes of all patterns of one file that are matched one by one
+
+
+class Rule(NamedTuple):
+    """A line of an ignore file."""
+
+    line: int  # from 1; of two rules that match, the one with the higher number decides
+    text: str
+    negated: bool
+
+
+class TooManyWildcards(ValueError):
+    """The patterns of one file would take too long to match; the message says how many there may be."""
+
+
+@dataclass(slots=True)
+class _Table:
+    """The rules for files, or those for folders: the last one of each pattern."""
+
+    names: dict[bytes, Rule] = field(default_factory=dict)
+    paths: dict[bytes, Rule] = field(default_factory=dict)
+    endings: dict[bytes, Rule] = field(default_factory=dict)  # of `*.py`
+    ending_lengths: set[int] = field(default_factory=set)
+    name_patterns: list[tuple[re.Pattern[bytes], Rule]] = field(default_factory=list)
+    path_patterns: list[tuple[re.Pattern[bytes], Rule]] = field(default_factory=list)
+
+    def last_match(self, path: bytes) -> Rule | None:
+        """The last of the rules that match this path, relative to the folder of the rules' file."""
+        name = path.rpartition(b"/")[2]
+        lengths = (length for length in self.ending_lengths if length <= len(name))
+        endings = (self.endings.get(name[len(name) - length :]) for length in lengths)
+        last = max(filter(None, (self.names.get(name), self.paths.get(path), *endings)), default=None)
+        for patterns, text in ((self.name_patterns, name), (self.path_patterns, path)):
+            later = ((expression, rule) for expression, rule in reversed(patterns) if last is None or rule > last)
+            last = next((rule for expression, rule in later if expression.fullmatch(text)), last)
+        return last
+
+
+class Rules:
+    """The rules of one file, from its lines; TooManyWildcards where they would take too long to match.
+
+    `bad` names the lines that are no pattern, with the reason; git passes over them.
+    """
+
+    def __init__(self, lines: Iterable[str], *, ignore_case: bool) -> None:
+        self.bad: list[str] = []
+        self._ignore_case = ignore_case
+        self._files, self._folders = _Table(), _Table()
+        self._wildcards = 0
+        for number, text in enumerate(lines, start=1):
+            try:
+                self._add(text, number)
+            except BadPattern as error:
+                self.bad.append(f"line {number}: {text!r:.200} is not a pattern: {error}")
+
+    def last_match(self, path: str, *, is_folder: bool) -> Rule | None:
+        """The rule that decides over this very path (relative to the rules' folder), not over a folder above it."""
+        table = self._folders if is_folder else self._files
+        return table.last_match(self._folded(os.fsencode(path)))
+
+    def _add(self, text: str, number: int) -> None:
+        pattern = _without_trailing_space(os.fsencode(text.removesuffix("\r")))
+        if pattern in (b"", b"/") or pattern.startswith(b"#"):
+            return
+        rule = Rule(number, os.fsdecode(pattern), pattern.startswith(b"!"))
+        pattern = self._folded(pattern.removeprefix(b"!"))
+        tables = (self._folders,) if pattern.endswith(b"/") else (self._files, self._folders)
+        pattern = pattern.removesuffix(b"/")
+        if not pattern:
+            raise BadPattern("it names nothing")
+        is_path = b"/" in pattern
+        pattern = pattern.removeprefix(b"/")
+        if is_literal(pattern):
+            for table in tables:
+                (table.paths if is_path else table.names)[pattern] = rule
+        elif not is_path and pattern.startswith(b"*") and is_literal(pattern[1:]):
+            for table in tables:
+                table.endings[pattern[1:]] = rule
+                table.ending_lengths.add(len(pattern) - 1)
+        else:
+            compiled = self._compiled(pattern)
+            for table in tables:
+                (table.path_patterns if is_path else table.name_patterns).append((compiled, rule))
+
+    def _compiled(self, pattern: bytes) -> re.Pattern[bytes]:
+        self._wildcards += len(pattern)
+        if self._wildcards > _MOST_WILDCARDS:
+            raise TooManyWildcards(f"its patterns with wildcards are longer than {_MOST_WILDCARDS} bytes in all")
+        return re.compile(expression(pattern), re.DOTALL | (re.IGNORECASE if self._ignore_case else 0))
+
+    def _folded(self, text: bytes) -> bytes:
+        return text.lower() if self._ignore_case else text
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The rules of one file, and how many folders below the top lies the one that they are relative to."""
+
+    source: str
+    depth: int
+    rules: Rules
+
+
+def deciding_rule(scopes: Sequence[Scope], parts: Sequence[str]) -> tuple[Scope, Rule] | None:
+    """The rule that excludes the file at `parts` below the top, or None; later scopes go before earlier ones."""
+    for end in range(1, len(parts) + 1):
+        found = next(_matches(scopes, parts[:end], is_folder=end < len(parts)), None)
+        if found is not None and not found[1].negated:
+            return found
+    return None
+
+
+def _matches(scopes: Sequence[Scope], parts: Sequence[str], *, is_folder: bool) -> Iterator[tuple[Scope, Rule]]:
+    for scope in reversed(scopes):
+        if scope.depth < len(parts):
+            rule = scope.rules.last_match("/".join(parts[scope.depth :]), is_folder=is_folder)
+            if rule is not None:
+                yield scope, rule
+
+
+def _without_trailing_space(line: bytes) -> bytes:
+    """The line without the spaces at its end, up to one that is escaped."""
+    end = max((part.end() for part in re.finditer(rb"\\.|[^ ]", line)), default=0)
+    return line[:end]

@@ -1,0 +1,42 @@
+"""The filter that ends a suggestion where its line or block ends."""
+
+from __future__ import annotations
+
+from lsp_server.filters.balance import closes_unopened
+from lsp_server.filters.cursor_place import Insertion, Place
+from lsp_server.filters.indentation import indentation, leading_space
+from lsp_server.filters.stop_rules import stop_rule
+
+_CLOSERS = ")]}"
+
+
+def end_with_block(insertion: Insertion, place: Place) -> Insertion:
+    """One line where a line is wanted; else up to the dedent, or through the line that closes the block's bracket.
+
+    Of a dedented line the brackets that it begins with belong to the block: whether they are needed is for
+    `keep_balance` to say.
+    """
+    rule = stop_rule(place.before, place.after, place.language_id, multi_line=place.multi_line)
+    first, *more = insertion.text.split("\n")
+    lines = [first]
+    if rule.indent is not None:
+        for line in more:
+            if line.strip() and indentation(line) < rule.indent:
+                lines += _closers(line)
+                break
+            lines.append(line)
+    return insertion.with_text(_through_closing_line("\n".join(lines), place.language_id))
+
+
+def _closers(line: str) -> list[str]:
+    """The brackets that the line begins with, as a line; none if it begins with anything else."""
+    code = line.lstrip()
+    rest = code.lstrip(_CLOSERS)
+    closers = code[: len(code) - len(rest)]
+    return [leading_space(line) + closers] if closers else []
+
+
+def _through_closing_line(text: str, language_id: str) -> str:
+    closed = closes_unopened(text, language_id)
+    end = -1 if closed is None else text.find("\n", closed)
+    return text if end < 0 else text[:end]

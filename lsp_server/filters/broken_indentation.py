@@ -1,0 +1,80 @@
+"""The filter that cuts off a block whose lines are indented as Python does not allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from lsp_server.editing.languages import language
+from lsp_server.filters.cursor_place import Insertion, Place
+from lsp_server.filters.indentation import indentation
+
+
+class _Level(NamedTuple):
+    depth: int
+    begin: int | None = None  # where the suggestion's line that opened it begins; None for lines of the document
+
+
+def cut_broken_indentation(insertion: Insertion, place: Place) -> Insertion:
+    """Up to the line that opened a level from which a later line goes back to no open level.
+
+    An `else:` at column 20 below a body at 24 below an `if` at 16 belongs to nothing: the body was wrong already. Only
+    where indentation makes the blocks.
+    """
+    text = insertion.text
+    if "\n" not in text or language(place.language_id).opening_line is None:
+        return insertion
+    levels = _levels_above(place, indentation(place.before + text.split("\n", 1)[0]))
+    outermost = levels[0].depth
+    for begin, depth in _statement_lines(text, place):
+        left: _Level | None = None
+        while levels and levels[-1].depth > depth:
+            left = levels.pop()
+        if levels and levels[-1].depth == depth:
+            continue
+        if left is not None and depth > outermost:
+            return insertion.with_text(text[: begin if left.begin is None else left.begin])
+        levels.append(_Level(depth, begin))
+    return insertion
+
+
+def _levels_above(place: Place, depth: int) -> list[_Level]:
+    """Those that are open in the cursor's line, of this depth, the outermost first."""
+    levels = [_Level(depth)]
+    for line in reversed(place.lines_above):
+        if line.strip() and (above := indentation(line)) < levels[-1].depth:
+            levels.append(_Level(above))
+    return levels[::-1]
+
+
+def _statement_lines(text: str, place: Place) -> Iterator[tuple[int, int]]:
+    """Where each later line begins, with the newline before it, and its depth; but for those inside of others.
+
+    Lines inside of brackets and strings, and behind a backslash, may stand anywhere, as may comments.
+    """
+    head = place.statement.head
+    inside = [stretch for stretch in _inside(head + text, place.language_id) if stretch.stop > len(head)]
+    begin = text.find("\n")
+    while begin >= 0:
+        end = text.find("\n", begin + 1)
+        line = text[begin + 1 : end if end >= 0 else len(text)]
+        goes_on = (head + text[:begin]).endswith("\\") or any(len(head) + begin in stretch for stretch in inside)
+        if line.strip() and not line.lstrip().startswith("#") and not goes_on:
+            yield begin, indentation(line)
+        begin = end
+
+
+def _inside(text: str, language_id: str) -> list[range]:
+    """The stretches of brackets and of strings that have several lines."""
+    stretches: list[range] = []
+    opened: list[int] = []
+    for token in language(language_id).tokens.finditer(text):
+        said = token.group()
+        if said in "([{":
+            opened.append(token.start())
+        elif said in ")]}":
+            start = opened.pop() if opened else token.start()
+            stretches.append(range(start, token.end()))
+        elif "\n" in said:
+            stretches.append(range(token.start(), token.end()))
+    return [*stretches, *(range(start, len(text)) for start in opened)]

@@ -1,0 +1,63 @@
+"""The filter that keeps brackets and quotes in balance with what stands behind the cursor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lsp_server.editing.brackets import CLOSER_OF, QUOTES
+from lsp_server.filters.cursor_place import Insertion, Place
+
+_CLOSERS = frozenset(")]}" + QUOTES)
+
+
+def keep_balance(insertion: Insertion, place: Place) -> Insertion:
+    """Closers that stand behind the cursor, or below it, are not said again.
+
+    What is in balance stays whole: `bar()` before `)`. Where the text goes on behind a closer that stands there
+    already, it replaces it; otherwise it ends before its own.
+    """
+    text, statement = insertion.text, place.statement
+    if statement.balanced_by(text):
+        return insertion
+    once = _close_once(insertion, place.after)
+    if statement.balanced_by(once.text, once.replaced):
+        return once
+    last = min(len(text) - 1, statement.balance.first_surplus(text))
+    ends = (index for index in range(last, 0, -1) if text[index] in _CLOSERS)
+    end = next((end for end in ends if statement.balanced_by(text[:end])), 0)
+    return insertion.with_text(text[:end])
+
+
+def _close_once(insertion: Insertion, after: str) -> Insertion:
+    """The closers that `after` begins with, closed by the text alone or by the document alone."""
+    text = insertion.text
+    closed = _closed_behind(text, after)
+    kept = len(text)
+    for index in reversed(closed):
+        if index != kept - 1:
+            return replace(insertion, replaced=len(closed))
+        kept = index
+    return insertion.with_text(text[:kept])
+
+
+def _closed_behind(text: str, after: str) -> list[int]:
+    """Where `text` closes, in their order, the closers that `after` begins with."""
+    closed: list[int] = []
+    wanted: list[str] = []  # closers of what the text itself opened, innermost last
+    for index, character in enumerate(text):
+        behind = after[len(closed)] if len(closed) < len(after) else ""
+        if behind not in _CLOSERS:
+            break
+        if wanted and character == wanted[-1]:
+            wanted.pop()
+        elif wanted and wanted[-1] in QUOTES:
+            continue  # inside a string
+        elif not wanted and character == behind:
+            closed.append(index)
+        elif not wanted and behind in QUOTES:
+            continue  # still inside the string that the cursor stands in
+        elif character in CLOSER_OF:
+            wanted.append(CLOSER_OF[character])
+        elif character in QUOTES:
+            wanted.append(character)
+    return closed

@@ -1,0 +1,118 @@
+"""The values that the filters work on: where the cursor is, and what is to be put there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate, takewhile
+
+from lsp_server.editing.documents import Document, Position, line_length
+from lsp_server.filters.balance import Balance
+from lsp_server.filters.indentation import indent_unit
+from lsp_server.filters.statement import Statement
+
+LONGEST_LINE = 10_000  # code points; nothing is suggested in a longer line, and none is looked at
+_WINDOW_LINES = 100  # above the cursor's line, and as many below
+_WINDOW_CHARS = 20_000  # code points of these lines, above and below each
+_WORD_CHARACTER = re.compile(r"\w")
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the filters know of the cursor's surroundings, the nearest lines.
+
+    What follows from them is worked out once: by the first filter that asks for it, or before, by `work_out`.
+    """
+
+    before: str = ""  # of the cursor's line
+    after: str = ""  # of the cursor's line
+    lines_above: tuple[str, ...] = ()  # with their ends, as those below
+    lines_below: tuple[str, ...] = ()
+    from_start: bool = True  # whether `lines_above` begin where the document does
+    to_end: bool = True  # whether `lines_below` end where it does
+    language_id: str = ""
+    line_end: str = "\n"  # of the document
+    multi_line: bool = True  # whether blocks are wanted
+    earlier: Balance | None = field(default=None, compare=False)  # of the statement some keys ago, or of any other
+
+    @cached_property
+    def filled_above(self) -> tuple[str, ...]:
+        """What the lines above say that are not blank, without white space before and behind."""
+        return tuple(filter(None, map(str.strip, self.lines_above)))
+
+    @cached_property
+    def filled_below(self) -> tuple[str, ...]:
+        """The lines below that are not blank, without white space behind."""
+        return tuple(filter(None, map(str.rstrip, self.lines_below)))
+
+    @cached_property
+    def indent_unit(self) -> str:
+        """What the document indents by, one step deeper."""
+        return indent_unit((*self.lines_above, *self.lines_below))
+
+    @cached_property
+    def statement(self) -> Statement:
+        """The statement around the cursor."""
+        return Statement.around(self)
+
+    def work_out(self, *, indents: bool) -> None:
+        """Have at hand what the filters ask for: for who has time now, and none when there is something to filter.
+
+        `indents` says whether a suggestion here may indent a line.
+        """
+        _ = self.statement.balance, self.filled_above, self.filled_below
+        if indents:
+            _ = self.indent_unit
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """What to put at the cursor: a text whose lines end in \\n until the last filter. An empty text is nothing.
+
+    It takes the place of the `replaced` code points behind the cursor, and of the `taken` ones before it.
+    """
+
+    text: str
+    replaced: int = 0
+    taken: int = 0  # by the entry that is selected in the popup; the filters leave it alone
+
+    def with_text(self, text: str) -> Insertion:
+        """The same of another text."""
+        return self if text == self.text else Insertion(text, self.replaced, self.taken)
+
+
+def place_at(document: Document, cursor: Position, *, multi_line: bool = True, earlier: Balance | None = None) -> Place:
+    """The place of a cursor in a line of the document that is no longer than LONGEST_LINE.
+
+    Lines above and below are in it as far as they are within reach and not too long in all.
+    """
+    lines = document.lines
+    line = lines[cursor.line]
+    end = line_length(line)
+    above = _nearest(lines[max(0, cursor.line - _WINDOW_LINES) : cursor.line][::-1])[::-1]
+    below = _nearest(lines[cursor.line + 1 : cursor.line + 1 + _WINDOW_LINES])
+    return Place(
+        before=line[: cursor.column],
+        after=line[cursor.column : end],
+        lines_above=above,
+        lines_below=below,
+        from_start=len(above) == cursor.line,
+        to_end=cursor.line + 1 + len(below) == len(lines),
+        language_id=document.language_id,
+        line_end=line[end:] or lines[0][line_length(lines[0]) :] or "\n",
+        multi_line=multi_line,
+        earlier=earlier,
+    )
+
+
+def _nearest(lines: Sequence[str]) -> tuple[str, ...]:
+    """The first lines, up to where they are too long to look at with every key."""
+    chars = accumulate(map(len, lines))
+    return tuple(line for line, _ in zip(lines, takewhile(_WINDOW_CHARS.__ge__, chars), strict=False))
+
+
+def word_characters(text: str) -> int:
+    """How many letters, digits and underscores `text` has: how much it says."""
+    return len(_WORD_CHARACTER.findall(text))

@@ -1,0 +1,36 @@
+"""The filter that ends a suggestion where it runs into the lines that follow in the document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lsp_server.filters.cursor_place import Insertion, Place, word_characters
+from lsp_server.filters.indentation import leading_space
+
+_SAYS_ENOUGH = 3  # word characters, of a line that is known again by itself
+
+
+def cut_at_next_lines(insertion: Insertion, place: Place) -> Insertion:
+    """Up to the first line that the document goes on with anyway.
+
+    A line that says little (`}`, `else:`) counts where the suggestion goes on as the document does, to its end.
+    The last line may be cut short, if all of it was suggested.
+    """
+    below = place.filled_below
+    lines = (place.before + insertion.text + place.after[insertion.replaced :]).split("\n")
+    for index, line in enumerate(lines):
+        may_be_short = index > 0 or not place.before.strip()
+        if line.strip() and below and _goes_on_below(lines[index:], below, may_be_short=may_be_short):
+            return insertion.with_text("\n".join(lines[:index])[len(place.before) :] if index else "")
+    return insertion
+
+
+def _goes_on_below(lines: list[str], below: Sequence[str], *, may_be_short: bool) -> bool:
+    told = [line.rstrip() for line in lines if line.strip()]
+    if not below[0].startswith(told[0]):
+        return False
+    says_enough = word_characters(told[0]) >= _SAYS_ENOUGH
+    if told[0] == below[0]:
+        return says_enough or (len(told) > 1 and told == list(below[: len(told)]))
+    begins = leading_space(below[0]) == leading_space(told[0])
+    return begins and says_enough and may_be_short and len(told) == 1

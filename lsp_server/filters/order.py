@@ -1,0 +1,59 @@
+"""The order of the filters: those of an answer's content, once, and those of its fit, wherever its rest is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lsp_server.filters.block import end_with_block
+from lsp_server.filters.broken_indentation import cut_broken_indentation
+from lsp_server.filters.closers import keep_balance
+from lsp_server.filters.cursor_place import Insertion, Place
+from lsp_server.filters.extra_indentation import drop_extra_indentation
+from lsp_server.filters.next_lines import cut_at_next_lines
+from lsp_server.filters.own_indentation import use_own_indentation
+from lsp_server.filters.previous_lines import drop_previous_lines
+from lsp_server.filters.repetition import cut_repetition
+from lsp_server.filters.rest_of_line import drop_rest_of_line
+from lsp_server.filters.white_space import drop_trailing_space, use_line_ends
+
+Filter = Callable[[Insertion, Place], Insertion]
+
+CONTENT: tuple[Filter, ...] = (
+    end_with_block,
+    cut_repetition,
+    drop_extra_indentation,
+    use_own_indentation,
+    cut_broken_indentation,
+    drop_rest_of_line,
+    cut_at_next_lines,
+)
+
+FIT: tuple[Filter, ...] = (
+    drop_trailing_space,
+    keep_balance,
+    drop_rest_of_line,  # once more: what ends before a closer may now say what follows
+    cut_at_next_lines,
+    drop_previous_lines,
+    drop_trailing_space,
+    use_line_ends,
+)
+
+
+def worth_saying(text: str, place: Place) -> str:
+    """What is offered of the core's `text`, whose lines end in \\n; empty if nothing is.
+
+    An offer is followed while the user types it: what is decided here does not change on the way.
+    """
+    return _apply(CONTENT, text, place).text
+
+
+def fitted(text: str, place: Place) -> Insertion:
+    """What to show of an offer, or of the rest of one, at this place; an empty text is nothing."""
+    return _apply(FIT, text, place)
+
+
+def _apply(filters: Sequence[Filter], text: str, place: Place) -> Insertion:
+    insertion = Insertion(text)
+    for apply in filters:
+        insertion = apply(insertion, place)
+    return insertion

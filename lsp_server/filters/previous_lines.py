@@ -1,0 +1,35 @@
+"""The filter that drops a suggestion which only says the lines above the cursor again."""
+
+from __future__ import annotations
+
+from lsp_server.filters.cursor_place import Insertion, Place, word_characters
+
+_SAYS_ENOUGH = 3  # word characters, of a line that was cut short
+
+
+def drop_previous_lines(insertion: Insertion, place: Place) -> Insertion:
+    """Nothing where the cursor's line would become the one above it, or a block the lines above it.
+
+    The last line may be cut short, if all of it was suggested. Of a block that begins with several lines above, such as
+    the method above, what goes on behind them is not said either.
+    """
+    text = place.before + insertion.text + place.after[insertion.replaced :]
+    told = [line.strip() for line in text.split("\n") if line.strip()]
+    above = list(place.filled_above[-len(told) :])
+    if _begins_as_lines_above(told, above):
+        return insertion.with_text("")
+    if not told or len(told) != len(above) or told[:-1] != above[:-1]:
+        return insertion
+    suggested = len(told) > 1 or not place.before.strip()
+    cut_short = suggested and above[-1].startswith(told[-1]) and word_characters(told[-1]) >= _SAYS_ENOUGH
+    if word_characters("".join(told)) and (told == above or cut_short):
+        return insertion.with_text("")
+    return insertion
+
+
+def _begins_as_lines_above(told: list[str], above: list[str]) -> bool:
+    """Whether what is told begins with the last lines above, several of them, from where its first line stands last."""
+    if len(told) < 2 or told[0] not in above:
+        return False
+    again = above[len(above) - 1 - above[::-1].index(told[0]) :]
+    return len(again) > 1 and told[: len(again)] == again and word_characters("".join(again)) > 0

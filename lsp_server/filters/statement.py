@@ -1,0 +1,109 @@
+"""The statement that the cursor stands in, and whether a text would leave its brackets and strings in balance."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from lsp_server.filters.balance import CLOSERS, Balance
+from lsp_server.filters.indentation import indentation
+
+if TYPE_CHECKING:
+    from lsp_server.filters.cursor_place import Place
+
+_BLANK = sys.maxsize - 1  # deeper than any line
+_MOST_REMEMBERED = 4096  # lines
+_LONGEST_REMEMBERED = 500  # code points of a line; a longer one is not worth its memory
+
+
+@dataclass(frozen=True)
+class Statement:
+    """The outermost statement around the cursor that the place holds from end to end, and how balanced it is.
+
+    A longer one would not do: what closes its brackets is out of sight, so that each of them would seem to want a
+    closer, and any closer too many would pass for it.
+    """
+
+    head: str  # up to the cursor
+    after: str  # the rest of the cursor's line
+    below: str
+    language_id: str
+    earlier: Balance | None = field(default=None, compare=False)  # of this statement some keys ago, or of any other
+
+    @classmethod
+    def around(cls, place: Place) -> Statement:
+        """The one at a place; all that is in sight where no statement is there from end to end."""
+        above, below = _whole(place) or (place.lines_above, place.lines_below)
+        *ended, last = ("\n", *below) if below else ("",)
+        below_text = _joined(ended) + last.rstrip("\r\n")
+        return cls(_joined(above) + place.before, place.after, below_text, place.language_id, place.earlier)
+
+    @cached_property
+    def balance(self) -> Balance:
+        """Of the statement as it is, and with what may be put at the cursor."""
+        return Balance(self.head, self.after + self.below, self.language_id, self.earlier)
+
+    @property
+    def wants_closer(self) -> bool:
+        """Whether a bracket is open that nothing closes."""
+        return self.balance.now.openers > 0 and any(self.balanced_by("\n" + closer) for closer in CLOSERS)
+
+    def balanced_by(self, text: str, replaced: int = 0) -> bool:
+        """Whether `text`, in place of the `replaced` code points behind the cursor, adds no fault.
+
+        At the end of a line a string may stay open: that is for the user to go on with.
+        """
+        now, then = self.balance.now, self.balance.with_text(text, replaced)
+        strings_close = then.strings <= now.strings or not self.after.strip()
+        return then.closers <= now.closers and strings_close
+
+
+def _whole(place: Place) -> tuple[Sequence[str], Sequence[str]] | None:
+    """The lines above and below of the outermost statement around the cursor that is in sight; None if none is.
+
+    Of one that begins or ends out of sight only what is further in is in sight.
+    """
+    depths_above, begin_above = _measured((*place.lines_above, place.before))
+    depths_below, begin_below = _measured(place.lines_below)
+    in_sight_above = 0 if place.from_start else min(begin_above)
+    in_sight_below = 0 if place.to_end else min((*begin_below, min(depths_below, default=_BLANK) + 1))
+    in_sight = max(in_sight_above, in_sight_below)  # statements at this depth, and at those further in
+    depth = min((depth for depth in {0, *depths_above} if in_sight <= depth < _BLANK), default=None)
+    if depth is None:
+        return None
+    first = next((index for index in range(len(begin_above) - 1, 0, -1) if begin_above[index] <= depth), 0)
+    ends = (index for index, begins in enumerate(begin_below) if begins <= depth or depths_below[index] < depth)
+    return place.lines_above[first:], place.lines_below[: next(ends, None)]
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """The lines as one text, with \\n for all line ends."""
+    text = "".join(lines)
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _measured(lines: Sequence[str]) -> tuple[Sequence[int], Sequence[int]]:
+    """The indentation of each line, and the depth of the statement that begins with it; _BLANK where there is none."""
+    depths, begin = zip(*map(_measures.__getitem__, lines), strict=True) if lines else ((), ())
+    return depths, begin
+
+
+class _Measures(dict[str, tuple[int, int]]):
+    """Both of a line, remembered: most lines are what they were a key ago."""
+
+    def __missing__(self, line: str) -> tuple[int, int]:
+        """A line that begins with a closer belongs to the statement that it closes, or, further out, to another."""
+        code = line.lstrip()
+        depth = indentation(line) if code else _BLANK
+        measure = depth, _BLANK if code[:1] in CLOSERS else depth
+        if len(line) <= _LONGEST_REMEMBERED:
+            if len(self) == _MOST_REMEMBERED:
+                self.clear()
+            self[line] = measure
+        return measure
+
+
+_measures = _Measures()

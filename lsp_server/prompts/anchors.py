@@ -1,0 +1,159 @@
+"""The anchor: where a prompt was laid down, with its frozen windows, found again in the document by its text.
+
+An anchor is a value and follows no edits. Whether it still holds is decided by comparing its frozen lines with
+the document around the cursor, so a stale anchor cannot be served, and undo finds the anchor it returns to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lsp_server.editing.brackets import auto_closed_length, is_auto_closed
+from lsp_server.editing.documents import Document, Position
+from lsp_server.prompts.windows import StickyEdges, WindowBudget, suffix_stop
+
+# How far above the cursor an anchor is laid: corrections within these lines find it still valid.
+LINES_BACK = 8
+# How many lines auto-closed text may span between the cursor and the frozen suffix.
+_GAP_LINES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """Frozen windows: whole lines, and pieces of a line where a line is cut.
+
+    The prefix is `prefix_lines` and then `prefix_tail`, which ends at column `column` of the anchor's line (both
+    empty and 0 but for overlong lines). The suffix is `suffix_head`, after which `suffix_skip` code points of its
+    line are left out (0 but for overlong lines), and then `suffix_lines`.
+    """
+
+    prefix_lines: tuple[str, ...]
+    prefix_tail: str
+    column: int
+    at_start: bool  # the prefix begins with the document
+    suffix_head: str
+    suffix_skip: int
+    suffix_lines: tuple[str, ...]
+    at_end: bool  # the suffix ends with the document
+
+    @property
+    def prefix(self) -> str:
+        return "".join(self.prefix_lines) + self.prefix_tail
+
+    @property
+    def suffix(self) -> str:
+        return self.suffix_head + "".join(self.suffix_lines)
+
+
+class Fit(NamedTuple):
+    """Where an anchor holds in a document: the increment runs from `start` to the cursor, the gap from there on."""
+
+    start: Position
+    suffix_start: Position
+
+
+def lay(document: Document, cursor: Position, budget: WindowBudget, edges: StickyEdges) -> tuple[Anchor, Fit]:
+    """A new anchor some lines above the cursor, and where it holds.
+
+    Closing brackets behind the cursor that the increment wants stay out of the suffix, so that typing
+    over them changes nothing.
+    """
+    start = _anchor_position(document, cursor, budget.increment_chars // 2)
+    increment = document.slice(start, cursor)
+    first = edges.start_for(document, start.line, budget.prefix_chars - len(increment) - start.column)
+    prefix_lines = tuple(document.lines[first : start.line])
+    tail = document.lines[start.line][max(0, start.column - budget.prefix_chars) : start.column]
+
+    line = document.lines[cursor.line]
+    suffix_column = cursor.column + auto_closed_length(increment, line[cursor.column :])
+    head = line[suffix_column : suffix_column + budget.suffix_chars]
+    if suffix_column + len(head) < len(line):
+        head = head.removesuffix("\r")  # a line end is not cut in two
+    skip = len(line) - suffix_column - len(head)
+    stop = cursor.line + 1
+    if not skip:
+        stop = suffix_stop(document, stop, budget.suffix_chars - len(head))
+    anchor = Anchor(
+        prefix_lines=prefix_lines,
+        prefix_tail=tail,
+        column=start.column,
+        at_start=first == 0 and len(tail) == start.column,
+        suffix_head=head,
+        suffix_skip=skip,
+        suffix_lines=tuple(document.lines[cursor.line + 1 : stop]),
+        at_end=stop == len(document.lines) and not skip,
+    )
+    return anchor, Fit(start, Position(cursor.line, suffix_column))
+
+
+def _anchor_position(document: Document, cursor: Position, max_chars: int) -> Position:
+    """At most LINES_BACK lines and `max_chars` above the cursor; within its line only where that is overlong."""
+    if cursor.column > max_chars:
+        return Position(cursor.line, (cursor.column - max_chars // 2) // max_chars * max_chars)
+    line, chars = cursor.line, cursor.column
+    while line > 0 and cursor.line - line < LINES_BACK:
+        chars += len(document.lines[line - 1])
+        if chars > max_chars:
+            break
+        line -= 1
+    return Position(line, 0)
+
+
+def find(anchor: Anchor, document: Document, cursor: Position, max_chars: int) -> Fit | None:
+    """Where the anchor still holds for this cursor with an increment of at most `max_chars`, or None."""
+    suffix_start = _find_suffix(anchor, document, cursor)
+    if suffix_start is None:
+        return None
+    start = _find_prefix(anchor, document, cursor, max_chars)
+    if start is None:
+        return None
+    gap = document.slice(cursor, suffix_start)
+    if gap and not is_auto_closed(document.slice(start, cursor), gap):
+        return None
+    return Fit(start, suffix_start)
+
+
+def _find_suffix(anchor: Anchor, document: Document, cursor: Position) -> Position | None:
+    """The nearest place at or behind the cursor where the document reads as the frozen suffix does."""
+    lines = document.lines
+    for line in range(cursor.line, min(cursor.line + _GAP_LINES, len(lines))):
+        column = len(lines[line]) - anchor.suffix_skip - len(anchor.suffix_head)
+        first = cursor.column if line == cursor.line else 0
+        if column >= first and _suffix_stands_at(anchor, lines, line, column):
+            return Position(line, column)
+    return None
+
+
+def _suffix_stands_at(anchor: Anchor, lines: Sequence[str], line: int, column: int) -> bool:
+    stop = line + 1 + len(anchor.suffix_lines)
+    if anchor.at_end and stop != len(lines):
+        return False
+    return lines[line].startswith(anchor.suffix_head, column) and tuple(lines[line + 1 : stop]) == anchor.suffix_lines
+
+
+def _find_prefix(anchor: Anchor, document: Document, cursor: Position, max_chars: int) -> Position | None:
+    """The nearest place at or before the cursor up to where the document reads as the frozen prefix does."""
+    lines = document.lines
+    line_above = anchor.prefix_lines[-1] if anchor.prefix_lines else None
+    chars = cursor.column - anchor.column  # of the increment, were the anchor's line the cursor's
+    for line in range(cursor.line, -1, -1):
+        if line < cursor.line:
+            chars += len(lines[line])
+        if chars > max_chars:
+            return None
+        if line_above is not None and (line == 0 or lines[line - 1] != line_above):
+            continue  # as with most lines: without a copy of the window, or a call
+        if chars >= 0 and _prefix_stands_at(anchor, lines, line):
+            return Position(line, anchor.column)
+    return None
+
+
+def _prefix_stands_at(anchor: Anchor, lines: Sequence[str], line: int) -> bool:
+    first = line - len(anchor.prefix_lines)
+    if first < 0 or (anchor.at_start and first > 0):
+        return False
+    if len(lines[line]) < anchor.column or not lines[line].endswith(anchor.prefix_tail, 0, anchor.column):
+        return False
+    return tuple(lines[first:line]) == anchor.prefix_lines

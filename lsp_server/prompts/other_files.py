@@ -1,0 +1,174 @@
+"""The chunks of other open documents that stand before a prefix: which ones, and in what order.
+
+Whatever changes before the prefix is paid for with all that stands behind it. A chunk once chosen for a document
+therefore keeps its place and its text for as long as it can, and new ones are appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from lsp_server.editing.documents import Document, LineChange
+from lsp_server.prompts.snippets import DocumentPlaces, FrozenChunk, Place, cut, find_again
+from protocol.messages import ContextChunk
+
+_Value = TypeVar("_Value")
+
+_MAX_DOCUMENTS = 64
+_MAX_SELECTIONS = 32
+# A chunk gives way to more recent places only when its own is this many times further down than what fits.
+_LAG = 2
+# So many chunks fit at least, where there is text for them.
+_MIN_CHUNKS = 2
+
+_FAMILIES = (
+    frozenset({"javascript", "javascriptreact", "svelte", "typescript", "typescriptreact", "vue"}),
+    frozenset({"css", "html", "less", "sass", "scss", "svelte", "vue"}),
+    frozenset({"c", "cpp", "cuda-cpp", "objective-c", "objective-cpp"}),
+    frozenset({"groovy", "java", "kotlin", "scala"}),
+    frozenset({"csharp", "fsharp", "vb"}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Chunks in the order of the prompt, and the URIs of the documents they were taken from."""
+
+    chunks: tuple[ContextChunk, ...] = ()
+    sources: frozenset[str] = frozenset()
+
+
+class _Candidate(NamedTuple):
+    document: Document
+    place: Place
+
+    def is_in(self, chunk: FrozenChunk) -> bool:
+        return chunk.uri == self.document.uri and self.place.line in chunk.span
+
+
+class ContextRing:
+    """Remembers where the user was in each open document, and chooses chunks for a prompt when asked.
+
+    `is_excluded` tells from a URI whether a document may be used, `path_of` what a prompt calls it. A keystroke costs
+    a few list operations; text is read in `context_for` alone.
+    """
+
+    def __init__(self, is_excluded: Callable[[str], bool], path_of: Callable[[str], str]) -> None:
+        self._is_excluded = is_excluded
+        self._path_of = path_of
+        self._sequence = 0
+        self._documents: dict[str, DocumentPlaces] = {}  # most recently used last
+        self._selections: dict[str, tuple[FrozenChunk, ...]] = {}  # likewise
+
+    @property
+    def uris(self) -> Sequence[str]:
+        """The documents that chunks may be taken from."""
+        return list(self._documents)
+
+    def visited(self, document: Document, line: int) -> None:
+        """The user has the cursor in this line."""
+        self._used(document).touch(line, self._sequence)
+
+    def edited(self, document: Document, change: LineChange) -> None:
+        """Follow an edit that was applied to the document."""
+        self._used(document).edited(change, self._sequence)
+
+    def closed(self, uri: str) -> None:
+        """Let go of a document that was closed or excluded, and of all text from it."""
+        self._documents.pop(uri, None)
+        for target, selection in self._selections.items():
+            self._selections[target] = tuple(chunk for chunk in selection if chunk.uri != uri)
+
+    def context_for(self, uri: str, language_id: str, budget_chars: int) -> Context:
+        """What to put before the prefix of a prompt for `uri`: paths and text of at most `budget_chars`."""
+        kept = self._still_good(self._selections.pop(uri, ()), budget_chars)
+        selection = self._complete(kept, self._candidates(uri, language_id), budget_chars)
+        self._selections[uri] = selection
+        _drop_oldest(self._selections, _MAX_SELECTIONS)
+        return Context(tuple(chosen.chunk for chosen in selection), frozenset(chosen.uri for chosen in selection))
+
+    def _used(self, document: Document) -> DocumentPlaces:
+        self._sequence += 1
+        places = self._documents.pop(document.uri, None)
+        if places is None or places.document is not document:
+            places = DocumentPlaces(document)
+        self._documents[document.uri] = places
+        _drop_oldest(self._documents, _MAX_DOCUMENTS)
+        return places
+
+    def _still_good(self, selection: Sequence[FrozenChunk], budget_chars: int) -> list[FrozenChunk]:
+        """The chunks whose documents are open, usable and still contain them, up to where the budget ends."""
+        kept: list[FrozenChunk] = []
+        for chunk in selection:
+            source = self._documents.get(chunk.uri)
+            if source is None or self._is_excluded(chunk.uri):
+                continue
+            found = find_again(chunk, source.document)
+            if found is None or any(_overlap(found, other) for other in kept):
+                continue
+            budget_chars -= found.chars
+            if budget_chars < 0:
+                break
+            kept.append(found)
+        return kept
+
+    def _candidates(self, uri: str, language_id: str) -> list[_Candidate]:
+        """The places of all other documents, related languages first and then the most recent ones."""
+        candidates = [
+            _Candidate(places.document, place)
+            for places in self._documents.values()
+            if places.document.uri != uri
+            for place in places.places
+        ]
+        candidates.sort(key=lambda each: (not _related(each.document.language_id, language_id), -each.place.touched))
+        return candidates
+
+    def _complete(
+        self, kept: list[FrozenChunk], candidates: Sequence[_Candidate], budget_chars: int
+    ) -> tuple[FrozenChunk, ...]:
+        """The kept chunks and new ones behind them, the one touched last at the very end."""
+        added, crowded_out = self._fill(kept, candidates, budget_chars)
+        furthest = _LAG * (len(kept) + len(added))
+        if crowded_out is not None and crowded_out < furthest:
+            leading = [chunk for chunk in kept if any(each.is_in(chunk) for each in candidates[:furthest])]
+            if len(leading) < len(kept):
+                kept = leading
+                added, _ = self._fill(kept, candidates, budget_chars)
+        return (*kept, *reversed(added))
+
+    def _fill(
+        self, kept: Sequence[FrozenChunk], candidates: Sequence[_Candidate], budget_chars: int
+    ) -> tuple[list[FrozenChunk], int | None]:
+        """New chunks, best first, until one does not fit; and the index of its candidate, None if all fit."""
+        added: list[FrozenChunk] = []
+        room = budget_chars - sum(chunk.chars for chunk in kept)
+        for index, candidate in enumerate(candidates):
+            chosen = [*kept, *added]
+            uri = candidate.document.uri
+            if any(candidate.is_in(chunk) for chunk in chosen) or self._is_excluded(uri):
+                continue
+            taken = [chunk.span for chunk in chosen if chunk.uri == uri]
+            path, max_chars = self._path_of(uri), budget_chars // _MIN_CHUNKS
+            chunk = cut(candidate.document, candidate.place.line, path, max_chars, taken)
+            if chunk is None or any(chunk.chunk.text == other.chunk.text for other in chosen):
+                continue
+            if chunk.chars > room:
+                return added, index
+            room -= chunk.chars
+            added.append(chunk)
+        return added, None
+
+
+def _related(language_id: str, other: str) -> bool:
+    return language_id == other or any(language_id in family and other in family for family in _FAMILIES)
+
+
+def _overlap(chunk: FrozenChunk, other: FrozenChunk) -> bool:
+    return chunk.uri == other.uri and chunk.first < other.span.stop and other.first < chunk.span.stop
+
+
+def _drop_oldest(mapping: dict[str, _Value], limit: int) -> None:
+    while len(mapping) > limit:
+        del mapping[next(iter(mapping))]

@@ -1,0 +1,125 @@
+"""From a cursor to the text of a prompt: keeps the anchors of one document and lays new ones when none holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from lsp_server.editing.documents import Document, LineChange, Position
+from lsp_server.prompts.anchors import Anchor, Fit, find, lay
+from lsp_server.prompts.other_files import Context
+from lsp_server.prompts.windows import StickyEdges, WindowBudget, suffix_stop
+from protocol.messages import Prompt
+
+Strategy = Literal["none", "psm", "spm", "efim"]
+
+_MAX_ANCHORS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A prompt, and what of the document it leaves out."""
+
+    prompt: Prompt
+    gap: str  # auto-closed text between the cursor and the suffix: not in the prompt
+    relaid: bool  # a new anchor was laid for it
+    sources: frozenset[str] = frozenset()  # URIs of the other documents whose text stands in it
+
+
+class _Laid(NamedTuple):
+    """An anchor, and the context that was frozen with it."""
+
+    anchor: Anchor
+    context: Context
+
+
+def _no_context(_: WindowBudget) -> Context:
+    return Context()
+
+
+def _nothing_excluded(_: str) -> bool:
+    return False
+
+
+class PromptPlanner:
+    """The prompts of one document: EFIM's from anchors, the rivals' (PSM, SPM) from the windows at the cursor.
+
+    `context` is asked for what stands before the prefix when an anchor is laid, and given the budget for its estimate
+    of characters per token alone: the windows do not shrink for it. `is_excluded` is asked at every use of an anchor
+    for the documents that its context was taken from.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        budget: WindowBudget,
+        strategy: Strategy = "efim",
+        context: Callable[[WindowBudget], Context] = _no_context,
+        is_excluded: Callable[[str], bool] = _nothing_excluded,
+    ) -> None:
+        self.document = document
+        self.budget = budget
+        self.strategy: Strategy = strategy
+        self._edges = StickyEdges()
+        self._context = context
+        self._is_excluded = is_excluded
+        self._anchors: list[_Laid] = []  # most recently used first
+
+    def edited(self, change: LineChange) -> None:
+        """Follow an edit that was applied to the document."""
+        self._edges.edited(change)
+
+    def observe(self, prompt: Prompt, prompt_tokens: int) -> None:
+        """Learn from an answered request how many characters of this document make a token."""
+        chars = len(prompt.prefix) + len(prompt.suffix) + len(prompt.increment)
+        chars += sum(len(chunk.path) + len(chunk.text) for chunk in prompt.context)
+        self.budget = self.budget.observe(chars, prompt_tokens)
+
+    def plan(self, cursor: Position, *, ahead: bool = False) -> Plan:
+        """The prompt for this cursor; BadInput if it lies outside of the document.
+
+        `ahead` says that nobody waits for the answer: an anchor whose increment has grown past half of what
+        it may is laid anew while that is free.
+        """
+        self.document.check(cursor)
+        if self.strategy in ("psm", "spm"):
+            return self._plan_rival(cursor)
+        limit = self.budget.increment_chars
+        self._anchors = [laid for laid in self._anchors if not any(map(self._is_excluded, laid.context.sources))]
+        for laid in self._anchors:
+            fit = find(laid.anchor, self.document, cursor, limit // 2 if ahead else limit)
+            if fit is not None:
+                return self._use(laid, fit, cursor, relaid=False)
+        anchor, fit = lay(self.document, cursor, self.budget, self._edges)
+        return self._use(_Laid(anchor, self._context(self.budget)), fit, cursor, relaid=True)
+
+    def _use(self, laid: _Laid, fit: Fit, cursor: Position, *, relaid: bool) -> Plan:
+        self._anchors = [laid, *(other for other in self._anchors if other is not laid)][:_MAX_ANCHORS]
+        anchor = laid.anchor
+        prompt = Prompt(
+            prefix=_prompt_text(anchor.prefix),
+            suffix=_prompt_text(anchor.suffix),
+            increment=_prompt_text(self.document.slice(fit.start, cursor)),
+            context=laid.context.chunks,
+        )
+        return Plan(prompt, self.document.slice(cursor, fit.suffix_start), relaid, laid.context.sources)
+
+    def _plan_rival(self, cursor: Position) -> Plan:
+        document, budget = self.document, self.budget
+        first = self._edges.start_for(document, cursor.line, budget.prefix_chars - cursor.column)
+        head = document.lines[cursor.line][cursor.column :]
+        stop = suffix_stop(document, cursor.line + 1, budget.suffix_chars - len(head))
+        context = self._context(budget)
+        prompt = Prompt(
+            prefix=_prompt_text(document.slice(Position(first, 0), cursor)),
+            suffix=_prompt_text(head + "".join(document.lines[cursor.line + 1 : stop])),
+            context=context.chunks,
+            order="spm" if self.strategy == "spm" else "psm",
+        )
+        return Plan(prompt, gap="", relaid=True, sources=context.sources)
+
+
+def _prompt_text(text: str) -> str:
+    """Models are trained on \\n alone; the document's own line ends are put back into the suggestion."""
+    return text.replace("\r\n", "\n") if "\r" in text else text

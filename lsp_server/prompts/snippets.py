@@ -1,0 +1,128 @@
+"""The places of a document where the user was last, and the chunks that are cut around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from lsp_server.editing.documents import Document, LineChange
+from protocol.messages import ContextChunk
+
+CHUNK_LINES = 40
+_CHUNK_CHARS = 4000  # a chunk of long lines has fewer
+_MIN_LINES = 5  # what is left between other chunks is not worth its separator below this
+_MAX_PLACES = 4
+_NEAR_LINES = CHUNK_LINES // 2
+# How far from its last known place a chunk is looked for; text that moved further counts as gone.
+_REACH_LINES = 2000
+
+
+class Place(NamedTuple):
+    """A line, and the number of the event that touched it last: a higher one is more recent."""
+
+    line: int
+    touched: int
+
+
+@dataclass(slots=True)
+class DocumentPlaces:
+    """The last places of one document, most recent first; they move with its text."""
+
+    document: Document
+    places: tuple[Place, ...] = ()
+
+    def touch(self, line: int, sequence: int) -> None:
+        """The user was there; a place nearby is the same one, moved."""
+        line = min(line, len(self.document.lines) - 1)
+        others = list(self.places)
+        near = next((place for place in others if abs(place.line - line) <= _NEAR_LINES), None)
+        if near is not None:
+            others.remove(near)
+        self.places = (Place(line, sequence), *others)[:_MAX_PLACES]
+
+    def edited(self, change: LineChange, sequence: int) -> None:
+        """Follow an edit, and count it as a visit unless it is too large to be one's typing."""
+        first, removed, added = change
+        last = first + max(added - 1, 0)
+
+        def moved(line: int) -> int:
+            if line >= first + removed:
+                return line + added - removed
+            return min(line, last)
+
+        self.places = tuple(Place(moved(line), touched) for line, touched in self.places)
+        if added <= CHUNK_LINES:
+            self.touch(last, sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenChunk:
+    """A chunk as it was cut from the lines [first, first + len(lines)) of a document."""
+
+    uri: str
+    first: int
+    lines: tuple[str, ...]
+    chunk: ContextChunk
+
+    @property
+    def span(self) -> range:
+        """Its lines in the document."""
+        return range(self.first, self.first + len(self.lines))
+
+    @property
+    def chars(self) -> int:
+        """What it takes of the budget."""
+        return len(self.chunk.path) + len(self.chunk.text)
+
+
+def cut(document: Document, line: int, path: str, max_chars: int, taken: Sequence[range]) -> FrozenChunk | None:
+    """Whole lines around `line`, clear of those that are `taken`; None if there is nothing worth it."""
+    lines = document.lines
+    room = min(_CHUNK_CHARS, max_chars - len(path)) - len(lines[line])
+    first, stop = line, line + 1
+    if room < 0:
+        return None
+    upwards = downwards = True
+    while (upwards or downwards) and stop - first < CHUNK_LINES:
+        upwards = upwards and _is_free(lines, first - 1, room, taken)
+        if upwards:
+            first -= 1
+            room -= len(lines[first])
+        downwards = downwards and stop - first < CHUNK_LINES and _is_free(lines, stop, room, taken)
+        if downwards:
+            room -= len(lines[stop])
+            stop += 1
+    if taken and stop - first < _MIN_LINES:
+        return None
+    chosen = tuple(lines[first:stop])
+    text = "".join(chosen).replace("\r\n", "\n")
+    return FrozenChunk(document.uri, first, chosen, ContextChunk(path, text)) if text.strip() else None
+
+
+def _is_free(lines: Sequence[str], line: int, room: int, taken: Sequence[range]) -> bool:
+    return 0 <= line < len(lines) and len(lines[line]) <= room and not any(line in span for span in taken)
+
+
+def find_again(chunk: FrozenChunk, document: Document) -> FrozenChunk | None:
+    """The chunk at the place nearest to its last one where the document still has its text, or None."""
+    lines, wanted, last = document.lines, chunk.lines, chunk.first
+    if tuple(lines[last : last + len(wanted)]) == wanted:
+        return chunk
+    # The longest line is the one least often met: elsewhere the chunk can only be where that is.
+    key = max(range(len(wanted)), key=lambda index: len(wanted[index]))
+    found = _indices(lines, wanted[key], last + key - _REACH_LINES, last + key + _REACH_LINES)
+    starts = (index - key for index in sorted(found, key=lambda index: abs(index - key - last)))
+    first = next((each for each in starts if each >= 0 and tuple(lines[each : each + len(wanted)]) == wanted), None)
+    return None if first is None else replace(chunk, first=first)
+
+
+def _indices(lines: list[str], line: str, start: int, stop: int) -> Iterator[int]:
+    """Where `line` stands among those from `start` to `stop`."""
+    index = max(start, 0) - 1
+    try:
+        while True:
+            index = lines.index(line, index + 1, max(stop, 0))
+            yield index
+    except ValueError:  # list's way to say that there is none left
+        return

@@ -1,0 +1,1 @@
+"""From a request to suggestions: what is at hand first, then the core; the latest request wins."""

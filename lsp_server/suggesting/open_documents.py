@@ -1,0 +1,279 @@
+"""The documents that the client has open: their mirrors, and for each what is known of its cursor and suggestions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lsp_server.editing.documents import Document, Edit, LineChange, Position
+from lsp_server.editing.notebooks import Cells
+from lsp_server.editing.positions import ClientPosition, PositionCodec, PositionEncoding
+from lsp_server.editing.spans import Span, follow_cursor, follow_span
+from lsp_server.filters.balance import Balance
+from lsp_server.filters.cursor_place import LONGEST_LINE, Insertion
+from lsp_server.prompts.planner import Plan, PromptPlanner
+from lsp_server.prompts.surroundings import Surroundings
+from lsp_server.suggesting.last_suggestion import Offer, follow
+from lsp_server.suggesting.latest import Latest
+from protocol.errors import BadInput
+from protocol.messages import Completion, CompletionRequest
+from protocol.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+# A document with a line of more code points is not followed: every edit of the line would copy it.
+_LONGEST_FOLLOWED = 10_000_000
+
+_PLANNING_SETTINGS = ("prefix_tokens", "suffix_tokens", "strategy", "other_files", "other_files_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change as the client tells it; without a range it is the whole text."""
+
+    text: str
+    range: tuple[ClientPosition, ClientPosition] | None = None
+
+
+@dataclass(slots=True)
+class OpenDocument:
+    """One open document.
+
+    `edits` counts the edits that were applied, whatever the client's versions say: an answer is outdated when it
+    has moved on. `inserted` is what they inserted since the last request. `cursor` follows the edits, too.
+    """
+
+    document: Document
+    planner: PromptPlanner
+    surroundings: Surroundings
+    latest: Latest[tuple[Insertion, ...]] = field(default_factory=Latest)
+    edits: int = 0
+    inserted: str = ""
+    cursor: Position = field(default=Position(0, 0))
+    offers: tuple[Offer, ...] = ()  # the last suggestion, and its alternatives
+    watched: dict[int, Span] = field(default_factory=dict)  # followed through all edits, by the keys of `watch`
+    balance: Balance | None = None  # of the statement that a suggestion was last asked for in
+    out_of_step: bool = False  # a change could not be applied, or a line is too long: only the whole text mends that
+    last_exchange: tuple[CompletionRequest, Completion] | None = None  # with the core, for a suggestion
+    cells: Cells | None = None  # those of its language in its notebook; they share a planner
+    looked_at: bool = False  # rather than open only
+    requests: int = 0  # for suggestions, of which only the newest is answered
+
+    def apply(self, edit: Edit) -> LineChange:
+        """Edit the document, and let go of what the edit makes void; BadInput, and nothing changed, if it cannot be."""
+        change = self.document.apply(edit)
+        self._edited(change)
+        self.cursor = self.document.nearest(follow_cursor(self.cursor, edit))
+        self.latest.supersede()
+        self.edits += 1
+        self.inserted += edit.text
+        self.offers = tuple(filter(None, (follow(offer, edit) for offer in self.offers)))
+        for key, span in self.watched.items():
+            self.watched[key] = follow_span(span, edit)
+        return change
+
+    @property
+    def session(self) -> str:
+        """What the core knows its prompts by: its URI, or for a cell one of its notebook's."""
+        return self.source.uri
+
+    @property
+    def source(self) -> Document:
+        """What prompts are cut from: the document, or for a cell all cells of its language."""
+        return self.cells.document if self.cells is not None else self.document
+
+    def plan(self, cursor: Position, *, ahead: bool = False) -> Plan:
+        """The prompt for a cursor, as `PromptPlanner.plan` makes it."""
+        self.document.check(cursor)
+        return self.planner.plan(self._in_source(cursor), ahead=ahead)
+
+    def _in_source(self, position: Position) -> Position:
+        return position if self.cells is None else self.cells.position(self.document, position)
+
+    def _edited(self, change: LineChange) -> None:
+        if self.cells is not None:
+            self.cells.refresh()
+            change = self.cells.change(self.document, change)
+        self.planner.edited(change)
+        self.surroundings.ring.edited(self.source, change)
+
+    def lose_step(self) -> None:
+        """The client has made a change that is not known here."""
+        self.out_of_step = True
+        self.latest.supersede()
+
+    def watch(self, span: Span) -> int:
+        """Follow this stretch of text from now on; the key of where it is."""
+        key = max(self.watched, default=0) + 1
+        self.watched[key] = span
+        return key
+
+    @property
+    def excluded(self) -> str | None:
+        """Why nothing of it may enter a prompt, by the last look at the disk."""
+        return self.surroundings.verdicts.reason(self.document.uri)
+
+    @property
+    def is_in_long_line(self) -> bool:
+        """Whether the cursor's line is too long to suggest anything in it."""
+        return len(self.document.lines[self.cursor.line]) > LONGEST_LINE
+
+    def look_at(self, cursor: Position) -> None:
+        """Note where the cursor is; a place that was reached without an edit is one that was looked at.
+
+        So is line 0 of a document that was not looked at before: its imports are there.
+        """
+        self.cursor = cursor
+        if not self.looked_at:
+            self.surroundings.ring.visited(self.source, 0)
+            self.looked_at = True
+        if not self.inserted:
+            self.surroundings.ring.visited(self.source, self._in_source(cursor).line)
+
+    def let_go(self) -> None:
+        """The document has become excluded: forget its last suggestion, and its place in other documents' context."""
+        self.latest.supersede()
+        self.offers, self.last_exchange, self.balance = (), None, None
+        self.surroundings.ring.closed(self.session)
+
+
+@dataclass(frozen=True, slots=True)
+class _Notebook:
+    order: list[str] = field(default_factory=list)  # the URIs of all cells
+    cells: dict[str, Cells] = field(default_factory=dict)  # by language
+
+
+class OpenDocuments:
+    """All open documents, by their URI."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.codec = PositionCodec(PositionEncoding.UTF16)  # LSP's default; the client may have another
+        self._settings = settings
+        self._surroundings = Surroundings.of_folders(())
+        self._open: dict[str, OpenDocument] = {}
+        self._notebooks: dict[str, _Notebook] = {}
+
+    def __getitem__(self, uri: str) -> OpenDocument:
+        """The open document; BadInput, naming it, if it is not open."""
+        try:
+            return self._open[uri]
+        except KeyError as error:
+            raise BadInput(f"{uri} is not open") from error
+
+    @property
+    def uris(self) -> tuple[str, ...]:
+        """Of all open documents."""
+        return tuple(self._open)
+
+    def configure(self, settings: Settings) -> None:
+        """Work by these settings from now on: what was suggested by others is not offered any more."""
+        before, self._settings = self._settings, settings
+        if before != settings:
+            for opened in self._open.values():
+                opened.offers = ()
+        if all(getattr(before, name) == getattr(settings, name) for name in _PLANNING_SETTINGS):
+            return
+        self._renew_planners()
+
+    def use_folders(self, folders: Sequence[str]) -> None:
+        """Take the rules of these workspace folders; what was viewed so far is forgotten."""
+        self._surroundings = Surroundings.of_folders(folders)
+        for opened in self._open.values():
+            opened.surroundings = self._surroundings
+        self._renew_planners()
+
+    def open(self, uri: str, language_id: str, version: int, text: str) -> OpenDocument:
+        """Mirror a document, in place of what was known of it before; it lends no text until it is looked at."""
+        self.close(uri)
+        document = Document.from_text(uri, language_id, version, text)
+        planner = self._surroundings.planner(document, self._settings)
+        opened = self._open[uri] = OpenDocument(document, planner, self._surroundings)
+        opened.out_of_step = _is_too_long(document, LineChange(0, 0, len(document.lines)))
+        return opened
+
+    def close(self, uri: str) -> None:
+        """Forget a document; nothing happens if it is not open."""
+        if (closed := self._open.pop(uri, None)) is not None:
+            closed.latest.supersede()
+            self._surroundings.ring.closed(uri)
+
+    def splice_cells(self, notebook: str, start: int, deleted: int, uris: Sequence[str]) -> None:
+        """Put these open documents in place of some cells of the notebook; BadInput for one that is not open."""
+        known = self._notebooks.setdefault(notebook, _Notebook())
+        removed = [self[uri] for uri in known.order[start : start + deleted] if uri in self._open]
+        known.order[start : start + deleted] = uris
+        for opened in removed:
+            opened.cells, opened.planner = None, self._surroundings.planner(opened.document, self._settings)
+        cells = [self[uri] for uri in known.order]
+        for language_id in {*known.cells, *(cell.document.language_id for cell in cells)}:
+            alike = [cell for cell in cells if cell.document.language_id == language_id]
+            together = known.cells.setdefault(language_id, Cells(f"{notebook}#{language_id}", language_id))
+            together.arrange([cell.document for cell in alike])
+            planner = next((cell.planner for cell in alike if cell.cells is together), None)
+            planner = planner or self._surroundings.planner(together.document, self._settings)
+            for cell in alike:
+                cell.cells, cell.planner = together, planner
+
+    def close_notebook(self, notebook: str) -> list[str]:
+        """Forget a notebook whose cells are closed; the core's sessions of its prompts."""
+        sessions = [cells.document.uri for cells in self._notebooks.pop(notebook, _Notebook()).cells.values()]
+        for session in sessions:
+            self._surroundings.ring.closed(session)
+        return sessions
+
+    def change(self, uri: str, version: int, changes: Sequence[Change]) -> None:
+        """Follow the client's changes, each of which counts from the one before it.
+
+        BadInput if one cannot be applied or the version goes backwards. The document is then out of step: the
+        changes after it are ignored, since there is no telling where they belong, until one brings the whole text.
+        """
+        opened = self[uri]
+        whole = max((index for index, change in enumerate(changes) if change.range is None), default=None)
+        if opened.out_of_step and whole is None:
+            return
+        try:
+            if whole is None:
+                _check_version(opened.document, version)
+            opened.out_of_step = False
+            for change in changes[whole or 0 :]:
+                done = opened.apply(self._edit(opened.document, change))
+                opened.out_of_step |= _is_too_long(opened.document, done)
+        except BadInput:
+            opened.lose_step()
+            raise
+        opened.document.version = version
+
+    def refuse_change(self, uri: str, reason: str) -> None:
+        """As `change` with one that cannot be applied; BadInput with this reason, unless it is out of step already."""
+        opened = self[uri]
+        if not opened.out_of_step:
+            opened.lose_step()
+            raise BadInput(reason)
+
+    def _renew_planners(self) -> None:
+        planners = {
+            opened.session: self._surroundings.planner(opened.source, self._settings) for opened in self._open.values()
+        }
+        for opened in self._open.values():
+            opened.planner = planners[opened.session]
+
+    def _edit(self, document: Document, change: Change) -> Edit:
+        if change.range is None:
+            return Edit(Position(0, 0), document.end, change.text)
+        start, end = change.range
+        return Edit(self.codec.decode(document, start), self.codec.decode(document, end), change.text)
+
+
+def _is_too_long(document: Document, change: LineChange) -> bool:
+    """Whether the changed lines are too long for the document to be followed."""
+    first, _, added = change
+    longest = max(map(len, document.lines[first : first + added]), default=0)
+    if longest > _LONGEST_FOLLOWED:
+        logger.warning("%s has a line of %d characters: it gets no suggestions", document.uri, longest)
+    return longest > _LONGEST_FOLLOWED
+
+
+def _check_version(document: Document, version: int) -> None:
+    if version < document.version:
+        raise BadInput(f"version {version} of {document.uri} comes after version {document.version}")

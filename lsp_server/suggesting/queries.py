@@ -1,0 +1,82 @@
+"""What a client asks for, and what the entry that is selected in its completion popup changes about it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from msgspec import structs
+
+from lsp_server.editing.documents import Document, Position
+from lsp_server.filters.balance import Balance
+from lsp_server.filters.cursor_place import Insertion, Place, place_at
+from protocol.messages import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The selected entry: it would put `text` in place of [start, end) of the cursor's line."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A suggestion is wanted at the cursor; several where the user asked for them by hand.
+
+    With an entry selected in the popup, it has to begin with that entry's text and to take its place.
+    """
+
+    cursor: Position
+    invoked: bool = False
+    selected: Selected | None = None
+
+    @property
+    def on_one_line(self) -> bool:
+        """Whether what is selected is one line: nothing is suggested behind more than that."""
+        return self.selected is None or not re.search(r"[\r\n]", self.selected.text)
+
+    def place(self, document: Document, *, multi_line: bool, earlier: Balance | None = None) -> Place:
+        """The surroundings of what is to be suggested: with the selected text in the document."""
+        place = place_at(document, self.cursor, multi_line=multi_line, earlier=earlier)
+        if self.selected is None:
+            return place
+        before, selected = place.before, self.selected
+        after = place.after[selected.end - self.cursor.column :]
+        return replace(place, before=before[: selected.start] + selected.text, after=after)
+
+    def prompt(self, prompt: Prompt, document: Document) -> Prompt:
+        """The prompt for the cursor, made to go on from the selected text."""
+        if self.selected is None:
+            return prompt
+        typed, text = self._typed(document), self.selected.text
+        if prompt.increment.endswith(typed):
+            return structs.replace(prompt, increment=prompt.increment.removesuffix(typed) + text)
+        return structs.replace(prompt, prefix=prompt.prefix.removesuffix(typed) + text)
+
+    def ending(self, document: Document) -> str | None:
+        """What the selected text adds to what was typed; None where that is no beginning of it."""
+        if self.selected is None:
+            return ""
+        typed = self._typed(document)
+        extends = self.selected.end == self.cursor.column and self.selected.text.startswith(typed)
+        return self.selected.text.removeprefix(typed) if extends else None
+
+    def item(self, insertion: Insertion) -> Insertion:
+        """The insertion with the selected text before it, in the range of that."""
+        if self.selected is None:
+            return insertion
+        column = self.cursor.column
+        return replace(
+            insertion,
+            text=self.selected.text + insertion.text,
+            replaced=self.selected.end - column + insertion.replaced,
+            taken=column - self.selected.start,
+        )
+
+    def _typed(self, document: Document) -> str:
+        """What stands between the selected entry's start and the cursor."""
+        start = self.selected.start if self.selected else self.cursor.column
+        return document.lines[self.cursor.line][start : self.cursor.column]

@@ -1,0 +1,197 @@
+"""Asking the core on behalf of a document: its session there, what each answer cost, and what is to be forgotten."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from lsp_server.editing.documents import Position
+from lsp_server.prompts.planner import Plan
+from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.suggesting.queries import Query
+from protocol.errors import Cancelled, CoreUnavailable, MidfillError
+from protocol.heat import Heat, estimate_tokens, heat
+from protocol.messages import Completion, CompletionRequest, StopRule, Usage
+from protocol.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+# So many documents besides those that a prompt concerns are looked at together with them.
+_LOOKED_AT_IN_TURN = 32
+
+_NOTHING_COMPUTED = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
+
+
+class Core(Protocol):
+    """What asking needs of the core's link."""
+
+    @property
+    def ready(self) -> bool: ...
+
+    @property
+    def chars_per_token(self) -> float: ...
+
+    async def complete(self, request: CompletionRequest) -> Completion: ...
+
+    def forget(self, session: str) -> None: ...
+
+    def release(self, session: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one prompt cost; `milliseconds` from the request to its answer."""
+
+    uri: str
+    version: int
+    cursor: Position
+    source: Literal["core", "typed"]
+    ahead: bool
+    milliseconds: float
+    heat: Heat
+    usage: Usage
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A document that prompts were made of, and the URIs of those that lent text to them, open or closed by now."""
+
+    opened: OpenDocument | None
+    """None once it is closed."""
+    sources: set[str] = field(default_factory=set)
+
+
+class Asker:
+    """Asks for all documents. `session_prefix` tells a language server's documents from those of other clients."""
+
+    def __init__(self, core: Core, session_prefix: str, on_cost: Callable[[Cost], None]) -> None:
+        self._core = core
+        self._session_prefix = session_prefix
+        self._on_cost = on_cost
+        self._asked: dict[str, _Asked] = {}
+        self._resident: dict[str, None] = {}  # URIs of documents whose text prompts were made of; next in turn first
+
+    async def suggest(
+        self, opened: OpenDocument, query: Query, settings: Settings, stop: StopRule
+    ) -> Completion | None:
+        """The core's suggestion; None if it has none, or if the document has changed meanwhile."""
+        plan = opened.plan(query.cursor)
+        prompt = query.prompt(plan.prompt, opened.document)
+        request = CompletionRequest(
+            session=self._session(opened.session),
+            prompt=prompt,
+            max_tokens=settings.max_tokens,
+            stop=stop,
+            reuse=settings.strategy != "none",
+            alternatives=settings.alternatives if query.invoked else 0,
+        )
+        completion = await self._complete(opened, query.cursor, plan, request)
+        if completion is not None:
+            opened.last_exchange = request, completion
+        return completion
+
+    async def look_ahead(self, opened: OpenDocument, cursor: Position, settings: Settings) -> None:
+        """Make the prompt at the cursor resident."""
+        plan = opened.plan(cursor, ahead=True)
+        reuse = settings.strategy != "none"
+        request = CompletionRequest(self._session(opened.session), plan.prompt, max_tokens=0, reuse=reuse)
+        await self._complete(opened, cursor, plan, request)
+
+    def typed(self, opened: OpenDocument, cursor: Position) -> None:
+        """Tell that nothing had to be asked: the user types what was suggested."""
+        document = opened.document
+        cost = Cost(document.uri, document.version, cursor, "typed", False, 0.0, "hot", _NOTHING_COMPUTED)
+        self._on_cost(cost)
+
+    async def look_at_rules(self, opened: OpenDocument) -> None:
+        """Return when what the next prompt of the document may hold text of was looked at not long ago.
+
+        Whatever turns out to be excluded is purged then.
+        """
+        verdicts = opened.surroundings.verdicts
+        await verdicts.look(self._concerned(opened), self._next_in_turn())
+        if excluded := verdicts.take_excluded():
+            self._purge(opened, excluded)
+
+    def renew_rules(self, opened: OpenDocument) -> None:
+        """Look in the background, so that the next request does not wait for it."""
+        opened.surroundings.verdicts.renew(self._concerned(opened), self._next_in_turn())
+
+    def release(self, uri: str) -> None:
+        """Tell the core that this document was closed. What was computed of it stays, and so does the note of that."""
+        if (asked := self._asked.get(uri)) is not None:
+            asked.opened = None
+            self._core.release(self._session(uri))
+
+    def _concerned(self, opened: OpenDocument) -> set[str]:
+        """The URIs of the documents whose text the next prompt of this one may hold, or its last ones did."""
+        uri = opened.document.uri
+        asked = self._asked.get(opened.session)
+        return {uri, *opened.surroundings.ring.uris, *(asked.sources if asked is not None else ())}
+
+    def _next_in_turn(self) -> Iterator[str]:
+        """Some of the documents whose text may be resident, others at every call, so that none is about all of them."""
+        for _ in range(min(_LOOKED_AT_IN_TURN, len(self._resident))):
+            uri = next(iter(self._resident))
+            self._resident[uri] = self._resident.pop(uri)
+            yield uri
+
+    def _purge(self, looked_at: OpenDocument, excluded: Mapping[str, str]) -> None:
+        """Drop everything computed, if text of a document that may not be used any more is in it.
+
+        That is one that prompts were made of, or that lent text to another's, whether it is still open or not. Where it
+        is neither, it alone is dropped: an earlier run may have left that on disk.
+        """
+        for uri, reason in excluded.items():
+            logger.warning("%s enters no prompt: %s", uri, reason)
+            self._core.forget(self._session(uri))
+            looked_at.surroundings.ring.closed(uri)
+        if looked_at.document.uri in excluded:
+            looked_at.let_go()
+        if excluded.keys() & self._resident.keys():
+            for uri in self._asked.keys() - excluded.keys():
+                self._core.forget(self._session(uri))
+            for uri, asked in self._asked.items():
+                if asked.opened is not None and uri in excluded:
+                    asked.opened.let_go()
+                elif asked.opened is not None:
+                    asked.opened.offers, asked.opened.last_exchange = (), None
+            self._asked.clear()
+            self._resident.clear()
+
+    def _session(self, uri: str) -> str:
+        return f"{self._session_prefix}/{uri}"
+
+    async def _complete(
+        self, opened: OpenDocument, cursor: Position, plan: Plan, request: CompletionRequest
+    ) -> Completion | None:
+        """The core's answer, its cost told; None if it has none, or if the document has changed meanwhile."""
+        since, edits = time.perf_counter(), opened.edits
+        asked = self._asked.setdefault(opened.session, _Asked(opened))
+        asked.opened = opened
+        asked.sources |= plan.sources
+        for uri in (opened.session, *plan.sources):
+            self._resident.setdefault(uri)
+        try:
+            completion = await self._core.complete(request)
+        except (Cancelled, CoreUnavailable) as error:
+            logger.debug("no suggestion in %s: %s", opened.document.uri, error)
+            return None
+        except MidfillError as error:
+            logger.warning("no suggestion in %s: %s", opened.document.uri, error)
+            return None
+        if completion.finish_reason == "cancelled" or opened.edits != edits:
+            return None
+        opened.planner.observe(request.prompt, completion.usage.prompt_tokens)
+        self._tell_cost(opened, cursor, completion.usage, (time.perf_counter() - since) * 1000)
+        return completion
+
+    def _tell_cost(self, opened: OpenDocument, cursor: Position, usage: Usage, milliseconds: float) -> None:
+        inserted_tokens = estimate_tokens(opened.inserted, self._core.chars_per_token)
+        opened.inserted = ""
+        warmth = heat(usage.recomputed_tokens, usage.prompt_tokens, inserted_tokens)
+        document, ahead = opened.document, not opened.latest.awaited
+        self._on_cost(Cost(document.uri, document.version, cursor, "core", ahead, milliseconds, warmth, usage))

@@ -1,0 +1,269 @@
+"""From a cursor in an open document to suggestions: what is at hand first, then the core; the latest request wins."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from msgspec.structs import replace
+
+from lsp_server.core.link import LinkState
+from lsp_server.editing.documents import Position
+from lsp_server.filters.cursor_place import Insertion, Place
+from lsp_server.filters.order import fitted, worth_saying
+from lsp_server.filters.stop_rules import stop_rule
+from lsp_server.suggesting.debounce import Pace
+from lsp_server.suggesting.last_suggestion import Offer, offer_at, rest_of
+from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.suggesting.queries import Query
+from lsp_server.suggesting.requests import Asker, Core, Cost
+from protocol import garbage
+from protocol.messages import Completion, StopRule
+from protocol.settings import Settings
+
+# After so many seconds without an edit, what the next keystrokes would have to compute is computed.
+_IDLE_SECONDS = 2.0
+
+# After so many seconds the request has left, and the core is at work: what will be needed soon is worked out then.
+_MEANWHILE_SECONDS = 0.001
+
+# A document that stays the newest for so many seconds counts as looked at: editors that restore a session, or preview a
+# change of many files, open more than that in less time.
+_OPENING_SECONDS = 0.3
+
+# A request waits for so many seconds at most while the core starts and loads its model.
+_LOADING_SECONDS = 120.0
+
+
+def _tell_nothing(*_: object) -> None:
+    """For callers that show no status."""
+
+
+class Suggester:
+    """Answers for all documents. `session_prefix` tells a language server's documents from those of other clients.
+
+    `on_excluded` is called with the URI of the document that is looked at and the reason why it is excluded; with None
+    for the reason when the next one, or the same one later, is not.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        settings: Settings,
+        session_prefix: str,
+        on_cost: Callable[[Cost], None],
+        on_excluded: Callable[[str, str | None], None] = _tell_nothing,
+        idle_s: float = _IDLE_SECONDS,
+        opening_s: float = _OPENING_SECONDS,
+        loading_s: float = _LOADING_SECONDS,
+    ) -> None:
+        self.settings = settings
+        self._idle_s, self._opening_s, self._loading_s = idle_s, opening_s, loading_s
+        self._on_excluded = on_excluded
+        self._core = core
+        self._asker = Asker(core, session_prefix, on_cost)
+        self._pace = Pace()
+        self._core_state: LinkState = "stopped"
+        self._core_moved = asyncio.Event()
+        self._looked_at: tuple[str, str | None] = "", None  # the document, and why it is excluded
+        self._last: OpenDocument | None = None
+        self._opened: OpenDocument | None = None  # the newest, until it counts as looked at or another one is
+        self._opening: asyncio.TimerHandle | None = None
+        self._idle: asyncio.TimerHandle | None = None
+
+    def opened(self, opened: OpenDocument) -> None:
+        """The client opened a document: prepare for typing in it, once it has stayed the newest one for a moment."""
+        self._forget_opening()
+        self._opened = opened
+        self._opening = asyncio.get_running_loop().call_later(self._opening_s, self.look_ahead, opened)
+
+    async def suggest(
+        self, opened: OpenDocument, query: Query, *, waits_for_core: bool = True
+    ) -> tuple[Insertion, ...]:
+        """What to show, the best first; nothing also where the document changes before it is known.
+
+        While the core starts and loads its model the request waits, until a newer one or an edit takes its place; it
+        returns nothing at once if `waits_for_core` is false. A request for what is being computed already joins it.
+        """
+        self._look_at(opened, query.cursor)
+        opened.requests += 1
+        now = edits, _, _ = opened.edits, opened.requests, query.cursor
+        if not self._is_enabled(opened) or not query.on_one_line:
+            return ()
+        if not await self._is_allowed(opened) or (opened.edits, opened.requests, opened.cursor) != now:
+            return ()
+        if at_hand := self._at_hand(opened, query):
+            return at_hand
+        if not self._core.ready and not waits_for_core:
+            opened.latest.start(partial(self._ahead, opened, query.cursor))
+            return ()
+        if opened.latest.is_for(query):
+            insertions = await opened.latest.join()
+        else:
+            insertions = await opened.latest.run(partial(self._ask_in_time, opened, query), query)
+        return insertions or () if opened.edits == edits else ()
+
+    def look_ahead(self, opened: OpenDocument, cursor: Position | None = None) -> None:
+        """Make the prompt at the cursor, or at the last one, resident in the background.
+
+        A request for the same place goes on undisturbed; one for another place is superseded.
+        """
+        if opened.latest.busy and cursor in (None, opened.cursor):
+            return
+        self._look_at(opened, cursor or opened.cursor)
+        if self._is_enabled(opened):
+            opened.latest.start(partial(self._ahead, opened, opened.cursor))
+
+    def suggest_ahead(self, opened: OpenDocument, cursor: Position) -> None:
+        """Compute what the client will ask for next, when it is known before the client asks."""
+        query = Query(cursor)
+        self._look_at(opened, cursor)
+        if self._core.ready and self._is_enabled(opened) and not opened.latest.is_for(query):
+            opened.latest.start(partial(self._ask, opened, query), query)
+
+    def core_changed(self, state: LinkState) -> None:
+        """When the core comes up, make the prompt of the last document resident, which also loads the model."""
+        came_up = self._core_state in ("starting", "failed", "stopped") and state in ("unloaded", "loading", "ready")
+        self._core_state = state
+        self._core_moved.set()
+        self._core_moved.clear()
+        if came_up and self._last is not None:
+            self.look_ahead(self._last)
+
+    def release(self, uri: str) -> None:
+        """Let go of a closed document, here and in the core."""
+        if self._last is not None and self._last.document.uri == uri:
+            self._last = None
+            if self._idle is not None:
+                self._idle.cancel()
+        if self._opened is not None and self._opened.document.uri == uri:
+            self._forget_opening()
+        self._asker.release(uri)
+
+    def _look_at(self, opened: OpenDocument, cursor: Position) -> None:
+        """The user is here now; what is not to be computed before they type on waits until they rest."""
+        opened.look_at(cursor)
+        self._forget_opening()
+        self._last = opened
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._at_idle, opened, opened.edits)
+
+    def _forget_opening(self) -> None:
+        self._opened = None
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
+
+    def _at_idle(self, opened: OpenDocument, edits: int) -> None:
+        """Lay a long increment's anchor anew while nobody waits for it, and collect garbage."""
+        garbage.collect_what_is_new()
+        if opened.edits != edits or opened.latest.busy or opened.excluded or not self._is_enabled(opened):
+            return
+        if opened.plan(opened.cursor, ahead=True).relaid:
+            opened.latest.start(partial(self._ahead, opened, opened.cursor))
+
+    def _is_enabled(self, opened: OpenDocument) -> bool:
+        """Whether something may be suggested at the document's cursor, the exclusion rules left aside."""
+        disabled = opened.document.language_id in self.settings.disabled_languages
+        return not (disabled or opened.out_of_step or opened.is_in_long_line)
+
+    async def _is_allowed(self, opened: OpenDocument) -> bool:
+        """Whether no rule excludes the document; looks at the disk where that was too long ago."""
+        await self._asker.look_at_rules(opened)
+        before, self._looked_at = self._looked_at, (opened.document.uri, opened.excluded)
+        if before != self._looked_at and (before[1], opened.excluded) != (None, None):
+            self._on_excluded(*self._looked_at)
+        return opened.excluded is None
+
+    def _at_hand(self, opened: OpenDocument, query: Query) -> tuple[Insertion, ...]:
+        """The rest of what was offered, where that is what the user types: nothing to compute.
+
+        Who asks by hand gets what is at hand only where there is a choice.
+        """
+        insertions = tuple(dict.fromkeys(_rests(opened, query)))
+        if not query.invoked:
+            insertions = insertions[:1]
+        elif len(insertions) == 1 and self.settings.alternatives:
+            return ()
+        if insertions:
+            opened.latest.supersede()
+            self._asker.typed(opened, query.cursor)
+        return insertions
+
+    async def _ask_in_time(self, opened: OpenDocument, query: Query) -> tuple[Insertion, ...]:
+        """As `_ask`, where somebody may be typing, and the core may have to start and load first."""
+        if self._core.ready:
+            return await self._ask(opened, query, self._pace.pause_s(self.settings.debounce_ms))
+        try:
+            async with asyncio.timeout(self._loading_s):
+                while not self._core.ready and self._core_state in ("starting", "stopped"):
+                    await self._core_moved.wait()
+                return await self._ask(opened, query)
+        except TimeoutError:
+            return ()
+
+    async def _ask(self, opened: OpenDocument, query: Query, pause_s: float = 0.0) -> tuple[Insertion, ...]:
+        if pause_s:
+            await asyncio.sleep(pause_s)
+        if not await self._is_allowed(opened):
+            return ()
+        since, was_ready = time.perf_counter(), self._core.ready
+        place = query.place(opened.document, multi_line=self.settings.multi_line, earlier=opened.balance)
+        stop = stop_rule(place.before, place.after, place.language_id, multi_line=place.multi_line)
+        if stop.indent is not None:
+            stop = replace(stop, closes=place.statement.wants_closer)
+        meanwhile = asyncio.get_running_loop().call_later(_MEANWHILE_SECONDS, self._prepare, opened, place, stop)
+        try:
+            completion = await self._asker.suggest(opened, query, self.settings, stop)
+        finally:
+            meanwhile.cancel()
+        if completion is None:
+            return ()
+        if was_ready:
+            self._pace.answered((time.perf_counter() - since) * 1000)
+        return self._offer(opened, query, place, completion)
+
+    def _prepare(self, opened: OpenDocument, place: Place, stop: StopRule) -> None:
+        """Work out what the filters will look at, and look at the exclusion rules, before the answer is there."""
+        place.work_out(indents=stop.indent is not None or not place.before.strip())
+        opened.balance = place.statement.balance
+        self._asker.renew_rules(opened)
+
+    def _offer(self, opened: OpenDocument, query: Query, place: Place, completion: Completion) -> tuple[Insertion, ...]:
+        """Remember what is offered, and show it, unless it is held back."""
+        held = not query.invoked and self._is_unlikely(completion)
+        ending = query.ending(opened.document)
+        shown: dict[str, Insertion] = {}
+        offers: list[Offer] = []
+        for text in (completion.text, *completion.alternatives):
+            worth = worth_saying(text, place)
+            insertion = fitted(worth, place)
+            if not insertion.text or insertion.text in shown:
+                continue
+            shown[insertion.text] = query.item(insertion)
+            if ending is not None:
+                rest = Insertion(ending + insertion.text, insertion.replaced)
+                offers.append(offer_at(query.cursor, ending + worth, rest, held=held))
+        opened.offers = tuple(offers)
+        return () if held else tuple(shown.values())
+
+    def _is_unlikely(self, completion: Completion) -> bool:
+        percent, logprob = self.settings.hold_back_percent, completion.mean_logprob
+        return logprob is not None and math.exp(logprob) * 100 < percent
+
+    async def _ahead(self, opened: OpenDocument, cursor: Position) -> None:
+        if await self._is_allowed(opened):
+            await self._asker.look_ahead(opened, cursor, self.settings)
+
+
+def _rests(opened: OpenDocument, query: Query) -> Iterator[Insertion]:
+    """The rests of the offers that go on from what was typed, and from what is selected in the popup."""
+    ending = query.ending(opened.document)
+    for offer in opened.offers:
+        rest = None if ending is None else rest_of(offer, opened.document, query.cursor)
+        if ending is not None and rest is not None and rest.text != ending and rest.text.startswith(ending):
+            yield query.item(Insertion(rest.text.removeprefix(ending), rest.replaced))

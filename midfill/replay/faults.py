@@ -1,0 +1,79 @@
+"""The checker of a replay's suggestions: counts what nobody wants to see, by rules of its own."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from lsp_server.editing.documents import Document, Position, line_length
+from lsp_server.editing.languages import language
+
+DUPLICATE = "duplicates the text after the cursor"
+CLOSERS = "closes more than is open"
+OUTDATED = "was shown for an outdated state"
+KINDS = {DUPLICATE: "duplicates", CLOSERS: "closers", OUTDATED: "outdated"}
+
+_CLOSING = {")": "(", "]": "[", "}": "{"}
+_SAYS_ENOUGH = 3  # word characters; less than that is no duplicate worth the name
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A suggestion as a client has it: `text` in place of [start, end) of a document."""
+
+    text: str
+    start: Position
+    end: Position
+
+
+def rudeness(document: Document, shown: Shown) -> list[str]:
+    """What is wrong with a suggestion for this document, of `KINDS`; nothing, if all is well."""
+    line = document.lines[shown.end.line]
+    behind = line[shown.end.column : line_length(line)]
+    found = []
+    if _says_rest_of_line(shown.text, behind) or _says_next_line(document, shown, behind):
+        found.append(DUPLICATE)
+    if _unmatched_closers(document, shown) > _unmatched_closers(document, Shown("", shown.start, shown.start)):
+        found.append(CLOSERS)
+    return found
+
+
+def _says_rest_of_line(text: str, behind: str) -> bool:
+    """Whether the text says the rest of the line, or ends with what the rest begins with."""
+    rest = behind.strip()
+    if _word_characters(rest) >= _SAYS_ENOUGH and rest in text:
+        return True
+    overlaps = (rest[:length] for length in range(1, len(rest) + 1) if text.endswith(rest[:length]))
+    return any(_word_characters(overlap) >= _SAYS_ENOUGH for overlap in overlaps)
+
+
+def _says_next_line(document: Document, shown: Shown, behind: str) -> bool:
+    """Whether one of the lines that would be new is the next one that is not blank."""
+    below = (line.rstrip() for line in document.lines[shown.end.line + 1 :])
+    next_line = next((line for line in below if line), "")
+    head = document.lines[shown.start.line][: shown.start.column]
+    told = [line.rstrip() for line in re.split(r"\r\n|\n", head + shown.text + behind)]
+    return _word_characters(next_line) >= _SAYS_ENOUGH and next_line in told
+
+
+def _unmatched_closers(document: Document, shown: Shown) -> int:
+    """Closing brackets without an opening one, once the suggestion is accepted."""
+    head = document.slice(Position(0, 0), shown.start)
+    tail = document.slice(shown.end, document.end)
+    open_by_kind: Counter[str] = Counter()
+    unmatched = 0
+    for match in language(document.language_id).tokens.finditer(head + shown.text + tail):
+        token = match.group()
+        if token in _CLOSING.values():
+            open_by_kind[token] += 1
+        elif token in _CLOSING:
+            open_by_kind[_CLOSING[token]] -= 1
+            if open_by_kind[_CLOSING[token]] < 0:
+                open_by_kind[_CLOSING[token]] = 0
+                unmatched += 1
+    return unmatched
+
+
+def _word_characters(text: str) -> int:
+    return len(re.findall(r"\w", text))

@@ -1,0 +1,170 @@
+// Runs the kernel on random models with every buffer exactly as large as it has to be, for the address and thread
+// sanitizers: all levels and weight types, calls of several sizes, threads that come and go. Also asks that the bits
+// be the same however the tokens are cut into calls, and that all levels say about the same. No Python, so that
+// nothing else is instrumented, and so that it runs where an emulator is all there is.
+
+#include <cstdio>
+#include <random>
+
+#include "../../../../inference/backends/cpu/kernel/decode.cpp"
+
+using namespace midfill;
+
+namespace {
+
+struct Shape {
+    int layers, hidden, intermediate, heads, kv_heads, head_dim, vocabulary, room;
+    bool biases, qk_norm;
+};
+
+int padded(int count, int unit) { return (count + unit - 1) / unit * unit; }
+
+// A model of noise: nobody asks what it says, only that it says it without touching what is not its own.
+class Noise {
+public:
+    Noise(const Shape& s, int weight_type) : shape_(s), type_(weight_type) {
+        for (int index = 0; index < s.layers; ++index) {
+            LayerWeights layer{};
+            layer.qkv = matrix((s.heads + 2 * s.kv_heads) * s.head_dim, s.hidden);
+            layer.attention_out = matrix(s.hidden, s.heads * s.head_dim);
+            layer.gate_up = matrix(2 * padded(s.intermediate, HALF), s.hidden);
+            layer.down = matrix(s.hidden, s.intermediate);
+            layer.attention_norm = floats(padded(s.hidden, BLOCK));
+            layer.mlp_norm = floats(padded(s.hidden, BLOCK));
+            layer.q_norm = s.qk_norm ? floats(s.head_dim) : nullptr;
+            layer.k_norm = s.qk_norm ? floats(s.head_dim) : nullptr;
+            layers_.push_back(layer);
+        }
+        model_ = {s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.vocabulary, s.room, 1e-6f, 0.125f, embedding(), layers_.data(),
+                  floats(padded(s.hidden, BLOCK)), matrix(s.vocabulary, s.hidden), floats(s.room * s.head_dim / 2), floats(s.room * s.head_dim / 2)};
+    }
+
+    const Model& model() const { return model_; }
+
+    // Logits of `room` tokens of each of so many sequences, run in calls of `step` tokens of each.
+    std::vector<float> run(int level, int threads, int sequences, int step, int kv_type) const {
+        const int64_t head = (int64_t)shape_.room * shape_.head_dim, kv = head * shape_.kv_heads;
+        std::vector<std::vector<char>> buffers(sequences);
+        for (auto& buffer : buffers) buffer.resize(shape_.layers * 2 * kv * (kv_type == FLOAT32 ? 4 : 2));
+        std::vector<float> logits((size_t)sequences * shape_.room * model_.head.rows);
+        Decoder* decoder = nullptr;
+        if (midfill_kernel_create(&model_, threads, level, &decoder)) std::abort();
+        for (int start = 0; start < shape_.room; start += step) {
+            const int tokens = std::min(step, shape_.room - start);
+            std::vector<int32_t> ids;
+            std::vector<Sequence> called;
+            for (auto& buffer : buffers) {
+                called.push_back({buffer.data(), 2 * kv, kv, head, kv_type, tokens, start, tokens});
+                for (int t = 0; t < tokens; ++t) ids.push_back((start + t) * 7 % shape_.vocabulary);
+            }
+            std::vector<Choice> choices(ids.size());
+            std::vector<float> rows(ids.size() * model_.head.rows);
+            midfill_kernel_forward(decoder, ids.data(), called.data(), sequences, rows.data(), choices.data());
+            for (const Choice& choice : choices)
+                if (choice.token_id < 0 || choice.token_id >= shape_.vocabulary || !(choice.logprob <= 0)) std::abort();
+            const size_t count = (size_t)tokens * model_.head.rows;
+            for (int index = 0; index < sequences; ++index)
+                std::copy_n(rows.begin() + index * count, count,
+                            logits.begin() + ((size_t)index * shape_.room + start) * model_.head.rows);
+        }
+        midfill_kernel_destroy(decoder);
+        return logits;
+    }
+
+private:
+    const float* floats(size_t count) {
+        std::uniform_real_distribution<float> any(-0.5f, 0.5f);
+        floats_.emplace_back(count);
+        for (float& x : floats_.back()) x = any(generator_);
+        return floats_.back().data();
+    }
+
+    const void* bytes(size_t count) {
+        bytes_.emplace_back(count);
+        for (uint8_t& x : bytes_.back()) x = generator_() % 255 + 1;
+        return bytes_.back().data();
+    }
+
+    uint16_t* halves(size_t count) {
+        halves_.emplace_back(count);
+        // about 0.01 as bfloat16; as float16 about 0.01, and of either sign where it is a minimum
+        for (uint16_t& x : halves_.back()) x = quantized() ? 0x2100 + generator_() % 256 : 0x3c00 + generator_() % 256;
+        return halves_.back().data();
+    }
+
+    bool quantized() const { return type_ == INT8 || type_ == INT4; }
+
+    Matrix embedding() {
+        if (quantized()) return matrix(shape_.vocabulary, shape_.hidden);
+        return {floats(shape_.vocabulary * shape_.hidden), nullptr, nullptr, shape_.vocabulary, shape_.hidden, FLOAT32};
+    }
+
+    Matrix matrix(int rows, int columns) {
+        rows = padded(rows, UNIT), columns = padded(columns, BLOCK);
+        const size_t count = (size_t)rows * columns;
+        const void* const weights = type_ == FLOAT32  ? floats(count)
+                                    : type_ == INT8   ? bytes(count)
+                                    : type_ == INT4   ? bytes(count / 2)
+                                                      : halves(count);
+        uint16_t* const scales = quantized() ? halves(count / GROUP * (type_ == INT4 ? 2 : 1)) : nullptr;
+        for (size_t i = 0; type_ == INT4 && i < count / GROUP * 2; ++i)
+            if (i / UNIT % 2) scales[i] |= 0x8000 | 0x0c00;  // minima of about -0.08
+        return {weights, scales, shape_.biases ? floats(rows) : nullptr, rows, columns, type_};
+    }
+
+    const Shape shape_;
+    const int type_;
+    std::mt19937 generator_{5};
+    std::vector<std::vector<float>> floats_;
+    std::vector<std::vector<uint8_t>> bytes_;
+    std::vector<std::vector<uint16_t>> halves_;
+    std::vector<LayerWeights> layers_;
+    Model model_{};
+};
+
+// How far apart on average, in relation to how large they are on average.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+    double apart = 0, size = 0;
+    for (size_t i = 0; i < a.size(); ++i) apart += std::fabs(a[i] - b[i]), size += std::fabs(b[i]);
+    return apart / size;
+}
+
+// How far a level may be from portable C++. Sums in another order move a float32 by little, and now and then an int8
+// input to the next whole number; where pairs of bfloat16 are multiplied, queries and the softmax are rounded as well.
+double bound(int level, int type, int kv_type) {
+    if (level == LEVEL_AVX512_BF16 && kv_type == BFLOAT16) return type == INT8 || type == INT4 ? 0.04 : 0.004;
+    return type == INT8 || type == INT4 ? 0.004 : 0.0001;
+}
+
+}  // namespace
+
+int main() {
+    const Shape shapes[] = {{2, 96, 150, 5, 1, 32, 101, 77, true, true}, {1, 64, 64, 4, 2, 64, 33, 130, false, false}};
+    int levels = 0;
+    for (const Shape& shape : shapes)
+        for (int type : {FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32, INT4}) {
+            const Noise noise(shape, type);
+            for (int kv_type : {FLOAT32, BFLOAT16}) {
+                const std::vector<float> portable = noise.run(LEVEL_PORTABLE, 1, 1, 1, kv_type);
+                for (int level = 0; level <= LEVEL_AVX512_BF16; ++level) {
+                    if (!midfill_kernel_runs(level)) continue;
+                    const std::vector<float> once = noise.run(level, 1, 1, 1, kv_type);
+                    if (const double apart = distance(once, portable); !(apart < bound(level, type, kv_type))) {
+                        std::printf("level %d, type %d: %g from portable C++\n", level, type, apart);
+                        return 1;
+                    }
+                    ++levels;
+                    for (int threads : {2, 3}) {
+                        std::vector<float> expected;
+                        for (int sequence = 1; sequence <= threads; ++sequence)
+                            expected.insert(expected.end(), once.begin(), once.end());
+                        if (noise.run(level, threads, threads, 18 / threads, kv_type) != expected) {
+                            std::printf("level %d, type %d: other bits with %d threads\n", level, type, threads);
+                            return 1;
+                        }
+                    }
+                }
+            }
+        }
+    std::printf("the same bits everywhere, in %d runs of levels\n", levels);
+}

@@ -1,0 +1,293 @@
+"""The kernel against the fallback, and its bits against themselves."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from inference.backends.chunk import Chunk
+from inference.backends.cpu.decoder import KernelDecoder
+from inference.backends.cpu.library import LEVELS, KernelUnavailable, Level, levels
+from inference.backends.cpu.packing import WeightType
+from inference.backends.llama.decoder import Decoder
+from inference.backends.llama.weights import DecoderWeights, LayerWeights
+from kv_store.workspace import KVWorkspace
+from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape
+
+pytestmark = pytest.mark.usefixtures("compiled")
+
+WEIGHT_TYPES: tuple[WeightType, ...] = get_args(WeightType)
+KV_DTYPES = (torch.float32, torch.bfloat16)
+# A number just between two bfloat16, or two int8, may be rounded to either: sums in another order are not the same.
+TOLERANCES: dict[WeightType, float] = {"float32": 1e-5, "bfloat16": 1e-2, "int8": 5e-2, "int4": 5e-2}
+BF16_KV_TOLERANCE = 2e-2  # one level rounds queries and the softmax to bfloat16 as well
+ODD = Shape(hidden=96, intermediate=150, kv_heads=1, group=5, vocabulary=101, biases=True, qk_norm=True)
+
+shapes = st.builds(
+    Shape,
+    layers=st.integers(1, 3),
+    hidden=st.sampled_from((32, 64, 96, 128, 200)),
+    intermediate=st.integers(1, 300),
+    kv_heads=st.integers(1, 3),
+    group=st.integers(1, 8),
+    head_dim=st.sampled_from((32, 64, 96, 128)),
+    vocabulary=st.integers(2, 200),
+    biases=st.booleans(),
+    qk_norm=st.booleans(),
+    tied=st.booleans(),
+)
+
+
+def distance(ours: Tensor, theirs: Tensor) -> float:
+    """How far two tensors are apart, root mean square, beside their size; what cancels out counts as 0.3."""
+    apart, size = ours.float() - theirs.float(), theirs.float().square().mean().sqrt()
+    return float(apart.square().mean().sqrt() / size.clamp(min=0.3))
+
+
+@pytest.fixture(params=LEVELS)
+def level(request: pytest.FixtureRequest) -> Level:
+    if request.param not in levels():
+        pytest.skip(f"this CPU does not run {request.param}")
+    name: Level = request.param
+    return name
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    shape=shapes,
+    seed=st.integers(0, 1000),
+    start=st.integers(0, 300),
+    count=st.integers(1, 32),
+    weight_type=st.sampled_from(WEIGHT_TYPES),
+    stored=st.sampled_from((torch.float32, torch.bfloat16)),
+    kv_dtype=st.sampled_from(KV_DTYPES),
+    threads=st.integers(1, 4),
+    data=st.data(),
+)
+def test_a_forward_is_that_of_the_fallback(
+    shape: Shape,
+    seed: int,
+    start: int,
+    count: int,
+    weight_type: WeightType,
+    stored: torch.dtype,
+    kv_dtype: torch.dtype,
+    threads: int,
+    data: st.DataObject,
+) -> None:
+    model = RandomModel(shape, seed, stored)
+    kernel = model.kernel(weight_type, threads, data.draw(st.sampled_from(levels())))
+    ours, theirs = model.workspace(kv_dtype), model.workspace(kv_dtype)
+    for workspace in (ours, theirs):
+        model.resident(workspace, start, seed)
+    token_ids = model.token_ids(count, seed)
+    wanted = data.draw(st.integers(0, count))
+
+    logits = kernel.forward([Chunk(token_ids, start, ours, wanted)])[0]
+    expected = model.fallback(weight_type).forward([Chunk(token_ids, start, theirs, wanted)])[0]
+    kernel.close()
+
+    tolerance = max(TOLERANCES[weight_type], BF16_KV_TOLERANCE if kv_dtype == torch.bfloat16 else 0.0)
+    assert logits.shape == (wanted, shape.vocabulary)
+    assert wanted == 0 or distance(logits, expected) < tolerance
+    assert distance(ours.buffer, theirs.buffer) < tolerance
+    assert torch.equal(ours.buffer[:, :, :, :start], theirs.buffer[:, :, :, :start])
+    assert not ours.buffer[:, :, :, start + count :].any()
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    shape=shapes,
+    seed=st.integers(0, 1000),
+    sequences=st.lists(st.tuples(st.integers(0, 300), st.integers(1, 8), st.integers(0, 8)), min_size=2, max_size=4),
+    weight_type=st.sampled_from(WEIGHT_TYPES),
+    kv_dtype=st.sampled_from(KV_DTYPES),
+    threads=st.integers(1, 3),
+    data=st.data(),
+)
+def test_sequences_that_share_a_forward_get_the_bits_of_their_own(
+    shape: Shape,
+    seed: int,
+    sequences: list[tuple[int, int, int]],
+    weight_type: WeightType,
+    kv_dtype: torch.dtype,
+    threads: int,
+    data: st.DataObject,
+) -> None:
+    model = RandomModel(shape, seed)
+    kernel = model.kernel(weight_type, threads, data.draw(st.sampled_from(levels())))
+
+    def chunks() -> list[Chunk]:
+        """One of each sequence, on a workspace of a size of its own."""
+        made = []
+        for number, (start, count, wanted) in enumerate(sequences):
+            workspace = model.workspace(kv_dtype, start + count + number)
+            model.resident(workspace, start, seed + number)
+            made.append(Chunk(model.token_ids(count, seed + number), start, workspace, min(count, wanted)))
+        return made
+
+    shared, separate, theirs = chunks(), chunks(), chunks()
+    logits = kernel.forward(shared)
+    alone = [kernel.forward([chunk])[0] for chunk in separate]
+    assert all(map(torch.equal, logits, alone))
+    assert all(torch.equal(a.workspace.buffer, b.workspace.buffer) for a, b in zip(shared, separate, strict=True))
+    assert kernel.choices(shared) == [kernel.choices([chunk])[0] for chunk in separate]
+    kernel.close()
+    tolerance = max(TOLERANCES[weight_type], BF16_KV_TOLERANCE if kv_dtype == torch.bfloat16 else 0.0)
+    expected = model.fallback(weight_type).forward(theirs)
+    assert all(not len(a) or distance(a, b) < tolerance for a, b in zip(logits, expected, strict=True))
+
+
+def test_a_chunk_chooses_among_the_tokens_that_it_is_allowed() -> None:
+    model = RandomModel(ODD)
+    free, bound = (Chunk(model.token_ids(3), 0, model.workspace(), 1) for _ in range(2))
+    bound = replace(bound, allowed=np.array([7, 9, 30]))
+    for decoder in (model.kernel(), model.fallback()):
+        (logits,) = decoder.forward([bound])
+        (first,), (second,) = decoder.choices([free, bound])
+        assert first.token_id == int(logits.argmax())
+        assert second.token_id == (7, 9, 30)[int(logits[0, [7, 9, 30]].argmax())]
+        assert second.logprob == pytest.approx(float(logits[0, [7, 9, 30]].log_softmax(0).max()), abs=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_it_takes_weights_of_any_dtype(dtype: torch.dtype) -> None:
+    model = RandomModel(ODD, dtype=dtype)
+    ours, theirs = model.workspace(), model.workspace()
+    token_ids = model.token_ids(20)
+    (logits,) = model.kernel().forward([Chunk(token_ids, 0, ours, 1)])
+    (expected,) = model.fallback().forward([Chunk(token_ids, 0, theirs, 1)])
+    assert distance(logits, expected) < TOLERANCES["float32"]
+
+
+def test_it_goes_on_where_torch_has_prefilled(level: Level) -> None:
+    model = RandomModel(ODD)
+    workspace = model.workspace()
+    decoder = Decoder(model.architecture, {}, model.weights, POSITIONS)
+    token_ids = model.token_ids(200)
+    expected = decoder.logits(decoder.hidden([Chunk(token_ids, 0, workspace)]))[150:]
+
+    workspace.buffer[:, :, :, 150:] = 0
+    kernel = model.kernel(level=level)
+    logits = torch.cat(
+        [
+            logits
+            for start in range(150, 200, 10)
+            for logits in kernel.forward([Chunk(token_ids[start : start + 10], start, workspace, 10)])
+        ]
+    )
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("weight_type", WEIGHT_TYPES)
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
+def test_bits_depend_on_neither_threads_nor_tokens_in_a_call(
+    level: Level, weight_type: WeightType, kv_dtype: torch.dtype
+) -> None:
+    model = RandomModel(ODD)
+    token_ids = model.token_ids(100)
+    expected, one_by_one = run(model.kernel(weight_type, 1, level), model.workspace(kv_dtype), token_ids, 1)
+    for threads, step in ((2, 7), (3, 32), (1, 30)):
+        logits, workspace = run(model.kernel(weight_type, threads, level), model.workspace(kv_dtype), token_ids, step)
+        assert torch.equal(logits, expected)
+        assert torch.equal(workspace.buffer, one_by_one.buffer)
+
+
+def test_float32_weights_that_fit_bfloat16_give_the_same_bits(level: Level) -> None:
+    narrow, wide = (RandomModel(ODD, dtype=torch.bfloat16) for _ in range(2))
+    wide.weights = as_float32(wide.weights)
+    for model in (narrow, wide):  # the MLP's first number is zero, so it does not matter what it is multiplied with
+        model.weights.layers[0].gate_up[0] = 0
+        model.weights.layers[0].gate_up_bias[0] = 0  # type: ignore[index]
+    wide.weights.layers[0].down[0, 0] = 1 + 2.0**-20
+    token_ids = narrow.token_ids(60)
+    ours, theirs = (run(model.kernel(level=level), model.workspace(), token_ids, 13)[0] for model in (narrow, wide))
+    assert torch.equal(ours, theirs)
+
+
+def as_float32(weights: DecoderWeights) -> DecoderWeights:
+    def wide(layer: LayerWeights) -> LayerWeights:
+        tensors = {field.name: getattr(layer, field.name) for field in fields(layer)}
+        return LayerWeights(**{name: tensor if tensor is None else tensor.float() for name, tensor in tensors.items()})
+
+    layers = tuple(wide(layer) for layer in weights.layers)
+    return DecoderWeights(weights.embedding.float(), layers, weights.final_norm.float(), weights.head.float())
+
+
+def run(kernel: KernelDecoder, workspace: KVWorkspace, token_ids: list[int], step: int) -> tuple[Tensor, KVWorkspace]:
+    """Logits of all tokens, `step` of them at a time."""
+    starts = range(0, len(token_ids), step)
+    pieces = [(token_ids[start : start + step], start) for start in starts]
+    logits = [kernel.forward([Chunk(piece, start, workspace, len(piece))])[0] for piece, start in pieces]
+    kernel.close()
+    return torch.cat(logits), workspace
+
+
+def test_the_last_tokens_logits_are_those_among_all() -> None:
+    model = RandomModel(ODD)
+    kernel = model.kernel()
+    token_ids = model.token_ids(9)
+    (every,) = kernel.forward([Chunk(token_ids, 0, model.workspace(), 9)])
+    (last,) = kernel.forward([Chunk(token_ids, 0, model.workspace(), 1)])
+    assert torch.equal(last, every[-1:])
+
+
+@pytest.mark.parametrize("vocabulary", [1, 5, 33, 1000])
+def test_the_choices_are_the_most_probable_tokens(level: Level, vocabulary: int) -> None:
+    model = RandomModel(Shape(vocabulary=vocabulary))
+    token_ids = model.token_ids(9)
+    (ours,) = model.kernel(level=level).choices([Chunk(token_ids, 0, model.workspace(), 4)])
+    (theirs,) = model.fallback().choices([Chunk(token_ids, 0, model.workspace(), 4)])
+    assert [choice.token_id for choice in ours] == [choice.token_id for choice in theirs]
+    assert [choice.logprob for choice in ours] == pytest.approx([choice.logprob for choice in theirs], abs=1e-5)
+
+
+def test_of_equals_the_first_is_chosen(level: Level) -> None:
+    model = RandomModel(Shape())
+    model.weights.head.zero_()
+    ((choice,),) = model.kernel(level=level).choices([Chunk([1, 2], 0, model.workspace(), 1)])
+    assert choice.token_id == 0
+
+
+def test_what_lies_beyond_the_tokens_does_not_matter() -> None:
+    model = RandomModel(ODD)
+    kernel = model.kernel()
+    clean, littered = model.workspace(), model.workspace()
+    model.resident(littered, POSITIONS)
+    token_ids = model.token_ids(9)
+    (ours,), (theirs,) = (kernel.forward([Chunk(token_ids, 0, workspace, 1)]) for workspace in (clean, littered))
+    assert torch.equal(ours, theirs)
+
+
+def test_the_workspace_may_end_anywhere(level: Level) -> None:
+    model = RandomModel(ODD)
+    small, large = model.workspace(max_tokens=77), model.workspace()
+    model.resident(large, 70)
+    small.buffer[:, :, :, :70] = large.buffer[:, :, :, :70]
+    kernel = model.kernel(level=level)
+    token_ids = model.token_ids(7)
+    (ours,), (theirs,) = (kernel.forward([Chunk(token_ids, 70, workspace, 1)]) for workspace in (small, large))
+    assert torch.equal(ours, theirs)
+
+
+def test_a_nan_is_not_lost() -> None:
+    model = RandomModel(ODD)
+    workspace = model.workspace()
+    workspace.buffer[0, 1, 0, 3, 5] = float("nan")
+    for weight_type in ("float32", "bfloat16"):
+        (logits,) = model.kernel(weight_type).forward([Chunk(model.token_ids(1), 10, workspace, 1)])
+        assert logits.isnan().any()
+
+
+def test_a_shape_that_the_kernel_was_not_made_for_is_refused() -> None:
+    with pytest.raises(KernelUnavailable, match="head dimension of 24"):
+        RandomModel(Shape(head_dim=24)).kernel()
+    with pytest.raises(KernelUnavailable, match="33 attention heads"):
+        RandomModel(Shape(kv_heads=1, group=33)).kernel()

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from inference.backends.chunk import Chunk
+from tests.inference.backends.cpu.models import RandomModel, Shape
+
+pytestmark = pytest.mark.usefixtures("compiled")
+
+
+def threads_of_this_process() -> int:
+    gc.collect()  # the decoders of other tests
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def test_idle_threads_use_no_cpu() -> None:
+    model = RandomModel(Shape())
+    kernel = model.kernel(threads=4)
+    kernel.forward([Chunk([1, 2, 3], 0, model.workspace(), 1)])[0]
+    time.sleep(0.05)
+    before = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - before < 0.05
+    kernel.close()
+
+
+def test_calls_from_several_threads_wait_for_each_other() -> None:
+    model = RandomModel(Shape())
+    kernel = model.kernel(threads=2)
+    expected = kernel.forward([Chunk([1, 2, 3], 0, model.workspace(), 1)])[0]
+
+    def forward(_: int) -> torch.Tensor:
+        return kernel.forward([Chunk([1, 2, 3], 0, model.workspace(), 1)])[0]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(torch.equal(logits, expected) for logits in pool.map(forward, range(40)))
+    kernel.close()
+
+
+def test_a_call_does_not_hold_the_interpreter() -> None:
+    model = RandomModel(Shape(hidden=256, intermediate=2048, vocabulary=4000))
+    kernel = model.kernel(threads=1, level="portable")
+    workspace = model.workspace()
+    done = threading.Event()
+
+    def forwards() -> None:
+        for _ in range(20):
+            kernel.forward([Chunk([1] * 32, 0, workspace, 1)])
+        done.set()
+
+    worker = threading.Thread(target=forwards)
+    worker.start()
+    turns = 0
+    while not done.is_set():
+        time.sleep(0)
+        turns += 1
+    worker.join()
+    assert turns > 20
+
+
+def test_closing_ends_the_threads() -> None:
+    model = RandomModel(Shape())
+    before = threads_of_this_process()
+    kernel = model.kernel(threads=5)
+    assert threads_of_this_process() == before + 4
+    kernel.close()
+    kernel.close()
+    assert threads_of_this_process() == before
+    with pytest.raises(ValueError, match="closed"):
+        kernel.forward([Chunk([1], 0, model.workspace())])
+
+
+def test_a_forgotten_decoder_closes_itself() -> None:
+    model = RandomModel(Shape())
+    before = threads_of_this_process()
+    kernel = model.kernel(threads=3)
+    del kernel
+    assert threads_of_this_process() == before
+
+
+def test_no_threads_is_an_error() -> None:
+    with pytest.raises(ValueError, match="0 threads"):
+        RandomModel(Shape()).kernel(threads=0)

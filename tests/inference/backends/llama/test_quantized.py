@@ -1,0 +1,200 @@
+"""No GPU is needed: torchao's tensors multiply on a CPU too, and tensors without values stand in for CUDA's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that everybody uses
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torchao.quantization import Float8Tensor, Int8Tensor
+
+from inference.backends.chunk import Chunk
+from inference.backends.llama.decoder import Decoder
+from inference.backends.llama.quantized import MATRICES, Rounding, check_rounding, quantized
+from inference.backends.llama.weights import DecoderWeights
+from protocol.errors import BadInput
+from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+TYPES = {"int8": Int8Tensor, "fp8": Float8Tensor}
+SHAPES = [
+    Shape(vocabulary=144),
+    Shape(vocabulary=144, kv_heads=1, group=4, biases=True, qk_norm=True),
+    Shape(vocabulary=144, kv_heads=4, group=1, tied=True),
+]
+both = pytest.mark.parametrize("rounding", ["int8", "fp8"])
+shapes = pytest.mark.parametrize("shape", SHAPES)
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Weights with all their tensors changed."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, tuple):
+        return tuple(mapped(item, change) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        found = {field.name: mapped(getattr(value, field.name), change) for field in fields(value)}
+        return replace(value, **found)
+    return value
+
+
+def dequantized(tensor: Tensor) -> Tensor:
+    return tensor.dequantize() if isinstance(tensor, Int8Tensor | Float8Tensor) else tensor
+
+
+def logits(model: RandomModel, weights: DecoderWeights) -> Tensor:
+    """[40, vocabulary], of which the last 10 were computed after the others."""
+    decoder = Decoder(model.architecture, {}, weights, POSITIONS)
+    workspace, token_ids = decoder.new_workspace(), model.token_ids(40)
+    hidden = [decoder.hidden([Chunk(token_ids[:30], 0, workspace, 0)])]
+    hidden += [decoder.hidden([Chunk([token_ids[place]], place, workspace, 0)]) for place in range(30, 40)]
+    return decoder.logits(torch.cat(hidden))
+
+
+def distance(found: Tensor, expected: Tensor) -> float:
+    """The error, in shares of what there is."""
+    return float((found - expected).norm() / expected.norm())
+
+
+# What is left in int8 is the order of sums. In fp8 the other factor is rounded too: to 3 bits behind the point, and so
+# by 2 to 3 % of each value.
+@pytest.mark.parametrize(("rounding", "bound"), [("int8", 1e-5), ("fp8", 0.08)])
+@shapes
+def test_products_are_those_of_the_rounded_weights(shape: Shape, rounding: Rounding, bound: float) -> None:
+    model = RandomModel(shape)
+    rounded = quantized(model.weights, rounding, CPU)
+    expected = logits(model, mapped(rounded, dequantized))
+    assert distance(logits(model, rounded), expected) < bound
+    assert distance(logits(model, model.weights), expected) > 1e-3  # they are rounded
+    for layer in rounded.layers:
+        layer.down.scale.mul_(1.5)
+    assert distance(logits(model, rounded), expected) > bound
+
+
+@pytest.mark.parametrize(("rounding", "bound"), [("int8", 0.02), ("fp8", 0.12)])
+@shapes
+def test_the_rounded_model_is_near_the_whole_one(shape: Shape, rounding: Rounding, bound: float) -> None:
+    model = RandomModel(shape, dtype=torch.bfloat16)
+    found = logits(model, quantized(model.weights, rounding, CPU))
+    assert distance(found, logits(model, model.weights)) < bound
+
+
+@both
+@shapes
+def test_only_matrices_are_rounded(shape: Shape, rounding: Rounding) -> None:
+    whole = RandomModel(shape).weights
+    rounded = quantized(whole, rounding, CPU)
+    assert rounded.embedding is whole.embedding
+    assert rounded.final_norm is whole.final_norm
+    for ours, theirs in zip(rounded.layers, whole.layers, strict=True):
+        for field in fields(theirs):
+            name, tensor = field.name, getattr(ours, field.name)
+            assert isinstance(tensor, TYPES[rounding]) if name in MATRICES else tensor is getattr(theirs, name)
+    if shape.tied and rounding == "int8":
+        assert rounded.head is rounded.embedding
+    else:
+        assert isinstance(rounded.head, TYPES[rounding])
+        assert rounded.head.qdata.element_size() == 1
+
+
+def test_fp8_leaves_what_torch_does_not_multiply() -> None:
+    model = RandomModel(Shape(vocabulary=130))
+    assert quantized(model.weights, "fp8", CPU).head is model.weights.head
+    assert isinstance(quantized(model.weights, "int8", CPU).head, Int8Tensor)
+
+
+@both
+def test_rows_of_zeros_stay_zeros(rounding: Rounding) -> None:
+    model = RandomModel(Shape(vocabulary=144))
+    model.weights.head[7] = 0
+    model.weights.layers[0].down[3] = 0
+    model.weights.embedding[model.token_ids(1)] = 0
+    found = logits(model, quantized(model.weights, rounding, CPU))
+    assert not found.isnan().any()
+    assert not found[:, 7].any()
+
+
+class Devices(TorchDispatchMode):
+    """Where the results of operators are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.found |= {leaf.device.type for leaf in tree_leaves(result) if isinstance(leaf, Tensor)}
+        return result
+
+
+@both
+@shapes
+@pytest.mark.parametrize("tokens", [1, 2, 32])
+def test_on_cuda_no_product_waits_for_a_value(shape: Shape, rounding: Rounding, tokens: int) -> None:
+    """As a CUDA graph wants it. Tensors without values refuse operators that need one, and check CUDA's shapes."""
+    model = RandomModel(shape, dtype=torch.bfloat16)
+    with FakeTensorMode() as fake:
+        weights = quantized(mapped(model.weights, fake.from_tensor), rounding, CUDA)
+        for layer in weights.layers:
+            for matrix, bias in (
+                (layer.qkv, layer.qkv_bias),
+                (layer.attention_out, layer.attention_out_bias),
+                (layer.gate_up, layer.gate_up_bias),
+                (layer.down, layer.down_bias),
+                (weights.head, None),
+            ):
+                rows, columns = matrix.shape
+                x = torch.empty(tokens, columns, dtype=torch.bfloat16, device=CUDA)
+                with Devices() as devices:
+                    y = F.linear(x, matrix, bias)
+                assert devices.found == {"cuda"}
+                assert (y.shape, y.dtype) == ((tokens, rows), torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "device", "dtype", "capability", "message"),
+    [
+        ("fp8", "cpu", torch.bfloat16, (9, 0), "fp8 weights need a CUDA GPU, and the model runs on cpu: choose"),
+        ("fp8", "cuda", torch.float16, (9, 0), "fp8 weights are multiplied in bfloat16, not in torch.float16: choose"),
+        (
+            "fp8",
+            "cuda",
+            torch.bfloat16,
+            (8, 6),
+            "capability 8.9 or more, and cuda has 8.6: choose weights auto or int8",
+        ),
+        ("fp8", "cuda", torch.bfloat16, (8, 9), None),
+        ("fp8", "cuda:1", torch.bfloat16, (12, 0), None),
+        ("int8", "cuda", torch.float32, (7, 5), None),
+        ("int8", "cuda", torch.float16, (9, 0), "int8 weights .* overflows float16: choose dtype auto, bfloat16"),
+    ],
+)
+def test_what_cannot_be_rounded_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    rounding: Rounding,
+    device: str,
+    dtype: torch.dtype,
+    capability: tuple[int, int],
+    message: str | None,
+) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda _: capability)
+    if message is None:
+        check_rounding(rounding, torch.device(device), dtype)
+        return
+    with pytest.raises(BadInput, match=message):
+        check_rounding(rounding, torch.device(device), dtype)
+
+
+@both
+def test_a_missing_torchao_is_named(monkeypatch: pytest.MonkeyPatch, rounding: Rounding) -> None:
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+    with pytest.raises(BadInput, match=rf"{rounding} weights .* torchao: install torchao>=0.18"):
+        check_rounding(rounding, CUDA, torch.bfloat16)

@@ -1,0 +1,269 @@
+"""The GPU path, whole: on a simulated CUDA, or on a real one with `make test-gpu`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from inference.backends.cuda import find_device
+from inference.engine.engine import Engine
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
+from inference.scheduling.engine_holder import EngineHolder
+from inference.scheduling.scheduler import Scheduler
+from kv_store.tiers.tensor_storage import HostStorage
+from protocol.errors import BadInput, DeviceLost
+from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
+from tests.inference.simulated_cuda import Operators, SimulatedCuda
+
+TEXT = "def size_of(path):\n    return os.stat(path).st_size\n\n\n"
+WAIT_S = 60.0
+
+
+def ask(increment: str = "", session: str = "a.py", text: str = TEXT, max_tokens: int = 6) -> CompletionRequest:
+    return CompletionRequest(session, Prompt(text, "\n", increment), max_tokens, StopRule(indent=0))
+
+
+@pytest.fixture
+def options(tiny_checkpoint: Path) -> EngineOptions:
+    return EngineOptions(
+        str(tiny_checkpoint), device="cuda", dtype="float32", threads=1, context_tokens=256, prefill_chunk=32
+    )
+
+
+@pytest.fixture
+def expected(options: EngineOptions) -> Callable[[CompletionRequest], str]:
+    """What a CPU says."""
+    engine = load_engine(replace(options, device="cpu", kernel=False))
+    return lambda request: engine.complete(request).text
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"), [("auto", "cuda:0"), ("cuda", "cuda:0"), ("cuda:0", "cuda:0"), ("cpu", "cpu")]
+)
+def test_a_gpu_always_has_its_number(cuda: SimulatedCuda | None, setting: str, name: str) -> None:
+    assert str(find_device(setting)) == name
+
+
+@pytest.mark.parametrize("setting", ["gpu", "banana", "meta", "cuda:99", "mps", "cuda:x"])
+def test_a_device_that_is_not_there_is_named(cuda: SimulatedCuda | None, setting: str) -> None:
+    with pytest.raises(BadInput, match=f"no device '{setting}'"):
+        find_device(setting)
+
+
+def test_the_current_gpu_is_the_one_without_a_number(simulated: SimulatedCuda) -> None:
+    torch.cuda.set_device(1)
+    assert str(find_device("cuda")) == "cuda:1"
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda", "cuda:1"])
+def test_a_session(
+    cuda: SimulatedCuda | None, options: EngineOptions, expected: Callable[[CompletionRequest], str], device: str
+) -> None:
+    """Load, prefill, decode, record, replay, and close; the texts are the CPU's."""
+    if device == "cuda:1" and torch.cuda.device_count() < 2:
+        pytest.skip("this machine has one GPU")
+    engine = load_engine(replace(options, device=device))
+    assert engine.info.device == ("cuda:1" if device == "cuda:1" else "cuda:0")
+    for increment in ("    x", "    x ="):
+        assert engine.complete(ask(increment)).text == expected(ask(increment))
+    assert cuda is None or cuda.captures == 0  # nobody has to wait for a recording
+    for _ in range(4):  # as many as this session's forwards were without
+        assert engine.device.prepare()
+    for increment in ("    x = s", "    x", "    y"):
+        found = engine.complete(ask(increment))
+        assert found.text == expected(ask(increment))
+        assert found.usage.recomputed_tokens < 10
+    assert cuda is None or cuda.replays > 0
+    engine.check_integrity()
+    engine.close()
+
+
+def test_attention_gets_no_mask_where_flash_attention_can_be_used(
+    simulated: SimulatedCuda, options: EngineOptions
+) -> None:
+    engine = load_engine(replace(options, dtype="bfloat16", prefill_chunk=64, speculation=False))
+    engine.complete(ask(text="x = 1\n"))
+    assert simulated.masks
+    assert not any(simulated.masks)
+
+
+def test_work_ahead_waits_for_each_chunk_and_computes_no_logits(
+    simulated: SimulatedCuda, options: EngineOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def logits(*_: object) -> None:
+        raise AssertionError("the head runs for nobody")
+
+    engine = load_engine(options)
+    monkeypatch.setattr("inference.backends.llama.decoder.Decoder.logits", logits)
+    before = simulated.synchronizations
+    usage = engine.complete(ask(max_tokens=0, text=TEXT * 4)).usage
+    assert usage.forwards > 2
+    assert simulated.synchronizations - before == usage.forwards
+
+
+def test_what_leaves_the_gpu_comes_back(
+    cuda: SimulatedCuda | None, options: EngineOptions, expected: Callable[[CompletionRequest], str]
+) -> None:
+    store_bytes = 40 * 2 * 2 * 2 * 12 * 4  # 40 tokens
+    engine = load_engine(replace(options, store_budget_bytes=store_bytes, slots=1, speculation=False))
+    first, other = (
+        ask("    x", text=TEXT * 3),
+        ask("y", session="b.py", text="import sys\nclass Thing:\n    pass\n" * 3),
+    )
+    assert engine.complete(first).text == expected(first)
+    engine.complete(other)
+    host = next(tier for tier in engine.stats().tiers if tier.name == "host")
+    assert host.pages > 1
+    again = engine.complete(first)
+    assert again.text == expected(first)
+    assert again.usage.recomputed_tokens == 1
+    engine.check_integrity()
+
+
+def test_pages_leave_the_gpu_without_a_wait_and_the_first_read_waits_for_all(cuda: SimulatedCuda | None) -> None:
+    storage = HostStorage(torch.device("cuda", 0))
+    pages = [torch.full((2, 3), float(number), device="cuda:0") for number in range(4)]
+    stored = [storage.put(page, 3) for page in pages]
+    for page in pages:
+        page.fill_(-1)  # the memory is another's as soon as the page is gone
+    assert cuda is None or cuda.synchronizations == 0
+    kept = [storage.get(reference) for reference in stored]
+    assert [int(page.numpy()[0, 0]) for page in kept if isinstance(page, torch.Tensor)] == [0, 1, 2, 3]
+    assert cuda is None or cuda.synchronizations == 1
+
+
+def test_what_was_resident_is_found_after_a_restart(
+    cuda: SimulatedCuda | None, options: EngineOptions, tmp_path: Path
+) -> None:
+    kept = replace(options, cache_folder=tmp_path, speculation=False)
+    engine = load_engine(kept)
+    usage = engine.complete(ask("    x")).usage
+    engine.close()
+    again = load_engine(kept)
+    assert again.complete(ask("    x")).usage.recomputed_tokens == 1 < usage.recomputed_tokens
+    again.close()
+
+
+def test_unloading_gives_the_memory_back(simulated: SimulatedCuda, options: EngineOptions) -> None:
+    simulated.total_bytes = 2**25
+    roomy = replace(options, slots=2, context_tokens=512)
+    holder = EngineHolder("tiny", lambda progress: load_engine(roomy, progress), lambda status: None)
+    holder.engine().complete(ask())
+    assert holder.prepare()
+    assert simulated.free() < simulated.total_bytes
+    holder.unload()
+    assert simulated.allocated() == 0
+    assert simulated.free() == simulated.total_bytes
+    holder.engine().complete(ask())
+    holder.unload()
+
+
+def test_without_memory_for_a_second_workspace_sessions_share_the_first(
+    simulated: SimulatedCuda, options: EngineOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = load_engine(replace(options, slots=4, context_tokens=512, speculation=False))
+    engine.complete(ask())
+    simulated.total_bytes = simulated.allocated() + 180_000  # a workspace has 196,608
+    for session in ("b.py", "c.py", "a.py"):
+        assert engine.complete(ask(session=session)).finish_reason != "cancelled"
+    assert engine.capacity == 1
+    assert caplog.text.count("no memory for more than 1 workspaces") == 1
+
+
+def test_a_request_that_finds_no_memory_for_its_workspace_goes_on_later(
+    simulated: SimulatedCuda, options: EngineOptions
+) -> None:
+    engine = load_engine(replace(options, slots=4, context_tokens=512, speculation=False))
+    first = engine.begin(ask())
+    simulated.total_bytes = simulated.allocated() + 180_000  # a workspace has 196,608
+    second = engine.begin(ask(session="b.py"))
+    assert second.completion().finish_reason == "cancelled"  # the scheduler puts it back in line
+    assert engine.capacity == 1
+    while not first.has_ended:
+        engine.step()
+    assert engine.complete(ask(session="b.py")).finish_reason != "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("capability", "weights", "dtype"),
+    [((7, 5), "auto", torch.float16), ((7, 5), "int8", torch.float32), ((8, 0), "int8", torch.bfloat16)],
+)
+def test_older_gpus_compute_in_what_they_have(
+    simulated: SimulatedCuda, options: EngineOptions, capability: tuple[int, int], weights: str, dtype: torch.dtype
+) -> None:
+    simulated.capability = capability
+    engine = load_engine(replace(options, dtype="auto", weights=weights))  # type: ignore[arg-type]
+    assert engine._model.kv_shape.dtype == dtype  # type: ignore[attr-defined]
+
+
+def test_int8_weights_would_overflow_float16(simulated: SimulatedCuda, options: EngineOptions) -> None:
+    with pytest.raises(BadInput, match="int8 weights are multiplied before they are scaled, which overflows float16"):
+        load_engine(replace(options, dtype="float16", weights="int8"))
+
+
+# -- errors of the device ----------------------------------------------------------------------------------------------
+
+
+def test_an_error_that_leaves_the_gpu_usable_is_one_requests_own(
+    simulated: SimulatedCuda, options: EngineOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load_engine(options)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._model, "forward", _fail)
+        with pytest.raises(torch.AcceleratorError):
+            engine.complete(ask())
+    assert engine.complete(ask()).finish_reason != "cancelled"
+
+
+def test_a_lost_gpu_is_told_from_a_failed_request(simulated: SimulatedCuda, options: EngineOptions) -> None:
+    engine = load_engine(options)
+    engine.begin(ask())
+    simulated.break_context()
+    with pytest.raises(DeviceLost, match=r"cuda:0 fails every call, after .*illegal memory access"):
+        engine.step()
+    with pytest.raises(DeviceLost):
+        load_engine(options)  # this process cannot use it any more, however often it loads
+
+
+def test_a_lost_gpu_ends_the_core_and_every_request_is_answered(
+    simulated: SimulatedCuda, options: EngineOptions
+) -> None:
+    statuses: list[str] = []
+
+    def load(progress: object) -> Engine:
+        Operators(simulated).__enter__()  # on the model's thread
+        return load_engine(options)
+
+    holder = EngineHolder("tiny", load, lambda status: statuses.append(status.state))
+    scheduler = Scheduler(holder)
+    assert isinstance(_answer(scheduler, ask()), Completion)
+    simulated.break_context()
+    assert isinstance(_answer(scheduler, ask("    x", session="b.py")), DeviceLost)
+    scheduler._thread.join(WAIT_S)
+    assert isinstance(scheduler.lost, DeviceLost)
+    assert statuses[-1] == "failed"
+    assert not holder.is_loaded
+    scheduler.close()
+
+
+def _answer(scheduler: Scheduler, request: CompletionRequest) -> object:
+    answers: list[object] = []
+    done = threading.Event()
+
+    def on_done(answer: object) -> None:
+        answers.append(answer)
+        done.set()
+
+    scheduler.submit(request, on_done)
+    assert done.wait(WAIT_S)
+    return answers[0]
+
+
+def _fail(_: object) -> None:
+    raise torch.AcceleratorError("CUDA error: invalid argument")

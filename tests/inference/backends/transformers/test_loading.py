@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from inference.backends.chunk import Chunk
+from inference.backends.transformers.loading import load_generic
+from inference.backends.transformers.model import GenericModel
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
+from protocol.errors import BadInput, BadModel
+from tests.inference.generic_models import write_model
+from tests.inference.simulated_cuda import SimulatedCuda
+
+TOKENS = list(range(20))
+
+
+def last_logits(model: GenericModel) -> torch.Tensor:
+    return model.logits(Chunk(TOKENS, 0, model.new_workspace(), wanted=1))
+
+
+def test_accelerate_places_the_layers(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", "GPTNeoX")
+    alone = load_generic(folder, 64, torch.device("cpu"), torch.float32)
+    placed = load_generic(folder, 64, None, torch.float32)
+    assert torch.equal(last_logits(placed), last_logits(alone))
+
+
+def test_model_larger_than_memory_runs_from_disk(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", "GPTNeoX")
+    alone = load_generic(folder, 64, torch.device("cpu"), torch.float32)
+    placed = load_generic(folder, 64, None, torch.float32, max_memory={"cpu": 100_000})
+    assert last_logits(placed).device.type == "cpu"
+    assert torch.equal(last_logits(placed), last_logits(alone))
+
+
+def test_what_transformers_cannot_load_is_refused(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", "GPTNeoX")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(BadModel, match="cannot be loaded by transformers"):
+        load_generic(folder, 64, None, torch.float32)
+
+
+def test_a_llama_larger_than_the_gpu_is_for_transformers(
+    simulated: SimulatedCuda, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It spreads a model over all devices, which a simulated one cannot show."""
+    options = EngineOptions(str(tiny_checkpoint), dtype="float32")
+    simulated.total_bytes = 2**20
+    with pytest.raises(BadInput, match="exact mode is for the Llama family on one device"):
+        load_engine(replace(options, exact=True))
+    with pytest.raises(BadInput, match="int8 weights are for the Llama family on one device"):
+        load_engine(replace(options, weights="int8"))
+
+
+def test_transformers_say_the_same_of_a_llama(tiny_checkpoint: Path) -> None:
+    placed = load_generic(tiny_checkpoint, 64, None, torch.float32)
+    ours = load_engine(EngineOptions(str(tiny_checkpoint), device="cpu", dtype="float32", kernel=False))._model
+    chunk = Chunk(TOKENS, 0, placed.new_workspace(), wanted=1)
+    ((found,),) = placed.forward([chunk])
+    ((expected,),) = ours.forward([replace(chunk, workspace=ours.new_workspace())])
+    assert found.token_id == expected.token_id
+    assert found.logprob == pytest.approx(expected.logprob, abs=1e-4)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from inference.checkpoints.generic_shape import read_generic_shape
+from protocol.errors import BadModel
+
+GPT_BIGCODE = {"model_type": "gpt_bigcode", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 100}
+PHI3 = {
+    "model_type": "phi3",
+    "hidden_size": 64,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 4096,
+    "original_max_position_embeddings": 512,
+    "pad_token_id": 0,
+}
+
+
+def test_each_architecture_has_its_own_names_for_the_same() -> None:
+    shape = read_generic_shape(GPT_BIGCODE, "here")
+    assert (shape.layers, shape.kv_heads, shape.head_dim, shape.max_positions) == (2, 1, 8, 100)
+    assert shape.kv_values_per_token == 2 * 2 * 8
+    shape = read_generic_shape({"model_type": "starcoder2", "num_key_value_heads": 3, "num_attention_heads": 6}, "here")
+    assert shape.kv_heads == 3
+
+
+GRANITE = {
+    "model_type": "granitemoehybrid",
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 64,
+}
+
+
+def test_a_hybrid_class_without_layers_that_keep_a_state() -> None:
+    shape = read_generic_shape({**GRANITE, "layer_types": ["attention"] * 3}, "here")
+    assert (shape.layers, shape.kv_heads, shape.head_dim) == (3, 2, 16)
+    for layers in (["mamba", "attention", "mamba"], ["attention", "attention", "mamba"]):
+        with pytest.raises(BadModel, match="'granitemoehybrid' keep a state"):
+            read_generic_shape({**GRANITE, "layer_types": layers}, "here")
+
+
+def test_models_without_a_bound_on_positions() -> None:
+    assert read_generic_shape({"model_type": "bloom", "hidden_size": 32, "n_head": 4}, "here").max_positions == 2048
+    assert read_generic_shape({"model_type": "mpt", "max_seq_len": 512}, "here").max_positions == 512
+
+
+def test_context_ends_where_rope_begins_to_change() -> None:
+    assert read_generic_shape(PHI3, "here").max_positions == 4096
+    factors = [1.0] * 16
+    longrope = {"rope_type": "longrope", "short_factor": factors, "long_factor": factors}
+    assert read_generic_shape({**PHI3, "rope_scaling": longrope}, "here").max_positions == 512
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "gpt17"}, "'gpt17' are known neither to midfill nor to transformers"),
+        ({}, "type None are known neither"),
+        ({"model_type": "t5"}, "'t5' generate no text from left to right"),
+        ({"model_type": "mamba"}, "'mamba' keep a state that cannot be cut back"),
+        ({"model_type": "jamba"}, "'jamba' keep a state that cannot be cut back"),
+        ({"model_type": "rwkv"}, "'rwkv' keep a state that cannot be cut back"),
+        ({**GPT_BIGCODE, "n_head": 0}, "num_attention_heads is 0"),
+        ({**GPT_BIGCODE, "n_layer": "many"}, "n_layer"),
+    ],
+)
+def test_what_cannot_run_is_refused_by_name(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadModel, match=f"config.json.*({message})"):
+        read_generic_shape(config, "config.json")

@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from inference.backends.chunk import Chunk
+from inference.backends.model import Choice, DryModel
+from inference.engine.engine import Engine, EngineInfo, Policy
+from inference.loading.engine import load_dry_engine, load_engine
+from inference.loading.options import EngineOptions
+from inference.text.prompts import tokenize_prompt
+from inference.text.token_ids import TokenIds, common_prefix_length
+from inference.text.tokenization import TextTokenizer
+from kv_store.dry_workspace import DryWorkspace
+from protocol.errors import BadInput
+from protocol.messages import CompletionRequest, ContextChunk, Prompt, StopRule
+from protocol.settings import BUNDLED_MODEL
+from tests.kv_store.naive import NaiveStore
+
+ANY_TEXT = StopRule(indent=0)  # a block that nothing dedents from
+PREFIX = "import os\n\n\ndef size_of(path):\n    return os.stat(path).st_size\n\n\n"
+SUFFIX = "\n\nif __name__ == '__main__':\n    main()\n"
+
+
+def ask(
+    increment: str = "", *, session: str = "a.py", max_tokens: int = 8, prefix: str = PREFIX, reuse: bool = True
+) -> CompletionRequest:
+    prompt = Prompt(prefix=prefix, suffix=SUFFIX, increment=increment)
+    return CompletionRequest(session, prompt, max_tokens, stop=ANY_TEXT, reuse=reuse)
+
+
+def cold(request: CompletionRequest) -> CompletionRequest:
+    return structs.replace(request, reuse=False)
+
+
+def token_ids_of(engine: Engine, request: CompletionRequest) -> TokenIds:
+    context = engine.info.context_tokens
+    return tokenize_prompt(request.prompt, engine.tokenizer, context, request.max_tokens).token_ids
+
+
+@pytest.fixture(scope="module")
+def options(tiny_checkpoint: Path) -> EngineOptions:
+    return EngineOptions(model=str(tiny_checkpoint), context_tokens=512, prefill_chunk=32, threads=1)
+
+
+@pytest.fixture
+def engine(options: EngineOptions) -> Engine:
+    return load_engine(options)
+
+
+@pytest.fixture(scope="module")
+def oracle(options: EngineOptions) -> Callable[[CompletionRequest], str]:
+    engine = load_engine(options)
+    return lambda request: engine.complete(cold(request)).text
+
+
+def test_first_request_computes_the_whole_prompt(engine: Engine) -> None:
+    usage = engine.complete(ask("def main")).usage
+    assert usage.recomputed_tokens == usage.prompt_tokens
+    assert usage.forwards + usage.accepted_tokens == -(-usage.prompt_tokens // 32) + usage.generated_tokens - 1
+    assert usage.generated_tokens == 8
+
+
+def test_keystrokes_recompute_what_was_typed(engine: Engine, oracle: Callable[[CompletionRequest], str]) -> None:
+    typed = "def main():\n    print(size_of('a'))"
+    engine.complete(ask(max_tokens=0))
+    for end in range(1, len(typed) + 1):
+        now, before = ask(typed[:end]), ask(typed[: end - 1])
+        completion = engine.complete(now)
+        resident = common_prefix_length(token_ids_of(engine, now)[:-1], token_ids_of(engine, before))
+        assert completion.usage.recomputed_tokens <= completion.usage.prompt_tokens - resident
+        assert completion.usage.recomputed_tokens <= 4
+        assert completion.text == oracle(now)
+
+
+def test_ahead_work_leaves_only_the_typed_character(engine: Engine) -> None:
+    ahead = engine.complete(ask(max_tokens=0))
+    assert (ahead.text, ahead.finish_reason, ahead.mean_logprob) == ("", "length", None)
+    assert ahead.usage.recomputed_tokens == ahead.usage.prompt_tokens
+    assert engine.complete(ask("x")).usage.recomputed_tokens == 1
+    again = engine.complete(ask("x", max_tokens=0))
+    assert (again.usage.recomputed_tokens, again.usage.forwards, again.finish_reason) == (0, 0, "length")
+
+
+def test_what_is_computed_ahead_is_saved_before_a_key_displaces_it(engine: Engine) -> None:
+    def saved_tokens() -> int:
+        return engine.stats().tiers[0].tokens
+
+    ahead = engine.complete(ask("def main", max_tokens=0))
+    assert saved_tokens() == ahead.usage.prompt_tokens
+    engine.complete(ask("class A", prefix="import sys\n" * 10))
+    assert saved_tokens() == ahead.usage.prompt_tokens  # there was nothing left to save
+    assert engine.complete(ask("def main")).usage.recomputed_tokens == 1
+
+
+def test_work_ahead_is_saved_chunk_by_chunk_until_it_is_cancelled(engine: Engine) -> None:
+    def saved_tokens() -> int:
+        return engine.stats().tiers[0].tokens
+
+    # It is asked before each forward, and before what that gave is saved.
+    engine.begin(ask(prefix=PREFIX * 3, max_tokens=0), cancel_after(3))
+    engine.step()
+    assert saved_tokens() == 32
+    engine.step()
+    assert saved_tokens() == 32
+    assert engine.step()[0].completion().finish_reason == "cancelled"
+
+
+def test_accepted_suggestion_is_resident(tiny_tokenizer: TextTokenizer) -> None:
+    engine = scripted(tiny_tokenizer, [" f(x):\n    return x"])
+    suggestion = engine.complete(ask("def", max_tokens=60)).text
+    assert suggestion == " f(x):\n    return x"
+    assert engine.complete(ask("def" + suggestion)).usage.recomputed_tokens == 1
+
+
+def test_alternatives_branch_from_one_resident_prompt(engine: Engine, options: EngineOptions) -> None:
+    request = ask("x = ")
+    alone = engine.complete(request)
+    engine.complete(structs.replace(request, max_tokens=0))
+    several = engine.complete(structs.replace(request, alternatives=3))
+    texts = (several.text, *several.alternatives)
+    assert (several.text, several.finish_reason) == (alone.text, alone.finish_reason)
+    assert several.mean_logprob == pytest.approx(alone.mean_logprob)
+    assert 2 <= len(set(texts)) == len(texts) <= 4
+    assert several.usage.recomputed_tokens <= 1 + 3 + 1  # the last token of the prompt, at each beginning
+    assert several.usage.generated_tokens > alone.usage.generated_tokens
+    accepted = ask("x = " + several.text)
+    plain = load_engine(options)
+    plain.complete(request)
+    # The suggestion is as resident as ever.
+    assert engine.complete(accepted).usage.recomputed_tokens == plain.complete(accepted).usage.recomputed_tokens
+
+
+def test_undoing_an_acceptance_is_hot(engine: Engine) -> None:
+    before = ask("x = ", max_tokens=60)
+    suggestion = engine.complete(before).text
+    engine.complete(ask("x = " + suggestion, max_tokens=60))
+    assert engine.complete(before).usage.recomputed_tokens <= 2
+
+
+def test_alternatives_of_a_cancelled_request(engine: Engine) -> None:
+    request = structs.replace(ask("x = "), alternatives=2)
+    for forwards in range(12):
+        completion = engine.complete(request, cancel_after(forwards))
+        assert completion.finish_reason == "cancelled"
+    engine.check_integrity()
+    assert engine.complete(request).finish_reason != "cancelled"
+
+
+def test_other_place_and_back(engine: Engine, oracle: Callable[[CompletionRequest], str]) -> None:
+    here, there = ask("def main"), ask("class A", prefix="import sys\n" * 10, session="b.py")
+    engine.complete(here)
+    engine.complete(there)
+    back = engine.complete(here)
+    assert back.usage.recomputed_tokens == 1
+    assert back.text == oracle(here)
+
+
+def test_undo_of_a_long_deletion(engine: Engine) -> None:
+    long = ask("def main():\n    return size_of('somewhere') + size_of('elsewhere')")
+    engine.complete(long)
+    engine.complete(ask("def"))
+    assert engine.complete(long).usage.recomputed_tokens == 1
+
+
+def test_cold_requests_reuse_nothing_and_leave_what_was_resident(engine: Engine) -> None:
+    long = ask("def main():\n    return size_of('somewhere')")
+    engine.complete(long)
+    first = engine.complete(cold(ask("class A")))
+    assert first.usage.recomputed_tokens == first.usage.prompt_tokens
+    assert engine.complete(long).usage.recomputed_tokens == 1
+
+
+@pytest.mark.parametrize("allowed_forwards", [0, 1, 2, 5])
+def test_cancelled_request_keeps_what_it_had(
+    engine: Engine, oracle: Callable[[CompletionRequest], str], allowed_forwards: int
+) -> None:
+    request = ask("def main")
+    cancelled = engine.complete(request, cancel_after(allowed_forwards))
+    assert cancelled.finish_reason == "cancelled"
+    assert cancelled.usage.forwards == allowed_forwards
+    again = engine.complete(request)
+    assert again.usage.recomputed_tokens == max(1, again.usage.prompt_tokens - cancelled.usage.recomputed_tokens)
+    assert again.text == oracle(request)
+
+
+def cancel_after(forwards: int) -> Callable[[], bool]:
+    asked = iter(range(forwards))
+    return lambda: next(asked, None) is None
+
+
+def test_text_ends_at_the_newline(tiny_tokenizer: TextTokenizer) -> None:
+    script = ["return 1", "\n", "x = 2"]
+    line = scripted(tiny_tokenizer, script).complete(structs.replace(ask("x", max_tokens=60), stop=StopRule()))
+    assert (line.text, line.finish_reason) == ("return 1", "stop")
+    whole = scripted(tiny_tokenizer, script).complete(ask("x", max_tokens=60))
+    assert (whole.text, whole.finish_reason) == ("return 1\nx = 2", "eos")
+
+
+def test_broken_utf8_ends_the_text(tiny_tokenizer: TextTokenizer) -> None:
+    first_byte = tiny_tokenizer.encode("é")[:1]
+    completion = scripted(tiny_tokenizer, ["a", first_byte, "b"]).complete(ask("x", max_tokens=60))
+    assert (completion.text, completion.finish_reason) == ("a", "stop")
+    completion = scripted(tiny_tokenizer, ["a", first_byte]).complete(ask("x", max_tokens=60))
+    assert (completion.text, completion.finish_reason) == ("a", "eos")
+
+
+def test_marker_ends_the_text(tiny_tokenizer: TextTokenizer) -> None:
+    for marker in tiny_tokenizer.markers.end:
+        completion = scripted(tiny_tokenizer, ["a = 1", (marker,), "b"]).complete(ask("x", max_tokens=60))
+        assert (completion.text, completion.finish_reason) == ("a = 1", "eos")
+
+
+class ScriptedModel(DryModel):
+    """Says what it is told to, token by token after the prompt, and then ends."""
+
+    def __init__(self, token_ids: Iterable[int], end_token: int) -> None:
+        super().__init__(lambda: DryWorkspace(bytes_per_token=4), context_tokens=512, end_token=end_token)
+        self._script = tuple(token_ids)
+        self._begins_at: int | None = None
+
+    def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        (chunk,) = chunks
+        if chunk.wanted and self._begins_at is None:
+            self._begins_at = chunk.stop - chunk.wanted + 1
+        return [tuple(map(self._after, range(chunk.stop - chunk.wanted + 1, chunk.stop + 1)))]
+
+    def _after(self, position: int) -> Choice:
+        assert self._begins_at is not None
+        place = position - self._begins_at
+        return Choice(self._script[place], -0.5) if place < len(self._script) else self._end
+
+
+def scripted(tokenizer: TextTokenizer, script: Iterable[str | tuple[int, ...]]) -> Engine:
+    parts = [tokenizer.encode(part) if isinstance(part, str) else part for part in script]
+    model = ScriptedModel(itertools.chain(*parts), min(tokenizer.markers.end))
+    info = EngineInfo("scripted", "none", 512, 3.0)
+    return Engine(info, model, tokenizer, NaiveStore(), Policy(prefill_chunk=32))
+
+
+def test_mean_logprob_is_that_of_the_generated_tokens(engine: Engine) -> None:
+    completion = engine.complete(ask("x"))
+    assert completion.mean_logprob is not None
+    assert completion.mean_logprob < 0
+    assert completion.usage.generated_tokens > 0
+
+
+def test_forgotten_session_is_not_resident(options: EngineOptions) -> None:
+    engine = load_engine(replace(options, slots=1))
+    engine.complete(ask("x"))
+    engine.forget("a.py")
+    usage = engine.complete(ask("x")).usage
+    assert usage.recomputed_tokens == usage.prompt_tokens
+    engine.complete(ask("y", prefix="pass\n", session="b.py"))
+    engine.forget("a.py")
+    usage = engine.complete(ask("x")).usage
+    assert usage.recomputed_tokens == usage.prompt_tokens - 1  # what both prompts begin with: the marker
+
+
+def test_context_and_order_are_part_of_the_prompt(engine: Engine, oracle: Callable[[CompletionRequest], str]) -> None:
+    chunk = ContextChunk("other.py", "def helper():\n    pass\n")
+    for order in ("psm", "spm"):
+        request = ask("x")
+        request = structs.replace(request, prompt=structs.replace(request.prompt, context=(chunk,), order=order))
+        assert engine.complete(request).text == oracle(request)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_tokens": -1}, "max_tokens is -1"),
+        ({"alternatives": -1}, "alternatives is -1"),
+        ({"alternatives": 10**9}, "between 0 and 16"),
+    ],
+)
+def test_impossible_requests_are_refused(engine: Engine, changes: dict[str, int], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        engine.complete(structs.replace(ask(), **changes))
+
+
+def test_dry_engine_counts_what_the_real_one_does(options: EngineOptions, engine: Engine) -> None:
+    dry = load_dry_engine(options)
+    for increment in ("", "d", "de", "def", "def m", "class A:\n    pass", "de"):
+        real, counted = engine.complete(ask(increment, max_tokens=1)), dry.complete(ask(increment, max_tokens=1))
+        assert counted.text == ""
+        assert counted.usage.recomputed_tokens == real.usage.recomputed_tokens
+        assert counted.usage.prompt_tokens == real.usage.prompt_tokens
+
+
+WORDS = ["def ", "main", "(", ")", ":\n", "    ", "return", " x", "\n", "'é'", "中", "1"]
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_random_editing_is_as_if_computed_cold(
+    options: EngineOptions, oracle: Callable[[CompletionRequest], str], seed: int
+) -> None:
+    """Typing, deleting, moving, switching documents, cancelling, in a store so small that it always evicts."""
+    rng = random.Random(seed)
+    engine = load_engine(replace(options, store_budget_bytes=rng.choice([2**14, 2**17, 2**24])))
+    texts = {"a.py": "", "b.py": ""}
+    for _ in range(12):
+        session = rng.choice(list(texts))
+        text = texts[session]
+        keep = len(text) if rng.random() < 0.7 else rng.randint(0, len(text))
+        texts[session] = text[:keep] + "".join(rng.choices(WORDS, k=rng.randint(0, 4)))
+        prefix = PREFIX if rng.random() < 0.8 else PREFIX[10:] + texts["a.py"]
+        request = ask(texts[session], session=session, prefix=prefix, max_tokens=rng.choice([0, 3]))
+        if rng.random() < 0.3:
+            engine.complete(request, cancel_after(rng.randint(0, 5)))
+            continue
+        completion = engine.complete(request)
+        assert min(1, request.max_tokens) <= completion.usage.recomputed_tokens <= completion.usage.prompt_tokens
+        assert completion.text == oracle(request)
+        engine.check_integrity()
+
+
+def test_bundled_model_recomputes_what_was_typed() -> None:
+    engine = load_engine(EngineOptions(model=BUNDLED_MODEL, healing="off"))
+    typed = "def main():\n    print(size_of(__file__))\n"
+    engine.complete(ask(max_tokens=0))
+    for end in range(1, len(typed) + 1):
+        completion = engine.complete(ask(typed[:end]))
+        assert completion.usage.recomputed_tokens <= 3
+        assert completion.text == engine.complete(cold(ask(typed[:end]))).text

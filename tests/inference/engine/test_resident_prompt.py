@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from inference.engine.resident_prompt import SAVE_BEYOND, ResidentPrompt
+from inference.text.token_ids import packed
+from kv_store.dry_workspace import DryWorkspace
+from kv_store.paged.store import PagedStore
+from kv_store.tiers.storage import MemoryStorage
+from kv_store.tiers.tier import Tier
+
+PROMPT = tuple(range(100, 140))
+
+
+def resident(budget_bytes: int = 2**20) -> ResidentPrompt:
+    workspace = DryWorkspace(bytes_per_token=4)
+    return ResidentPrompt(workspace, PagedStore([Tier("device", budget_bytes, MemoryStorage())], 4))
+
+
+def compute(prompt: ResidentPrompt, ids: tuple[int, ...], session: str = "a") -> int:
+    """What the engine does with a prompt; how many tokens it computed."""
+    token_ids = packed(ids)
+    length = prompt.prepare(token_ids[:-1], session)
+    assert token_ids[:length] == prompt.token_ids
+    prompt.extend(token_ids[length:], is_prompt=True)
+    return len(token_ids) - length
+
+
+def forget(prompt: ResidentPrompt, session: str) -> None:
+    prompt.forget(session)
+    prompt.store.purge(session)
+
+
+def in_store(prompt: ResidentPrompt, token_ids: tuple[int, ...]) -> int:
+    with prompt.store.match_prefix(token_ids) as match:
+        return match.length
+
+
+def test_typing_copies_nothing_to_the_store() -> None:
+    prompt = resident()
+    assert compute(prompt, PROMPT) == len(PROMPT)
+    assert compute(prompt, (*PROMPT, 1)) == 1
+    assert compute(prompt, (*PROMPT[:-2], 7, 8, 9)) == 3
+    assert prompt.store.stats().tokens == 0
+
+
+def test_long_crop_saves_the_prompt_first() -> None:
+    prompt = resident()
+    compute(prompt, PROMPT)
+    compute(prompt, (*PROMPT[: -SAVE_BEYOND - 1], 7))
+    assert in_store(prompt, PROMPT) == len(PROMPT)
+    assert compute(prompt, PROMPT) == 1
+
+
+def test_suggestions_are_not_saved() -> None:
+    prompt = resident()
+    compute(prompt, PROMPT)
+    prompt.extend(packed(range(50)), is_prompt=False)
+    compute(prompt, (*PROMPT, 7))
+    assert prompt.store.stats().tokens == 0
+    prompt.crop(0)
+    assert prompt.store.stats().tokens == len(PROMPT) + 1
+
+
+def test_accepted_suggestion_belongs_to_the_prompt() -> None:
+    prompt = resident()
+    compute(prompt, PROMPT)
+    prompt.extend(packed((1, 2, 3)), is_prompt=False)
+    assert compute(prompt, (*PROMPT, 1, 2, 3, 4)) == 1
+    prompt.crop(0)
+    assert in_store(prompt, (*PROMPT, 1, 2, 3, 4)) == len(PROMPT) + 4
+
+
+def test_other_session_is_saved_under_its_own_name() -> None:
+    prompt = resident()
+    compute(prompt, PROMPT, "a")
+    compute(prompt, (*PROMPT[:20], 7), "b")
+    assert compute(prompt, PROMPT, "a") == 1
+    forget(prompt, "b")
+    assert in_store(prompt, PROMPT) == len(PROMPT)
+    forget(prompt, "a")
+    assert prompt.store.stats().tokens == 0
+    assert compute(prompt, PROMPT, "a") == len(PROMPT)
+    prompt.store.check_integrity()
+
+
+def test_cold_runs_leave_nothing_behind() -> None:
+    prompt = resident()
+    compute(prompt, PROMPT)
+    prompt.prepare_cold("a")
+    prompt.extend(packed((9,) * 30), is_prompt=False)
+    assert compute(prompt, PROMPT) == 1
+    assert in_store(prompt, (9,) * 30) == 0
+
+
+def test_store_without_room_only_costs_recomputation() -> None:
+    prompt = resident(budget_bytes=0)
+    compute(prompt, PROMPT)
+    assert compute(prompt, (1, 2, 3)) == 3
+    assert compute(prompt, PROMPT) == len(PROMPT)

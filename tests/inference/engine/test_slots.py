@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from inference.engine.resident_prompt import SAVE_BEYOND, ResidentPrompt
+from inference.engine.slots import Slots
+from inference.text.token_ids import packed
+from kv_store.dry_workspace import DryWorkspace
+from kv_store.paged.store import PagedStore
+from kv_store.tiers.storage import MemoryStorage
+from kv_store.tiers.tier import Tier
+from protocol.messages import ANONYMOUS
+
+PROMPT = tuple(range(100, 140))
+OTHER = tuple(range(200, 240))
+
+
+class Workplace:
+    """Slots over a store, and how many workspaces were made for them."""
+
+    def __init__(self, count: int, room_for: int = 100) -> None:
+        self.made = self.tried = 0
+        self.room_for = room_for
+        self.store = PagedStore([Tier("device", 2**20, MemoryStorage())], 4)
+        self.slots = Slots(count, self._make, self.store)
+
+    def _make(self) -> DryWorkspace:
+        self.tried += 1
+        if self.made == self.room_for:
+            raise MemoryError("no room")
+        self.made += 1
+        return DryWorkspace(bytes_per_token=4)
+
+    def compute(self, token_ids: tuple[int, ...], session: str) -> int:
+        """What a request does with its workspace; how many tokens it computed."""
+        with self.slots.lend(session, packed(token_ids)) as slot:
+            return compute(slot, token_ids, session)
+
+
+def compute(slot: ResidentPrompt, ids: tuple[int, ...], session: str) -> int:
+    token_ids = packed(ids)
+    length = slot.prepare(token_ids[:-1], session)
+    slot.extend(token_ids[length:], is_prompt=True)
+    return len(token_ids) - length
+
+
+def test_each_session_finds_its_prompt_where_it_was_without_a_copy() -> None:
+    place = Workplace(2)
+    place.compute(PROMPT, "a")
+    place.compute(OTHER, "b")
+    for length in range(1, 5):
+        assert place.compute((*PROMPT, *range(length)), "a") == 1
+        assert place.compute((*OTHER, *range(length)), "b") == 1
+    assert (place.made, place.store.stats().tokens) == (2, 0)
+
+
+def test_anonymous_requests_find_the_workspace_of_the_prompt_that_they_continue() -> None:
+    place = Workplace(2)
+    place.compute(PROMPT, ANONYMOUS)
+    place.compute(OTHER, ANONYMOUS)
+    for length in range(1, 5):
+        assert place.compute((*PROMPT, *range(length)), ANONYMOUS) == 1
+        assert place.compute((*OTHER, *range(length)), ANONYMOUS) == 1
+    assert (place.made, place.store.stats().tokens) == (2, 0)
+    place.compute(PROMPT, "a.py")  # it is copied, and so stays with the anonymous prompt's own workspace too
+    assert place.compute((*PROMPT, 1), "a.py") == 1
+
+
+def test_workspaces_are_made_when_they_are_needed() -> None:
+    place = Workplace(3)
+    for _ in range(3):
+        place.compute(PROMPT, "a")
+    assert place.made == 1
+    with place.slots.lend("a", packed()), place.slots.lend("a", packed()):
+        assert place.made == 2
+    place.slots.forget("a")
+    place.compute(PROMPT, "b")
+    assert place.made == 2
+
+
+def test_where_there_is_no_memory_the_idle_ones_are_used_and_no_more_are_tried() -> None:
+    place = Workplace(5, room_for=2)
+    for session in "abcd":
+        place.compute(PROMPT if session in "ac" else OTHER, session)
+    assert (place.made, place.tried, place.slots.count) == (2, 3, 2)
+
+
+def test_where_there_is_no_memory_and_all_are_lent_the_request_is_told() -> None:
+    place = Workplace(2, room_for=1)
+    with place.slots.lend("a", packed()):
+        for _ in range(2):
+            with pytest.raises(MemoryError, match="1 workspaces are lent"), place.slots.lend("b", packed()):
+                pass
+    assert place.compute(PROMPT, "b") == len(PROMPT)
+    assert place.tried == 2
+
+
+def test_the_one_used_longest_ago_gives_way_and_is_saved() -> None:
+    place = Workplace(2)
+    for session, token_ids in (("a", PROMPT), ("b", OTHER), ("a", PROMPT), ("c", (1, 2, 3))):
+        place.compute(token_ids, session)
+    assert place.store.stats().tokens == len(OTHER)
+    assert place.compute(OTHER, "b") == 1
+
+
+def test_sessions_with_the_same_text_share_it_through_the_store() -> None:
+    place = Workplace(3)
+    place.compute(PROMPT, "a")
+    assert place.compute((*PROMPT, 1), "b") == 1
+    with place.slots.lend("b", packed()) as busy:
+        compute(busy, (*PROMPT, 1, *OTHER), "b")
+        assert place.compute((*PROMPT, 1, *OTHER, 2), "c") == 1
+    place.store.check_integrity()
+
+
+def test_a_few_shared_tokens_are_not_worth_a_copy() -> None:
+    place = Workplace(2)
+    place.compute(PROMPT, "a")
+    place.compute((*PROMPT[:SAVE_BEYOND], *OTHER), "b")
+    assert place.store.stats().tokens == 0
+
+
+def test_forgetting_spares_what_others_use_and_who_is_at_work() -> None:
+    place = Workplace(2)
+    place.compute(PROMPT, "a")
+    place.compute(OTHER, "b")
+    place.slots.forget("a")
+    assert place.compute(OTHER, "b") == 1
+    with place.slots.lend("b", packed()) as busy:
+        place.slots.forget("b")
+        assert compute(busy, (*OTHER, 7), "b") == 1
+    assert place.compute(PROMPT, "a") == len(PROMPT)
+
+
+@pytest.mark.parametrize("pattern", ["one/a", "two/a", "*/a"])
+def test_forgetting_a_document_reaches_the_workspaces_of_every_client_and_nothing_is_saved_again(pattern: str) -> None:
+    place = Workplace(3)
+    place.compute(PROMPT, "one/a")
+    place.compute(OTHER, "one/b")
+    with place.slots.lend("two/a", packed()) as busy:
+        compute(busy, PROMPT, "two/a")
+        place.slots.forget(pattern)
+        busy.extend(packed((1, 2, 3)), is_prompt=True)
+        busy.save()  # as work ahead of need does
+        place.slots.save()
+        compute(busy, OTHER[:5], "two/a")  # which displaces what was there before
+    place.slots.save()
+    assert place.store.stats().tokens == len(OTHER)
+    for first in range(5):
+        place.compute(tuple(range(1000 * first, 1000 * first + 20)), f"one/{first}")  # which displaces everything
+    with place.store.match_prefix(PROMPT) as match:
+        assert match.length == 0
+    assert place.compute(PROMPT, "one/a") == len(PROMPT)
+    place.store.check_integrity()
+
+
+def test_what_a_request_without_reuse_left_is_its_documents_too() -> None:
+    place = Workplace(1)
+    with place.slots.lend("one/a", packed()) as slot:
+        slot.prepare_cold("one/a")
+        slot.extend(packed(PROMPT), is_prompt=False)
+    place.slots.forget("*/a")
+    assert not slot.token_ids
+
+
+def test_a_closed_document_stays_where_it_is_until_there_is_need() -> None:
+    place = Workplace(1)
+    place.compute(PROMPT, "one/a")
+    place.slots.save()
+    assert [page.pins for page in place.store._tree.pages()] == [1, 1, 1]
+    place.slots.release("one/a")
+    assert [page.pins for page in place.store._tree.pages()] == [0, 0, 0]
+    assert place.compute((*PROMPT, 1), "one/a") == 1
+    assert [page.pins for page in place.store._tree.pages()] == [1, 1, 1]
+    place.slots.release("one/a")
+    place.compute(OTHER, "one/b")
+    assert place.compute(PROMPT, "one/a") == 1, "it was saved like every other"
+    place.store.check_integrity()
+
+
+def test_saving_in_steps_takes_a_workspace_each_the_latest_first() -> None:
+    place = Workplace(3)
+    for session, token_ids in (("a", PROMPT), ("b", OTHER), ("c", (1, 2, 3))):
+        place.compute(token_ids, session)
+    for saved in (3, 3 + len(OTHER), 3 + len(OTHER) + len(PROMPT)):
+        assert not place.slots.save(0)
+        assert place.store.stats().tokens == saved
+    assert place.slots.save(0)
+    place.compute((*PROMPT[:-1], 7), "a")
+    assert not place.slots.save(0), "what is new has to be saved again"
+
+
+def test_saving_makes_everything_resident_in_the_store() -> None:
+    place = Workplace(2)
+    place.compute(PROMPT, "a")
+    with place.slots.lend("b", packed()) as busy:
+        compute(busy, OTHER, "b")
+        place.slots.save()
+    assert place.store.stats().tokens == len(PROMPT) + len(OTHER)
+
+
+def test_a_workspace_comes_back_whatever_happens() -> None:
+    place = Workplace(1)
+    with pytest.raises(RuntimeError, match="boom"), place.slots.lend("a", packed()):
+        raise RuntimeError("boom")
+    with ExitStack() as stack:
+        stack.enter_context(place.slots.lend("a", packed()))
+    assert place.made == 1

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from inference.loading.engine import is_here, load_dry_engine, load_engine
+from inference.loading.options import EngineOptions
+from protocol.errors import BadInput, BadModel
+from protocol.messages import CompletionRequest, Prompt
+from tests.inference.tiny import edit_config, write_checkpoint, write_tokenizer
+
+REQUEST = CompletionRequest("a.py", Prompt("def f():\n", "\n", "    x"), 4)
+
+
+@pytest.fixture
+def options(tiny_checkpoint: Path) -> EngineOptions:
+    return EngineOptions(str(tiny_checkpoint), threads=1)
+
+
+def test_engine_says_what_it_is_and_reports_progress(options: EngineOptions) -> None:
+    reports: list[tuple[str, float | None]] = []
+    engine = load_engine(options, lambda what, share: reports.append((what, share)))
+    assert (engine.info.model, engine.info.device) == (options.model, "cpu")
+    assert engine.info.context_tokens == 512  # all that the model was made for
+    assert 1 < engine.info.chars_per_token < 10
+    assert [share for what, share in reports if what == "reading the weights"] == [0.5, 1.0]
+    assert engine.complete(REQUEST).usage.forwards >= 1
+
+
+def test_the_context_is_no_longer_than_the_model_was_made_for(options: EngineOptions) -> None:
+    for load in (load_engine, load_dry_engine):
+        assert load(replace(options, context_tokens=100_000)).info.context_tokens == 512
+        assert load(replace(options, context_tokens=100)).info.context_tokens == 100
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_other_dtypes(options: EngineOptions, dtype: str) -> None:
+    engine = load_engine(replace(options, dtype=dtype))  # type: ignore[arg-type]
+    assert engine.complete(REQUEST).usage.generated_tokens >= 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"device": "toaster"}, "no device 'toaster'"),
+        ({"device": "cuda"}, "no CUDA"),
+        ({"dtype": "int3"}, "no dtype 'int3'"),
+        ({"context_tokens": 10}, "a context of 10 tokens"),
+        ({"threads": 0}, "0 threads"),
+    ],
+)
+def test_impossible_options_are_named(options: EngineOptions, changes: dict[str, object], message: str) -> None:
+    import torch
+
+    if changes.get("device") == "cuda" and torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    with pytest.raises(BadInput, match=message):
+        load_engine(replace(options, **changes))  # type: ignore[arg-type]
+
+
+def test_what_was_resident_is_found_after_a_restart(options: EngineOptions, tmp_path: Path) -> None:
+    kept = replace(options, cache_folder=tmp_path / "kv")
+    first = load_engine(kept)
+    text = first.complete(REQUEST).text
+    first.close()
+    second = load_engine(kept)
+    again = second.complete(REQUEST)
+    assert (again.usage.recomputed_tokens, again.text) == (1, text)
+    other = load_engine(kept)  # while the second is there
+    assert other.complete(REQUEST).usage.recomputed_tokens == again.usage.prompt_tokens
+    second.close()
+    wide = load_engine(replace(kept, dtype="float16"))
+    assert wide.complete(REQUEST).usage.recomputed_tokens == again.usage.prompt_tokens
+    wide.close()
+
+
+def test_unknown_rope_scaling_is_named(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path)
+    edit_config(folder, rope_parameters={"rope_type": "spiral", "rope_theta": 1e4})
+    with pytest.raises(BadModel, match="'spiral'"):
+        load_engine(EngineOptions(str(folder), threads=1))
+
+
+def test_what_can_be_told_before_loading(
+    options: EngineOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert is_here(options)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert not is_here(EngineOptions("someone/tiny"))
+    with pytest.raises(BadInput, match="no FIM format 'nothing'"):
+        is_here(replace(options, fim_format="nothing"))
+    with pytest.raises(BadInput, match="a context of 10 tokens"):
+        is_here(replace(options, context_tokens=10))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), r"no config\.json"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), r"no tokenizer\.json"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 20), "model.safetensors is not"),
+        (lambda folder: write_tokenizer(folder / "tokenizer.json", markers=["<|endoftext|>"]), "no fill-in-the-middle"),
+        (lambda folder: edit_config(folder, model_type="perceptron"), "'perceptron' are known neither"),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_told_before_loading(
+    spoil: Callable[[Path], object], message: str, tmp_path: Path
+) -> None:
+    folder = write_checkpoint(tmp_path)
+    spoil(folder)
+    with pytest.raises(BadModel, match=message):
+        is_here(EngineOptions(str(folder)))
+
+
+def test_dry_engine_knows_the_models_context(options: EngineOptions) -> None:
+    assert load_dry_engine(options).info.context_tokens == 512
+
+
+IMPORTS = """
+import json, sys
+from inference.loading.options import EngineOptions
+from inference.loading import engine as loading
+from inference.scheduling import scheduler
+from inference.server import app, process
+from inference.text import prompts, fim, tokenization, stops
+from protocol.messages import CompletionRequest, Prompt
+assert loading.is_here(EngineOptions(sys.argv[1]))
+engine = loading.load_dry_engine(EngineOptions(sys.argv[1]))
+engine.complete(CompletionRequest("a.py", Prompt("x", "y"), 4))
+print(json.dumps(sorted({"torch", "transformers", "pygls", "lsp_server", "midfill"} & set(sys.modules))))
+"""
+
+
+def test_counting_and_serving_need_no_torch_until_a_model_is_loaded(tiny_checkpoint: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTS, str(tiny_checkpoint)], check=True, capture_output=True)
+    assert json.loads(done.stdout) == []
+
+
+@pytest.mark.parametrize(("budget", "capacity"), [(0, 2), (2 * 5 * 64 * 384, 5), (2**30, 8)])
+def test_there_are_as_many_slots_as_suit_the_store(tiny_checkpoint: Path, budget: int, capacity: int) -> None:
+    options = EngineOptions(str(tiny_checkpoint), dtype="float32", context_tokens=64, store_budget_bytes=budget)
+    assert load_engine(options).capacity == capacity
+    assert load_engine(replace(options, slots=3)).capacity == 3
+    assert load_engine(replace(options, batching=False)).capacity == 1
+    with pytest.raises(BadInput, match="0 slots: it has to be 1 or more"):
+        load_engine(replace(options, slots=0))

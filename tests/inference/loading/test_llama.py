@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
+from protocol.errors import BadInput, BadModel
+from protocol.messages import CompletionRequest, Prompt
+from tests.inference.tiny import write_checkpoint
+
+REQUEST = CompletionRequest("a.py", Prompt("def f():\n", "\n", "    x"), 4)
+
+
+@pytest.fixture
+def options(tiny_checkpoint: Path) -> EngineOptions:
+    return EngineOptions(str(tiny_checkpoint), device="cpu", threads=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"weights": "int8", "exact": True}, "int8 weights and exact mode exclude each other"),
+        ({"weights": "fp8", "exact": True}, "fp8 weights and exact mode exclude each other"),
+        ({"weights": "fp8"}, "fp8 weights need a CUDA GPU, and the model runs on cpu"),
+        ({"weights": "int8", "kernel": False}, "int8 weights need the CPU kernel, and it is switched off"),
+    ],
+)
+def test_impossible_weights_are_named(options: EngineOptions, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        load_engine(replace(options, **changes))  # type: ignore[arg-type]
+
+
+def test_the_kernel_can_be_switched_off(options: EngineOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_kernel(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("inference.loading.llama.with_kernel", with_kernel)
+    assert load_engine(replace(options, kernel=False)).complete(REQUEST).usage.forwards >= 1
+    with pytest.raises(AssertionError):
+        load_engine(options)
+
+
+def test_rounded_weights_keep_their_kv_apart(
+    options: EngineOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        "inference.loading.llama.check_rounding", lambda *_: None
+    )  # torchao's fp8 runs on a CPU, slowly
+    whole = replace(options, cache_folder=tmp_path / "kv", dtype="bfloat16", kernel=False)
+    recomputed = []
+    for loaded in (whole, replace(whole, weights="fp8"), replace(whole, weights="fp8")):
+        reports: list[str] = []
+        engine = load_engine(loaded, lambda what, _, reports=reports: reports.append(what))  # type: ignore[misc]
+        recomputed.append(engine.complete(REQUEST).usage.recomputed_tokens)
+        engine.close()
+        assert ("rounding the weights" in reports) == (loaded.weights == "fp8")
+    assert recomputed[0] == recomputed[1] > 1
+    assert recomputed[2] == 1
+
+
+def test_missing_and_misshapen_tensors_are_named(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path)
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    name = "model.layers.1.mlp.up_proj.weight"
+    save_file({key: value for key, value in tensors.items() if key != name}, path)
+    with pytest.raises(BadModel, match=f"no tensor '{name}'"):
+        load_engine(EngineOptions(str(folder), threads=1))
+    save_file({**tensors, name: tensors[name][:5].clone()}, path)
+    with pytest.raises(BadModel, match=rf"{name} has the shape \(5, 48\)"):
+        load_engine(EngineOptions(str(folder), threads=1))
+
+
+def test_a_head_is_tied_only_where_the_config_says_so(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, tie_word_embeddings=False)
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    del tensors["lm_head.weight"]
+    save_file(tensors, path)
+    with pytest.raises(BadModel, match=r"no tensor 'lm_head\.weight'"):
+        load_engine(EngineOptions(str(folder), device="cpu", threads=1))

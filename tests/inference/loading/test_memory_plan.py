@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.checkpoints.architecture import read_architecture
+from inference.checkpoints.weights import WeightsFile
+from inference.loading.memory_plan import GPU_RESERVE, MemoryDemand, plan_memory, weights_bytes
+from protocol.errors import BadInput
+from protocol.settings import Weights
+
+CONFIG = {
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 300,
+    "max_position_embeddings": 64,
+}
+TENSORS = {
+    "model.embed_tokens.weight": [300, 64],
+    "model.layers.0.mlp.up_proj.weight": [128, 64],
+    "model.norm.weight": [64],
+    "lm_head.weight": [300, 64],
+}
+GB = 10**9
+
+
+def demand(dtype: str = "bfloat16", stored: str = "F32", **config: object) -> MemoryDemand:
+    header = json.dumps({name: {"dtype": stored, "shape": shape} for name, shape in TENSORS.items()}).encode()
+    return MemoryDemand(
+        shape=read_architecture(CONFIG | config, "config.json"),
+        files=[WeightsFile(Path("model.safetensors"), header, {})],
+        dtype=dtype,
+        weights="auto",
+        context_tokens=1000,
+        slots=None,
+        store_bytes=0,
+        prefill_chunk=256,
+        on_gpu=True,
+    )
+
+
+@pytest.mark.parametrize("stored", ["F32", "BF16"])
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2), ("float16", 2)])
+def test_weights_and_kv_count_in_the_dtype_that_they_have_in_memory(stored: str, dtype: str, size: int) -> None:
+    plan = plan_memory(demand(dtype, stored), 10 * GB)
+    assert plan.weights == size * (300 * 64 + 128 * 64 + 64 + 300 * 64)
+    assert plan.workspace == size * 1000 * 2 * 2 * 2 * 16
+    assert weights_bytes(demand(dtype, stored, tie_word_embeddings=True)) == size * (300 * 64 + 128 * 64 + 64)
+
+
+@pytest.mark.parametrize(
+    ("weights", "tied", "expected"),
+    [
+        ("int8", False, 2 * 300 * 64 + 128 * 68 + 2 * 64 + 300 * 68),
+        ("int8", True, 2 * 300 * 64 + 128 * 68 + 2 * 64),
+        ("fp8", True, 2 * 300 * 64 + 128 * 68 + 2 * 64 + 300 * 68),
+    ],
+)
+def test_rounded_weights_take_a_byte_each(weights: Weights, tied: bool, expected: int) -> None:
+    asked = replace(demand(tie_word_embeddings=tied), weights=weights)
+    # a row of n values has n bytes and a scale of 4
+    assert weights_bytes(asked) == expected
+
+
+@given(
+    free=st.integers(0, 3 * GB),
+    store_bytes=st.integers(0, 4 * GB),
+    slots=st.one_of(st.none(), st.integers(1, 16)),
+    context_tokens=st.integers(64, 10**6),
+)
+def test_a_plan_that_fits_adds_up_to_no_more_than_is_free(
+    free: int, store_bytes: int, slots: int | None, context_tokens: int
+) -> None:
+    asked = replace(demand(), store_bytes=store_bytes, slots=slots, context_tokens=context_tokens)
+    plan = plan_memory(asked, free)
+    total = plan.weights + plan.forwards + plan.slots * (plan.workspace + plan.graphs) + plan.store
+    if slots is None:
+        assert 1 <= plan.slots <= 8
+        assert total <= free or not plan.fits
+    else:
+        assert plan.slots == slots
+        assert total <= free or plan.store == 0
+    assert 0 <= plan.store <= store_bytes
+    assert plan.forwards >= GPU_RESERVE
+
+
+def test_workspaces_come_before_the_store() -> None:
+    least = plan_memory(demand(), 10 * GB).least
+    each = plan_memory(demand(), 10 * GB).workspace + plan_memory(demand(), 10 * GB).graphs
+    asked = replace(demand(), store_bytes=8 * GB)
+    plan = plan_memory(asked, least + 2 * each + 12345)
+    assert (plan.slots, plan.store, plan.fits) == (3, 12345, True)
+    assert not plan_memory(asked, least - 1).fits
+
+
+def test_no_slots_are_refused() -> None:
+    with pytest.raises(BadInput, match="0 slots: it has to be 1 or more"):
+        plan_memory(replace(demand(), slots=0), GB)

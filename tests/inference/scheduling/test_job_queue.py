@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.scheduling.job_queue import MAX_WAITING, MAX_WAITING_CHARS, Job, JobQueue
+from protocol.errors import Busy
+from protocol.messages import CompletionRequest, Prompt
+
+ids = itertools.count(1)
+
+
+def job(session: str, ahead: bool = False, client: str = "client", text: str = "", alternatives: int = 0) -> Job:
+    request = CompletionRequest(session, Prompt(text, ""), max_tokens=0 if ahead else 1, alternatives=alternatives)
+    return Job(next(ids), (client, session), request, on_done=lambda answer: None)
+
+
+def take_all(queue: JobQueue) -> list[Job]:
+    return list(iter(lambda: queue.take({}), None))
+
+
+def test_sessions_are_served_in_the_order_in_which_they_began_to_wait() -> None:
+    queue = JobQueue()
+    first, second, newer = job("a"), job("b"), job("a")
+    assert queue.put(first) is None
+    assert queue.put(second) is None
+    assert queue.put(newer) is first
+    assert take_all(queue) == [newer, second]
+
+
+def test_ahead_work_comes_last() -> None:
+    queue = JobQueue()
+    ahead, real = job("a", ahead=True), job("b")
+    queue.put(ahead)
+    assert queue.first({}, ahead_too=False) is None
+    queue.put(real)
+    assert take_all(queue) == [real, ahead]
+
+
+def test_clients_take_turns() -> None:
+    queue = JobQueue()
+    flood = [job(f"{number}", client="flood") for number in range(4)]
+    other = [job(f"{number}", client="other") for number in range(2)]
+    for waiting in (*flood, *other):
+        queue.put(waiting)
+    assert take_all(queue) == [flood[0], other[0], flood[1], other[1], flood[2], flood[3]]
+
+
+def test_client_with_the_fewest_requests_at_work_comes_first_and_alternatives_last_among_equals() -> None:
+    queue = JobQueue()
+    busy, alternatives, plain = job("a", client="busy"), job("b", client="b", alternatives=2), job("c", client="c")
+    for waiting in (busy, alternatives, plain):
+        queue.put(waiting)
+    at_work = {"busy": 1}
+    assert [queue.take(at_work) for _ in range(3)] == [plain, alternatives, busy]
+
+
+def test_line_of_a_client_is_bounded() -> None:
+    queue = JobQueue()
+    for number in range(MAX_WAITING):
+        queue.put(job(f"{number}"))
+    with pytest.raises(Busy, match=f"{MAX_WAITING} requests"):
+        queue.put(job("one more"))
+    newer = job("0")
+    assert queue.put(newer) is not None  # it takes the older one's place
+    queue.put(job("other", client="other"))
+    assert len(queue) == MAX_WAITING + 1
+    assert queue.take({}) is newer
+
+
+def test_text_that_waits_is_bounded() -> None:
+    queue = JobQueue()
+    text = "x" * (MAX_WAITING_CHARS // 2 + 1)
+    queue.put(job("a", text=text))
+    with pytest.raises(Busy, match="characters"):
+        queue.put(job("b", text=text))
+    queue.put(job("a", text=text))
+    queue.put(job("b", text="x"))
+
+
+def test_what_gave_way_comes_back_unless_there_is_a_newer_one() -> None:
+    queue = JobQueue()
+    ahead = job("a", ahead=True)
+    assert queue.put_back(ahead)
+    queue.take({})
+    newer = job("a")
+    queue.put(newer)
+    assert not queue.put_back(ahead)
+    assert queue.clear() == [newer]
+
+
+def test_jobs_are_found_by_id_and_by_session() -> None:
+    queue = JobQueue()
+    one, two = job("a"), job("b")
+    queue.put(one)
+    queue.put(two)
+    assert queue.remove(one.id) is one
+    assert queue.remove(one.id) is None
+    assert queue.withdraw(two.key) is two
+    assert queue.withdraw(two.key) is None
+    assert len(queue) == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=20))
+def test_every_job_leaves_exactly_once(arrivals: list[tuple[str, bool]]) -> None:
+    queue = JobQueue()
+    jobs = [job(session, ahead) for session, ahead in arrivals]
+    superseded = [gone for gone in map(queue.put, jobs) if gone is not None]
+    served = take_all(queue)
+    assert sorted(job.id for job in superseded + served) == [job.id for job in jobs]
+    assert [job.is_ahead_work for job in served] == sorted(job.is_ahead_work for job in served)

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from inference.loading.options import EngineOptions
+from inference.server.process import ServeOptions, bind, serve
+from protocol.errors import BadInput, BadModel, DeviceLost, PortInUse
+from protocol.messages import CompletionRequest, Prompt
+from protocol.rendezvous import CoreAddress, address_file, read_address, read_or_make_token
+from protocol.wire import Complete, Completed, Failed, StatusChanged, decode_core, encode
+
+PATIENCE_S = 60.0
+
+CODE = """
+import sys
+from pathlib import Path
+from inference.loading.options import EngineOptions
+from inference.loading.options import EngineOptions
+from inference.server.process import ServeOptions, serve
+model, folder, exit_after_s = sys.argv[1:]
+engine = EngineOptions(model, context_tokens=256, threads=1)
+serve(ServeOptions(engine, runtime_dir=Path(folder), exit_after_s=float(exit_after_s)))
+"""
+
+
+@contextmanager
+def core(model: Path, folder: Path, exit_after_s: float = 600) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", CODE, str(model), str(folder), str(exit_after_s)], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_for_address(process: subprocess.Popen[str], model: Path, folder: Path) -> CoreAddress:
+    path = address_file(folder, str(model))
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        address = read_address(path)
+        if address is not None and address.pid == process.pid:
+            return address
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.02)
+    raise AssertionError("the core has not published its address")
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, errors
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def test_core_serves_is_found_and_leaves_nothing_behind(tiny_checkpoint: Path, folder: Path) -> None:
+    with core(tiny_checkpoint, folder) as process:
+        address = wait_for_address(process, tiny_checkpoint, folder)
+        bearer = {"Authorization": f"Bearer {read_or_make_token(folder)}"}
+        with connect(address.url, additional_headers=bearer) as websocket:
+            websocket.send(encode(Complete(1, CompletionRequest("a.py", Prompt("def f():\n", "\n"), 4))))
+            while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
+                pass
+            assert isinstance(message, Completed)
+        with pytest.raises(InvalidStatus) as refused:
+            connect(address.url, additional_headers={"Authorization": "Bearer wrong"})
+        assert refused.value.response.status_code == 401
+
+        with core(tiny_checkpoint, folder) as second:
+            code, errors = finish(second)
+            assert code != 0
+            assert (
+                f"AlreadyServed: {tiny_checkpoint} is served already, by process {address.pid} at {address.url}"
+                in errors
+            )
+
+        process.send_signal(signal.SIGTERM)
+        code, errors = finish(process)
+        assert code == 0, errors
+        assert "Traceback" not in errors
+        assert read_address(address_file(folder, str(tiny_checkpoint))) is None
+
+
+def test_core_that_was_killed_does_not_stand_in_the_way(tiny_checkpoint: Path, folder: Path) -> None:
+    with core(tiny_checkpoint, folder) as first:
+        wait_for_address(first, tiny_checkpoint, folder)
+        first.kill()
+        first.wait()
+    with core(tiny_checkpoint, folder) as second:
+        wait_for_address(second, tiny_checkpoint, folder)
+
+
+def test_core_goes_when_nobody_comes(tiny_checkpoint: Path, folder: Path) -> None:
+    with core(tiny_checkpoint, folder, exit_after_s=0.1) as process:
+        code, errors = finish(process)
+    assert code == 0, errors
+    assert "no client has been connected" in errors
+    assert read_address(address_file(folder, str(tiny_checkpoint))) is None
+
+
+def test_core_whose_gpu_is_lost_answers_and_ends(
+    tiny_checkpoint: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object) -> None:
+        raise DeviceLost("cuda:0 fails every call")
+
+    monkeypatch.setattr("inference.server.process.load_engine", load)
+    options = ServeOptions(EngineOptions(str(tiny_checkpoint), context_tokens=256, threads=1), runtime_dir=folder)
+    with ThreadPoolExecutor(1) as executor:
+        ended = executor.submit(serve, options)
+        path = address_file(folder, str(tiny_checkpoint))
+        deadline = time.monotonic() + PATIENCE_S
+        while (address := read_address(path)) is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert address is not None
+        bearer = {"Authorization": f"Bearer {read_or_make_token(folder)}"}
+        with connect(address.url, additional_headers=bearer) as websocket:
+            websocket.send(encode(Complete(1, CompletionRequest("a.py", Prompt("def f():\n", "\n"), 4))))
+            while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
+                pass
+            assert isinstance(message, Failed)
+            assert "cuda:0 fails every call" in message.message
+        with pytest.raises(DeviceLost):
+            ended.result(PATIENCE_S)
+    assert read_address(path) is None
+
+
+def test_two_models_have_two_cores(tiny_checkpoint: Path, folder: Path) -> None:
+    other = folder / "other"
+    other.symlink_to(tiny_checkpoint)
+    with core(tiny_checkpoint, folder) as first, core(other, folder) as second:
+        urls = {wait_for_address(first, tiny_checkpoint, folder).url, wait_for_address(second, other, folder).url}
+    assert len(urls) == 2
+
+
+def test_model_that_cannot_be_used_is_refused_before_anything_is_served(folder: Path) -> None:
+    with pytest.raises(BadModel, match="is not a model folder"):
+        serve(ServeOptions(EngineOptions(str(folder)), runtime_dir=folder))
+    assert list(folder.iterdir()) == []
+
+
+def test_taken_port_is_named(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortInUse, match=f"127.0.0.1:{port}"):
+            serve(ServeOptions(port=port, runtime_dir=folder))
+
+
+def test_host_that_is_none_is_named() -> None:
+    with pytest.raises(BadInput, match=r"nowhere\.invalid"):
+        bind("nowhere.invalid", 0)
+
+
+def test_a_core_whose_model_cannot_be_loaded_exits_soon_when_unused(
+    tiny_checkpoint: Path, folder: Path, tmp_path: Path
+) -> None:
+    code = CODE.replace(
+        "model, folder",
+        "import inference.server.process; inference.server.process.FAILED_EXIT_AFTER_S = 0.1; model, folder",
+    ).replace("threads=1)", "threads=1, device='banana')")
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tiny_checkpoint), str(folder), "600"], stderr=subprocess.PIPE, text=True
+    )
+    address = wait_for_address(process, tiny_checkpoint, folder)
+    with connect(
+        address.url, additional_headers={"Authorization": f"Bearer {read_or_make_token(folder)}"}
+    ) as websocket:
+        websocket.send(encode(Complete(1, CompletionRequest("a.py", Prompt("def f():\n", "\n"), 4))))
+        while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
+            pass
+        assert isinstance(message, Failed)
+    code_, errors = finish(process)
+    assert code_ == 0, errors
+    assert "no client has been connected for 0.1 s" in errors

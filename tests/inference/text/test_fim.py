@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from inference.text.fim import FORMATS, FIMFormat, choose_format, recognise_format
+from inference.text.prompts import tokenize_prompt
+from inference.text.tokenization import TextTokenizer, read_tokenizer
+from protocol.errors import BadInput, BadModel
+from protocol.messages import ContextChunk, Prompt
+from tests.inference.byte_fallback import write_fallback_tokenizer
+from tests.inference.tiny import ROOT, write_tokenizer
+
+FALLBACK_FORMS = {"codellama": "llama", "codestral": "metaspace", "codegemma": "gemma"}
+# As the sources that stand beside the records show them, for the prefix P, the suffix S, and A in the file a.py.
+PUBLISHED = {
+    "qwen-coder": "<|file_sep|>a.py\nA\n<|fim_prefix|>P<|fim_suffix|>S<|fim_middle|>",
+    "codegemma": "<bos><|file_separator|>a.py\nA\n<|fim_prefix|>P<|fim_suffix|>S<|fim_middle|>",
+    "granite": "<|filename|>a.py\nA\n<|fim_prefix|>P<|fim_suffix|>S<|fim_middle|>",
+    "midfill": "A\n<|fim_prefix|>P<|fim_suffix|>S<|fim_middle|>",
+    "starcoder2": "<file_sep>a.py\nA\n<fim_prefix>P<fim_suffix>S<fim_middle>",
+    "mellum": "<filename>a.py\nA\n<fim_suffix>S<fim_prefix>P<fim_middle>",
+    "granite-code": "<filename>a.py\nA\n<fim_prefix>P<fim_suffix>S<fim_middle>",
+    "starcoder": "<filename>a.py\nA\n<fim_prefix>P<fim_suffix>S<fim_middle>",
+    "deepseek-coder": "<｜begin▁of▁sentence｜>A\n<｜fim▁begin｜>P<｜fim▁hole｜>S<｜fim▁end｜>",
+    "seed-coder": "<[begin▁of▁sentence]>A\n<[fim-suffix]>S<[fim-prefix]>P<[fim-middle]>",
+    "codellama": "<s>A\n▁<PRE> P▁<SUF>S▁<MID>",
+    "codestral": "<s>A\n[SUFFIX]S[PREFIX] P",
+}
+every_format = pytest.mark.parametrize("fim", FORMATS.values(), ids=FORMATS)
+
+
+def tokenizer_of(fim: FIMFormat, folder: Path) -> TextTokenizer:
+    """A small tokenizer of the family's kind, recognised by its own tokens."""
+    path = folder / f"{fim.named or 'model'}.json"
+    if fim.name in FALLBACK_FORMS:
+        write_fallback_tokenizer(path, FALLBACK_FORMS[fim.name], fim.required_tokens)
+    else:
+        write_tokenizer(path, markers=fim.required_tokens)
+    return read_tokenizer(path)
+
+
+@every_format
+def test_each_format_is_recognised_by_its_own_tokens(fim: FIMFormat) -> None:
+    assert recognise_format(set(fim.required_tokens), f"models--x--{fim.named}-4b/tokenizer.json") is fim
+
+
+@every_format
+def test_each_format_agrees_with_a_tokenizer_of_its_kind(fim: FIMFormat, tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(fim, tmp_path)
+    assert tokenizer.format == fim
+    check_markers(tokenizer)
+
+
+@every_format
+def test_each_format_lays_prompts_out_as_published(fim: FIMFormat, tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(fim, tmp_path)
+    prompt = Prompt("P", "S", context=(ContextChunk("a.py", "A\n"),))
+    (definition,) = tmp_path.iterdir()
+    names = {token["id"]: token["content"] for token in json.loads(definition.read_text())["added_tokens"]}
+    laid_out = ""
+    for token_id in tokenize_prompt(prompt, tokenizer, context_tokens=512, max_tokens=8).token_ids:
+        if tokenizer.is_text(token_id):
+            stream = tokenizer.text_stream()
+            stream.push(token_id)
+            laid_out += stream.text
+        else:
+            laid_out += names[token_id]
+    assert laid_out == PUBLISHED[fim.name]
+
+
+@pytest.mark.parametrize(
+    ("real_tokenizer", "name"),
+    [("qwen2.5-coder", "qwen-coder"), ("starcoder2", "starcoder2"), ("deepseek-coder", "deepseek-coder")],
+    indirect=["real_tokenizer"],
+)
+def test_real_vocabularies_are_recognised_and_agree(real_tokenizer: TextTokenizer, name: str) -> None:
+    assert real_tokenizer.format == FORMATS[name]
+    check_markers(real_tokenizer)
+
+
+def test_the_documentation_names_every_format() -> None:
+    rows = [line for line in (ROOT / "docs" / "models.md").read_text().splitlines() if line.startswith("| `")][1:]
+    assert {name for row in rows for name in re.findall("`([^`]+)`", row.split("|")[1])} == set(FORMATS)
+    for fim in FORMATS.values():
+        (row,) = [row for row in rows if f"`{fim.name}`" in row.split("|")[1]]
+        assert ("suffix first" in row) == fim.suffix_first
+        assert ("| marked |" in row) == bool(fim.file_separator)
+        assert row.endswith("| yes |") == fim.fragments_suffice
+
+
+def check_markers(tokenizer: TextTokenizer) -> None:
+    """Every marker is one token, which is no text: the engine ends a suggestion at any of them."""
+    fim, markers = tokenizer.format, tokenizer.markers
+    parts = [markers.prefix, markers.suffix, *([markers.middle] if fim.middle else [])]
+    ids = {*parts, *markers.end}
+    assert len(set(parts)) == len(parts)
+    assert not set(parts) & markers.end
+    assert len(markers.end) == len(fim.end)
+    assert (markers.middle is None) == (not fim.middle)
+    assert (markers.begin is None) == (not fim.begin)
+    assert (markers.file_separator is None) == (not fim.file_separator)
+    assert not any(tokenizer.is_text(id_) for id_ in ids)
+    for marker in fim.required_tokens:
+        assert all(map(tokenizer.is_text, tokenizer.encode(f"a = '{marker}'")))
+
+
+def test_same_markers_are_told_apart() -> None:
+    assert FORMATS["qwen-coder"].prefix == FORMATS["midfill"].prefix == FORMATS["codegemma"].prefix
+    assert FORMATS["midfill"].fragments_suffice
+    assert [fim for fim in FORMATS.values() if fim.fragments_suffice] == [FORMATS["midfill"]]
+
+
+def test_families_with_the_same_tokens_are_told_apart_by_the_name_of_the_model() -> None:
+    tokens = set(FORMATS["starcoder"].required_tokens)
+    assert recognise_format(tokens, "models--JetBrains--Mellum-4b-base/tokenizer.json") is FORMATS["mellum"]
+    assert (
+        recognise_format(tokens, "models--ibm-granite--granite-3b-code-base/tokenizer.json") is FORMATS["granite-code"]
+    )
+    assert recognise_format(tokens, "models--bigcode--starcoderbase-7b/tokenizer.json") is FORMATS["starcoder"]
+
+
+def test_a_format_is_chosen_by_name() -> None:
+    tokens = set(FORMATS["starcoder"].required_tokens)
+    assert choose_format("mellum", tokens, "here") is FORMATS["mellum"]
+    assert choose_format("auto", tokens, "here") is FORMATS["starcoder"]
+    with pytest.raises(BadInput, match=r"no FIM format 'melum': it is one of auto, qwen-coder"):
+        choose_format("melum", tokens, "here")
+    with pytest.raises(BadModel, match=r"here is no tokenizer for the FIM format 'seed-coder': it lacks <\[fim-prefix"):
+        choose_format("seed-coder", tokens, "here")
+
+
+def test_tokenizer_without_markers_is_refused() -> None:
+    with pytest.raises(BadModel, match=r"gpt2/tokenizer.json has no fill-in-the-middle markers"):
+        recognise_format({"<|endoftext|>"}, "gpt2/tokenizer.json")

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.text.segments import MAX_BLOCK_CHARS, RULES, CutRule, choose_rule, split_blocks
+
+SOURCE = "class A:\n    def f(self):\n\n        return 1\n\n\nx = 2\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "blocks"),
+    [
+        ("before_lines", ["class A:\n", "    def f(self):\n\n", "        return 1\n\n\n", "x = 2\n"]),
+        ("before_nonblank_lines", ["class A:\n", "    def f(self):\n\n", "        return 1\n\n\n", "x = 2\n"]),
+        ("within_indentation", ["class A:\n   ", " def f(self):\n\n       ", " return 1\n\n", "\nx = 2\n"]),
+    ],
+)
+def test_blocks_of_source(rule: str, blocks: list[str]) -> None:
+    assert list(split_blocks(SOURCE, named(rule))) == blocks
+
+
+def test_white_space_lines() -> None:
+    text = "a\n  \n  b"
+    assert list(split_blocks(text, named("before_lines"))) == ["a\n", "  \n", "  b"]
+    assert list(split_blocks(text, named("before_nonblank_lines"))) == ["a\n  \n", "  b"]
+    assert list(split_blocks(text, named("within_indentation"))) == ["a\n  \n ", " b"]
+
+
+def named(name: str) -> CutRule:
+    return next(rule for rule in RULES if rule.__name__ == name)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@given(text=st.text(alphabet="ab1 \t\n\r(é\x1c", max_size=60))
+def test_blocks_are_the_text(rule: CutRule, text: str) -> None:
+    blocks = list(split_blocks(text, rule))
+    assert "".join(blocks) == text
+    assert all(blocks)
+
+
+def test_long_lines_are_cut_in_pieces_of_bounded_size() -> None:
+    minified = "x" * (3 * MAX_BLOCK_CHARS + 5)
+    blocks = list(split_blocks(f"a\n{minified}\nb", named("before_lines")))
+    assert max(map(len, blocks)) == MAX_BLOCK_CHARS
+    assert "".join(blocks) == f"a\n{minified}\nb"
+    grown = list(split_blocks(f"a\n{minified}yy\nb", named("before_lines")))
+    assert grown[:4] == blocks[:4]
+
+
+def test_pre_tokenizer_that_no_rule_fits_gets_the_default() -> None:
+    assert choose_rule(lambda text: [text]).__name__ == "before_nonblank_lines"

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.text.fim import FORMATS
+from inference.text.segments import MAX_BLOCK_CHARS
+from inference.text.token_ids import TokenIds, packed
+from inference.text.tokenization import TextTokenizer, read_tokenizer
+from protocol.errors import BadModel
+from tests.inference.byte_fallback import write_fallback_tokenizer
+from tests.inference.tiny import ROOT, write_tokenizer
+
+PIECES = [
+    *["\n"] * 4, " ", "  ", "    ", "\t", "\r\n", "\r", "def", " return", "é", "中", "5", "12", "½", "一", "²", ";",
+    "(", ")}", "'s", "'", '"""', "\u2028", "\x0b", "\x0c", "\xa0", "\u3000", "\u0301", "😀", "_", "\x1c", "\x85",
+]  # fmt: skip
+
+
+def whole(tokenizer: TextTokenizer, text: str) -> TokenIds:
+    return packed(tokenizer._tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def decode(tokenizer: TextTokenizer, token_ids: TokenIds) -> str:
+    stream = tokenizer.text_stream()
+    assert all(map(stream.push, token_ids))
+    return stream.text
+
+
+def test_blocks_change_no_token_of_real_vocabularies(real_tokenizer: TextTokenizer) -> None:
+    rng = random.Random(7)
+    texts = ["".join(rng.choices(PIECES, k=rng.randint(0, 16))) for _ in range(3000)]
+    texts += [path.read_text() for path in sorted((ROOT / "protocol").glob("*.py"))]
+    for text in texts:
+        assert real_tokenizer.encode(text) == whole(real_tokenizer, text), repr(text)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=30))
+def test_blocks_change_no_token_of_ours(tiny_tokenizer: TextTokenizer, pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert tiny_tokenizer.encode(text) == whole(tiny_tokenizer, text)
+    assert decode(tiny_tokenizer, tiny_tokenizer.encode(text)) == text
+
+
+def test_marker_strings_in_source_are_text(real_tokenizer: TextTokenizer) -> None:
+    check_marker_strings(real_tokenizer)
+
+
+def test_marker_strings_in_source_are_text_for_ours(tiny_tokenizer: TextTokenizer) -> None:
+    check_marker_strings(tiny_tokenizer)
+
+
+def check_marker_strings(tokenizer: TextTokenizer) -> None:
+    text = "".join(f'{marker}x = "{marker}"\n {marker}' for marker in tokenizer.format.required_tokens)
+    token_ids = tokenizer.encode(text)
+    assert all(tokenizer.is_text(token_id) for token_id in token_ids)
+    assert decode(tokenizer, token_ids) == text
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma"])
+def fallback_tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
+    path = tmp_path_factory.mktemp(request.param) / "tokenizer.json"
+    formats = {"llama": FORMATS["codellama"], "gemma": FORMATS["codegemma"]}
+    write_fallback_tokenizer(path, request.param, formats[request.param].required_tokens)
+    return read_tokenizer(path)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=30))
+def test_byte_fallback_goes_back_to_the_same_text(fallback_tokenizer: TextTokenizer, pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert decode(fallback_tokenizer, fallback_tokenizer.encode(text)) == text
+    assert fallback_tokenizer.encode(text) == whole(fallback_tokenizer, text)
+
+
+def test_byte_fallback_has_no_leading_space(fallback_tokenizer: TextTokenizer) -> None:
+    assert decode(fallback_tokenizer, fallback_tokenizer.encode("def")) == "def"
+    assert fallback_tokenizer.encode("def") != fallback_tokenizer.encode(" def")
+
+
+def test_marker_strings_in_source_are_text_with_byte_fallback(fallback_tokenizer: TextTokenizer) -> None:
+    markers = fallback_tokenizer.format.required_tokens
+    text = " ".join(marker.replace("▁", "") for marker in markers)
+    token_ids = fallback_tokenizer.encode(text)
+    assert all(map(fallback_tokenizer.is_text, token_ids))
+    assert decode(fallback_tokenizer, token_ids) == text
+
+
+def test_keystroke_tokenizes_only_its_own_line(tiny_tokenizer: TextTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f"    value_{number} = {number}\n" for number in range(200)]
+    tiny_tokenizer.encode("".join(lines))
+    encoded = []
+    encode_block = tiny_tokenizer._encode_block
+    monkeypatch.setattr(tiny_tokenizer, "_encode_block", lambda block: encoded.append(block) or encode_block(block))
+    lines[100] = "    value_100 = 1000\n"
+    tiny_tokenizer.encode("".join(lines))
+    assert encoded == [lines[100]]
+    tiny_tokenizer.encode("".join(lines))
+    assert encoded == [lines[100]]
+
+
+def test_long_line_is_the_sum_of_its_pieces(tiny_tokenizer: TextTokenizer) -> None:
+    line = "ab" * MAX_BLOCK_CHARS
+    pieces = [line[start : start + MAX_BLOCK_CHARS] for start in range(0, len(line), MAX_BLOCK_CHARS)]
+    assert tiny_tokenizer.encode(line) == packed(id_ for piece in pieces for id_ in whole(tiny_tokenizer, piece))
+
+
+def test_lone_surrogate_counts_as_a_replacement_character(tiny_tokenizer: TextTokenizer) -> None:
+    assert tiny_tokenizer.encode("a\ud800b") == tiny_tokenizer.encode("a\ufffdb")
+    assert tiny_tokenizer.encode("\ud83d\ude00") == tiny_tokenizer.encode("😀")
+
+
+def test_tokens_beyond_the_vocabulary_are_not_text(tiny_tokenizer: TextTokenizer) -> None:
+    assert not tiny_tokenizer.is_text(10**6)
+
+
+def test_tokenizer_without_markers_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    write_tokenizer(path, markers=("<|endoftext|>",))
+    with pytest.raises(BadModel, match="no fill-in-the-middle markers"):
+        read_tokenizer(path)
+
+
+def test_vocabulary_that_hits_a_marker_with_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    write_tokenizer(path)
+    definition = json.loads(path.read_text())
+    marker = "<|fim_prefix|>"
+    marker_id = next(token["id"] for token in definition["added_tokens"] if token["content"] == marker)
+    definition["model"]["vocab"][marker] = marker_id
+    definition["model"]["ignore_merges"] = True
+    definition["pre_tokenizer"] = {**definition["pre_tokenizer"]["pretokenizers"][1], "use_regex": False}
+    path.write_text(json.dumps(definition))
+    with pytest.raises(BadModel, match=r"'<\|fim_prefix\|>' is tokenized as the marker"):
+        read_tokenizer(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("nonsense", "cannot be read as a tokenizer"),
+        ("[]", "not a tokenizer of the tokenizers library"),
+        ('{"model": {"type": "Unigram"}}', "no fill-in-the-middle markers"),
+    ],
+)
+def test_files_that_are_no_tokenizers_are_refused(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    with pytest.raises(BadModel, match=message):
+        read_tokenizer(path)
+
+
+def test_other_kinds_of_tokenizer_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    write_tokenizer(path)
+    definition = json.loads(path.read_text())
+    path.write_text(json.dumps({**definition, "decoder": {"type": "Metaspace"}}))
+    with pytest.raises(BadModel, match="neither a byte-level BPE tokenizer nor a BPE with byte fallback"):
+        read_tokenizer(path)
+    path.write_text(json.dumps({**definition, "model": {"type": "BPE", "vocab": 5}}))
+    with pytest.raises(BadModel, match="refused by the tokenizers library"):
+        read_tokenizer(path)

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.text.prompts import tokenize_prompt
+from inference.text.tokenization import read_tokenizer
+from inference.training.corpus.vocabulary import Vocabulary, load_vocabulary
+from inference.training.examples.examples import (
+    FimExample,
+    cut_example,
+    encode_example,
+    lay_out,
+    random_fragments,
+    split_at,
+)
+from inference.training.options import ExampleOptions
+from protocol.messages import Prompt
+from tests.inference.conftest import VOCABULARIES
+from tests.inference.training.packages import write_module
+
+SOURCE = write_module(Random(5), 12)
+LINES = st.lists(st.text(alphabet=st.characters(exclude_characters="\n", exclude_categories=["Cs"])), min_size=1)
+TEXTS = st.one_of(LINES.map(lambda lines: "\n".join(lines) + "\n"), st.just(SOURCE))
+SEEDS = st.integers(0, 2**32).map(Random)
+NO_OPEN_END = ExampleOptions(open_end_rate=0)
+
+
+@given(TEXTS, SEEDS)
+def test_the_parts_of_an_example_make_up_the_text(text: str, rng: Random) -> None:
+    assert cut_example(text, NO_OPEN_END, rng).text == text
+
+
+@given(TEXTS, SEEDS)
+def test_without_a_suffix_the_parts_make_up_its_head(text: str, rng: Random) -> None:
+    example = cut_example(text, ExampleOptions(open_end_rate=1), rng)
+    assert example.suffix == ()
+    assert text.startswith(example.text)
+
+
+@given(TEXTS, SEEDS)
+def test_no_fragment_is_empty_and_there_are_no_more_than_allowed(text: str, rng: Random) -> None:
+    example = cut_example(text, ExampleOptions(fragment_rate=1, context_fragment_rate=1, max_fragments=3), rng)
+    assert all((*example.prefix, *example.middle, *example.suffix))
+    assert len(example.middle) <= 3
+
+
+@given(SEEDS)
+def test_without_fragments_every_part_is_one_piece(rng: Random) -> None:
+    example = cut_example(SOURCE, ExampleOptions(fragment_rate=0, context_fragment_rate=0), rng)
+    assert all(len(part) <= 1 for part in (example.prefix, example.middle, example.suffix))
+
+
+@given(TEXTS, SEEDS)
+def test_left_to_right_fragments_make_up_the_text(text: str, rng: Random) -> None:
+    assert "".join(random_fragments(text, ExampleOptions(), rng)) == text
+
+
+@given(SEEDS)
+def test_fragments_are_as_long_as_they_may_be(rng: Random) -> None:
+    options = ExampleOptions(shortest_fragment=3, longest_fragment=20)
+    lengths = {len(fragment) for fragment in random_fragments(SOURCE, options, rng)[:-1]}
+    assert min(lengths) >= 3
+    assert max(lengths) <= 20
+
+
+def test_splitting_drops_empty_parts() -> None:
+    assert split_at("abcd", [0, 2, 2, 4]) == ("ab", "cd")
+    assert split_at("", []) == ()
+
+
+def test_cuts_fall_inside_words_and_anchors_at_line_starts() -> None:
+    rng = Random(0)
+    examples = [cut_example(SOURCE, ExampleOptions(fragment_rate=1, efim_rate=1, spm_rate=0), rng) for _ in range(400)]
+    pairs = [example.middle for example in examples if len(example.middle) > 1]
+    inside_words = sum(first[-1].isalpha() and second[0].isalpha() for first, second, *_ in pairs)
+    at_line_starts = sum("".join(example.prefix)[-1:] in ("\n", "") for example in examples)
+    assert inside_words > len(pairs) / 4
+    assert at_line_starts > 0.85 * len(examples)
+    assert sum("".join(example.suffix).startswith("\n") for example in examples) > len(examples) / 2
+
+
+@pytest.mark.parametrize(("spm_rate", "order"), [(0.0, "psm"), (1.0, "spm")])
+def test_without_efim_the_prefix_ends_at_the_cursor(spm_rate: float, order: str) -> None:
+    rng = Random(0)
+    options = ExampleOptions(efim_rate=0, spm_rate=spm_rate, context_fragment_rate=0, max_fragments=2)
+    examples = [cut_example(SOURCE, options, rng) for _ in range(400)]
+    assert {example.order for example in examples} == {order}
+    assert all(len(example.middle) <= 1 for example in examples)  # nothing was typed since an anchor
+    assert sum("".join(example.prefix)[-1:].isalpha() for example in examples) > len(examples) / 4
+
+
+@given(SEEDS)
+def test_an_example_is_laid_out_in_order_and_ends(vocabulary: Vocabulary, rng: Random) -> None:
+    example = cut_example(SOURCE, ExampleOptions(spm_rate=0), rng)
+    ids, markers = encode_example(example, vocabulary), vocabulary.markers
+    suffix_at, middle_at = ids.index(markers.suffix), ids.index(markers.middle)
+    assert ids[0] == markers.prefix
+    assert vocabulary.decode(ids[1:suffix_at]) == "".join(example.prefix)
+    assert vocabulary.decode(ids[suffix_at + 1 : middle_at]) == "".join(example.suffix)
+    assert vocabulary.decode(ids[middle_at + 1 : -1]) == "".join(example.middle)
+    assert ids[-1] == markers.end_of_text
+
+
+def test_spm_puts_the_suffix_first(vocabulary: Vocabulary) -> None:
+    shown = vocabulary.decode(encode_example(FimExample(("p\n",), ("m",), ("s",), "spm"), vocabulary))
+    assert shown == "<|fim_suffix|>s<|fim_prefix|>p\n<|fim_middle|>m<|endoftext|>"
+
+
+def test_each_fragment_is_tokenized_on_its_own(vocabulary: Vocabulary) -> None:
+    word = next(word for word in (" limit", " raise", " return") if len(vocabulary.encode(word)) == 1)
+    ids = encode_example(FimExample((), (word[:2], word[2:]), ()), vocabulary)
+    assert ids[3:-1] == vocabulary.encode(word[:2]) + vocabulary.encode(word[2:])
+
+
+def test_marker_strings_in_the_source_stay_text(vocabulary: Vocabulary) -> None:
+    ids = encode_example(FimExample(("<|fim_suffix|>\n",), ("<|endoftext|>",), ("<|fim_middle|>",)), vocabulary)
+    markers = vocabulary.markers
+    assert [ids.count(marker) for marker in (markers.prefix, markers.suffix, markers.middle)] == [1, 1, 1]
+    assert ids.count(markers.end_of_text) == 1
+
+
+@pytest.mark.parametrize(
+    ("family", "prompt"),
+    [
+        ("qwen2.5-coder", "<|fim_prefix|>p\n<|fim_suffix|>s<|fim_middle|>"),
+        ("starcoder2", "<fim_prefix>p\n<fim_suffix>s<fim_middle>"),
+        ("deepseek-coder", "<｜begin▁of▁sentence｜><｜fim▁begin｜>p\n<｜fim▁hole｜>s<｜fim▁end｜>"),
+    ],
+)
+def test_examples_are_laid_out_as_their_family_has_it(family: str, prompt: str) -> None:
+    path = VOCABULARIES / family / "tokenizer.json"
+    if not path.is_file():
+        pytest.skip(f"the vocabulary {path} is not here")
+    vocabulary = load_vocabulary(path)
+    laid_out, middle = lay_out(FimExample(("p\n",), ("m",), ("s",)), vocabulary)
+    assert vocabulary.decode(laid_out) == prompt
+    assert vocabulary.decode(middle) == f"m{vocabulary.format.end[0]}"
+    tokenized = tokenize_prompt(Prompt("p\n", "s", ""), read_tokenizer(path), 512, 16)
+    assert laid_out == list(tokenized.token_ids)  # what the engine asks with

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from inference.training.corpus.vocabulary import Vocabulary
+from inference.training.options import ModelShape
+from inference.training.run.modeling import (
+    blocked_attention,
+    build_model,
+    token_loss,
+    token_losses,
+    use_causal_attention,
+)
+from tests.inference.training.runs import TINY
+
+
+@pytest.mark.parametrize("length", [1, 100, 128, 300])
+def test_blocked_attention_is_causal_attention(length: int) -> None:
+    torch.manual_seed(0)
+    query, key, value = torch.randn(2, 6, length, 8), torch.randn(2, 2, length, 8), torch.randn(2, 2, length, 8)
+    expected = functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=1.0, enable_gqa=True)
+    torch.testing.assert_close(blocked_attention(query, key, value), expected)
+
+
+def test_training_attention_gives_the_logits_of_transformers(vocabulary: Vocabulary) -> None:
+    torch.manual_seed(0)
+    model = build_model(TINY, vocabulary).eval()
+    ids = torch.randint(vocabulary.size, (2, 150))
+    with torch.no_grad():
+        expected = model(input_ids=ids).logits
+        use_causal_attention(model)
+        torch.testing.assert_close(model(input_ids=ids).logits, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_loss_is_that_of_the_next_token(vocabulary: Vocabulary) -> None:
+    model = build_model(TINY, vocabulary)
+    ids = torch.randint(vocabulary.size, (2, 20))
+    with torch.no_grad():
+        expected = model(input_ids=ids, labels=ids).loss
+        losses, likeliest = token_losses(model, ids)
+        torch.testing.assert_close(token_loss(model, ids), expected)
+        torch.testing.assert_close(losses.mean(), expected)
+    assert losses.shape == likeliest.shape == (2, 19)
+
+
+def test_the_default_shape_has_ten_million_parameters(vocabulary: Vocabulary) -> None:
+    with torch.device("meta"):
+        model = build_model(ModelShape(), vocabulary)
+    layers = sum(parameter.numel() for parameter in model.model.layers.parameters())
+    assert layers + 8192 * 320 == pytest.approx(10.5e6, rel=0.01)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from inference.training.corpus.corpus import Corpus
+from inference.training.corpus.vocabulary import Vocabulary
+from inference.training.errors import OptionError
+from inference.training.run.checkpoints import RunFolder, read_progress
+from inference.training.run.processes import average_gradients
+from inference.training.run.trainer import Trainer
+from tests.inference.training.runs import OPTIONS, steps, train
+
+
+class Two:
+    """Stands for accelerate's accelerator on the first of two processes, whose other one has gradients of zero."""
+
+    num_processes = 2
+
+    def reduce(self, tensor: torch.Tensor, reduction: str) -> torch.Tensor:
+        assert reduction == "mean"
+        return tensor / 2
+
+
+def train_on_two(corpus: Path, run: Path) -> list[float]:
+    """The whole run on two processes; the losses of its steps."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.inference.training.runs", str(corpus), str(run), "8", "2"]
+    root = Path(__file__).parents[4]
+    finished = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    return [float(line.split()[1]) for line in finished.stdout.splitlines()]
+
+
+def test_two_processes_learn_what_one_does_and_one_resumes_their_checkpoint(
+    corpus_folder: Path, tmp_path: Path
+) -> None:
+    alone = train(corpus_folder, tmp_path / "alone", steps(8))
+    together = tmp_path / "together"
+    assert train_on_two(corpus_folder, together) == pytest.approx([report.loss for report in alone], rel=1e-3)
+    last = together / "step-00000008"
+    assert read_progress(last).windows == alone[-1].progress.windows
+    shutil.rmtree(last)
+    resumed = train(corpus_folder, together, steps(8))
+    assert [report.progress.step for report in resumed] == [8]
+    assert resumed[0].loss == pytest.approx(alone[-1].loss, rel=1e-3)
+
+
+def test_gradients_are_averaged_where_there_are_any() -> None:
+    parameters = [torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))]
+    parameters[0].grad = torch.tensor([2.0, -4.0])
+    average_gradients(Two(), parameters)  # type: ignore[arg-type]
+    assert parameters[0].grad.tolist() == [1.0, -2.0]
+    assert parameters[1].grad is None
+
+
+def test_windows_that_cannot_be_shared_equally_are_refused(
+    corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    accelerator = SimpleNamespace(num_processes=3)
+    with pytest.raises(OptionError, match="4 windows in a step, which 3 processes cannot share equally"):
+        Trainer(RunFolder(tmp_path), corpus, vocabulary, OPTIONS, accelerator)  # type: ignore[arg-type]

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from inference.training.run.checkpoints import RunFolder, read_progress
+from inference.training.run.trainer import StepReport
+from tests.inference.training.runs import OPTIONS, steps, train
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(corpus_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[StepReport]]:
+    run = tmp_path_factory.mktemp("uninterrupted")
+    return run, train(corpus_folder, run)
+
+
+def assert_same_weights(first: Path, second: Path) -> None:
+    checkpoints = [RunFolder(run).latest() for run in (first, second)]
+    one, other = (load_file(checkpoint / "model.safetensors") for checkpoint in checkpoints if checkpoint)
+    assert one.keys() == other.keys()
+    assert all(one[name].equal(other[name]) for name in one)
+
+
+def test_a_run_goes_through_its_stages_and_ends(uninterrupted: tuple[Path, list[StepReport]]) -> None:
+    run, reports = uninterrupted
+    assert [report.progress.step for report in reports] == list(range(1, 9))
+    assert [report.window for report in reports] == [64] * 4 + [128] * 4
+    assert reports[-1].progress.windows == (16, 8)
+    assert reports[-1].progress.tokens == 8 * OPTIONS.batch_tokens
+    latest = RunFolder(run).latest()
+    assert latest is not None
+    assert read_progress(latest) == reports[-1].progress
+
+
+def test_training_learns(corpus_folder: Path, tmp_path: Path) -> None:
+    reports = train(corpus_folder, tmp_path, steps(25))
+    assert reports[-1].loss < 0.9 * reports[0].loss
+
+
+def test_a_killed_run_resumes_as_if_nothing_had_happened(
+    corpus_folder: Path, tmp_path: Path, uninterrupted: tuple[Path, list[StepReport]]
+) -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.inference.training.runs", str(corpus_folder), str(tmp_path)]
+    root = Path(__file__).parents[4]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("5 "):
+                process.send_signal(signal.SIGKILL)
+                break
+        process.wait()
+    assert process.returncode == -signal.SIGKILL
+    reports = train(corpus_folder, tmp_path)
+    assert [report.progress.step for report in reports][-1] == 8
+    assert 4 <= reports[0].progress.step <= 6
+    assert reports[-1].progress.windows == uninterrupted[1][-1].progress.windows
+    assert_same_weights(tmp_path, uninterrupted[0])
+
+
+def test_time_is_counted_over_resumes(corpus_folder: Path, tmp_path: Path) -> None:
+    first = train(corpus_folder, tmp_path, steps(2))
+    second = train(corpus_folder, tmp_path, steps(4))
+    assert [report.progress.step for report in second] == [3, 4]
+    assert second[0].progress.seconds > first[-1].progress.seconds
+
+
+def test_a_finished_run_makes_no_further_step(
+    corpus_folder: Path, uninterrupted: tuple[Path, list[StepReport]]
+) -> None:
+    assert train(corpus_folder, uninterrupted[0]) == []

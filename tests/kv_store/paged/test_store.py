@@ -1,0 +1,74 @@
+"""The contract of a KV store, over the naive one and the real one."""
+
+import pytest
+
+from kv_store.dry_workspace import DryWorkspace
+from kv_store.errors import ReleasedMatchError
+from kv_store.interface import KVStore
+from kv_store.paged.store import PagedStore
+from kv_store.tiers.storage import MemoryStorage
+from kv_store.tiers.tier import Tier
+from tests.kv_store.naive import NaiveStore
+
+BYTES = 10
+WORKSPACE = DryWorkspace(BYTES)
+
+
+def paged(*budget_tokens: int) -> PagedStore:
+    tiers = [Tier(f"tier{level}", tokens * BYTES, MemoryStorage()) for level, tokens in enumerate(budget_tokens)]
+    return PagedStore(tiers, BYTES)
+
+
+@pytest.fixture(params=["naive", "paged"])
+def store(request: pytest.FixtureRequest) -> KVStore:
+    return NaiveStore() if request.param == "naive" else paged(1000, 2000)
+
+
+def resident(store: KVStore, token_ids: list[int]) -> int:
+    with store.match_prefix(token_ids) as match:
+        return match.length
+
+
+def test_a_match_is_never_longer_than_what_was_inserted(store: KVStore) -> None:
+    grown = store.insert_prefix(range(100), WORKSPACE, "a")
+    store.check_integrity()
+    assert resident(store, list(range(120))) == grown
+    assert resident(store, [*range(50), 7]) == min(grown, 50)
+    assert resident(store, [1, 2, 3]) == 0
+
+
+def test_releasing_twice_is_an_error(store: KVStore) -> None:
+    store.insert_prefix(range(20), WORKSPACE, "a")
+    match = store.match_prefix(range(20))
+    match.release()
+    with pytest.raises(ReleasedMatchError):
+        match.release()
+    with pytest.raises(ReleasedMatchError):
+        match.load(WORKSPACE)
+    store.check_integrity()
+
+
+def test_unknown_owners_can_be_pinned_unpinned_and_purged(store: KVStore) -> None:
+    store.unpin("nobody")
+    store.pin("nobody")
+    assert store.purge("nobody") == 0
+    store.check_integrity()
+
+
+def test_a_document_can_be_purged_whoever_asked_for_it() -> None:
+    store = paged(1000, 2000)
+    store.insert_prefix(range(100), WORKSPACE, "one/a")
+    store.insert_prefix([*range(50), *range(200, 260)], WORKSPACE, "two/a")
+    store.insert_prefix(range(32), WORKSPACE, "two/b/a")
+    store.pin("two/a")
+    assert store.purge("*/c") == 0
+    dropped = store.purge("*/a")
+    assert resident(store, list(range(100))) == 32
+    assert dropped == 100 + 62 - 32
+    store.check_integrity()
+
+
+def test_an_empty_prompt_is_no_error(store: KVStore) -> None:
+    assert store.insert_prefix([], WORKSPACE, "a") == 0
+    assert resident(store, []) == 0
+    store.check_integrity()

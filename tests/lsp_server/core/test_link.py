@@ -1,0 +1,209 @@
+"""The connection that is kept up: it comes back, and knows when that is hopeless."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec.structs import replace
+
+from lsp_server.core.client import Endpoint
+from lsp_server.core.link import CoreLink, CoreTarget, LinkStatus, Retry
+from protocol.errors import CoreBlocked, CoreUnavailable, Unauthorized
+from protocol.messages import CompletionRequest, Prompt
+from tests.lsp_server.editor import until
+from tests.lsp_server.fake_core import READY, FakeCore
+
+REQUEST = CompletionRequest("s", Prompt("a", "b"), max_tokens=4)
+QUICK = Retry((0.0, 0.01), give_up=True)
+
+
+class Watched:
+    """A link, and what it said."""
+
+    def __init__(self) -> None:
+        self.said: list[LinkStatus] = []
+        self.link = CoreLink(self.said.append)
+
+    @property
+    def states(self) -> list[str]:
+        return [status.state for status in self.said]
+
+
+@pytest.fixture
+async def watched() -> AsyncIterator[Watched]:
+    watched = Watched()
+    yield watched
+    await watched.link.stop()
+
+
+def target(core: FakeCore, retry: Retry = QUICK) -> CoreTarget:
+    async def find() -> Endpoint:
+        return Endpoint(core.url, core.token)
+
+    return CoreTarget(find, retry)
+
+
+async def test_is_ready_when_the_core_is(watched: Watched, core: FakeCore) -> None:
+    await watched.link.connect_to(target(core))
+    await until(lambda: watched.link.ready)
+    assert watched.states == ["starting", "ready"]
+    assert watched.link.chars_per_token == 3.0
+    assert (await watched.link.complete(REQUEST)).text == "x = 1"
+
+
+async def test_refuses_at_once_while_there_is_no_connection(watched: Watched) -> None:
+    with pytest.raises(CoreUnavailable):
+        await watched.link.complete(REQUEST)
+
+
+async def test_comes_back(watched: Watched, core: FakeCore) -> None:
+    await watched.link.connect_to(target(core))
+    await until(lambda: watched.link.ready)
+    await core.drop_connections()
+    await until(lambda: watched.states == ["starting", "ready", "starting", "ready"])
+
+
+async def test_what_is_to_be_forgotten_is_told_to_every_core_until_it_is_asked_for_again(
+    watched: Watched, core: FakeCore
+) -> None:
+    watched.link.release("me/t")  # nothing that a core would have to be told later
+    for session in ("me/s", "me/t"):
+        watched.link.forget(session)
+    await watched.link.connect_to(target(core))
+    await until(lambda: sorted(core.forgotten) == ["me/s", "me/t"])
+    await watched.link.complete(replace(REQUEST, session="me/s"))
+    await core.drop_connections()
+    await until(lambda: sorted(core.forgotten) == ["me/s", "me/t", "me/t"])
+    assert core.released == []
+
+
+async def test_gives_up_after_failures_in_a_row_and_says_why(watched: Watched) -> None:
+    attempts = 0
+
+    async def find() -> Endpoint:
+        nonlocal attempts
+        attempts += 1
+        raise CoreUnavailable("the core ended with status 1\nlast words")
+
+    await watched.link.connect_to(CoreTarget(find, QUICK))
+    await until(lambda: watched.link.status.state == "failed")
+    assert attempts == 3
+    assert "last words" in str(watched.link.status.error)
+    await asyncio.sleep(0.05)
+    assert attempts == 3
+
+
+async def test_a_remote_core_is_tried_for_ever(watched: Watched, core: FakeCore) -> None:
+    available = False
+
+    async def find() -> Endpoint:
+        if not available:
+            raise CoreUnavailable("asleep")
+        return Endpoint(core.url, core.token)
+
+    await watched.link.connect_to(CoreTarget(find, Retry((0.0, 0.01), give_up=False)))
+    await until(lambda: "failed" in watched.states)
+    available = True
+    await until(lambda: watched.link.ready)
+
+
+async def test_a_wrong_token_is_not_tried_again(watched: Watched, core: FakeCore) -> None:
+    async def find() -> Endpoint:
+        return Endpoint(core.url, "wrong")
+
+    await watched.link.connect_to(CoreTarget(find, QUICK))
+    await until(lambda: watched.link.status.state == "failed")
+    assert isinstance(watched.link.status.error, Unauthorized)
+    assert watched.states == ["starting", "failed"]
+
+
+async def test_what_cannot_be_started_is_a_failure_too(watched: Watched) -> None:
+    async def find() -> Endpoint:
+        raise PermissionError("/run/midfill")
+
+    await watched.link.connect_to(CoreTarget(find, QUICK))
+    await until(lambda: watched.link.status.state == "failed")
+    assert "/run/midfill" in str(watched.link.status.error)
+
+
+async def test_a_new_target_replaces_the_old(watched: Watched, core: FakeCore) -> None:
+    other = FakeCore()
+    async with other.listening():
+        await watched.link.connect_to(target(core))
+        await until(lambda: watched.link.ready)
+        await watched.link.connect_to(target(other))
+        await until(lambda: watched.link.ready)
+        await watched.link.complete(REQUEST)
+        assert (len(core.requests), len(other.requests)) == (0, 1)
+
+
+async def test_two_changes_at_once_leave_one_connection(watched: Watched, core: FakeCore) -> None:
+    """The first one waits for the old connection to end when the second one comes."""
+    other = FakeCore()
+    async with other.listening():
+        await watched.link.connect_to(target(core))
+        await until(lambda: watched.link.ready)
+        await asyncio.gather(*(watched.link.connect_to(target(one)) for one in (other, core, other)))
+        await until(lambda: watched.link.ready)
+        await until(lambda: (len(core.connections), len(other.connections)) == (0, 1))
+        await watched.link.stop()
+        await until(lambda: not core.connections and not other.connections)
+
+
+async def test_a_core_with_other_settings_is_asked_to_give_way(watched: Watched, core: FakeCore) -> None:
+    """It is used as long as it stays, and the status says why."""
+    core.kept = "1 other client uses it"
+
+    async def find() -> Endpoint:
+        return Endpoint(core.url, core.token, differs="the running core was started with weights = int8")
+
+    await watched.link.connect_to(CoreTarget(find, QUICK))
+    await until(lambda: watched.link.status.note)
+    assert core.stops == ["replace"]
+    assert watched.link.ready
+    assert watched.link.status.note == "the running core was started with weights = int8; 1 other client uses it"
+    assert (await watched.link.complete(REQUEST)).text == "x = 1"
+
+
+async def test_after_a_stop_on_request_another_core_is_waited_for_not_started(watched: Watched, core: FakeCore) -> None:
+    found, runs = 0, asyncio.Event()
+
+    async def find() -> Endpoint:
+        nonlocal found
+        found += 1
+        return Endpoint(core.url, core.token)
+
+    async def appears() -> None:
+        await runs.wait()
+
+    await watched.link.connect_to(CoreTarget(find, QUICK, appears))
+    await until(lambda: watched.link.ready)
+    assert watched.link._client is not None
+    watched.link._client.stop("stop")
+    await until(lambda: watched.link.status.state == "stopped" and watched.link.status.note)
+    assert "restart it here, or run `midfill core`" in watched.link.status.note
+    await asyncio.sleep(0.05)
+    assert found == 1
+    core.status = READY
+    runs.set()
+    await until(lambda: watched.link.ready)
+    assert found == 2
+
+
+async def test_a_core_in_the_way_is_told_at_once_and_tried_until_it_is_not(watched: Watched, core: FakeCore) -> None:
+    attempts = 0
+
+    async def find() -> Endpoint:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 6:
+            raise CoreBlocked("the running core is of another version")
+        return Endpoint(core.url, core.token)
+
+    await watched.link.connect_to(CoreTarget(find, QUICK))
+    await until(lambda: watched.link.ready)
+    assert [status.state for status in watched.said[:2]] == ["starting", "failed"]
+    assert "another version" in str(watched.said[1].error)
+    assert attempts == 6

@@ -1,0 +1,240 @@
+"""Finding and starting the core of this machine, with a fake core as a real process."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lsp_server.core import local_cores
+from lsp_server.core.client import CoreClient, Endpoint
+from lsp_server.core.local_cores import end_core
+from lsp_server.core.process import LocalCore, core_command
+from protocol.errors import BadInput, CoreBlocked, CoreUnavailable
+from protocol.messages import PROTOCOL_VERSION
+from protocol.rendezvous import (
+    CoreAddress,
+    address_file,
+    hold,
+    read_address,
+    read_or_make_token,
+    runtime_folder,
+    write_address,
+)
+from protocol.settings import Settings
+from tests.lsp_server.editor import until
+
+FAKE_CORE = Path(__file__).parents[1] / "fake_core.py"
+REPOSITORY = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    folder = runtime_folder()
+    yield folder
+    for pid in _starts(folder):
+        if psutil.pid_exists(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _command(folder: Path, *options: str) -> list[str]:
+    return [sys.executable, str(FAKE_CORE), "--model", "fake", "--starts", str(folder / "starts"), *options]
+
+
+def _local_core(folder: Path, *options: str, timeout_s: float = 20.0) -> LocalCore:
+    return LocalCore(address_file(folder, "fake"), _command(folder, *options), folder / "core.log", timeout_s)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether it has; a child of this process stays a zombie until it is asked for."""
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def _starts(folder: Path) -> list[int]:
+    file = folder / "starts"
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+async def test_racing_language_servers_end_with_one_core(folder: Path) -> None:
+    cores = [_local_core(folder) for _ in range(4)]
+    addresses = await asyncio.gather(*(core.find_or_start() for core in cores))
+    assert all(address == addresses[0] for address in addresses)
+    assert _starts(folder) == [addresses[0].pid]
+
+
+async def test_a_killed_core_is_replaced(folder: Path) -> None:
+    core = _local_core(folder)
+    first = await core.find_or_start()
+    psutil.Process(first.pid).kill()
+    psutil.wait_procs([psutil.Process(first.pid)], timeout=5)
+    second = await core.find_or_start()
+    assert second.pid != first.pid
+    assert _starts(folder) == [first.pid, second.pid]
+
+
+async def test_stale_addresses_are_not_believed(folder: Path) -> None:
+    stale = address_file(folder, "fake")
+    write_address(stale, CoreAddress("ws://127.0.0.1:9/ws", os.getpid(), "fake"))  # alive, but nobody listens
+    core = _local_core(folder)
+    address = await core.find_or_start()
+    assert address.pid != os.getpid()
+
+
+async def test_an_address_file_that_is_none_is_replaced(folder: Path) -> None:
+    address_file(folder, "fake").write_text("{")
+    core = _local_core(folder)
+    address = await core.find_or_start()
+    assert _starts(folder) == [address.pid]
+
+
+async def test_a_core_that_ends_is_reported_with_its_last_words(folder: Path) -> None:
+    core = _local_core(folder, "--fail", "weights.safetensors is truncated")
+    with pytest.raises(CoreUnavailable, match=r"ended with status 1 .*core\.log\)\nweights\.safetensors is truncated"):
+        await core.find_or_start()
+    assert (folder / "core.log").stat().st_mode & 0o077 == 0
+
+
+async def test_a_core_that_refuses_would_refuse_again(folder: Path) -> None:
+    program = "import sys; print('midfill: no model', file=sys.stderr); sys.exit(2)"
+    core = LocalCore(address_file(folder, "fake"), [sys.executable, "-c", program], folder / "core.log", timeout_s=20)
+    with pytest.raises(BadInput, match=r"^no model \(log: .*core\.log\)"):
+        await core.find_or_start()
+
+
+async def test_a_core_that_does_not_come_up_is_reported(folder: Path) -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(3)"]
+    core = LocalCore(address_file(folder, "fake"), command, folder / "core.log", timeout_s=0.3)
+    with pytest.raises(CoreUnavailable, match="no core came up"):
+        await core.find_or_start()
+
+
+async def test_a_command_that_cannot_run(folder: Path) -> None:
+    core = LocalCore(address_file(folder, "fake"), ["/no/such/program"], folder / "core.log", timeout_s=5.0)
+    with pytest.raises(FileNotFoundError):
+        await core.find_or_start()
+
+
+def test_the_command_line_says_what_the_settings_say(tmp_path: Path) -> None:
+    settings = Settings(
+        model="some/model", device="cuda:1", dtype="float16", store_mb=7, unload_after_s=8, fim_format="mellum"
+    )
+    command = core_command(settings, tmp_path / "log")
+    options = dict(itertools.pairwise(command))
+    assert command[1:4] == ["-m", "midfill", "core"]
+    assert "--no-exact" in command
+    assert options["--model"] == "some/model"
+    assert (options["--device"], options["--dtype"]) == ("cuda:1", "float16")
+    assert (options["--store-mb"], options["--unload-after-s"]) == ("7", "8")
+    assert (options["--fim-format"], options["--healing"]) == ("mellum", "auto")
+    assert options["--log-file"] == str(tmp_path / "log")
+    assert "--exact" in core_command(replace(settings, exact=True), tmp_path / "log")
+
+
+async def test_a_core_that_leaves_it_to_another_is_no_failure(folder: Path) -> None:
+    core = _local_core(folder, "--leave")
+    pending = asyncio.create_task(core.find_or_start())
+    while not _starts(folder):
+        await asyncio.sleep(0.02)
+    other = _local_core(folder)
+    started = await asyncio.wait_for(other._start(), 20)
+    assert await pending == started
+
+
+posix = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+
+
+@posix
+async def test_a_stopped_core_is_replaced(folder: Path) -> None:
+    core = _local_core(folder)
+    first = await core.find_or_start()
+    os.kill(first.pid, signal.SIGSTOP)
+    second = await asyncio.wait_for(core.find_or_start(), 20)
+    assert _starts(folder) == [first.pid, second.pid]
+    await until(lambda: _has_ended(first.pid))
+
+
+@posix
+async def test_a_stopped_core_that_was_started_by_hand_is_left_alone(folder: Path) -> None:
+    first = await _local_core(folder, "--by-hand").find_or_start()
+    os.kill(first.pid, signal.SIGSTOP)
+    with pytest.raises(CoreBlocked, match=rf"process {first.pid}\) does not answer. It was started by hand"):
+        await _local_core(folder).find_or_start()
+    os.kill(first.pid, signal.SIGCONT)
+    assert (await _local_core(folder).find_or_start()).pid == first.pid
+
+
+async def test_an_unused_core_of_another_version_is_replaced(folder: Path) -> None:
+    """The processes of this test take part in the same protocol; what one core has published says otherwise."""
+    process = await asyncio.create_subprocess_exec(*_command(folder, "--protocol", "1"))
+    await until(address_file(folder, "fake").exists)
+    second = await _local_core(folder).find_or_start()
+    assert _starts(folder) == [process.pid, second.pid]
+    assert await process.wait() != 0
+
+
+async def test_a_core_of_another_version_that_others_use_is_named(folder: Path) -> None:
+    process = await asyncio.create_subprocess_exec(*_command(folder, "--protocol", "1"))
+    file = address_file(folder, "fake")
+    await until(file.exists)
+    address = read_address(file)
+    assert address is not None
+    client = await CoreClient.open(Endpoint(address.url, read_or_make_token(folder)), lambda _: None)
+    with pytest.raises(CoreBlocked, match=rf"process {process.pid}\) is of another version.*`midfill core stop`"):
+        await _local_core(folder).find_or_start()
+    await client.close()
+    assert (await _local_core(folder).find_or_start()).pid != process.pid
+    assert await process.wait() != 0
+
+
+async def test_a_listener_at_the_address_of_a_core_that_has_ended_never_gets_the_token(folder: Path) -> None:
+    heard = b""
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal heard
+        heard += await reader.read(4096)
+        writer.close()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
+        stale = CoreAddress(url, os.getppid(), "fake", protocol_version=PROTOCOL_VERSION)
+        write_address(address_file(folder, "fake"), stale)
+        address = await _local_core(folder).find_or_start()
+    assert address.url != url
+    assert read_or_make_token(folder).encode() not in heard
+
+
+async def test_a_core_is_ended_on_request(folder: Path) -> None:
+    file = address_file(folder, "fake")
+    assert not await end_core(file, "stop")
+    address = await _local_core(folder).find_or_start()
+    assert await end_core(file, "restart")
+    await until(lambda: _has_ended(address.pid))
+    assert not await end_core(file, "stop")
+
+
+@posix
+async def test_a_stopped_core_is_ended_on_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_cores, "_EXIT_S", 0.2)
+    address = await _local_core(folder, "--by-hand").find_or_start()
+    os.kill(address.pid, signal.SIGSTOP)
+    with pytest.raises(CoreBlocked, match="was started by hand"):
+        await end_core(address_file(folder, "fake"), "restart")
+    assert await end_core(address_file(folder, "fake"), "stop")
+    await until(lambda: _has_ended(address.pid))
+
+
+async def test_no_process_but_the_core_is_signalled(folder: Path) -> None:
+    """The address names a process that does not listen there."""
+    file = address_file(folder, "fake")
+    write_address(file, CoreAddress("ws://127.0.0.1:9/ws", os.getpid(), "fake"))
+    with hold(file), pytest.raises(CoreBlocked, match=f"process {os.getpid()} is not surely the core"):
+        await end_core(file, "stop")

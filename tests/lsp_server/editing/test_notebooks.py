@@ -1,0 +1,115 @@
+"""Notebooks: their cells read as one text, in their order, by language, and keys in them are hot."""
+
+from __future__ import annotations
+
+import pytest
+from lsprotocol import types
+
+from inference.loading.engine import load_dry_engine
+from inference.loading.options import EngineOptions
+from lsp_server.editing.documents import Edit, Position
+from lsp_server.suggesting.open_documents import OpenDocuments
+from lsp_server.suggesting.queries import Query
+from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.suggester import Suggester
+from midfill.headless.engine_core import EngineCore
+from protocol.settings import BUNDLED_MODEL, Settings
+from tests.lsp_server.editor import Editor, until
+from tests.lsp_server.fake_core import FakeCore
+
+NOTEBOOK = "file:///project/n.ipynb"
+
+
+def uri(name: str) -> str:
+    return f"vscode-notebook-cell:/project/n.ipynb#{name}"
+
+
+def item(name: str, text: str, language: str = "python") -> types.TextDocumentItem:
+    return types.TextDocumentItem(uri(name), language, 1, text)
+
+
+def cell(name: str) -> types.NotebookCell:
+    return types.NotebookCell(types.NotebookCellKind.Code, uri(name))
+
+
+def open_notebook(editor: Editor, *items: types.TextDocumentItem) -> None:
+    cells = [types.NotebookCell(types.NotebookCellKind.Code, item.uri) for item in items]
+    notebook = types.NotebookDocument(NOTEBOOK, "jupyter-notebook", 1, cells)
+    editor.notebook_document_did_open(types.DidOpenNotebookDocumentParams(notebook, items))
+
+
+def change_notebook(editor: Editor, cells: types.NotebookDocumentCellChanges) -> None:
+    identifier = types.VersionedNotebookDocumentIdentifier(2, NOTEBOOK)
+    change = types.NotebookDocumentChangeEvent(cells=cells)
+    editor.notebook_document_did_change(types.DidChangeNotebookDocumentParams(identifier, change))
+
+
+async def prompt(editor: Editor, core: FakeCore, name: str, line: int, character: int) -> tuple[str, str]:
+    """What stands before and behind the cursor in the prompt of a request."""
+    assert await editor.suggest(line, character, uri=uri(name))
+    asked = core.asked[-1].prompt
+    return asked.prefix + asked.increment, asked.suffix
+
+
+async def test_the_cells_of_a_language_read_as_one_text(editor: Editor, core: FakeCore) -> None:
+    open_notebook(editor, item("a", "import os"), item("t", "# Title", "markdown"), item("b", "os."), item("c", "end"))
+    assert await prompt(editor, core, "b", 0, 3) == ("import os\nos.", "\nend\n")
+    assert core.asked[-1].prompt.context == ()
+    assert await prompt(editor, core, "t", 0, 7) == ("# Title", "\n")
+
+
+async def test_cells_are_edited_put_in_moved_and_taken_out(editor: Editor, core: FakeCore) -> None:
+    open_notebook(editor, item("a", "import os"), item("b", "x = "))
+    span = types.Range(types.Position(0, 7), types.Position(0, 9))
+    edit = types.TextDocumentContentChangePartial(range=span, text="re\n")
+    content = types.NotebookDocumentCellContentChanges(types.VersionedTextDocumentIdentifier(2, uri("a")), [edit])
+    change_notebook(editor, types.NotebookDocumentCellChanges(text_content=[content]))
+    assert await prompt(editor, core, "b", 0, 4) == ("import re\n\nx = ", "\n")
+
+    array = types.NotebookCellArrayChange(0, 2, [cell("b"), cell("new")])
+    structure = types.NotebookDocumentCellChangeStructure(
+        array, [item("new", "last")], [types.TextDocumentIdentifier(uri("a"))]
+    )
+    change_notebook(editor, types.NotebookDocumentCellChanges(structure=structure))
+    assert await prompt(editor, core, "b", 0, 2) == ("x ", "= \nlast\n")
+    assert await prompt(editor, core, "new", 0, 4) == ("x = \nlast", "\n")
+    array = types.NotebookCellArrayChange(0, 1)  # which stays open
+    structure = types.NotebookDocumentCellChangeStructure(array)
+    change_notebook(editor, types.NotebookDocumentCellChanges(structure=structure))
+    assert await prompt(editor, core, "new", 0, 3) == ("las", "t\n")
+    assert await prompt(editor, core, "b", 0, 3) == ("x =", " ")
+
+
+async def test_a_closed_notebook_is_released(editor: Editor, core: FakeCore) -> None:
+    open_notebook(editor, item("a", "import os"))
+    await editor.suggest(0, 9, uri=uri("a"))
+    params = types.DidCloseNotebookDocumentParams(
+        types.NotebookDocumentIdentifier(NOTEBOOK), [types.TextDocumentIdentifier(uri("a"))]
+    )
+    editor.notebook_document_did_close(params)
+    with pytest.raises(Exception, match="is not open"):
+        await editor.suggest(0, 0, uri=uri("a"))
+    await until(lambda: core.released)
+    assert (core.released, core.forgotten) == ([core.asked[0].session], [])
+
+
+async def test_keys_are_hot_and_so_is_the_next_cell() -> None:
+    costs: list[Cost] = []
+    settings = Settings(max_tokens=1)
+    engine = load_dry_engine(EngineOptions(BUNDLED_MODEL))
+    suggester, documents = Suggester(EngineCore(engine), settings, "test", costs.append), OpenDocuments(settings)
+    names = [str(number) for number in range(40)]
+    for name in names:
+        documents.open(uri(name), "python", 1, f"value_{name} = compute(1, 2, 3)\nprint(value_{name})\n")
+    documents.splice_cells(NOTEBOOK, 0, 0, [uri(name) for name in names])
+    for name in ("35", "36"):
+        opened = documents[uri(name)]
+        for column, letter in enumerate("for x in y"):
+            here = Position(2, column)
+            opened.apply(Edit(here, here, letter))
+            opened.offers = ()
+            await suggester.suggest(opened, Query(Position(2, column + 1)))
+    assert [cost.uri for cost in costs] == [uri("35")] * 10 + [uri("36")] * 10
+    assert all(cost.usage.recomputed_tokens <= 3 for cost in (*costs[1:10], *costs[11:]))
+    assert costs[10].usage.recomputed_tokens < costs[0].usage.recomputed_tokens / 2
+    engine.close()

@@ -1,0 +1,87 @@
+"""Positions of clients, in all three encodings, to and from code points."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lsp_server.editing.documents import Document, Position
+from lsp_server.editing.positions import ClientPosition, PositionCodec, PositionEncoding
+from protocol.errors import BadInput
+
+UTF8, UTF16, UTF32 = PositionEncoding.UTF8, PositionEncoding.UTF16, PositionEncoding.UTF32
+WIDTH = {
+    UTF8: lambda character: len(character.encode("utf-8")),
+    UTF16: lambda character: len(character.encode("utf-16-le")) // 2,
+    UTF32: lambda character: 1,
+}
+# Of every width, and what other editors take for line ends.
+CHARACTERS = st.sampled_from("ab\té\u0301ñ…\u2028\f\u00a0한😋👩\u200d💻\n\r") | st.characters(exclude_categories=["Cs"])
+
+
+def document(text: str) -> Document:
+    return Document.from_text("file:///a", "text", 1, text)
+
+
+@pytest.mark.parametrize(("encoding", "character"), [(UTF8, 7), (UTF16, 5), (UTF32, 4)])
+def test_the_quotation_mark_behind_an_emoji(encoding: PositionEncoding, character: int) -> None:
+    text = document('x="😋"')
+    codec = PositionCodec(encoding)
+    assert codec.decode(text, ClientPosition(0, character)) == Position(0, 4)
+    assert codec.encode(text, Position(0, 4)) == ClientPosition(0, character)
+
+
+@pytest.mark.parametrize(("encoding", "character"), [(UTF8, 3), (UTF16, 2), (UTF32, 2)])
+def test_a_combining_mark_is_a_code_point_of_its_own(encoding: PositionEncoding, character: int) -> None:
+    assert PositionCodec(encoding).decode(document("e\u0301x"), ClientPosition(0, character)) == Position(0, 2)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_column_beyond_the_line_means_its_end(end: str) -> None:
+    text = document(f"ab{end}cd")
+    for encoding in PositionEncoding:
+        assert PositionCodec(encoding).decode(text, ClientPosition(0, 99)) == Position(0, 2)
+        assert PositionCodec(encoding).decode(text, ClientPosition(1, 99)) == Position(1, 2)
+
+
+@pytest.mark.parametrize("other", ["\f", "\v", "\u2028", "\u0085", "\x1c"])
+def test_what_else_looks_like_a_line_end_is_text(other: str) -> None:
+    text = document(f"a{other}b\n")
+    assert PositionCodec(UTF32).decode(text, ClientPosition(0, 3)) == Position(0, 3)
+    assert len(text.lines) == 2
+
+
+@pytest.mark.parametrize("line", [-1, 2, 99])
+def test_a_line_beyond_the_document_is_named(line: int) -> None:
+    with pytest.raises(BadInput, match=rf"line {line} is not in file:///a, which has lines 0 to 1"):
+        PositionCodec(UTF16).decode(document("a\nb"), ClientPosition(line, 0))
+
+
+def test_a_negative_character_is_named() -> None:
+    with pytest.raises(BadInput, match="character -1 of line 0"):
+        PositionCodec(UTF16).decode(document("a"), ClientPosition(0, -1))
+
+
+@pytest.mark.parametrize(("encoding", "inside"), [(UTF16, [1]), (UTF8, [1, 2, 3])])
+def test_a_place_inside_a_code_point_is_refused(encoding: PositionEncoding, inside: list[int]) -> None:
+    for character in inside:
+        with pytest.raises(BadInput, match=rf"character {character} of line 0 .* inside a code point"):
+            PositionCodec(encoding).decode(document("😋"), ClientPosition(0, character))
+
+
+@given(text=st.text(CHARACTERS), data=st.data(), encoding=st.sampled_from(PositionEncoding))
+def test_every_place_survives_the_round_trip(text: str, data: st.DataObject, encoding: PositionEncoding) -> None:
+    mirror, codec = document(text), PositionCodec(encoding)
+    line = data.draw(st.integers(0, len(mirror.lines) - 1))
+    content = mirror.lines[line].rstrip("\r\n")
+    column = data.draw(st.integers(0, len(content)))
+    client = codec.encode(mirror, Position(line, column))
+    assert client.character == sum(WIDTH[encoding](character) for character in content[:column])
+    assert codec.decode(mirror, client) == Position(line, column)
+
+
+def test_lone_surrogates_are_counted_as_their_client_does() -> None:
+    text = document("\ud83dx")
+    assert PositionCodec(UTF16).decode(text, ClientPosition(0, 1)) == Position(0, 1)
+    assert PositionCodec(UTF8).decode(text, ClientPosition(0, 3)) == Position(0, 1)

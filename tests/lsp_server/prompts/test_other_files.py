@@ -1,0 +1,334 @@
+"""Context from other documents: what is chosen, that it stays put, and that prompts never show what is excluded."""
+
+from collections.abc import Iterable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsp_server.editing.documents import Document, Edit, Position
+from lsp_server.editing.file_uris import shown_path
+from lsp_server.prompts.other_files import ContextRing
+from lsp_server.prompts.planner import PromptPlanner
+from lsp_server.prompts.windows import WindowBudget
+from protocol.messages import ContextChunk
+
+BUDGET = 1200  # two chunks of 40 lines of the documents below, and not three
+
+
+class Workspace:
+    """Open documents `a`, `b` ... with lines such as `a 17`, and a ring that is told of everything."""
+
+    def __init__(self, names: Iterable[str] = "abcde", lines: int = 200) -> None:
+        self.excluded: set[str] = set()
+        self.ring = ContextRing(self.excluded.__contains__, lambda uri: shown_path(uri, ["file:///w"]))
+        self.documents: dict[str, Document] = {}
+        for name in names:
+            self.open(name, "".join(f"{name} {n:04} text\n" for n in range(lines)))
+
+    def open(self, name: str, text: str, language_id: str = "python") -> None:
+        self.documents[name] = Document.from_text(uri(name), language_id, 1, text)
+
+    def visit(self, name: str, line: int) -> None:
+        self.ring.visited(self.documents[name], line)
+
+    def edit(self, name: str, line: int, text: str, removed: int = 0) -> None:
+        document = self.documents[name]
+        end = Position(min(line + removed, len(document.lines) - 1), 0)
+        self.ring.edited(document, document.apply(Edit(Position(line, 0), end, text)))
+
+    def close(self, name: str) -> None:
+        del self.documents[name]
+        self.ring.closed(uri(name))
+
+    def chunks(self, name: str = "a", budget: int = BUDGET) -> tuple[ContextChunk, ...]:
+        return self.ring.context_for(uri(name), "python", budget).chunks
+
+    def starts(self, name: str = "a", budget: int = BUDGET) -> list[str]:
+        """The first line of each chunk, without its text."""
+        return [chunk.text[:6] for chunk in self.chunks(name, budget)]
+
+
+def uri(name: str) -> str:
+    return f"file:///w/src/{name}.py"
+
+
+def test_nothing_visited_no_context() -> None:
+    assert Workspace().chunks() == ()
+
+
+def test_chunks_are_cut_where_the_user_was_and_the_last_place_stands_last() -> None:
+    workspace = Workspace()
+    workspace.visit("b", 100)
+    workspace.edit("c", 50, "")
+    chunks = workspace.chunks()
+    assert [chunk.path for chunk in chunks] == ["src/b.py", "src/c.py"]
+    assert workspace.starts() == ["b 0080", "c 0030"]
+    assert chunks[0].text == "".join(f"b {n:04} text\n" for n in range(80, 120))
+
+
+def test_the_sources_are_told() -> None:
+    workspace = Workspace()
+    workspace.visit("b", 0)
+    workspace.visit("c", 0)
+    assert workspace.ring.context_for(uri("a"), "python", BUDGET).sources == {uri("b"), uri("c")}
+
+
+def test_the_document_itself_is_no_context() -> None:
+    workspace = Workspace()
+    workspace.visit("a", 10)
+    assert workspace.chunks("a") == ()
+    assert workspace.starts("b") == ["a 0000"]
+
+
+def test_related_languages_come_first() -> None:
+    workspace = Workspace()
+    workspace.open("notes", "words about it\n" * 200, "markdown")
+    for name in ("b", "c", "notes"):
+        workspace.visit(name, 0)
+    assert workspace.starts() == ["b 0000", "c 0000"]
+    assert workspace.starts("b") == ["words ", "c 0000"]
+
+
+def test_a_chunk_stays_when_its_place_moves_within_it() -> None:
+    workspace = Workspace()
+    workspace.visit("b", 100)
+    before = workspace.chunks()
+    workspace.visit("b", 110)
+    assert workspace.chunks() == before
+
+
+def test_a_new_place_is_appended() -> None:
+    workspace = Workspace()
+    workspace.visit("b", 100)
+    assert workspace.starts() == ["b 0080"]
+    workspace.visit("c", 100)
+    assert workspace.starts() == ["b 0080", "c 0080"]
+    workspace.visit("b", 100)
+    assert workspace.starts() == ["b 0080", "c 0080"]
+
+
+def test_lines_above_a_chunk_do_not_disturb_it() -> None:
+    workspace = Workspace()
+    workspace.visit("b", 100)
+    before = workspace.chunks()
+    workspace.edit("b", 3, "import one\nimport two\n")
+    assert workspace.chunks()[: len(before)] == before
+
+
+def test_an_edited_chunk_is_cut_anew_and_goes_last() -> None:
+    workspace = Workspace()
+    workspace.visit("b", 100)
+    workspace.visit("c", 100)
+    assert workspace.starts() == ["b 0080", "c 0080"]
+    workspace.edit("b", 100, "b new line\n")
+    assert workspace.starts() == ["c 0080", "b 0081"]
+    assert "b new line\n" in workspace.chunks()[1].text
+
+
+def test_a_chunk_gives_way_only_when_well_behind() -> None:
+    workspace = Workspace("abcdefg")
+    for name in "bc":
+        workspace.visit(name, 100)
+    assert workspace.starts() == ["b 0080", "c 0080"]
+    for name in "de":  # four places: b is the last of twice what fits
+        workspace.visit(name, 100)
+        assert workspace.starts() == ["b 0080", "c 0080"]
+    workspace.visit("f", 100)
+    assert workspace.starts() == ["c 0080", "f 0080"]
+
+
+def test_a_chunk_does_not_give_way_to_places_further_behind() -> None:
+    workspace = Workspace()
+    for name in "dbc":
+        workspace.visit(name, 100)
+    assert workspace.starts() == ["b 0080", "c 0080"]
+    workspace.visit("b", 100)
+    workspace.excluded.add(uri("e"))
+    for line in (10, 60, 110, 160):
+        workspace.visit("e", line)
+    assert workspace.starts() == ["b 0080", "c 0080"]
+
+
+def test_chunks_of_text_that_repeats_do_not_come_to_overlap() -> None:
+    workspace = Workspace("a")
+    workspace.open("b", "".join(f"b {n:04} text\n" for n in range(50)) * 4)
+    workspace.visit("b", 20)
+    workspace.visit("b", 95)
+    assert workspace.starts() == ["b 0000", "b 0025"]
+    workspace.edit("b", 70, "", removed=130)  # what the second chunk says still stands in the lines 25 to 65
+    assert workspace.starts() == ["b 0000", "b 0040"]
+
+
+def test_a_closed_document_leaves() -> None:
+    workspace = Workspace()
+    workspace.visit("b", 100)
+    workspace.visit("c", 100)
+    workspace.chunks()
+    workspace.close("b")
+    assert workspace.starts() == ["c 0080"]
+
+
+def test_an_excluded_document_leaves_and_another_takes_the_room() -> None:
+    workspace = Workspace()
+    for name in "dbc":
+        workspace.visit(name, 100)
+    assert workspace.starts() == ["b 0080", "c 0080"]
+    workspace.excluded.add(uri("b"))
+    assert workspace.starts() == ["c 0080", "d 0080"]
+
+
+def test_the_same_text_stands_there_once() -> None:
+    workspace = Workspace()
+    for name in ("copy", "again"):
+        workspace.open(name, "same\n" * 30)
+        workspace.visit(name, 0)
+    assert len(workspace.chunks()) == 1
+
+
+def test_a_smaller_budget_cuts_from_the_end() -> None:
+    workspace = Workspace()
+    workspace.visit("b", 100)
+    workspace.visit("c", 100)
+    assert workspace.starts() == ["b 0080", "c 0080"]
+    assert workspace.starts(budget=700) == ["b 0080"]
+    assert workspace.chunks(budget=0) == ()
+
+
+def test_a_document_opened_again_is_looked_at_anew() -> None:
+    workspace = Workspace()
+    workspace.visit("b", 100)
+    workspace.open("b", "short\n")
+    workspace.visit("b", 0)
+    assert workspace.starts() == ["short\n"]
+
+
+NAMES = st.sampled_from("abcd")
+STEPS = st.one_of(
+    st.tuples(st.just("visit"), NAMES, st.integers(0, 150)),
+    st.tuples(
+        st.just("edit"),
+        NAMES,
+        st.integers(0, 150),
+        st.sampled_from(["", "x", "new\n", "p\nq\nr\n"]),
+        st.integers(0, 60),
+    ),
+    st.tuples(st.just("exclude"), NAMES),
+    st.tuples(st.just("close"), NAMES),
+    st.tuples(st.just("lay"), NAMES, st.sampled_from([0, 150, 700, BUDGET, 5000])),
+)
+
+
+def take(workspace: Workspace, step: tuple) -> None:  # type: ignore[type-arg]
+    kind, name, *rest = step
+    if name not in workspace.documents:
+        workspace.open(name, "".join(f"{name} {n:04} text\n" for n in range(160)))
+    last = len(workspace.documents[name].lines) - 1
+    if kind == "visit":
+        workspace.visit(name, rest[0])
+    elif kind == "edit":
+        workspace.edit(name, min(rest[0], last), *rest[1:])
+    elif kind == "exclude":
+        workspace.excluded ^= {uri(name)}
+    elif kind == "close":
+        workspace.close(name)
+
+
+def check_order(before: tuple[ContextChunk, ...], after: tuple[ContextChunk, ...]) -> None:
+    """What stays has before it what it had, less what left; what is new stands behind all that stays."""
+    stayed = [chunk for chunk in before if chunk in after]
+    assert list(after[: len(stayed)]) == stayed
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, max_size=40))
+def test_whatever_happens(steps: list[tuple]) -> None:  # type: ignore[type-arg]
+    workspace = Workspace("abcd", lines=160)
+    last: dict[str, tuple[ContextChunk, ...]] = {}
+    for step in steps:
+        take(workspace, step)
+        if step[0] != "lay":
+            continue
+        _, name, budget = step
+        chunks = workspace.chunks(name, budget)
+        check_order(last.get(name, ()), chunks)
+        assert workspace.chunks(name, budget) == chunks
+        assert sum(len(chunk.path) + len(chunk.text) for chunk in chunks) <= budget
+        assert len({chunk.text for chunk in chunks}) == len(chunks)
+        for chunk in chunks:
+            source = chunk.path.removeprefix("src/").removesuffix(".py")
+            assert source != name
+            assert uri(source) not in workspace.excluded
+            assert chunk.text in workspace.documents[source].text
+        last[name] = chunks
+
+
+def planner_in(workspace: Workspace, name: str) -> PromptPlanner:
+    document = workspace.documents[name]
+    return PromptPlanner(
+        document,
+        WindowBudget(prefix_tokens=100, suffix_tokens=50, increment_tokens=60, chars_per_token=3.0),
+        context=lambda budget: workspace.ring.context_for(document.uri, "python", int(400 * budget.chars_per_token)),
+        is_excluded=workspace.excluded.__contains__,
+    )
+
+
+def test_the_context_is_frozen_with_the_anchor() -> None:
+    workspace = Workspace()
+    workspace.visit("b", 100)
+    planner = planner_in(workspace, "a")
+    first = planner.plan(Position(50, 0)).prompt
+    assert [chunk.path for chunk in first.context] == ["src/b.py"]
+    workspace.edit("b", 100, "new\n")
+    workspace.visit("c", 100)
+    planner.edited(planner.document.apply(Edit(Position(50, 0), Position(50, 0), "x")))
+    typed = planner.plan(Position(50, 1))
+    assert not typed.relaid
+    assert typed.prompt.context == first.context
+    assert typed.prompt.prefix == first.prefix
+    elsewhere = planner.plan(Position(150, 0))
+    assert elsewhere.relaid
+    assert "new\n" in elsewhere.prompt.context[0].text
+    assert planner.plan(Position(50, 1)).prompt.context == first.context
+
+
+def test_the_windows_do_not_shrink_for_the_context() -> None:
+    workspace = Workspace()
+    alone = planner_in(workspace, "a").plan(Position(100, 0)).prompt
+    workspace.visit("b", 100)
+    accompanied = planner_in(workspace, "a").plan(Position(100, 0)).prompt
+    assert accompanied.context
+    assert (accompanied.prefix, accompanied.suffix) == (alone.prefix, alone.suffix)
+
+
+def test_an_anchor_with_context_that_became_excluded_is_not_used_again() -> None:
+    workspace = Workspace()
+    workspace.visit("b", 100)
+    planner = planner_in(workspace, "a")
+    assert planner.plan(Position(50, 0)).prompt.context
+    workspace.excluded.add(uri("b"))
+    relaid = planner.plan(Position(50, 0))
+    assert relaid.relaid
+    assert not relaid.prompt.context
+    workspace.excluded.clear()
+    assert not planner.plan(Position(50, 0)).prompt.context
+
+
+def test_so_is_one_with_context_that_was_closed_before() -> None:
+    workspace = Workspace()
+    workspace.visit("b", 100)
+    planner = planner_in(workspace, "a")
+    planner.plan(Position(50, 0))
+    workspace.close("b")
+    assert planner.plan(Position(50, 0)).prompt.context
+    workspace.excluded.add(uri("b"))
+    assert not planner.plan(Position(50, 0)).prompt.context
+
+
+def test_context_counts_in_the_estimate_of_characters_per_token() -> None:
+    workspace = Workspace()
+    workspace.visit("b", 100)
+    planner = planner_in(workspace, "a")
+    prompt = planner.plan(Position(100, 0)).prompt
+    texts = (prompt.prefix, prompt.suffix, *(chunk.path + chunk.text for chunk in prompt.context))
+    planner.observe(prompt, sum(map(len, texts)) // 3)
+    assert planner.budget.chars_per_token == 3.0

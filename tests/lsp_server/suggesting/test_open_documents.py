@@ -1,0 +1,160 @@
+"""Open documents: changes followed, and what happens when one cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lsp_server.editing.documents import Edit, Position, line_length
+from lsp_server.editing.positions import ClientPosition
+from lsp_server.filters.cursor_place import Insertion
+from lsp_server.suggesting.last_suggestion import offer_at
+from lsp_server.suggesting.open_documents import Change, OpenDocuments
+from protocol.errors import BadInput
+from protocol.settings import Settings
+
+URI = "file:///a"
+
+
+def insert(line: int, character: int, text: str) -> Change:
+    place = ClientPosition(line, character)
+    return Change(text, (place, place))
+
+
+@pytest.fixture
+def documents() -> OpenDocuments:
+    documents = OpenDocuments(Settings())
+    documents.open(URI, "python", 1, "a\nb\n")
+    return documents
+
+
+def test_each_change_counts_from_the_one_before(documents: OpenDocuments) -> None:
+    documents.change(URI, 2, [insert(0, 0, "x\n"), insert(1, 1, "y"), Change("", (ClientPosition(2, 0),) * 2)])
+    opened = documents[URI]
+    assert (opened.document.text, opened.document.version) == ("x\nay\nb\n", 2)
+    assert (opened.edits, opened.inserted) == (3, "x\ny")
+
+
+def test_a_whole_text_makes_what_was_before_it_irrelevant(documents: OpenDocuments) -> None:
+    documents.change(URI, 2, [insert(99, 0, "x"), Change("new"), insert(0, 3, "er")])
+    assert documents[URI].document.text == "newer"
+
+
+@pytest.mark.parametrize(
+    ("version", "changes", "reason"),
+    [
+        (0, [insert(0, 0, "x")], "version 0 of file:///a comes after version 1"),
+        (2, [insert(3, 0, "x")], "line 3 is not in file:///a"),
+        (2, [Change("", (ClientPosition(1, 0), ClientPosition(0, 0)))], "before its start"),
+    ],
+)
+def test_out_of_step_until_the_whole_text_is_told(
+    documents: OpenDocuments, version: int, changes: list[Change], reason: str
+) -> None:
+    with pytest.raises(BadInput, match=reason):
+        documents.change(URI, version, changes)
+    opened = documents[URI]
+    assert opened.out_of_step
+    documents.change(URI, 3, [insert(0, 0, "ignored")])
+    assert (opened.document.text, opened.document.version) == ("a\nb\n", 1)
+    documents.change(URI, 4, [Change("mended")])
+    assert not opened.out_of_step
+    assert (opened.document.text, opened.document.version) == ("mended", 4)
+
+
+def test_the_same_version_twice_is_no_error(documents: OpenDocuments) -> None:
+    documents.change(URI, 1, [insert(0, 0, "x")])
+    assert documents[URI].document.text == "xa\nb\n"
+
+
+async def test_an_edit_ends_what_is_running_and_voids_the_offer(documents: OpenDocuments) -> None:
+    opened = documents[URI]
+    opened.offers = (offer_at(Position(1, 0), "c", Insertion("c")),)
+    running = asyncio.create_task(opened.latest.run(partial(asyncio.sleep, 60)))
+    await asyncio.sleep(0)
+    documents.change(URI, 2, [insert(0, 0, "x")])
+    assert await running is None
+    assert opened.offers == ()
+
+
+def test_opening_again_starts_over(documents: OpenDocuments) -> None:
+    opened = documents.open(URI, "python", 1, "other")
+    assert (opened.document.text, opened.edits) == ("other", 0)
+
+
+def test_what_is_not_open_is_named(documents: OpenDocuments) -> None:
+    documents.close(URI)
+    documents.close(URI)
+    with pytest.raises(BadInput, match="file:///a is not open"):
+        documents[URI]
+
+
+def test_new_windows_mean_new_planners_and_the_same_documents(documents: OpenDocuments) -> None:
+    before = documents[URI].planner
+    documents.configure(Settings(max_tokens=7))
+    assert documents[URI].planner is before
+    documents.configure(Settings(prefix_tokens=100, strategy="spm"))
+    planner = documents[URI].planner
+    assert (planner.budget.prefix_tokens, planner.strategy) == (100, "spm")
+    assert planner.document is documents[URI].document
+
+
+def test_other_settings_end_what_was_offered_by_those_before(documents: OpenDocuments) -> None:
+    offer = offer_at(Position(0, 0), "longer", Insertion("longer"))
+    documents[URI].offers = (offer,)
+    documents.configure(Settings())
+    assert documents[URI].offers == (offer,)
+    documents.configure(Settings(max_tokens=1))
+    assert documents[URI].offers == ()
+
+
+def test_a_line_that_is_too_long_is_not_followed_until_the_whole_text_is_told(
+    documents: OpenDocuments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lsp_server.suggesting.open_documents._LONGEST_FOLLOWED", 9)
+    opened = documents[URI]
+    documents.change(URI, 2, [insert(1, 0, "x" * 9)])
+    assert opened.out_of_step
+    documents.change(URI, 3, [insert(9, 9, "ignored, and no error")])
+    assert documents.open("file:///b", "python", 1, "x" * 10).out_of_step
+    documents.change(URI, 4, [Change("short")])
+    assert not opened.out_of_step
+
+
+edits = st.tuples(st.integers(0, 9), st.integers(0, 9), st.text("a\r\n😋", max_size=4))
+
+
+@given(text=st.text("ab\r\n😋", max_size=12), cursor=st.integers(0, 12), edits=st.lists(edits, max_size=6))
+def test_the_cursor_stays_in_the_document(text: str, cursor: int, edits: list[tuple[int, int, str]]) -> None:
+    opened = OpenDocuments(Settings()).open(URI, "python", 1, text)
+    opened.cursor = opened.document.nearest(Position(cursor // 4, cursor % 4))
+    for start, end, new in edits:
+        lines = opened.document.lines
+        places = [
+            Position(line, column) for line in range(len(lines)) for column in range(line_length(lines[line]) + 1)
+        ]
+        first, last = sorted((places[start % len(places)], places[end % len(places)]))
+        opened.apply(Edit(first, last, new))
+        opened.document.check(opened.cursor)
+
+
+@pytest.mark.parametrize(
+    ("edit", "cursor"),
+    [
+        (Edit(Position(1, 0), Position(1, 0), "xy"), Position(1, 3)),
+        (Edit(Position(1, 1), Position(1, 1), "xy\nz"), Position(2, 1)),  # typed at the cursor
+        (Edit(Position(1, 1), Position(2, 0), ""), Position(1, 1)),
+        (Edit(Position(0, 0), Position(1, 0), ""), Position(0, 1)),
+        (Edit(Position(0, 0), Position(2, 0), ""), Position(0, 0)),
+        (Edit(Position(0, 0), Position(2, 0), "new\ntext\n"), Position(1, 1)),  # as by a formatter
+    ],
+)
+def test_the_cursor_follows_an_edit(documents: OpenDocuments, edit: Edit, cursor: Position) -> None:
+    opened = documents[URI]
+    opened.cursor = Position(1, 1)
+    opened.apply(edit)
+    assert opened.cursor == cursor
