@@ -1,4 +1,7 @@
-"""The commands by which an editor controls the core: restart, stop, unload, list."""
+"""The commands by which an editor controls the core: restart, stop, unload, list.
+
+A command that fails answers the request with the error RequestFailed, which the client shows.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 from lsp_server.core.local_cores import describe_cores, end_core
 from lsp_server.core.target import local_core, target_of
 from lsp_server.custom_messages import LIST_COMMAND, RESTART_COMMAND, STOP_COMMAND, UNLOAD_COMMAND
+from lsp_server.mistakes import RequestFailed
 from lsp_server.server import MidfillServer
 from protocol.errors import MidfillError
 from protocol.rendezvous import runtime_folder
@@ -23,15 +27,21 @@ def register(server: MidfillServer) -> None:
 
 async def restart_core(ls: MidfillServer) -> None:
     """Replace the core of this machine by a new process; connect again to a core on another one."""
-    await _end(ls, "restart")
+    await ls.link.stop()
+    if not ls.settings.core:
+        await _end(ls, "restart")
     await ls.connect()
 
 
 async def stop_core(ls: MidfillServer) -> None:
     """End the core of this machine; no client starts another before it is told to."""
+    if ls.settings.core:
+        raise RequestFailed(
+            f"the core at {ls.settings.core} is on another machine: end it there, by `midfill core stop`"
+        )
+    await ls.link.stop()
     await _end(ls, "stop")
-    if not ls.settings.core:
-        await ls.link.connect_to(target_of(ls.settings), when_it_runs=True)
+    await ls.link.connect_to(target_of(ls.settings), when_it_runs=True)
 
 
 async def unload_model(ls: MidfillServer) -> None:
@@ -39,7 +49,7 @@ async def unload_model(ls: MidfillServer) -> None:
     try:
         ls.link.unload()
     except MidfillError as error:
-        ls.notices.error(str(error))
+        raise RequestFailed(str(error)) from error
 
 
 async def list_cores(ls: MidfillServer) -> list[dict[str, Any]]:  # noqa: ARG001 - pygls asks for the name
@@ -48,10 +58,9 @@ async def list_cores(ls: MidfillServer) -> list[dict[str, Any]]:  # noqa: ARG001
 
 
 async def _end(ls: MidfillServer, how: StopHow) -> None:
-    await ls.link.stop()
-    if ls.settings.core:
-        return
+    """End the core of this machine; where that fails, connect as before and raise RequestFailed."""
     try:
         await end_core(local_core(ls.settings).file, how)
-    except MidfillError as error:
-        ls.notices.error(str(error))
+    except (MidfillError, OSError) as error:
+        await ls.connect()
+        raise RequestFailed(str(error)) from error

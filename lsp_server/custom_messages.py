@@ -17,6 +17,7 @@ From the client:
 - `midfill.unloadModel []`, a command: the core gives its model's memory back; the next suggestion loads it again.
 - `midfill.listCores []`, a command: the running cores of this machine, as
   `[{model, state, detail, url, pid, memoryBytes, settings}]`, with the settings that are not at their defaults.
+  A command that cannot be carried out fails with RequestFailed (-32803) and a message for the user.
 - `midfill/documentHash {textDocument}`, a request: `{version, sha256, length}` of the mirrored text, hashed as
   UTF-8, its length in code points. For tests and replays, which check that no edit was lost.
 - `midfill/lastExchange {textDocument}`, a request: `{complete, completed}`, the frames (`protocol.wire`) of the last

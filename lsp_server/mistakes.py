@@ -1,4 +1,4 @@
-"""Which errors are mistakes of the client: they get one line of the log, where a bug of ours gets its traceback."""
+"""Which errors are no bugs of ours: they get one line of the log, where a bug gets its traceback."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import logging
 import sys
 
 import cattrs
+from lsprotocol import types
 from pygls.exceptions import (
+    JsonRpcException,
     JsonRpcInvalidParams,
     JsonRpcInvalidRequest,
     JsonRpcMethodNotFound,
@@ -22,11 +24,19 @@ _SHOWN_CHARACTERS = 200
 _MISTAKES = (BadInput, JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcMethodNotFound, JsonRpcParseError)
 
 
+class RequestFailed(JsonRpcException):
+    """A valid request cannot be carried out; the message is for the user."""
+
+    CODE = types.LSPErrorCodes.RequestFailed
+
+
 def log_error(error: Exception, source: type[Exception]) -> None:
     """Log what could not be handled. pygls calls while that is being handled, and may have wrapped it before."""
     cause = sys.exception() or error
     if isinstance(cause, _MISTAKES):
         logger.warning("from the client: %s", cause)
+    elif isinstance(cause, RequestFailed):
+        logger.warning("a request failed: %s", cause)
     else:
         logger.error("%s: %s", source.__name__, cause, exc_info=cause)
 

@@ -1,4 +1,7 @@
-"""Other beginnings of a suggestion: decoding constrained to a first token that no suggestion before began with."""
+"""Other beginnings of a suggestion: decoding constrained to a first token that no suggestion before began with.
+
+The first token of a suggestion is the first one that spells more than typed bytes.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,13 @@ class Branches:
 
 
 class OtherBeginning(TypedBytes):
-    """Typed bytes whose next token is none of the `taken` ones; after it everything is as ever."""
+    """Typed bytes, and behind them a first token that is none of the `taken` ones; after it everything is as ever."""
 
     def __init__(self, rest: bytes, healer: Healer | None, text_ids: AllowedIds, taken: tuple[int, ...]) -> None:
         super().__init__(rest, healer)
         self._text_ids = text_ids
         self._taken = taken
+        self.first: int | None = None  # the first token, once it is taken
 
     @property
     def possible(self) -> bool:
@@ -42,9 +46,13 @@ class OtherBeginning(TypedBytes):
         allowed = super().allowed()
         if not self._taken:
             return allowed
-        among = self._text_ids if allowed is None else allowed
-        return among[~np.isin(among, self._taken)]
+        if allowed is None:
+            return self._text_ids[~np.isin(self._text_ids, self._taken)]
+        # A token within the typed bytes begins no text, so it stays although another text begins with it.
+        return allowed[~np.isin(allowed, [token_id for token_id in self._taken if not self.is_within(token_id)])]
 
     def take(self, token_id: int) -> bool:
-        self._taken = ()
-        return super().take(token_id)
+        within = super().take(token_id)
+        if not within and self.first is None:
+            self.first, self._taken = token_id, ()
+        return within

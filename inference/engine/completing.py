@@ -131,7 +131,8 @@ class _Completing:
             return work.completion("", "length")
         alternatives: tuple[str, ...] = ()
         if self._request.alternatives:
-            alternatives = yield from self._alternatives(choices[0], work)
+            first = yield from self._first(choices[0], work)
+            alternatives = yield from self._alternatives(first, work)
             # The suggestion comes last, so that it is resident when it is accepted.
             choices = yield from self._prefill(suggestion)
         text, reason = yield from self._decode(choices, suggestion)
@@ -182,9 +183,20 @@ class _Completing:
             text.drafter.verified(draft[:right] + packed([choices[right].token_id]), right)
         return choices[: right + 1]
 
-    def _alternatives(self, first: Choice, work: Work) -> Steps[tuple[str, ...]]:
+    def _first(self, choice: Choice, work: Work) -> Steps[int]:
+        """The suggestion's first token that spells more than typed bytes; `choice` is its first of all."""
+        probe = self._text(TypedBytes(self._prompt.typed, self._tools.healer))
+        try:
+            while self._tools.tokenizer.is_text(choice.token_id) and probe.typed.take(choice.token_id):
+                probe.work.recomputed_tokens += 1
+                choice, *_ = yield from self._choose(packed([choice.token_id]), probe)
+        finally:
+            work.add(probe.work)
+        return choice.token_id
+
+    def _alternatives(self, first: int, work: Work) -> Steps[tuple[str, ...]]:
         """As many other texts as the request wants, each greedy from a first token that none before begins with."""
-        taken: tuple[int, ...] = (first.token_id,)
+        taken: tuple[int, ...] = (first,)
         texts: list[str] = []
         for _ in range(self._request.alternatives):
             typed = self._tools.branches.other_than(taken, self._prompt.typed)
@@ -196,7 +208,9 @@ class _Completing:
                 text, _reason = yield from self._decode(choices, branch)
             finally:
                 work.add(branch.work)
-            taken += (choices[0].token_id,)
+            if typed.first is None:  # the text ended within the typed bytes
+                break
+            taken += (typed.first,)
             texts.append(text)
         return tuple(dict.fromkeys(filter(None, texts)))
 

@@ -57,10 +57,13 @@ class TypedBytes:
         """Note the next token, one of those allowed; True where it spells nothing but typed bytes."""
         if not self.rest or self._healer is None:
             return False
-        spelled = self._healer.vocabulary.bytes_of(token_id)
-        within = len(spelled) <= len(self.rest)
-        self.rest = self.rest[len(spelled) :]
+        within = self.is_within(token_id)
+        self.rest = self.rest[len(self._healer.vocabulary.bytes_of(token_id)) :]
         return within
+
+    def is_within(self, token_id: int) -> bool:
+        """Whether this token, one of those allowed, would spell nothing but typed bytes."""
+        return self._healer is not None and len(self._healer.vocabulary.bytes_of(token_id)) <= len(self.rest)
 
 
 def wants_healing(mode: HealingMode, fim: FIMFormat) -> bool:

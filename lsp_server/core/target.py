@@ -70,15 +70,19 @@ def local_core(settings: Settings) -> LocalCore:
 
 
 def _local_target(settings: Settings) -> CoreTarget:
+    used: set[int] = set()  # the processes of the cores that were found
+
     async def find() -> Endpoint:
         core = local_core(settings)
         address = await core.find_or_start()
+        used.add(address.pid)
         found = differences(address.settings, settings)
         differs = f"the running core was started with {describe(found, json_name)}" if found else ""
         return endpoint_of(address, core.file, differs)
 
     async def appears() -> None:
-        while await local_core(settings).find() is None:
+        """Return when another core runs than those that were used: one that was stopped may still answer."""
+        while (address := await local_core(settings).find()) is None or address.pid in used:
             await asyncio.sleep(_APPEARS_EVERY_S)
 
     return CoreTarget(find, LOCAL_RETRY, appears)

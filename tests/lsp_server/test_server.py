@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from lsprotocol import types
+from pygls.exceptions import JsonRpcException
 
 from protocol.messages import CompletionRequest
 from protocol.rendezvous import read_address, runtime_folder
@@ -212,5 +214,47 @@ async def test_a_runtime_folder_that_cannot_be_used_is_shown(tmp_path: Path) -> 
         await editor.start({})
         await editor.until_state("failed")
         assert "can be written by others" in editor.statuses[-1].message
+        (shown,) = editor.messages
         for command in ("restartCore", "stopCore"):
-            await editor.workspace_execute_command_async(types.ExecuteCommandParams(f"midfill.{command}", []))
+            await _fails(editor, command, "can be written by others")
+            await editor.until_state("failed")
+        assert editor.messages == [shown]
+
+
+async def _fails(editor: Editor, command: str, reason: str) -> None:
+    with pytest.raises(JsonRpcException, match=reason) as failure:
+        await editor.workspace_execute_command_async(types.ExecuteCommandParams(f"midfill.{command}", []))
+    assert failure.value.code == types.LSPErrorCodes.RequestFailed
+
+
+async def test_a_command_that_cannot_be_carried_out_fails_in_one_line_of_the_log(
+    core: FakeCore, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connected_editor() as editor:
+        await editor.start({"core": core.url})  # without a token
+        await editor.until_state("failed")
+        messages = list(editor.messages)
+        caplog.clear()
+        await _fails(editor, "unloadModel", "no connection to a core")
+        await _fails(editor, "stopCore", "is on another machine")
+        assert editor.messages == messages
+        assert editor.statuses[-1].state == "failed"
+    ours = [(record.levelno, record.exc_info) for record in caplog.records if record.name.startswith("lsp_server")]
+    assert ours == [(logging.WARNING, None)] * 2
+
+
+async def test_a_core_that_stays_when_it_is_told_to_stop_is_connected_to_again(
+    fake_starts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stays(*_: object) -> None:
+        raise PermissionError("process 7 is not ours")
+
+    monkeypatch.setattr("lsp_server.core_commands.end_core", stays)
+    async with connected_editor() as editor:
+        await editor.start({})
+        for command in ("stopCore", "restartCore"):
+            await editor.until_state("ready")
+            editor.statuses.clear()
+            await _fails(editor, command, "process 7 is not ours")
+        await editor.until_state("ready")
+        assert len(_pids(fake_starts)) == 1

@@ -88,6 +88,12 @@ function describeRunning(known: Known): Description {
   return describeCore(known.core, known.usage);
 }
 
+const STARTING: Description = {
+  icon: "loading~spin",
+  label: "midfill: starting",
+  lines: ["The inference core is starting."],
+};
+
 function describeCore(core: CoreStatus | undefined, usage: Usage | undefined): Description {
   switch (core?.state) {
     case "loading": {
@@ -104,10 +110,11 @@ function describeCore(core: CoreStatus | undefined, usage: Usage | undefined): D
       };
     case "failed":
       return { icon: "error", label: "midfill: failed", lines: [core.message], severity: "error" };
+    case "stopped": // without a message, another core is about to start
+      return core.message === "" ? STARTING : { icon: "debug-stop", label: "midfill: stopped", lines: [core.message] };
     case "starting":
-    case "stopped":
     case undefined:
-      return { icon: "loading~spin", label: "midfill: starting", lines: ["The inference core is starting."] };
+      return STARTING;
   }
 }
 

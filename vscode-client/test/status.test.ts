@@ -60,6 +60,13 @@ test("the last suggestion's time and heat are shown", () => {
   assert.match(typed.tooltip, /which you were typing/);
 });
 
+test("a core that was stopped is told, with how to start one", () => {
+  assert.equal(text({ core: core("stopped") }), "$(loading~spin) midfill: starting");
+  const stopped = view({ ...RUNNING, core: core("stopped", { message: "the core was stopped: restart it here" }) });
+  assert.equal(stopped.text, "$(debug-stop) midfill: stopped");
+  assert.match(stopped.tooltip, /restart it here/);
+});
+
 test("an excluded document is told, with the reason in full", () => {
   const excluded = view({ ...RUNNING, core: core("ready"), usage: usage(), exclusion: ".gitignore, line 3: *.py" });
   assert.equal(excluded.text, "$(eye-closed) midfill: excluded");

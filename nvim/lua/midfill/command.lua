@@ -85,7 +85,7 @@ local core_commands = {
   stop = {
     name = 'midfill.stopCore',
     said = function()
-      return { 'midfill: the core is stopped, for every editor; :Midfill core restart starts one' }
+      return { 'midfill: the core is stopped, for every editor' }
     end,
   },
   unload = {

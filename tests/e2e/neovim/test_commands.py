@@ -40,9 +40,18 @@ def test_the_core_is_controlled(open_scripted: OpenScripted, script: Script) -> 
     script.answer(commands=COMMANDS, result=[CORE])
     neovim.api.command("Midfill core list")
     until(lambda: "bundled: failed (no such device), 512 MB, process 42" in neovim.messages())
+
+
+@pytest.mark.parametrize("action", ["restart", "stop", "unload", "list"])
+def test_a_command_that_fails_is_told_once_and_not_as_done(
+    open_scripted: OpenScripted, script: Script, action: str
+) -> None:
     script.answer(commands=COMMANDS, problem="the core does not answer")
-    neovim.api.command("Midfill core stop")
-    until(lambda: "midfill: the core does not answer" in neovim.messages())
+    neovim = open_scripted("")
+    until(lambda: script.told("initialized"))
+    neovim.api.command(f"Midfill core {action}")
+    until(lambda: "the core does not answer" in neovim.messages())
+    assert neovim.messages().strip().splitlines() == ["midfill: the core does not answer"]
 
 
 def test_a_server_without_the_command_is_said_to_lack_it(open_scripted: OpenScripted, script: Script) -> None:

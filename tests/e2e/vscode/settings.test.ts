@@ -91,6 +91,39 @@ test("the core is restarted from the menu", async () => {
   assert.deepEqual(window.wire.sent("workspace/executeCommand"), [{ command: "midfill.restartCore" }]);
 });
 
+test("a stopped core is told by the status, and stays stopped until it is restarted", async () => {
+  window = await workbench.open("demo.py", TEXT);
+  await window.choose("Stop the core");
+  await window.page.locator(".notification-toast", { hasText: "midfill: The core is stopped, for every editor" }).waitFor();
+  await window.untilStatus(/^midfill: stopped$/);
+  await window.toEnd();
+  await window.type(OPENING);
+  await until("a request", () => window.wire.sent("textDocument/inlineCompletion").length > 0);
+  await window.untilReason("the core was stopped");
+  await window.picture("stopped");
+  assert.equal(await window.ghost(), "");
+  assert.deepEqual(workbench.cores(), []);
+  await window.choose("Unload the model");
+  await window.page.locator(".notification-toast", { hasText: "midfill: there is no connection to a core" }).waitFor();
+  await window.choose("Restart the core");
+  await window.untilStatus(/^midfill( \d|$)/);
+  assert.equal(workbench.cores().length, 1);
+});
+
+test("an excluded file gets no suggestions, and the status tells the rule", async () => {
+  window = await workbench.openUnready(".env", "TOKEN=a1b2c3\n");
+  await window.toEnd();
+  await window.type("USER=");
+  await window.untilStatus(/^midfill: excluded$/);
+  await window.untilReason("No suggestions in this file: ");
+  await window.picture("excluded");
+  assert.equal(await window.ghost(), "");
+  assert.deepEqual(
+    window.wire.exchanges().flatMap(({ items }) => items),
+    [],
+  );
+});
+
 test("the menu switches the file's language off", async () => {
   window = await workbench.open("demo.py", TEXT);
   await window.choose("Switch off for python");
@@ -104,7 +137,7 @@ test("the doctor's report is shown", async () => {
   window = await workbench.open("demo.py", TEXT);
   await window.choose("Doctor");
   const report = window.page.locator(".xterm-rows");
-  await until("the report", async () => /nothing is wrong|wrong: see/.test((await report.textContent()) ?? ""));
+  await until("the report", async () => /no problems found|problems?, marked with/.test((await report.textContent()) ?? ""));
 });
 
 test("where there is no midfill command, that is said, and installing it is offered", async () => {

@@ -203,6 +203,12 @@ export class Window {
     return (await item.count()) === 0 ? "" : ((await item.first().textContent()) ?? "").trim();
   }
 
+  /** Wait for the tooltip of the status bar item to hold this. */
+  async untilReason(expected: string): Promise<void> {
+    await this.page.locator(STATUS_ITEM).first().hover();
+    await this.page.locator(".workbench-hover", { hasText: expected }).first().waitFor({ timeout: PATIENCE_MS });
+  }
+
   /** Put the cursor behind the file's last character. */
   async toEnd(): Promise<void> {
     await this.page.bringToFront();

@@ -19,12 +19,25 @@ def test_the_first_token_is_another_and_the_rest_is_free(tiny_tokenizer: TextTok
     assert typed.allowed() is None
 
 
-def test_typed_bytes_are_spelled_all_the_same(tiny_tokenizer: TextTokenizer) -> None:
+def test_the_first_token_behind_typed_bytes_is_another(tiny_tokenizer: TextTokenizer) -> None:
+    """However the typed bytes are spelled: a text that only spells them in other tokens would be the same text."""
     healer = Healer(tiny_tokenizer)
     branches = Branches(tiny_tokenizer, healer)
-    allowed = healer.vocabulary.allowed(b"re").tolist()
-    assert len(allowed) > 1
-    left = branches.other_than((allowed[0],), b"re").allowed()
+    typed = b"re"
+    (letter,) = tiny_tokenizer.encode("r")
+    allowed = healer.vocabulary.allowed(typed).tolist()
+    beyond = [token_id for token_id in allowed if len(healer.vocabulary.bytes_of(token_id)) > len(typed)]
+    assert letter in allowed
+    assert beyond
+    other = branches.other_than((letter, beyond[0]), typed)
+    left = other.allowed()
     assert left is not None
-    assert left.tolist() == allowed[1:]
-    assert not branches.other_than(tuple(allowed), b"re").possible
+    assert left.tolist() == [token_id for token_id in allowed if token_id != beyond[0]]
+    for spelled in typed:
+        assert other.take(*tiny_tokenizer.encode(chr(spelled)))
+    left = other.allowed()
+    assert left is not None
+    assert not {letter, beyond[0]} & set(left.tolist())
+    assert other.first is None
+    other.take(int(left[0]))
+    assert (other.first, other.allowed()) == (int(left[0]), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -13,6 +14,7 @@ from inference.engine.alternatives import Branches
 from inference.engine.completing import Tools, complete
 from inference.engine.request_run import Run
 from inference.engine.slots import Slots
+from inference.text.healing import Healer
 from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import TokenIds, packed
 from inference.text.tokenization import TextTokenizer
@@ -87,6 +89,23 @@ def test_an_alternative_without_text_leaves_the_suggestion_its_place(tools: Tool
         (prompt[-1:], len(prompt) - 1),
         (first, len(prompt)),
     ]
+
+
+def test_alternatives_behind_typed_bytes_are_other_texts(tools: Tools) -> None:
+    """Not the same text behind another spelling of the typed bytes."""
+    healer = Healer(tools.tokenizer)
+    tools = dataclasses.replace(tools, healer=healer, branches=Branches(tools.tokenizer, healer))
+    request = replace(REQUEST, prompt=Prompt("import os\n" * 12, "\n", "x = are"), max_tokens=1, alternatives=2)
+    typed = tokenize_prompt(request.prompt, tools.tokenizer, CONTEXT, 1, healer).typed
+    assert len(typed) > 1
+    wanted = [token_id for text in "123are " for token_id in tools.tokenizer.encode(text)]
+
+    def says(chunk: Chunk) -> list[int]:
+        allowed = wanted if chunk.allowed is None else chunk.allowed.tolist()
+        return [next((token_id for token_id in wanted if token_id in allowed), allowed[0])] * chunk.wanted
+
+    run, _ = drive(request, tools, says)
+    assert (run.completion().text, run.completion().alternatives) == ("1", ("2", "3"))
 
 
 def test_a_request_that_cannot_be_used_takes_no_workspace(tools: Tools) -> None:

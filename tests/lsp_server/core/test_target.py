@@ -1,12 +1,15 @@
-"""Whose token goes where."""
+"""Whose token goes where, and which core ends the wait for one."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lsp_server.core.process import LocalCore
 from lsp_server.core.target import target_of
 from protocol.errors import BadSettings, Unauthorized
-from protocol.rendezvous import read_or_make_token
+from protocol.rendezvous import CoreAddress, read_or_make_token
 from protocol.settings import Settings
 
 
@@ -45,3 +48,25 @@ async def test_what_is_no_address_is_named(core: str) -> None:
     with pytest.raises(BadSettings, match="expected ws://HOST:PORT") as caught:
         await target_of(Settings(core=core, core_token="theirs")).find()
     assert repr(core) in str(caught.value)
+
+
+async def test_a_stopped_core_that_still_answers_does_not_end_the_wait_for_another_one(
+    own_token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped, another = (CoreAddress("ws://127.0.0.1:1/ws", pid, "bundled", {}) for pid in (7, 8))
+    answers = [stopped, stopped, None, another]
+
+    def returns(values: list[Any]) -> Callable[..., Any]:
+        async def call(_: object) -> Any:
+            return values.pop(0)
+
+        return call
+
+    monkeypatch.setattr("lsp_server.core.target._APPEARS_EVERY_S", 0)
+    monkeypatch.setattr(LocalCore, "find_or_start", returns([stopped]))
+    monkeypatch.setattr(LocalCore, "find", returns(answers))
+    target = target_of(Settings())
+    await target.find()
+    assert target.appears is not None
+    await target.appears()
+    assert answers == []
