@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -39,7 +39,6 @@ class Tools:
     slots: Slots
     memories: Memories | None  # None where nothing is to be guessed at
     context_tokens: int
-    prefill_chunk: int  # tokens
 
 
 @dataclass(slots=True)
@@ -53,10 +52,13 @@ class _Text:
     token_ids: TokenIds = field(default_factory=packed)  # that were generated, those of typed bytes too
 
 
-def complete(request: CompletionRequest, tools: Tools, cancelled: Cancelled) -> Steps[Completion]:
+def complete(
+    request: CompletionRequest, tools: Tools, cancelled: Cancelled, chunk_tokens: Callable[[], int]
+) -> Steps[Completion]:
     """The steps from a request to its completion; BadInput where the request cannot be used.
 
-    `max_tokens` above half the context counts as half the context.
+    `chunk_tokens` says before each forward how many tokens of a long prompt it may take. `max_tokens` above half the
+    context counts as half the context.
     """
     if request.max_tokens < 0:
         raise BadInput(f"max_tokens is {request.max_tokens}: it has to be 0 or more")
@@ -71,7 +73,7 @@ def complete(request: CompletionRequest, tools: Tools, cancelled: Cancelled) -> 
             resident = stack.enter_context(tools.slots.lend(request.session, shared))
         except MemoryError:  # it goes back in line: from now on there are no more at work than there are workspaces
             return Work(len(prompt.token_ids), started=started).completion("", "cancelled")
-        return (yield from _Completing(request, prompt, resident, tools, cancelled, started).steps())
+        return (yield from _Completing(request, prompt, resident, tools, cancelled, chunk_tokens, started).steps())
 
 
 class _Completing:
@@ -84,6 +86,7 @@ class _Completing:
         resident: ResidentPrompt,
         tools: Tools,
         cancelled: Cancelled,
+        chunk_tokens: Callable[[], int],
         started: float,
     ) -> None:
         self._request = request
@@ -91,6 +94,7 @@ class _Completing:
         self._resident = resident
         self._tools = tools
         self._cancelled = cancelled
+        self._chunk_tokens = chunk_tokens
         self._started = started
         self._before = request.prompt.prefix + request.prompt.increment
         remembers = tools.memories is not None and request.reuse  # a cold request is to cost the same every time
@@ -144,9 +148,10 @@ class _Completing:
         if text.work.prepared is None:
             text.work.prepared = time.perf_counter()
         choices: tuple[Choice, ...] = ()
-        for start in range(0, len(missing), self._tools.prefill_chunk):
-            token_ids = missing[start : start + self._tools.prefill_chunk]
-            if self._request.max_tokens and start + len(token_ids) == len(missing):
+        while missing:
+            count = self._chunk_tokens()
+            token_ids, missing = missing[:count], missing[count:]
+            if self._request.max_tokens and not missing:
                 choices = yield from self._choose(token_ids, text, is_prompt=self._request.reuse)
             else:
                 yield self._resident.chunk(token_ids)

@@ -84,11 +84,10 @@ class Engine:
             self._slots,
             self._memories if policy.speculation else None,
             model.context_tokens,
-            policy.prefill_chunk,
         )
         self._batching = policy.batching
         self.device = device
-        self._turns = Turns()
+        self._turns = Turns(policy.prefill_chunk)
         self._clock = clock
 
     @property
@@ -115,7 +114,8 @@ class Engine:
         """
         at_work = len(self._turns.runs)
         assert at_work < self.capacity, f"{at_work} requests are at work, and no more can be"
-        run = Run(request, cancelled, complete(request, self._tools, cancelled), client)
+        self._turns.note_client(client, self._clock())
+        run = Run(request, cancelled, complete(request, self._tools, cancelled, self._chunk_tokens(client)), client)
         if not run.has_ended:
             self._turns.runs.append(run)
         self._check_device(run)
@@ -182,6 +182,9 @@ class Engine:
                 log.warning("no time was left to save the KV that was used least recently")
         finally:
             self._store.close()
+
+    def _chunk_tokens(self, client: str) -> Callable[[], int]:
+        return lambda: self._turns.chunk_tokens(client, self._clock())
 
     def _check_device(self, run: Run) -> None:
         error = run.failure

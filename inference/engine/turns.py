@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 from inference.engine.request_run import Run
 
 SMALL_CHUNK = 32
 """Chunks of up to so many tokens have a place in every forward; longer ones take turns."""
+
+SHARED_CHUNK = 2 * SMALL_CHUNK
+"""While several clients are active, the chunks of a long prompt are multiples of so many tokens."""
+
+SHARED_CHUNK_S = 0.01
+"""About how long a forward with such a chunk takes, and so how long another client's keystroke waits for it."""
+
+ACTIVE_S = 5.0
+"""A client counts as active for so long after it began a request."""
 
 
 class Turns:
@@ -14,20 +25,34 @@ class Turns:
     A forward takes at most one long chunk. The turn passes from client to client, and within a client from request to
     request. While short chunks of other clients are at work, a long chunk also waits until forwards without one have
     taken as long as the last forward with one: so the long prompts of one client at most double what the
-    keystrokes of another take.
+    keystrokes of another take. The chunks themselves are shorter while several clients are active.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, chunk_tokens: int) -> None:
         self.runs: list[Run] = []
-        self._long_chunk_shares = False  # the forward that `next` has chosen
+        self._chunk_tokens = chunk_tokens  # of a long prompt, while one client is active
+        self._began: dict[str, float] = {}  # client -> when it last began a request
+        self._tokens_per_s = math.inf  # of the last forward with a long chunk
+        self._long_chunk_tokens = 0  # in the forward that `next` has chosen
         self._owed_s = 0.0  # forwards without a long chunk are to take so long before the next one with it
+
+    def note_client(self, client: str, now: float) -> None:
+        """Note that a client began a request, and drop those that are not active any more."""
+        self._began = {name: began for name, began in self._began.items() if now - began < ACTIVE_S} | {client: now}
+
+    def chunk_tokens(self, client: str, now: float) -> int:
+        """How many tokens the next chunk of a client's long prompt may have."""
+        if not any(name != client and now - began < ACTIVE_S for name, began in self._began.items()):
+            return self._chunk_tokens
+        affordable = min(self._tokens_per_s * SHARED_CHUNK_S, self._chunk_tokens)
+        return min(max(int(affordable) // SHARED_CHUNK, 1) * SHARED_CHUNK, self._chunk_tokens)
 
     def next(self) -> list[Run]:
         """The requests whose chunks go into the next forward; ahead work only if there is nothing else."""
         runs = [run for run in self.runs if not run.is_ahead_work] or self.runs
         short = [run for run in runs if not _is_long(run)]
         turn = next((run for run in runs if _is_long(run) and not self._has_to_wait(run, short)), None)
-        self._long_chunk_shares = turn is not None
+        self._long_chunk_tokens = 0 if turn is None or turn.chunk is None else len(turn.chunk.token_ids)
         if turn is None:
             return short
         self.runs = sorted(self.runs, key=lambda run: (run.client == turn.client, run is turn))
@@ -35,7 +60,11 @@ class Turns:
 
     def took(self, seconds: float) -> None:
         """Note how long the forward took that `next` has chosen the requests for."""
-        self._owed_s = seconds if self._long_chunk_shares else max(0.0, self._owed_s - seconds)
+        if self._long_chunk_tokens:
+            self._owed_s = seconds
+            self._tokens_per_s = self._long_chunk_tokens / max(seconds, 1e-9)
+        else:
+            self._owed_s = max(0.0, self._owed_s - seconds)
 
     def take_ended(self) -> list[Run]:
         """Remove the requests that have ended, and return them."""

@@ -16,7 +16,7 @@ from inference.backends.chunk import Chunk
 from inference.backends.model import Choice, Model
 from inference.engine.engine import Engine
 from inference.engine.request_run import Run
-from inference.engine.turns import SMALL_CHUNK
+from inference.engine.turns import SHARED_CHUNK, SMALL_CHUNK
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
@@ -144,6 +144,22 @@ def test_long_prompts_of_others_at_most_double_what_a_keystroke_takes(options: E
             flood = [run for run in flood if not run.has_ended]
             flood.append(engine.begin(ask(f"{length}", cut=900), client="flood"))
     finish(engine, *flood)
+
+
+def test_chunks_are_shorter_while_another_client_types(options: EngineOptions) -> None:
+    engine = load_engine(replace(options, prefill_chunk=4 * SHARED_CHUNK))
+    watched = WatchedModel(engine._model)
+    engine._model = watched  # type: ignore[assignment]
+    engine._clock = lambda: float(sum(map(sum, watched.forwards))) / 1000  # a token takes a millisecond
+    engine.begin(ask("alone", cut=900), client="flood")
+    engine.step()
+    assert max(watched.forwards[-1]) == 4 * SHARED_CHUNK
+    finish(engine, engine.begin(ask("key"), client="typist"))
+    engine.begin(ask("more", cut=900), client="flood")
+    before = len(watched.forwards)
+    for _ in range(6):
+        engine.step()
+    assert max(map(max, watched.forwards[before + 1 :])) == SHARED_CHUNK
 
 
 def test_ahead_work_has_its_turn_when_nobody_waits(engine: Engine, watched: WatchedModel) -> None:

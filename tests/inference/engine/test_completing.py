@@ -30,7 +30,7 @@ CONTEXT, CHUNK = 512, 16
 @pytest.fixture
 def tools(tiny_tokenizer: TextTokenizer) -> Tools:
     slots = Slots(1, lambda: DryWorkspace(bytes_per_token=4), NaiveStore())
-    return Tools(tiny_tokenizer, None, Branches(tiny_tokenizer, None), slots, None, CONTEXT, CHUNK)
+    return Tools(tiny_tokenizer, None, Branches(tiny_tokenizer, None), slots, None, CONTEXT)
 
 
 def prompt_ids(tools: Tools, request: CompletionRequest) -> TokenIds:
@@ -39,7 +39,7 @@ def prompt_ids(tools: Tools, request: CompletionRequest) -> TokenIds:
 
 def drive(request: CompletionRequest, tools: Tools, says: Callable[[Chunk], Sequence[int]]) -> tuple[Run, list[Chunk]]:
     """Answer every chunk with the tokens that `says` gives for it; the run that has ended, and the chunks."""
-    run, chunks = Run(request, lambda: False, complete(request, tools, lambda: False)), []
+    run, chunks = Run(request, lambda: False, complete(request, tools, lambda: False, lambda: CHUNK)), []
     while (chunk := run.chunk) is not None:
         chunks.append(chunk)
         run.resume(tuple(Choice(token_id, -0.5) for token_id in says(chunk)))
