@@ -1,4 +1,4 @@
-"""Other beginnings of a suggestion: decoding constrained to a first token that no suggestion before began with."""
+"""Constrains the first token of an alternative to one that no earlier completion of the request begins with."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from inference.text.tokenization import TextTokenizer
 
 
 class Branches:
-    """The beginnings that are left, for one request after another."""
+    """Makes the constraints for alternatives; shared by all requests."""
 
     def __init__(self, tokenizer: TextTokenizer, healer: Healer | None) -> None:
         self._tokenizer = tokenizer
         self._healer = healer
-        self._text_ids: AllowedIds | None = None  # made on first use: it takes a while for large vocabularies
+        self._text_ids: AllowedIds | None = None  # built on first use: slow for large vocabularies
 
     def other_than(self, taken: tuple[int, ...], typed: bytes) -> OtherBeginning:
-        """What may be generated where suggestions that begin with the `taken` tokens are there already."""
+        """The constraint for an alternative whose first token must not be one of `taken`."""
         if self._text_ids is None:
             self._text_ids = np.fromiter(self._tokenizer.text_tokens(), dtype=np.int64)
         return OtherBeginning(typed, self._healer, self._text_ids, taken)
 
 
 class OtherBeginning(TypedBytes):
-    """Typed bytes whose next token is none of the `taken` ones; after it everything is as ever."""
+    """Typed bytes with a further constraint: the next token, and only that one, is none of `taken`."""
 
     def __init__(self, rest: bytes, healer: Healer | None, text_ids: AllowedIds, taken: tuple[int, ...]) -> None:
         super().__init__(rest, healer)
@@ -34,7 +34,7 @@ class OtherBeginning(TypedBytes):
 
     @property
     def possible(self) -> bool:
-        """Whether there is another beginning."""
+        """Whether any first token is left."""
         allowed = self.allowed()
         return allowed is None or len(allowed) > 0
 

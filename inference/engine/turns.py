@@ -5,11 +5,11 @@ from __future__ import annotations
 from inference.engine.request_run import Run
 
 SMALL_CHUNK = 32
-"""Chunks of up to so many tokens have a place in every forward; longer ones take turns."""
+"""Chunks of up to this many tokens join every forward; longer ones take turns."""
 
 
 class Turns:
-    """The requests at work, in the order in which their long chunks have their turns.
+    """The requests at work, in the order of turns of their long chunks.
 
     A forward takes at most one long chunk. The turn passes from client to client, and within a client from request to
     request. While short chunks of other clients are at work, a long chunk also waits until forwards without one have
@@ -19,8 +19,8 @@ class Turns:
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
-        self._long_chunk_shares = False  # the forward that `next` has chosen
-        self._owed_s = 0.0  # forwards without a long chunk are to take so long before the next one with it
+        self._long_chunk_shares = False  # in the forward that `next` chose
+        self._owed_s = 0.0  # time that forwards without a long chunk take before the next long chunk
 
     def next(self) -> list[Run]:
         """The requests whose chunks go into the next forward; ahead work only if there is nothing else."""
@@ -34,7 +34,7 @@ class Turns:
         return [run for run in runs if run is turn or run in short]
 
     def took(self, seconds: float) -> None:
-        """Note how long the forward took that `next` has chosen the requests for."""
+        """Record the duration of the forward that `next` chose the requests for."""
         self._owed_s = seconds if self._long_chunk_shares else max(0.0, self._owed_s - seconds)
 
     def take_ended(self) -> list[Run]:
