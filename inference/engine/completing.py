@@ -152,7 +152,7 @@ class _Completing:
                 self._resident.extend(token_ids, is_prompt=self._request.reuse)
                 text.work.forwards += 1
                 if not (self._request.max_tokens or self._cancelled()):
-                    self._resident.save()  # chunk by chunk, so that no keystroke has to wait for one large save
+                    self._resident.save()  # chunk by chunk, so that no keystroke waits for one large save
             text.work.recomputed_tokens += len(token_ids)
         return choices
 

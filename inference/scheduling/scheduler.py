@@ -39,11 +39,11 @@ log = logging.getLogger(__name__)
 class Scheduler:
     """Fills the engine to its capacity with each session's newest request, shared evenly between clients.
 
-    New requests begin between two forwards. When the engine is full, ahead work (`max_tokens=0`) gives way
-    within one forward, as do alternatives to another client's suggestion, and the last begun request of a client that
-    has at least two more at work than the waiting one's; requests that gave way resume later. Every request is answered
-    exactly once, with a completion or with an error; `on_done` runs on the model thread, or on the thread whose call
-    ended the request.
+    New requests begin between two forwards. When the engine is full, these give way to a waiting request within one
+    forward, and resume later: ahead work (`max_tokens=0`), alternatives to another client's request, and the last begun
+    request of a client that has at least two more at work than the waiting one's. Every request is answered exactly
+    once, with a completion or with an error; `on_done` runs on the model thread, or on the thread whose call ended the
+    request.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Scheduler:
             self._tell(waiting, Cancelled("the client cancelled it"))
 
     def forget(self, session: str, client: str = "") -> None:
-        """Cancel the client's request of this session, and drop the text of its document, whichever the client."""
+        """Cancel the client's request of this session, and drop the text of its document for all clients."""
         key = (client, session)
         with self._changed:
             waiting = self._queue.withdraw(key)

@@ -69,8 +69,8 @@ _RECORDS = (
         file_separator="<|file_separator|>",
     ),
     # huggingface.co/ibm-granite/granite-4.0-micro, tokenizer_config.json. IBM's documentation of Granite 4.0 names FIM
-    # among what it can do, and shows no prompt with several files: that <|filename|> stands as in Granite code, whose
-    # tokens these are with pipes, is our reading.
+    # among its capabilities, and shows no prompt with several files. We place <|filename|> as in Granite code, which
+    # has the same tokens without pipes.
     _with_pipes(
         name="granite",
         end=("<|end_of_text|>", "<|fim_pad|>"),
