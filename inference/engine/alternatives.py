@@ -1,4 +1,4 @@
-"""Constrains the first token of an alternative to one that no earlier completion of the request begins with."""
+"""Other beginnings of a suggestion: decoding constrained to a first token that no suggestion before began with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Branches:
 
 
 class OtherBeginning(TypedBytes):
-    """Typed bytes with a further constraint: the next token, and only that one, is none of `taken`."""
+    """Typed bytes whose next token is none of the `taken` ones; after it everything is as ever."""
 
     def __init__(self, rest: bytes, healer: Healer | None, text_ids: AllowedIds, taken: tuple[int, ...]) -> None:
         super().__init__(rest, healer)

@@ -54,7 +54,7 @@ class _Text:
 
 
 def complete(request: CompletionRequest, tools: Tools, cancelled: Cancelled) -> Steps[Completion]:
-    """The steps from a request to its completion; BadInput if the request is invalid.
+    """The steps from a request to its completion; BadInput where the request cannot be used.
 
     `max_tokens` above half the context counts as half the context.
     """
@@ -132,7 +132,7 @@ class _Completing:
         alternatives: tuple[str, ...] = ()
         if self._request.alternatives:
             alternatives = yield from self._alternatives(choices[0], work)
-            # The completion comes last, so that it is resident when the user accepts it.
+            # The suggestion comes last, so that it is resident when it is accepted.
             choices = yield from self._prefill(suggestion)
         text, reason = yield from self._decode(choices, suggestion)
         return work.completion(text, reason, tuple(other for other in alternatives if other != text))
@@ -183,7 +183,7 @@ class _Completing:
         return choices[: right + 1]
 
     def _alternatives(self, first: Choice, work: Work) -> Steps[tuple[str, ...]]:
-        """The requested number of alternatives, each greedy from a first token that no earlier text begins with."""
+        """As many other texts as the request wants, each greedy from a first token that none before begins with."""
         taken: tuple[int, ...] = (first.token_id,)
         texts: list[str] = []
         for _ in range(self._request.alternatives):

@@ -19,8 +19,8 @@ class Turns:
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
-        self._long_chunk_shares = False  # in the forward that `next` chose
-        self._owed_s = 0.0  # time that forwards without a long chunk take before the next long chunk
+        self._long_chunk_shares = False  # the forward that `next` has chosen
+        self._owed_s = 0.0  # forwards without a long chunk are to take so long before the next one with it
 
     def next(self) -> list[Run]:
         """The requests whose chunks go into the next forward; ahead work only if there is nothing else."""
@@ -34,7 +34,7 @@ class Turns:
         return [run for run in runs if run is turn or run in short]
 
     def took(self, seconds: float) -> None:
-        """Record the duration of the forward that `next` chose the requests for."""
+        """Note how long the forward took that `next` has chosen the requests for."""
         self._owed_s = seconds if self._long_chunk_shares else max(0.0, self._owed_s - seconds)
 
     def take_ended(self) -> list[Run]:
