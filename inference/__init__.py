@@ -1,1 +1,1 @@
-"""The model's side: checkpoints, prompts as tokens, prefill and decode, and the service around them."""
+"""Everything that needs the model: checkpoints, tokenized prompts, prefill and decode, and the core process."""

@@ -1,1 +1,1 @@
-"""What is resident: a token-prefix index over pages of KV, with budgets, eviction and tiers."""
+"""The prefix cache: an index of token prefixes over pages of KV, with budgets, eviction and tiers."""

@@ -1,4 +1,4 @@
-"""A workspace without KV, for replays that count tokens and bytes and run no model."""
+"""A workspace without KV, for replays that count tokens and bytes without a model."""
 
 # ruff: noqa: ARG002 -- nothing is copied
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class DryWorkspace:
-    """Implements `Workspace` with payloads of nothing that are accounted as if they were there."""
+    """Implements `Workspace` with empty payloads that are counted at full size."""
 
     def __init__(self, bytes_per_token: int) -> None:
         self.bytes_per_token = bytes_per_token

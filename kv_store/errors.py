@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 class StoreError(Exception):
-    """Whatever the store refuses to do."""
+    """Base of the store's exceptions."""
 
 
 class ReleasedMatchError(StoreError):
@@ -20,7 +20,7 @@ class ReleasedMatchError(StoreError):
 
 
 class BadFileError(StoreError):
-    """A saved file that must not be used; the message names the file and says why."""
+    """A saved file is unusable; the message names the file and the reason."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")

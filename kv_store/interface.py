@@ -1,6 +1,6 @@
-"""The interface of a KV store: the longest resident prefix of some token ids, and what it costs to keep it.
+"""The interface of a KV store: finds, keeps and evicts the longest resident prefixes of token ids.
 
-One thread, the model's, uses a store and its matches; nothing here takes a lock.
+Only the model thread uses a store and its matches; nothing here takes a lock.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Protocol
 
 
 class Workspace(Protocol):
-    """The static buffers that the model runs on, as the store sees them.
+    """The static buffers that the model runs on, as the store uses them.
 
     Positions are half-open intervals of tokens. A payload is the KV of a run of tokens, opaque to the index.
-    Which token ids the workspace holds is for its user, the engine, to know.
+    The engine, not the workspace, knows the token ids of its KV.
     """
 
     @property
@@ -32,24 +32,24 @@ class Workspace(Protocol):
 
 
 class Match(Protocol):
-    """The longest resident prefix of a request; it cannot be evicted until released. Use it in a `with`."""
+    """The longest resident prefix of a request, protected from eviction until released. Use it in a `with`."""
 
     @property
     def length(self) -> int:
-        """How many leading tokens are resident, in any tier."""
+        """Number of leading tokens that are resident, in any tier."""
         ...
 
     def load(self, workspace: Workspace, start: int = 0) -> int:
         """Write the KV of tokens [start, length) into the workspace, which holds [0, start) already.
 
-        Returns how many leading tokens the workspace holds now: `length`, or less (never less than `start`) where a
-        page turned out to be unreadable on disk or was purged since; `length` shrinks with it. What was loaded
-        moves up to the first tier, within its budget.
+        Returns the number of leading tokens now in the workspace: `length`, or less (at least `start`) if a page is
+        unreadable on disk or was purged since; `length` shrinks with it. Loaded pages move up to the first tier,
+        within its budget.
         """
         ...
 
     def release(self) -> None:
-        """Let the pages go; raises ReleasedMatchError the second time."""
+        """End the protection of the pages; raises ReleasedMatchError the second time."""
         ...
 
     def __enter__(self) -> Match: ...
@@ -58,17 +58,17 @@ class Match(Protocol):
 
 
 def document_of(owner: str) -> str:
-    """The document in an owner's name, `client/document`; the whole name where it names no client.
+    """The document in an owner's name, `client/document`; the whole name if it has no client.
 
-    Client names end with a run of the client, and the text that is kept is the document's: whatever finds sessions or
-    pages by document compares these. `*/document`, for a document of all clients, is the same document.
+    A client's name changes with every run of the client, but kept text belongs to the document: compare documents to
+    find sessions and pages. `*/document`, which stands for all clients, is the same document.
     """
     return owner.partition("/")[2] or owner
 
 
 @dataclass(frozen=True, slots=True)
 class TierStats:
-    """What one tier holds. A page that is also saved on disk counts in both tiers."""
+    """The content of one tier. A page that is also saved on disk counts in both tiers."""
 
     name: str
     used_bytes: int
@@ -79,15 +79,15 @@ class TierStats:
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """What the store holds and did since it was made."""
+    """The content of the store, and its counters since its creation."""
 
     tiers: tuple[TierStats, ...]
     hits: int
     misses: int
     evicted_tokens: int
-    """Tokens that left the last tier under pressure: gone, not merely demoted."""
+    """Tokens evicted from the last tier: dropped, not demoted."""
     refused: tuple[str, ...] = ()
-    """Why saved files were refused, each naming its file; the newest hundred."""
+    """Reasons for refused saved files, each naming its file; the newest hundred."""
 
     @property
     def used_bytes(self) -> int:
@@ -99,52 +99,52 @@ class StoreStats:
 
 
 class KVStore(Protocol):
-    """What is resident outside the workspace. It knows token ids and owners' names, nothing of documents."""
+    """All KV outside of workspaces. The store knows token ids and owners' names, but no text."""
 
     def match_prefix(self, token_ids: Sequence[int]) -> Match:
-        """The longest resident prefix of `token_ids`, token-granular; length 0 where nothing matches."""
+        """The longest resident prefix of `token_ids`, token-granular; length 0 if nothing matches."""
         ...
 
     def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, owner: str) -> int:
-        """Make `token_ids` resident, copying from the workspace what is not; how many tokens longer the prefix got.
+        """Make `token_ids` resident, copying missing KV from the workspace; returns the number of tokens added.
 
         The workspace must hold the KV of exactly these tokens at [0, len(token_ids)). Within the budget,
-        older tails are evicted to make room; where pins leave too little room, fewer tokens are kept.
+        older tails are evicted to make room; if pins leave too little room, fewer tokens are kept.
         """
         ...
 
     def pin(self, owner: str) -> None:
-        """Keep what was last inserted for this owner, now and from now on, from leaving the tier it is in."""
+        """Keep this owner's last inserted prefix, and those inserted later, in their tier."""
         ...
 
     def unpin(self, owner: str) -> None:
-        """Undo `pin`; unknown owners are no error."""
+        """Undo `pin`; ignores unknown owners."""
         ...
 
     def purge(self, owner: str) -> int:
-        """Drop, from every tier, what only the owner's document used, its pins and its name; the tokens dropped.
+        """Drop pages that only the owner's document used, its pins and its name, in all tiers; returns tokens dropped.
 
-        A document is the same whichever client it was inserted for: see `document_of`.
+        The document counts for all clients: see `document_of`.
 
-        Dropping goes by whole pages, so another document may lose the end of a page that it shared. A prompt that held
-        text of several documents belongs to the owner named when it was inserted: purge each such owner.
+        Only whole pages are dropped, so another document may lose the end of a page that it shared. A prompt with text
+        of several documents belongs to the owner that inserted it: purge each such owner.
         """
         ...
 
     def save(self, seconds: float | None = None) -> bool:
-        """Write what is resident to the disk tier, within its budget, the most recently used first.
+        """Write resident pages to the disk tier, within its budget, the most recently used first.
 
-        Goes on for about so many seconds (None: as long as it takes). True where nothing is left to be written; another
-        call goes on with the rest.
+        Stops after about `seconds` (None: when all is written). Returns True if nothing is left to write; another call
+        continues with the rest.
         """
         ...
 
     def stats(self) -> StoreStats: ...
 
     def check_integrity(self) -> None:
-        """Raise AssertionError, naming the page, where accounting, references or budgets do not add up."""
+        """Raise AssertionError, naming the page, if accounting, references or budgets are inconsistent."""
         ...
 
     def close(self) -> None:
-        """Give back what the tiers hold of the system (locks on folders); what is in memory alone is lost."""
+        """Release system resources of the tiers, such as folder locks; unsaved pages are lost."""
         ...

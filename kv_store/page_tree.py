@@ -1,4 +1,4 @@
-"""The index: a tree of pages of token ids, matched token by token, and who used which page.
+"""The index: a tree of pages of token ids, matched token by token, with the documents that used each page.
 
 Payloads are always copied into the workspace, so a page may be used in part and two pages may begin alike: a
 prefix that diverges inside a page gets a sibling page, and no page is ever split.
@@ -19,13 +19,13 @@ DIGEST_BYTES = 16
 TOKEN_BYTES = 4
 
 REMEMBERED_TAILS = 256
-"""How many owners' last prompts the tree remembers, beside those of pinned owners."""
+"""Number of unpinned owners whose last prompts the tree remembers."""
 
 _token_ids = attrgetter("token_ids")
 
 
 class Page:
-    """A run of 1 to PAGE_TOKENS token ids at one place of one prefix. Only full pages have children.
+    """A run of 1 to PAGE_TOKENS token ids at one position of one prefix. Only full pages have children.
 
     A page without copies has left the tree; it still knows its parent.
     """
@@ -51,19 +51,19 @@ class Page:
         self.start: int = 0 if parent is None else parent.stop
         self.stop: int = self.start + len(token_ids)
         self.children: list[Page] = []
-        """In the order of their token ids, so that a look-up is a bisection."""
+        """Ordered by token ids, for look-ups by bisection."""
         self.digest: bytes = b"" if parent is None else prefix_digest(parent.digest, pack(token_ids))
-        """Stands for the whole prefix that ends with this page."""
+        """Digest of the whole prefix that ends with this page."""
         self.copies: dict[int, object] = {}
-        """Level of a tier (0 first) to the reference that its storage gave."""
+        """By level of the tier (0 first), the reference that its storage returned."""
         self.owners: dict[str, int] = {}
-        """Documents that used this page, and how many of its tokens. What used a page used all of its parent."""
+        """Documents that used this page, and how many of its tokens. A user of a page used all of its parent."""
         self.refs = 0
         """Live matches (and running insertions) through this page."""
         self.pins = 0
         """Pinned owners whose last path goes through this page."""
         self.used = 0
-        """When the page was last let go, by the clock of `Residency`; later for a page than for those below it."""
+        """When the page was last released, by the clock of `Residency`; later for a page than for its descendants."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -73,7 +73,7 @@ class Page:
 
     @property
     def held(self) -> bool:
-        """Whether a match or a pin keeps it where it is."""
+        """Whether a match or a pin keeps it in its tier."""
         return self.refs > 0 or self.pins > 0
 
     @property
@@ -88,10 +88,10 @@ class PageTree:
     def __init__(self) -> None:
         self.root = Page((), None)
         self.tails: dict[str, Page] = {}
-        """The last page of what was last inserted for each owner, as far as it is still resident; latest owner last."""
+        """The last resident page of each owner's last inserted prefix; the latest owner last."""
 
     def find_prefix(self, token_ids: tuple[int, ...]) -> tuple[list[Page], int]:
-        """The pages of the longest resident prefix, first one first, and its length.
+        """The pages of the longest resident prefix, in order, and its length.
 
         Only the last page may be matched in part.
         """
@@ -108,7 +108,7 @@ class PageTree:
             page = child
 
     def add(self, parent: Page, token_ids: tuple[int, ...]) -> Page:
-        """A new page below `parent`, as yet without copies and owners."""
+        """A new page below `parent`, without copies and owners."""
         assert 0 < len(token_ids) <= PAGE_TOKENS, f"a page of {len(token_ids)} tokens"
         assert parent is self.root or len(parent) == PAGE_TOKENS, f"{parent} is not full"
         place = _place(parent.children, token_ids)
@@ -118,7 +118,7 @@ class PageTree:
         return page
 
     def remove(self, page: Page) -> None:
-        """Take a page without children out; its owners' last paths end before it."""
+        """Remove a page without children; its owners' last paths end before it."""
         assert not page.children, f"{page} has children"
         siblings = page.parent.children
         del siblings[_place(siblings, page.token_ids)]
@@ -126,7 +126,7 @@ class PageTree:
             self._set_tail(owner, page.parent)
 
     def supersede(self, short: Page, long: Page) -> None:
-        """Hand what is known of a page that is about to go to a sibling that begins with the same tokens."""
+        """Transfer owners and tails of a page to be removed to a sibling that begins with the same tokens."""
         assert long.token_ids[: len(short)] == short.token_ids, f"{long} does not begin with {short}"
         for document, count in short.owners.items():
             long.owners[document] = max(count, long.owners.get(document, 0))
@@ -141,11 +141,11 @@ class PageTree:
             used = min(page.stop, length) - page.start
             if used > page.owners.get(document, 0):
                 page.owners[document] = used
-        self.tails.pop(owner, None)  # to become the latest
+        self.tails.pop(owner, None)  # becomes the latest
         self._set_tail(owner, path[-1] if path else self.root)
 
     def disown(self, document: str) -> list[Page]:
-        """Remove the document's name; the pages (parents first) that hold more than other documents used."""
+        """Remove the document's name; returns the pages, parents first, that hold more than other documents used."""
         for owner in [owner for owner in self.tails if document_of(owner) == document]:
             del self.tails[owner]
         orphans: list[Page] = []
@@ -165,7 +165,7 @@ class PageTree:
                 del self.tails[owner]
 
     def last_path(self, owner: str) -> list[Page]:
-        """The pages of what was last inserted for the owner, first one first."""
+        """The pages of the owner's last inserted prefix, in order."""
         path = []
         page = self.tails.get(owner, self.root)
         while page is not self.root:
@@ -179,7 +179,7 @@ class PageTree:
         return self.subtree(self.root, root=False)
 
     def subtree(self, page: Page, *, root: bool = True) -> Iterator[Page]:
-        """A page and all below it, parents first."""
+        """A page and its descendants, parents first."""
         pending = [page] if root else list(page.children)
         while pending:
             below = pending.pop()
@@ -198,7 +198,7 @@ class PageTree:
 
 
 def common_prefix_length(left: Sequence[int], right: Sequence[int]) -> int:
-    """How many leading items are equal."""
+    """Number of equal leading items."""
     length = 0
     for one, other in zip(left, right, strict=False):
         if one != other:
@@ -208,7 +208,7 @@ def common_prefix_length(left: Sequence[int], right: Sequence[int]) -> int:
 
 
 def pack(token_ids: Sequence[int]) -> bytes:
-    """Token ids as 32-bit integers of this machine's byte order."""
+    """Token ids as 32-bit integers in native byte order."""
     return array("I", token_ids).tobytes()
 
 
@@ -218,12 +218,12 @@ def unpack(packed_ids: bytes) -> tuple[int, ...]:
 
 
 def prefix_digest(before: bytes, packed_ids: bytes) -> bytes:
-    """The digest of a prefix that continues one whose digest is `before` with these packed token ids."""
+    """The digest of the prefix with digest `before`, continued with these packed token ids."""
     return blake2b(before + packed_ids, digest_size=DIGEST_BYTES).digest()
 
 
 def _closest(siblings: Sequence[Page], wanted: tuple[int, ...]) -> tuple[Page | None, int]:
-    """The page that shares most leading tokens with `wanted`, and how many; in order, it is a neighbour of `wanted`."""
+    """The page that shares most leading tokens with `wanted`, and their number; it is adjacent to `wanted` in order."""
     place = _place(siblings, wanted)
     if _is_at(siblings, place, wanted):
         return siblings[place], len(wanted)
@@ -236,7 +236,7 @@ def _closest(siblings: Sequence[Page], wanted: tuple[int, ...]) -> tuple[Page | 
 
 
 def _place(siblings: Sequence[Page], token_ids: tuple[int, ...]) -> int:
-    """Where a page of these tokens stands, or would stand."""
+    """The index of a page with these tokens, present or not."""
     return bisect_left(siblings, token_ids, key=_token_ids)
 
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""By bytes per element: what NumPy can hold of any dtype."""
+"""By bytes per element: integer dtypes through which NumPy can copy any dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """What the KV of one token looks like."""
+    """The shape of one token's KV."""
 
     num_layers: int
     num_kv_heads: int
@@ -22,7 +22,7 @@ class KVShape:
 
     @property
     def bytes_per_token(self) -> int:
-        """K and V, over all layers."""
+        """Bytes of K and V of one token, over all layers."""
         return self.num_layers * 2 * self.num_kv_heads * self.head_dim * self.dtype.itemsize
 
     def of_tokens(self, count: int) -> tuple[int, int, int, int, int]:
@@ -34,7 +34,7 @@ class KVWorkspace:
     """KV of up to `max_tokens` tokens, at fixed addresses; implements `Workspace`.
 
     Payloads are contiguous tensors [layers, 2, kv_heads, tokens, head_dim] of the workspace's dtype; on import they
-    may be on any device. MemoryError where a GPU has no room for the buffers.
+    may be on any device. Raises MemoryError if a GPU has no room for the buffers.
     """
 
     def __init__(self, shape: KVShape, max_tokens: int, device: torch.device | str = "cpu") -> None:
@@ -42,8 +42,8 @@ class KVWorkspace:
         self.max_tokens = max_tokens
         self.buffer = _zeros(shape, max_tokens, device)
         """[layers, 2 (K, V), kv_heads, max_tokens, head_dim]"""
-        # Pages are small. In main memory NumPy copies them on this thread alone; torch would wake its worker threads
-        # for each, which on a busy machine takes a hundred times as long.
+        # Pages are small. In main memory NumPy copies them on this thread; torch would wake its worker threads for
+        # each, which takes a hundred times as long on a busy machine.
         self._bits = self._view(self.buffer).numpy() if self.buffer.device.type == "cpu" else None
 
     @property
@@ -52,11 +52,11 @@ class KVWorkspace:
 
     @property
     def device(self) -> torch.device:
-        """Where the buffers are."""
+        """Device of the buffers."""
         return self.buffer.device
 
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
-        """Views of K and V of a layer, each [1, kv_heads, max_tokens, head_dim], as attention takes them."""
+        """Views of a layer's K and V, each [1, kv_heads, max_tokens, head_dim], as attention uses them."""
         keys, values = self.buffer[index].unbind(0)
         return keys.unsqueeze(0), values.unsqueeze(0)
 
@@ -75,7 +75,7 @@ class KVWorkspace:
         if (payload.shape, payload.dtype) != (self.shape.of_tokens(size), self.shape.dtype) or skip + count > size:
             raise ValueError(f"tokens [{skip}, {skip + count}) of a payload {tuple(payload.shape)}, {payload.dtype}")
         if self._bits is None:
-            # The copy is ordered before the forwards that read it; to wait for it here would gain nothing.
+            # The copy is ordered before the forwards that read it, so no wait is needed.
             here = payload.to(self.buffer.device, non_blocking=True)
             self.buffer[:, :, :, start : start + count].copy_(here[:, :, :, skip : skip + count])
         else:

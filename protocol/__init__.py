@@ -1,1 +1,1 @@
-"""What the language server and the core share: values, wire format, settings and meeting place; no torch, no pygls."""
+"""Shared by the language server and the core: values, wire format, settings, address files; no torch, no pygls."""

@@ -1,17 +1,17 @@
 """The errors that midfill raises on purpose.
 
 MidfillError
-├── BadInput              the caller sent something that cannot be used (offending value in the message)
+├── BadInput              the caller sent invalid input (offending value in the message)
 │   ├── BadSettings       an unknown or ill-typed setting
 │   ├── BadTrace          a file that is not a recorded session
-│   └── BadModel          a checkpoint that cannot be used
+│   └── BadModel          an unusable checkpoint
 ├── CoreUnavailable       no core answers: not running, died, or unreachable
 │   ├── Unauthorized      the core refused the token, or does not know it
 │   ├── CoreSilent        the core accepts connections but answers nothing
 │   └── CoreBlocked       a running core can be neither used nor replaced
-├── DeviceLost            the GPU fails every call: only another process can use it again
+├── DeviceLost            the GPU fails every call in this process
 ├── PortInUse             the address to listen on is taken
-├── AlreadyServed         a core that runs serves the model already
+├── AlreadyServed         a running core already serves the model
 ├── Busy                  too many requests of this client wait already
 └── Cancelled             the request was cancelled or superseded
 """
@@ -20,21 +20,21 @@ from __future__ import annotations
 
 
 class MidfillError(Exception):
-    """Base of all; `code` is its name on the wire, `exit_status` that of a command which it ends."""
+    """Base of all; `code` is its name on the wire, `exit_status` the exit status of a command that it ends."""
 
     code = "internal"
     exit_status = 1
 
 
 class BadInput(MidfillError):
-    """The caller sent something that cannot be used."""
+    """The caller sent invalid input."""
 
     code = "bad_input"
-    exit_status = 2  # as an unknown option has it: the same command would fail again
+    exit_status = 2  # as for an unknown option: the same command would fail again
 
 
 class BadSettings(BadInput):
-    """A setting is unknown or has a value that it cannot have."""
+    """A setting is unknown or has an invalid value."""
 
     code = "bad_settings"
 
@@ -46,7 +46,7 @@ class BadTrace(BadInput):
 
 
 class BadModel(BadInput):
-    """A checkpoint cannot be used."""
+    """A checkpoint is unusable."""
 
     code = "bad_model"
 
@@ -58,13 +58,13 @@ class CoreUnavailable(MidfillError):
 
 
 class Unauthorized(CoreUnavailable):
-    """The core refused the token, or does not prove that it knows it."""
+    """The core refused the token, or did not prove that it knows it."""
 
     code = "unauthorized"
 
 
 class DeviceLost(MidfillError):
-    """The GPU fails every call, and only another process can use it again."""
+    """The GPU fails every call in this process; a new process may use it again."""
 
     code = "device_lost"
 
@@ -76,7 +76,7 @@ class CoreSilent(CoreUnavailable):
 
 
 class CoreBlocked(CoreUnavailable):
-    """A core runs that can be neither used nor replaced now; this may change without the user's help."""
+    """A running core can be neither used nor replaced now; this may change without action by the user."""
 
     code = "core_blocked"
 
@@ -88,14 +88,14 @@ class PortInUse(MidfillError):
 
 
 class AlreadyServed(MidfillError):
-    """A core that runs, or is about to, serves the model already."""
+    """A running or starting core already serves the model."""
 
     code = "already_served"
-    exit_status = 3  # tells a language server that lost the race to start one from a failure
+    exit_status = 3  # distinguishes a lost race to start a core from a failure
 
 
 class Busy(MidfillError):
-    """Too many requests of this client wait already; the client can try again in a second."""
+    """Too many requests of this client wait; it can try again in a second."""
 
     code = "busy"
 
@@ -107,7 +107,7 @@ class Cancelled(MidfillError):
 
 
 def error_from_code(code: str, message: str) -> MidfillError:
-    """The error whose class has this `code`; a plain MidfillError for a code that this version does not know."""
+    """The error of the class with this `code`; a plain MidfillError for an unknown code."""
     pending = [MidfillError]
     while pending:
         kind = pending.pop()

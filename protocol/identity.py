@@ -1,4 +1,4 @@
-"""Which settings make one core different from another, and how such differences are worded."""
+"""Determines the settings that distinguish one core from another, and describes differences."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from protocol.settings import CORE_SETTINGS, SETTINGS, Settings
 
 SettingValue = str | int | bool
 
-# How long a core stays says nothing about its answers, or about what it keeps while it stays. The model is what cores
-# are found by.
+# A core's lifetime changes neither its answers nor what it keeps meanwhile. The model identifies the core.
 _LIFETIMES = frozenset({"unload_after_s", "exit_after_s"})
 _KEEPING = frozenset({"threads", "slots", "store_mb", "disk_mb"})
 
@@ -18,12 +17,12 @@ IDENTITY_SETTINGS = tuple(name for name in CORE_SETTINGS if name not in {"model"
 """The settings, besides the model, that change what a core computes or keeps."""
 
 ANSWER_SETTINGS = tuple(name for name in IDENTITY_SETTINGS if name not in _KEEPING)
-"""Those of them that can change the text of a suggestion."""
+"""The identity settings that can change the text of a completion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A setting for which a running core has another value than the one asked for."""
+    """A setting whose value in a running core differs from the requested one."""
 
     name: str
     running: object
@@ -31,14 +30,14 @@ class Difference:
 
 
 def core_settings(settings: Settings) -> dict[str, SettingValue]:
-    """What a core that is started with these settings publishes about itself, beside its model."""
+    """The settings that a core started with `settings` publishes beside its model."""
     return {name: getattr(settings, name) for name in CORE_SETTINGS if name != "model"}
 
 
 def differences(
     running: Mapping[str, object], asked: Settings, names: Iterable[str] = IDENTITY_SETTINGS
 ) -> tuple[Difference, ...]:
-    """The settings among `names` whose values differ; one that the core does not publish has its default."""
+    """The settings among `names` whose values differ; an unpublished one counts as its default."""
     pairs = ((name, running.get(name, SETTINGS[name].default), getattr(asked, name)) for name in names)
     return tuple(Difference(name, value, wanted) for name, value, wanted in pairs if value != wanted)
 

@@ -7,21 +7,21 @@ from typing import Literal
 from msgspec import Struct
 
 PROTOCOL_VERSION = 2
-MAX_ALTERNATIVES = 16  # nobody looks through more, and each takes the model's time
+MAX_ALTERNATIVES = 16  # more are of no use, and each takes model time
 
 ANONYMOUS = "anonymous"
-"""The session of requests that name none: unrelated prompts, which the core keeps apart by their text."""
+"""The session of requests without one: unrelated prompts, which the core distinguishes by their text."""
 
 FinishReason = Literal["eos", "stop", "length", "cancelled"]
-CoreState = Literal["unloaded", "loading", "ready", "failed", "stopped"]  # stopped: by request, it exits now
+CoreState = Literal["unloaded", "loading", "ready", "failed", "stopped"]  # stopped: it exits now, by request
 
 
 class Value(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What all of them are: immutable, and in JSON an object of their fields, without those that say nothing new."""
+    """Base of all messages: immutable; in JSON an object of its fields without those that have their default."""
 
 
 class ContextChunk(Value, frozen=True):
-    """A piece of another open file that stands before the prefix."""
+    """A snippet of another file, before the prefix."""
 
     path: str
     text: str
@@ -30,8 +30,8 @@ class ContextChunk(Value, frozen=True):
 class Prompt(Value, frozen=True):
     """The text of an EFIM prompt: `<PRE> prefix <SUF> suffix <MID> increment` (arXiv 2505.21889, section 4).
 
-    Each field is a fragment, tokenized on its own. With `order="spm"` the suffix stands first; PSM is EFIM
-    with an empty increment.
+    Each field is a fragment, tokenized on its own. With `order="spm"` the suffix comes first; PSM is EFIM with an empty
+    increment.
     """
 
     prefix: str
@@ -42,12 +42,12 @@ class Prompt(Value, frozen=True):
 
 
 class StopRule(Value, frozen=True):
-    """Where a suggestion ends, besides the model's own end.
+    """Where a completion ends, besides the model's own end.
 
-    `indent` is None for a single line: it ends before the first newline. Otherwise the suggestion is a
-    block: it ends before the first non-blank line that is indented by less than `indent` columns (a tab
-    counts up to the next multiple of 4; the rest of the cursor's own line does not count as a line). With `closes`
-    the closing brackets that this line begins with belong to the block.
+    `indent` is None for a single line: it ends before the first newline. Otherwise the completion is a block: it ends
+    before the first non-blank line that is indented by less than `indent` columns (a tab counts up to the next multiple
+    of 4; the rest of the cursor's own line does not count as a line). With `closes` the closing brackets that this line
+    begins with belong to the block.
     """
 
     indent: int | None = None
@@ -55,11 +55,11 @@ class StopRule(Value, frozen=True):
 
 
 class CompletionRequest(Value, frozen=True):
-    """Ask for a suggestion, or with `max_tokens=0` only to make the prompt resident ahead of need.
+    """Requests a completion, or with `max_tokens=0` only to make the prompt resident ahead of need.
 
     `session` names the document, as `client/document`: the newest request of a session supersedes the older ones.
-    `reuse=False` computes everything cold (the strategy `none`, and checks of exactness). Of `alternatives` at most
-    so many come back besides the suggestion itself, and never more than MAX_ALTERNATIVES.
+    `reuse=False` computes everything cold (the strategy `none`, and checks of exactness). `alternatives` is the most
+    that are returned besides the completion itself, limited to MAX_ALTERNATIVES.
     """
 
     session: str
@@ -71,7 +71,7 @@ class CompletionRequest(Value, frozen=True):
 
 
 class Usage(Value, frozen=True):
-    """What a request cost, in tokens, forwards and milliseconds."""
+    """The cost of a request in tokens, forwards and milliseconds."""
 
     prompt_tokens: int
     recomputed_tokens: int  # prompt tokens pushed through the model
@@ -80,9 +80,9 @@ class Usage(Value, frozen=True):
     queue_ms: float
     prefill_ms: float
     decode_ms: float
-    drafted_tokens: int = 0  # guessed at, and verified in a forward
-    accepted_tokens: int = 0  # of them right: so many forwards were saved
-    prepare_ms: float = 0.0  # tokenizing, and finding what is resident; prefill follows
+    drafted_tokens: int = 0  # proposed by a drafter, and verified in a forward
+    accepted_tokens: int = 0  # right ones among them; each saved one forward
+    prepare_ms: float = 0.0  # tokenization and prefix match, before prefill
 
 
 class Completion(Value, frozen=True):
@@ -91,17 +91,17 @@ class Completion(Value, frozen=True):
     text: str
     finish_reason: FinishReason
     usage: Usage
-    mean_logprob: float | None = None  # of the tokens generated for `text`; None when there are none
-    alternatives: tuple[str, ...] = ()  # each begins with another token, the more probable first
+    mean_logprob: float | None = None  # over the tokens generated for `text`; None without any
+    alternatives: tuple[str, ...] = ()  # each with a different first token, the more probable first
 
 
 class CoreStatus(Value, frozen=True):
-    """What the core is doing; sent on connection and on every change."""
+    """The core's status; sent on connection and on every change."""
 
     state: CoreState
     model: str
     device: str = ""
-    detail: str = ""  # for people: what is being loaded, or why it failed
+    detail: str = ""  # for users: the current step of loading, or the reason of a failure
     progress: float | None = None  # 0..1 while loading
-    context_tokens: int = 0  # longest prompt plus suggestion; 0 until loaded
+    context_tokens: int = 0  # longest prompt plus completion; 0 until loaded
     chars_per_token: float = 0.0  # of source code, by this tokenizer; 0 until loaded

@@ -1,8 +1,8 @@
-"""Where language servers find the cores of this machine: the runtime folder with its token, addresses and locks.
+"""Manages the runtime folder, where language servers find cores: its token, address files and locks.
 
 A core holds `core-KEY.lock` while it runs, with KEY from its model, and writes `core-KEY.json` once it listens: its
-address, the settings that it was started with and the version of its protocol. It removes the address when it exits;
-the system releases the lock even when it is killed. Everything in the folder is readable by its user alone.
+address, its settings and its protocol version. It removes the address when it exits; the system releases the lock even
+if the core is killed. Only the user can read the folder's files.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ _LOCK_PATIENCE_S = 1.0  # `is_held` holds the lock for an instant
 
 
 class CoreAddress(msgspec.Struct, frozen=True):
-    """A listening core. A file without the last three fields is of a core from before there were any."""
+    """A listening core. Files of older versions lack the last three fields."""
 
     url: str  # ws://127.0.0.1:PORT/ws
     pid: int
     model: str
-    settings: dict[str, SettingValue] = {}  # `protocol.identity.core_settings` of those that it was started with
+    settings: dict[str, SettingValue] = {}  # its `protocol.identity.core_settings`
     protocol_version: int = 1
-    replaceable: bool = True  # whether it may end for one with other settings; one started by hand stays
+    replaceable: bool = True  # whether a core with other settings may replace it; not if started by hand
 
 
 def runtime_folder() -> Path:
-    """The folder of this user's cores, made if need be with mode 0700; `MIDFILL_RUNTIME_DIR` overrides it.
+    """The folder of this user's cores, created if missing with mode 0700; `MIDFILL_RUNTIME_DIR` overrides it.
 
-    BadInput if it cannot be made, belongs to another user, or can be written by others.
+    Raises BadInput if it cannot be created, belongs to another user, or is writable by others.
     """
     override = os.environ.get("MIDFILL_RUNTIME_DIR")
     if override:
         folder = Path(override)
     elif sys.platform == "linux" and not os.environ.get("XDG_RUNTIME_DIR"):
-        # Without a login session there is no folder for sockets and such; a shared /tmp is no place for a token.
+        # Without a login session there is no XDG runtime folder, and a shared /tmp is unsafe for a token.
         folder = Path(platformdirs.user_state_dir("midfill", appauthor=False)) / "run"
     else:
         folder = Path(platformdirs.user_runtime_dir("midfill", appauthor=False))
@@ -77,25 +77,25 @@ def _check_private(folder: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Where cores keep KV on disk, not made yet; `MIDFILL_CACHE_DIR` overrides it."""
+    """The folder for KV on disk, not created here; `MIDFILL_CACHE_DIR` overrides it."""
     override = os.environ.get("MIDFILL_CACHE_DIR")
     return Path(override) if override else Path(platformdirs.user_cache_dir("midfill", appauthor=False)) / "kv"
 
 
 def resolve_model(model: str) -> str:
-    """The model's name as language servers and cores agree on it: folders by their absolute path."""
+    """The model's name as language servers and cores share it: folders by their absolute path."""
     folder = Path(model).expanduser()
     return str(folder.resolve()) if model != BUNDLED_MODEL and folder.is_dir() else model
 
 
 def address_file(folder: Path, model: str) -> Path:
-    """The file that holds the address of the core that serves `model`, a name that has been resolved."""
+    """The file with the address of the core that serves `model`, a resolved name."""
     key = hashlib.sha256(model.encode()).hexdigest()[:16]
     return folder / f"core-{key}.json"
 
 
 def read_address(path: Path) -> CoreAddress | None:
-    """The address in the file, or None where there is none; BadInput where it is not one."""
+    """The address in the file; None if the file is missing, BadInput if its content is invalid."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -109,12 +109,12 @@ def read_address(path: Path) -> CoreAddress | None:
 
 
 def write_address(path: Path, address: CoreAddress) -> None:
-    """Publish the address, all at once; BadInput where the folder cannot be written."""
+    """Publish the address atomically; BadInput if the folder is not writable."""
     _write_private(path, msgspec.json.encode(address).decode())
 
 
 def is_held(address_file: Path) -> bool:
-    """Whether a core runs, or is about to, for which this is the address file: the system says so by its lock."""
+    """Whether the core of this address file runs or starts, judged by its lock."""
     lock = FileLock(address_file.with_suffix(".lock"), mode=0o600)
     try:
         with _told(lock.lock_file):
@@ -127,7 +127,7 @@ def is_held(address_file: Path) -> bool:
 
 @contextmanager
 def hold(address_file: Path) -> Iterator[bool]:
-    """Hold the lock of the core for which this is the address file; False where another core has it."""
+    """Hold the lock of this address file's core; yields False if another core has it."""
     lock = FileLock(address_file.with_suffix(".lock"), mode=0o600)
     try:
         with _told(lock.lock_file):
@@ -142,9 +142,9 @@ def hold(address_file: Path) -> Iterator[bool]:
 
 
 def read_or_make_token(folder: Path) -> str:
-    """The token that connections must show: `token`, mode 0600, made on first use.
+    """The token that connections must present: file `token`, mode 0600, created on first use.
 
-    BadInput where it cannot be made or read, is no token, or can be read by others.
+    Raises BadInput if it cannot be created or read, is no token, or is readable by others.
     """
     path = folder / "token"
     with _told(path):
@@ -186,6 +186,6 @@ def _told(path: str | Path) -> Iterator[None]:
     try:
         yield
     except Timeout:
-        raise  # an OSError, too
+        raise  # Timeout is an OSError too
     except OSError as error:
         raise BadInput(f"{path} cannot be used: {error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""The settings of midfill: one frozen value, and for every setting what it means and how it is called where."""
+"""The settings of midfill: one frozen value, and every setting's meaning and its name in each source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protocol.messages import MAX_ALTERNATIVES
 ENVIRONMENT_PREFIX = "MIDFILL_"
 BUNDLED_MODEL = "bundled"
 
-_MOST_TOKENS = 2**20  # the longest context of any model there is
+_MOST_TOKENS = 2**20  # the longest context of any model
 _MOST_MB = 2**24
 _YEAR_S = 365 * 24 * 3600
 
@@ -25,14 +25,14 @@ Weights = Literal["auto", "int8", "fp8"]
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a setting means, and between which numbers it makes sense."""
+    """The meaning of a setting, and its limits."""
 
     meaning: str
     at_least: int | None = None
     at_most: int | None = None
 
     def limit(self, value: Any) -> str | None:
-        """The limit that a value is beyond, for people."""
+        """The limit that a value exceeds, in words; None if it exceeds none."""
         if self.at_least is not None and value < self.at_least:
             return f"at least {self.at_least}"
         if self.at_most is not None and value > self.at_most:
@@ -171,7 +171,7 @@ class Setting:
     kind: Any  # its type
     default: object
     about: About
-    secret: bool  # whose value is never shown
+    secret: bool  # its value is never shown
 
     @property
     def expected(self) -> str:
@@ -197,4 +197,4 @@ CORE_SETTINGS = (
     *("model", "device", "dtype", "weights", "threads", "context_tokens", "slots", "store_mb", "disk_mb"),
     *("fim_format", "healing", "exact", "unload_after_s", "exit_after_s"),
 )
-"""The settings that a core is started with; `protocol.identity` says which of them make two cores different."""
+"""The settings that a core starts with; `protocol.identity` selects those that distinguish two cores."""

@@ -1,7 +1,7 @@
-"""Where settings come from, each laid over the ones before: variables, command lines, editors' JSON.
+"""Reads settings from their sources, each of which overrides the one before: variables, command line, editor's JSON.
 
-Where a setting is given more than once, the later of these wins: its default, the `MIDFILL_*` variable, the
-command line, the editor's `initializationOptions`, the editor's `workspace/didChangeConfiguration`.
+The last of these that sets a value wins: its default, the `MIDFILL_*` variable, the command line, the editor's
+`initializationOptions`, the editor's `workspace/didChangeConfiguration`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import msgspec
 from protocol.errors import BadSettings
 from protocol.settings import ENVIRONMENT_PREFIX, SETTINGS, Setting, Settings, json_name, option_name, variable_name
 
-# Variables of the same prefix that are no settings: where cores meet and keep KV (`protocol.rendezvous`), what the
-# kernels use of the CPU (`inference.backends.cpu`), and where the tests find large files.
+# Variables of the same prefix that are no settings: the folders of `protocol.rendezvous`, the kernel's level
+# (`inference.backends.cpu`), and the tests' folder of large files.
 _OTHER_VARIABLES = frozenset({"MIDFILL_RUNTIME_DIR", "MIDFILL_CACHE_DIR", "MIDFILL_KERNEL_LEVEL", "MIDFILL_SHARED"})
 
 
 def with_environment(base: Settings, environment: Mapping[str, str]) -> Settings:
-    """`base` with the `MIDFILL_*` variables laid over it; BadSettings for the first that cannot be used."""
+    """`base` overridden by the `MIDFILL_*` variables; BadSettings for the first invalid one."""
     settings, refused = read_environment(base, environment)
     if refused:
         raise refused[0]
@@ -31,9 +31,9 @@ def with_environment(base: Settings, environment: Mapping[str, str]) -> Settings
 
 
 def read_environment(base: Settings, environment: Mapping[str, str]) -> tuple[Settings, tuple[BadSettings, ...]]:
-    """`base` with those `MIDFILL_*` variables laid over it that can be used, and why the others cannot.
+    """`base` overridden by the valid `MIDFILL_*` variables, and the errors of the others.
 
-    Lists are separated by commas. A variable that is set to nothing counts as not set.
+    Commas separate the items of lists. An empty variable counts as not set.
     """
     refused = []
     for variable, text in environment.items():
@@ -48,7 +48,7 @@ def read_environment(base: Settings, environment: Mapping[str, str]) -> tuple[Se
 
 
 def with_options(base: Settings, options: Mapping[str, object]) -> Settings:
-    """`base` with the options of a command line laid over it: typed values by field name, None for not given.
+    """`base` overridden by the options of a command line: typed values by field name, None if not given.
 
     A list's option may be repeated, and each may hold several names separated by commas.
     """
@@ -58,11 +58,11 @@ def with_options(base: Settings, options: Mapping[str, object]) -> Settings:
 
 
 def with_json(base: Settings, given: object) -> tuple[Settings, tuple[BadSettings, ...]]:
-    """`base` with an editor's JSON object laid over it, and for each key that is no setting what is wrong with it.
+    """`base` overridden by an editor's JSON object, and an error for each unknown key.
 
     Keys are in camelCase or snake_case. Editors send the settings of all programs to each of them: ours are under the
-    key `midfill`, or the whole object where one of its keys is a setting. Lua writes an empty object as an empty list.
-    BadSettings, and none taken, for a value that cannot be used.
+    key `midfill`, or the whole object if one of its keys is a setting. Lua writes an empty object as an empty list.
+    Raises BadSettings for an invalid value, and then applies none.
     """
     if given is None or given == []:
         return base, ()
@@ -77,16 +77,16 @@ def with_json(base: Settings, given: object) -> tuple[Settings, tuple[BadSetting
 
 
 def is_for_us(given: object) -> bool:
-    """Whether what an editor sent as settings concerns midfill: False for nothing, and for other programs' alone."""
+    """Whether an editor's settings concern midfill: False if empty, or if all belong to other programs."""
     if isinstance(given, Mapping):
         return "midfill" in given or any(_snake_case(str(key)) in SETTINGS for key in given)
-    return bool(given)  # which `with_json` refuses
+    return bool(given)  # `with_json` refuses it
 
 
 def _overlay(
     base: Settings, given: Mapping[str, object], read: Callable[[Any, Any], Any], named: Callable[[str], str]
 ) -> Settings:
-    """All of `given` or nothing: BadSettings names the setting at fault, its value, and the nearest that exists."""
+    """Applies all of `given` or none: BadSettings names the invalid setting, its value, and the closest known name."""
     changes: dict[str, Any] = {}
     for name, value in given.items():
         setting = SETTINGS.get(name)
@@ -120,14 +120,14 @@ def _split(text: str) -> list[str]:
 
 
 def _typed(value: object, kind: Any) -> Any:
-    """A value that has its type already; only a list becomes a tuple. msgspec takes 1.0 for a whole number."""
+    """Checks a typed value; converts a list to a tuple. msgspec accepts 1.0 as an integer."""
     if isinstance(value, float):
         raise msgspec.ValidationError(f"{value!r} is a float")
     return _checked(msgspec.convert(value, kind))
 
 
 def _from_text(text: str, kind: Any) -> Any:
-    """A value that is written as text."""
+    """Parses a value from text."""
     if kind == tuple[str, ...]:
         return _checked(tuple(_split(text)))
     if kind is bool:
@@ -136,7 +136,7 @@ def _from_text(text: str, kind: Any) -> Any:
 
 
 def _checked(value: object) -> object:
-    """`value`, whose texts have to be single names if it is a list."""
+    """`value`; the items of a list must be single names."""
     for name in value if isinstance(value, tuple) else ():
         if not re.fullmatch(r"[^\s,]+", name):
             raise msgspec.ValidationError(f"{name!r} is not a name")

@@ -1,8 +1,8 @@
-"""The WebSocket messages: their frames, to and from JSON text, with errors that name the offending field.
+"""Converts WebSocket messages to and from JSON text, with errors that name the offending field.
 
 A connection is one WebSocket on `/ws`, opened with `Authorization: Bearer TOKEN`. The client sends `Complete`,
 `Cancel`, `Forget`, `Release`, `Unload` and `Stop`. The core sends `StatusChanged` first and on every change, one
-`Completed` or `Failed` per `Complete`, in whatever order they finish, and `Kept` for a `Stop` that it does not follow.
+`Completed` or `Failed` per `Complete`, in the order in which they finish, and `Kept` for a `Stop` that it refuses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ StopHow = Literal["stop", "restart", "replace"]
 
 
 class Complete(Value, frozen=True, tag=True):
-    """Client to core: compute this; `id` is unique in the connection."""
+    """Client to core: compute this completion; `id` is unique in the connection."""
 
     id: int
     request: CompletionRequest
@@ -32,37 +32,37 @@ class Cancel(Value, frozen=True, tag=True):
 
 
 class Forget(Value, frozen=True, tag=True):
-    """Client to core: drop the text of the session's document (one that is excluded) from memory and from disk.
+    """Client to core: drop the text of the session's document, which is excluded, from memory and from disk.
 
-    A session is named `client/document`; what any client left of the document goes, past runs of clients included.
+    A session is named `client/document`; the document's text from all clients is dropped, including past runs.
     """
 
     session: str
 
 
 class Release(Value, frozen=True, tag=True):
-    """Client to core: the session's document was closed; what is resident for it is evicted by the ordinary rules."""
+    """Client to core: the session's document was closed; the store may evict its KV by the ordinary rules."""
 
     session: str
 
 
 class Unload(Value, frozen=True, tag=True):
-    """Client to core: give the model's memory back; the next request loads it again."""
+    """Client to core: unload the model; the next request loads it again."""
 
 
 class Stop(Value, frozen=True, tag=True):
     """Client to core: exit.
 
-    `stop`: the other clients are told (state `stopped`) and start no other core. `restart`: they look for, or start,
-    the next one. `replace`: likewise, once every connected client has asked for it, or where the model has failed.
-    A core that was started by hand follows `stop` alone, unless its model has failed.
+    `stop`: the other clients receive the state `stopped` and start no other core. `restart`: they find or start the
+    next one. `replace`: as `restart`, once every connected client has requested it, or if the model has failed. A core
+    that was started by hand obeys only `stop`, unless its model has failed.
     """
 
     how: StopHow
 
 
 class Kept(Value, frozen=True, tag=True):
-    """Core to client: the core does not exit, or not yet, and why."""
+    """Core to client: the reason why the core does not exit, or not yet."""
 
     reason: str
 
@@ -77,7 +77,7 @@ class Completed(Value, frozen=True, tag=True):
 class Failed(Value, frozen=True, tag=True):
     """Core to client: `id` has no answer; `code` is that of the error class in `protocol.errors`.
 
-    `id` is None where the core could not read even that of the message.
+    `id` is None if the core could not read it.
     """
 
     id: int | None
@@ -86,7 +86,7 @@ class Failed(Value, frozen=True, tag=True):
 
 
 class StatusChanged(Value, frozen=True, tag=True):
-    """Core to client: what the core is doing now."""
+    """Core to client: the core's current status."""
 
     status: CoreStatus
     protocol_version: int
@@ -97,7 +97,7 @@ CoreMessage = Completed | Failed | StatusChanged | Kept
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """What can still be read of a message that another version sent."""
+    """The readable part of a message from another version."""
 
     id: int | None = None
     protocol_version: int | None = None
@@ -135,7 +135,7 @@ def decode_core(text: str) -> CoreMessage:
 
 
 def read_envelope(text: str | bytes) -> Envelope:
-    """The request that an unreadable message is about, and its protocol, as far as they can be told."""
+    """The request id and protocol of an unreadable message, as far as they are readable."""
     try:
         return _envelopes.decode(text)
     except (ValueError, RecursionError):

@@ -1,1 +1,1 @@
-"""The models: one interface, and an implementation per kind of model and device."""
+"""The backends: the Model interface, and one implementation per kind of model and device."""

@@ -1,4 +1,4 @@
-"""What goes through the model in one forward: chunks, each some consecutive tokens of one sequence."""
+"""The input of a forward: chunks, each of consecutive tokens of one sequence."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from inference.text.healing_vocabulary import AllowedIds
 from kv_store.interface import Workspace
 
 SHORT_TOKENS = 16
-"""Chunks of up to so many tokens are short: the CPU kernel takes several in a call."""
+"""Chunks of up to this many tokens are short: the CPU kernel takes several of them in one call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Consecutive tokens of one sequence; several sequences' chunks may share a forward.
+    """Consecutive tokens of one sequence; chunks of several sequences may share a forward.
 
     Attributes:
         token_ids: at least one token.
-        start: the position of the first. The workspace holds the KV of [0, start), and gets that of these tokens.
-        workspace: the sequence's own. No two chunks of a forward have the same one.
-        wanted: how many of the last tokens the greedy choice of what follows is asked for, 0 to len(token_ids).
-        allowed: the tokens that the choice is among, where not all are; with it, `wanted` is at most 1.
+        start: position of the first token. The workspace holds the KV of [0, start); the forward adds that of these.
+        workspace: the sequence's; distinct for every chunk of a forward.
+        wanted: number of trailing positions whose next token is returned, 0 to len(token_ids).
+        allowed: token ids that the choice is limited to; None for all. If set, `wanted` is at most 1.
     """
 
     token_ids: Sequence[int]

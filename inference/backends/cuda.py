@@ -1,6 +1,6 @@
-"""What midfill asks of CUDA: a device by its number, memory, capability, graphs, and whether its context is lost.
+"""Wraps CUDA: devices by number, memory, capability, graphs, and the check for a lost context.
 
-Everything else reaches a GPU as tensors of a `torch.device`.
+All other modules reach a GPU only through tensors on a `torch.device`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from protocol.errors import BadInput
 
 Replay = Callable[[], object]
 Recorder = Callable[[Callable[[], None]], Replay]
-"""Makes of a computation over static buffers something that repeats it when called."""
+"""Records a computation over static buffers; calling the result repeats it."""
 
 
 def find_device(setting: str) -> torch.device:
-    """The device of the setting `auto`, `cpu`, `cuda`, `cuda:N` or `mps`; BadInput, with it, where there is none.
+    """The device of the setting `auto`, `cpu`, `cuda`, `cuda:N` or `mps`; BadInput, with the setting, if missing.
 
     A GPU always has its number: CUDA's functions refuse `cuda` alone, and tensors never report it.
     """
@@ -40,7 +40,7 @@ def use(device: torch.device) -> None:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Bytes of the GPU's memory that no process has."""
+    """Free bytes of the GPU's memory."""
     free, _ = torch.cuda.mem_get_info(device)
     return free
 
@@ -51,22 +51,22 @@ def capability(device: torch.device) -> tuple[int, int]:
 
 
 def wait(device: torch.device) -> None:
-    """Wait until the GPU has done all that it was given. Errors of what it was given arise here."""
+    """Wait until the GPU has finished all queued work; raises the errors of that work."""
     torch.cuda.synchronize(device)
 
 
 def give_memory_back() -> None:
-    """Give the system what torch's allocators keep for later: the GPU's memory, and pinned main memory."""
+    """Free the memory that torch's allocators cache: the GPU's, and pinned main memory."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.accelerator.empty_host_cache()
 
 
 def is_lost(device: torch.device) -> bool:
-    """Whether this process cannot use the GPU any more.
+    """Whether this process can no longer use the GPU.
 
-    CUDA reports some errors once and goes on. After others (an illegal access, a failed launch, a device that fell off
-    the bus) every later call fails too, waiting included, until the process ends.
+    CUDA recovers from some errors. After others (an illegal access, a failed launch, a device that fell off the bus)
+    every later call fails too, including waits, until the process ends.
     """
     try:
         wait(device)
@@ -76,10 +76,10 @@ def is_lost(device: torch.device) -> bool:
 
 
 def graph_recorder() -> Recorder:
-    """Captures computations as CUDA graphs, after the run on another stream that PyTorch asks for before a capture.
+    """Captures computations as CUDA graphs, each after the warm-up on another stream that PyTorch requires.
 
-    The graphs share their memory, which with int8 weights has to hold a whole matrix widened: they are replayed one at
-    a time, and nothing is kept in it from one replay to the next.
+    The graphs share one memory pool, which with int8 weights holds a whole widened matrix: they are replayed one at a
+    time and keep nothing in the pool between replays.
     """
     pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
@@ -88,7 +88,7 @@ def graph_recorder() -> Recorder:
         try:
             with torch.cuda.stream(stream):
                 compute()
-        finally:  # what it wrote before an error is there, too
+        finally:  # also after an error: it leaves partial writes
             torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):

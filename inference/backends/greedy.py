@@ -1,4 +1,4 @@
-"""The greedy choice from logits, among all tokens or among those that token healing allows."""
+"""Chooses greedily from logits, among all tokens or among those that token healing allows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from inference.text.healing_vocabulary import AllowedIds
 
 
 def greedy_choices(logits: Tensor, allowed: AllowedIds | None = None) -> tuple[Choice, ...]:
-    """The best by each row of logits [tokens, vocabulary], among the `allowed` tokens if given.
+    """The best token of each row of logits [tokens, vocabulary], among the `allowed` tokens if given.
 
-    The probability of a choice is that among the tokens it is made from.
+    Probabilities are normalized over the tokens that the choice is made from.
     """
     if allowed is None:
         return choices(*best_tokens(logits))
@@ -28,5 +28,5 @@ def best_tokens(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def choices(token_ids: Tensor, logprobs: Tensor) -> tuple[Choice, ...]:
-    """Tokens and log-probabilities, each [tokens], as values."""
+    """Converts tokens and log-probabilities, each [tokens], to `Choice` values."""
     return tuple(map(Choice, token_ids.tolist(), logprobs.tolist()))

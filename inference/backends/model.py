@@ -1,4 +1,4 @@
-"""What the engine asks of a model, and the one that answers without computing."""
+"""The interface between the engine and a model, and the dry model, which computes nothing."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ class Choice:
 
 
 class Model(Protocol):
-    """A causal language model; the sequences that it is at work on are in workspaces of their own."""
+    """A causal language model; each of its sequences has its own workspace."""
 
     @property
     def context_tokens(self) -> int:
-        """How many tokens a workspace holds."""
+        """Capacity of a workspace in tokens."""
         ...
 
     @property
     def alignment(self) -> int:
-        """Every chunk begins at a multiple of so many tokens; what is reused of a prompt is cut to one."""
+        """Chunks begin at multiples of this many tokens; the reused part of a prompt is cut to one."""
         ...
 
     def new_workspace(self) -> Workspace:
-        """An empty workspace, with memory of its own; MemoryError where there is none left."""
+        """Allocate an empty workspace; MemoryError if there is no room."""
         ...
 
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
-        """One forward: write the KV of all chunks' tokens; for each chunk, what follows its last `wanted` tokens.
+        """One forward: write the KV of all chunks, and return the next tokens of each chunk's last `wanted` tokens.
 
-        The choices are greedy, the one after the last token comes last.
+        The choices are greedy and in the order of the tokens.
         """
         ...
 
 
 class DryModel:
-    """Implements `Model` for counting: forwards cost nothing, and the text always ends at once.
+    """Implements `Model` for counting: forwards compute nothing, and every text ends at once.
 
-    Where tokens are asked for that spell typed bytes, it chooses the first allowed, which spells the most of them.
+    If typed bytes limit the choice, it chooses the first allowed token, which spells the most of them.
     """
 
     alignment = 1

@@ -1,1 +1,1 @@
-"""Checkpoints on disk: found or downloaded, checked, their architecture read; torch is not imported."""
+"""Finds or downloads checkpoints, checks them and reads their architecture; imports no torch."""

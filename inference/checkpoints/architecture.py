@@ -1,4 +1,4 @@
-"""The shape of a Llama-family model, read from its config.json."""
+"""Reads the shape of a Llama-family model from its config.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QK_NORM_TYPES = ("qwen3",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """What room a model takes, whoever runs it; positions beyond `max_positions` were never trained."""
+    """The sizes that determine a model's memory on any backend; positions beyond `max_positions` are untrained."""
 
     model_type: str
     layers: int
@@ -30,7 +30,7 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture(ModelShape):
-    """What our decoder has to know besides."""
+    """The further sizes that our decoder needs."""
 
     hidden: int
     intermediate: int
@@ -77,13 +77,13 @@ def read_architecture(config: Mapping[str, Any], where: str) -> Architecture:
 
 
 def _rope_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`rope_parameters` as transformers 5 writes them, `rope_scaling` before that."""
+    """`rope_parameters`, as transformers 5 writes them; `rope_scaling` in older configs."""
     settings = config.get("rope_parameters") or config.get("rope_scaling") or {}
     return settings if isinstance(settings, Mapping) else {}
 
 
 def _usable_positions(config: Mapping[str, Any], where: str) -> int:
-    """Positions up to which full attention is what the model computes: a sliding window ends them early."""
+    """Positions for which full attention equals the model's own: limited by a sliding window."""
     positions = _positive(config, "max_position_embeddings", where)
     slides = config.get("use_sliding_window", config.get("model_type") == "mistral")
     window = config.get("sliding_window") if slides else None

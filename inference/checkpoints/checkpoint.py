@@ -1,4 +1,4 @@
-"""A model on disk: found by name, folder or hub name, and checked before anything is loaded."""
+"""Finds a model on disk by name, folder or hub name, and checks it before anything is loaded."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ BUNDLED_FOLDER = Path(__file__).parents[1] / "models" / "midfill-10m"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model folder whose config has been understood; `name` is how the user called it.
+    """A model folder with its parsed config; `name` is the user's name for it.
 
-    The architecture is an `Architecture` where our decoder runs the model; transformers' modules run any other.
+    `architecture` is an `Architecture` if our decoder runs the model; transformers' modules run any other.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Checkpoint:
 
     def tokenizer(self, fim_format: str = AUTO) -> TextTokenizer:
         """Its tokenizer; BadModel if it cannot be used for fill-in-the-middle."""
-        told = self.config.get("midfill", {})  # by `midfill train`
+        told = self.config.get("midfill", {})  # written by `midfill train`
         wanted = told.get("fim_format", AUTO) if fim_format == AUTO else fim_format
         suffice = told.get("fragments_suffice")
         return read_tokenizer(self.folder / "tokenizer.json", wanted, fragments_suffice=suffice)
@@ -46,16 +46,16 @@ class Checkpoint:
 
 
 def find_checkpoint(model: str, progress: Progress | None = None) -> Checkpoint:
-    """The checkpoint that `model` names: "bundled", a folder, or a name on the hub, which is fetched if need be.
+    """The checkpoint that `model` names: "bundled", a folder, or a hub name, which is downloaded if necessary.
 
-    Raises BadModel, with what to do about it, where there is none that can be used.
+    Raises BadModel, with a remedy, if there is no usable one.
     """
     found = find_local_checkpoint(model)
     return found if found is not None else open_checkpoint(fetch_snapshot(model, progress), model)
 
 
 def find_local_checkpoint(model: str) -> Checkpoint | None:
-    """As `find_checkpoint`, but None for a name on the hub of which not every file is here yet."""
+    """As `find_checkpoint`, but None for a hub name that is not completely in the cache."""
     if model == BUNDLED_MODEL:
         return open_checkpoint(BUNDLED_FOLDER, model)
     folder = Path(model).expanduser()
@@ -90,7 +90,7 @@ def _special_float(value: dict[str, Any]) -> object:
 
 
 def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:
-    """What saved KV depends on, as one string: weights, tokenizer, dtype and RoPE settings."""
+    """Everything that saved KV depends on, as one string: weights, tokenizer, dtype and RoPE settings."""
     digest = hashlib.sha256()
     for weights in checkpoint.weights():
         update_identity(digest, weights)

@@ -1,4 +1,4 @@
-"""The shape of a model that transformers' own modules run, and which of its models cannot be run."""
+"""Reads the shape of a model that transformers' own modules run, and rejects unsupported models."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from protocol.errors import BadModel
 
 CHANGING_ROPE = ("dynamic", "longrope")
 POSITION_NAMES = ("max_position_embeddings", "max_seq_len", "seq_length")
-UNBOUNDED_POSITIONS = 2048  # what models were trained on whose configs name no bound, since theirs is none (ALiBi)
+UNBOUNDED_POSITIONS = 2048  # training length of models without a bound in their config (ALiBi)
 
 
 def read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
     """The shape that a parsed config.json describes; BadModel, naming `where`, if transformers cannot run it here.
 
-    The KV of a token is estimated; what it really takes is seen once the model has run. Imports transformers.
+    The KV of a token is an estimate; its real size is known after a forward. Imports transformers.
     """
     from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 
@@ -25,7 +25,7 @@ def read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
         raise BadModel(f"{where}: models of type {model_type!r} are known neither to midfill nor to transformers")
     try:
         known = CONFIG_MAPPING[model_type].from_dict(dict(config))
-    except Exception as error:  # each config class checks its values in its own way
+    except Exception as error:  # config classes raise various errors
         raise BadModel(f"{where} is refused by transformers: {error}") from error
     if type(known) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise BadModel(f"{where}: models of type {model_type!r} generate no text from left to right")
@@ -47,13 +47,13 @@ def read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
 
 
 def _has_attention_alone(config: Any) -> bool:
-    """Whether every layer attends: classes that can have layers with a state are also those of models without any."""
+    """Whether every layer is attention; inspects the layers, since a class with state layers may have none of them."""
     layers = getattr(config, "layer_types", None) or ()
     return len(layers) > 0 and all(str(layer).endswith("attention") and "linear" not in str(layer) for layer in layers)
 
 
 def _max_positions(config: Any, where: str) -> int:
-    """Positions up to which the model is what it was trained to be, and RoPE is one and the same."""
+    """Positions that the model was trained for, and for which RoPE stays the same."""
     names = [name for name in POSITION_NAMES if getattr(config, name, None)]
     positions = _number(config, names[0], where) if names else UNBOUNDED_POSITIONS
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
@@ -66,7 +66,7 @@ def _max_positions(config: Any, where: str) -> int:
 
 
 def _number(config: Any, name: str, where: str) -> int:
-    """A field of a transformers config, which knows each architecture's own name for it."""
+    """A field of a transformers config, which maps each architecture's own names."""
     value = getattr(config, name, None)
     if not isinstance(value, int) or value < 1:
         raise BadModel(f"{where}: {name} is {value!r}, and has to be a positive whole number")

@@ -1,4 +1,4 @@
-"""Models from the Hugging Face hub: from the local cache where they are there, else fetched."""
+"""Finds models of the Hugging Face hub in the local cache, or downloads them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from inference.checkpoints.weights import find_weights
 from protocol.errors import BadModel
 
-Progress = Callable[[str, float | None], None]  # what is being done, and how much of it (0..1) where that is known
+Progress = Callable[[str, float | None], None]  # current activity, and its share done (0..1) if known
 
 WANTED_FILES = ("config.json", "tokenizer.json", "model*.safetensors", "model.safetensors.index.json")
 
@@ -23,7 +23,7 @@ def is_hub_name(model: str) -> bool:
 
 
 def cached_snapshot(name: str) -> Path | None:
-    """The folder of the model's files where the cache has them all; the network is not asked."""
+    """The folder of the model's files if the cache has all of them; uses no network."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -33,13 +33,13 @@ def cached_snapshot(name: str) -> Path | None:
         return None
     try:
         find_weights(folder)
-    except BadModel:  # an interrupted download: fetching completes it
+    except BadModel:  # an interrupted download, which fetching completes
         return None
     return folder if all((folder / name).is_file() for name in ("config.json", "tokenizer.json")) else None
 
 
 def fetch_snapshot(name: str, progress: Progress | None = None) -> Path:
-    """Download what the cache lacks of the model's files; their folder, or BadModel if that fails."""
+    """Download the model's files that the cache lacks; returns their folder, or raises BadModel."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
@@ -57,7 +57,7 @@ def fetch_snapshot(name: str, progress: Progress | None = None) -> Path:
 
 
 def _bar_class(name: str, progress: Progress | None) -> Any:
-    """A progress bar that also tells `progress` of the bytes; the hub library makes several for one model."""
+    """A progress bar class that also reports bytes to `progress`; the hub library creates several per model."""
     from huggingface_hub.utils.tqdm import tqdm
 
     class ReportingBar(tqdm):
@@ -68,7 +68,7 @@ def _bar_class(name: str, progress: Progress | None) -> Any:
 
         def update(self, n: float | None = 1) -> bool | None:
             drawn: bool | None = super().update(n)
-            self._done += n or 0  # a bar that is not drawn does not count
+            self._done += n or 0  # an undrawn bar does not count
             if progress is not None and self._counts_bytes and self.total:
                 progress(f"fetching {name}", min(1.0, self._done / self.total))
             return drawn

@@ -1,4 +1,4 @@
-"""The safetensors files of a checkpoint: which they are, whether they are whole, and what identifies them."""
+"""Finds the safetensors files of a checkpoint, checks that they are complete, and identifies them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAMPLE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class WeightsFile:
-    """One safetensors file that has been found to be as long as its header says."""
+    """One safetensors file whose length matches its header."""
 
     path: Path
     header: bytes
@@ -30,7 +30,7 @@ class WeightsFile:
 
 
 def find_weights(folder: Path) -> tuple[WeightsFile, ...]:
-    """The checked weights files of a model folder; BadModel, naming the file, where one is missing or damaged."""
+    """The checked weights files of a model folder; BadModel, naming the file, if one is missing or damaged."""
     index = folder / "model.safetensors.index.json"
     single = folder / "model.safetensors"
     if single.is_file():
@@ -67,9 +67,9 @@ def read_header(path: Path) -> WeightsFile:
 
 
 def update_identity(digest: hashlib._Hash, weights: WeightsFile) -> None:
-    """Add what tells these weights from others: the header, the time of writing, and both ends of every tensor.
+    """Add what distinguishes these weights to the digest: the header, the modification time, both ends of every tensor.
 
-    Reading all of a 15 GB checkpoint at every start would cost more than the caches it guards.
+    Reading all of a 15 GB checkpoint at every start would cost more than the saved KV is worth.
     """
     digest.update(weights.header)
     digest.update(str(weights.path.stat().st_mtime_ns).encode())

@@ -1,1 +1,1 @@
-"""One request's story: slots, resident prompts, speculation, decoding, and the engine that steps them all."""
+"""Runs requests in shared forwards: slots, resident prompts, prefill and decode, speculation, alternatives."""

@@ -13,15 +13,15 @@ from inference.text.tokenization import TextTokenizer
 
 
 class Branches:
-    """The beginnings that are left, for one request after another."""
+    """Makes the constraints for alternatives; shared by all requests."""
 
     def __init__(self, tokenizer: TextTokenizer, healer: Healer | None) -> None:
         self._tokenizer = tokenizer
         self._healer = healer
-        self._text_ids: AllowedIds | None = None  # made on first use: it takes a while for large vocabularies
+        self._text_ids: AllowedIds | None = None  # built on first use: slow for large vocabularies
 
     def other_than(self, taken: tuple[int, ...], typed: bytes) -> OtherBeginning:
-        """What may be generated where suggestions that begin with the `taken` tokens are there already."""
+        """The constraint for an alternative whose first token must not be one of `taken`."""
         if self._text_ids is None:
             self._text_ids = np.fromiter(self._tokenizer.text_tokens(), dtype=np.int64)
         return OtherBeginning(typed, self._healer, self._text_ids, taken)
@@ -38,7 +38,7 @@ class OtherBeginning(TypedBytes):
 
     @property
     def possible(self) -> bool:
-        """Whether there is another beginning."""
+        """Whether any first token is left."""
         allowed = self.allowed()
         return allowed is None or len(allowed) > 0
 

@@ -1,4 +1,4 @@
-"""How a request is completed: matched, prefilled, decoded, with a forward asked for wherever one is needed."""
+"""Completes one request: matches, prefills and decodes, and yields a chunk for each forward that it needs."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from protocol.messages import MAX_ALTERNATIVES, Completion, CompletionRequest, F
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What the completing of all requests shares."""
+    """What all requests share."""
 
     tokenizer: TextTokenizer
     healer: Healer | None
     branches: Branches
     slots: Slots
-    memories: Memories | None  # None where nothing is to be guessed at
+    memories: Memories | None  # None without speculation
     context_tokens: int
 
 
 @dataclass(slots=True)
 class _Text:
-    """A text that is generated: the suggestion, or an alternative to it."""
+    """A text in generation: the completion, or an alternative."""
 
-    typed: TypedBytes  # what its first tokens have to spell; no part of it
+    typed: TypedBytes  # bytes that its first tokens must spell; not part of the text
     stream: TextStream
     drafter: Drafter | None
     work: Work
-    token_ids: TokenIds = field(default_factory=packed)  # that were generated, those of typed bytes too
+    token_ids: TokenIds = field(default_factory=packed)  # generated so far, including those of typed bytes
 
 
 def complete(
@@ -71,13 +71,13 @@ def complete(
     with ExitStack() as stack:
         try:
             resident = stack.enter_context(tools.slots.lend(request.session, shared))
-        except MemoryError:  # it goes back in line: from now on there are no more at work than there are workspaces
+        except MemoryError:  # requeue: capacity is now the number of existing workspaces
             return Work(len(prompt.token_ids), started=started).completion("", "cancelled")
         return (yield from _Completing(request, prompt, resident, tools, cancelled, chunk_tokens, started).steps())
 
 
 class _Completing:
-    """One request, with the workspace that it has for as long as it is at work."""
+    """One request and the workspace lent to it."""
 
     def __init__(
         self,
@@ -97,11 +97,11 @@ class _Completing:
         self._chunk_tokens = chunk_tokens
         self._started = started
         self._before = request.prompt.prefix + request.prompt.increment
-        remembers = tools.memories is not None and request.reuse  # a cold request is to cost the same every time
+        remembers = tools.memories is not None and request.reuse  # a cold request must always cost the same
         self._memory = tools.memories.of(request.session) if tools.memories and remembers else SessionMemory()
 
     def steps(self) -> Steps[Completion]:
-        """Prefill, other beginnings if they are asked for, and the suggestion itself."""
+        """Prefill, then decode the alternatives, if requested, and the completion."""
         rest = self._memory.suggested.rest_after(self._before)
         suggestion = self._text(TypedBytes(self._prompt.typed, self._tools.healer), rest)
         try:
@@ -143,7 +143,7 @@ class _Completing:
         return work.completion(text, reason, tuple(other for other in alternatives if other != text))
 
     def _prefill(self, text: _Text) -> Steps[tuple[Choice, ...]]:
-        """Compute what is missing of the prompt, in chunks; what follows it, where that is asked for."""
+        """Compute the missing part of the prompt in chunks; returns the next token's choices, if requested."""
         missing = self._prompt.token_ids[self._match() :]
         if text.work.prepared is None:
             text.work.prepared = time.perf_counter()
@@ -158,12 +158,12 @@ class _Completing:
                 self._resident.extend(token_ids, is_prompt=self._request.reuse)
                 text.work.forwards += 1
                 if not (self._request.max_tokens or self._cancelled()):
-                    self._resident.save()  # now, chunk by chunk, rather than when a key displaces it and has to wait
+                    self._resident.save()  # chunk by chunk, so that no keystroke waits for one large save
             text.work.recomputed_tokens += len(token_ids)
         return choices
 
     def _match(self) -> int:
-        """How many leading tokens need not be computed: never the last, where what follows it is asked for."""
+        """Number of leading tokens that are not recomputed; excludes the last one if its next token is requested."""
         if not self._request.reuse:
             self._resident.prepare_cold(self._request.session)
             return 0
@@ -172,7 +172,7 @@ class _Completing:
         return self._resident.prepare(wanted, self._request.session)
 
     def _choose(self, token_ids: TokenIds, text: _Text, *, is_prompt: bool = False) -> Steps[tuple[Choice, ...]]:
-        """What follows these tokens, and then what follows as much of it as was guessed right: in one forward."""
+        """The choices after these tokens and after each accepted draft token, all from one forward."""
         allowed = text.typed.allowed()
         draft = packed()
         if text.drafter is not None and allowed is None:
@@ -220,7 +220,7 @@ class _Completing:
         return tuple(dict.fromkeys(filter(None, texts)))
 
     def _decode(self, choices: Sequence[Choice], text: _Text) -> Steps[tuple[str, FinishReason]]:
-        """Generate from the first choice on, until the text or a limit ends it; typed bytes are no part of the text."""
+        """Generate from the first choice until the text or a limit ends it; the text excludes typed bytes."""
         stream, typed, work = text.stream, text.typed, text.work
         resume_at = 0
         chosen = deque(choices)
@@ -228,7 +228,7 @@ class _Completing:
             text.token_ids.append(choice.token_id)
             whole = stream.push(choice.token_id)
             if typed.take(choice.token_id):
-                work.recomputed_tokens += 1  # it stands for what was typed, and goes through the model
+                work.recomputed_tokens += 1  # it spells typed bytes and passes through the model
             else:
                 work.logprobs.append(choice.logprob)
             end, resume_at = find_stop(stream.text, self._request.stop, resume_at)
@@ -238,7 +238,7 @@ class _Completing:
                 return stream.text, "stop"
             if len(work.logprobs) == self._request.max_tokens:
                 return stream.text, "length"
-            if chosen:  # it was guessed at, and what follows it is known already
+            if chosen:  # it was drafted, so its next token is already known
                 work.accepted_tokens += 1
             else:
                 chosen.extend((yield from self._choose(packed([choice.token_id]), text)))

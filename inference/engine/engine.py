@@ -1,4 +1,4 @@
-"""The inference core as a library: requests go in, share forwards, and their completions come out."""
+"""The engine: takes requests, runs them in shared forwards and returns their completions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What people and language servers want to know of a loaded model."""
+    """Facts about a loaded model, for users and language servers."""
 
     model: str
     device: str
@@ -35,29 +35,29 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How the engine goes about its work; none of it changes a text."""
+    """How the engine schedules its work; no field changes a text."""
 
-    prefill_chunk: int = 256  # tokens of a prompt per forward, and so how long everybody else may have to wait
-    slots: int = 1  # workspaces: so many prompts are resident without a copy
+    prefill_chunk: int = 256  # prompt tokens per forward, which bounds how long other requests wait
+    slots: int = 1  # workspaces: number of prompts that are resident without a copy
     batching: bool = True  # requests share forwards, as many as there are slots
-    speculation: bool = True  # what the model will say is guessed at, and verified in one forward
+    speculation: bool = True  # drafts are verified in one forward
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceHooks:
-    """What the engine asks of its device beside forwards; by default, of one that needs nothing."""
+    """Device operations other than forwards; the defaults suit a device that needs none."""
 
-    prepare: Callable[[], bool] = lambda: False  # does a step of work ahead of need; False if nothing is left to do
-    is_lost: Callable[[], bool] = lambda: False  # whether this process cannot use the device any more
-    give_memory_back: Callable[[], None] = lambda: None  # what allocators keep once the engine is gone
+    prepare: Callable[[], bool] = lambda: False  # runs one step of idle work; False if none is left
+    is_lost: Callable[[], bool] = lambda: False  # whether this process can no longer use the device
+    give_memory_back: Callable[[], None] = lambda: None  # frees what allocators hold after the engine is closed
 
 
 class Engine:
-    """A model, its tokenizer and what is resident. One thread uses it.
+    """A model, its tokenizer, its slots and its store. For one thread only.
 
-    `begin` takes a request up, and every `step` is one forward for all that are at work: each contributes the chunk
-    of tokens that it needs next (`completing` tells a request's own story). Chunks of keystrokes and of decoding
-    have a place in every forward; long prompts take turns (`turns`).
+    `begin` starts a request, and every `step` runs one forward over the next chunk of each request at work
+    (`completing` describes the steps of one request). Short chunks, as of keystrokes and decoding, join every forward;
+    long prompts take turns (`turns`).
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class Engine:
 
     @property
     def capacity(self) -> int:
-        """How many requests can be at work at once."""
+        """Number of requests that can be at work at once."""
         return self._slots.count if self._batching else 1
 
     def complete(self, request: CompletionRequest, cancelled: Cancelled = lambda: False) -> Completion:
-        """The greedy completion of a request; BadInput where the request cannot be used.
+        """The greedy completion of a request; BadInput if the request is invalid.
 
-        `cancelled` is asked before every forward. A cancelled request answers with no text, and leaves what it
-        had prefilled resident. With `max_tokens=0` the whole prompt is made resident and saved, and the text is empty.
+        `cancelled` is polled before every forward. A cancelled request returns an empty text, and its prefilled tokens
+        stay resident. `max_tokens=0` makes the whole prompt resident, saves it and returns an empty text.
         """
         run = self.begin(request, cancelled)
         while not run.has_ended:
@@ -107,10 +107,10 @@ class Engine:
         return run.completion()
 
     def begin(self, request: CompletionRequest, cancelled: Cancelled = lambda: False, client: str = "") -> Run:
-        """Take a request up: it has its workspace, and what is resident of its prompt.
+        """Start a request: lends it a workspace and matches its prompt with resident tokens.
 
-        It has ended already where no forward is needed. At most `capacity` can be at work. Requests of the same
-        `client` share its turns.
+        The run has already ended if it needs no forward. At most `capacity` requests can be at work. Requests of the
+        same `client` share its turns.
         """
         at_work = len(self._turns.runs)
         assert at_work < self.capacity, f"{at_work} requests are at work, and no more can be"
@@ -122,9 +122,9 @@ class Engine:
         return run
 
     def step(self) -> list[Run]:
-        """One forward, for all who have a place in it; the requests that have ended with it, or were cancelled.
+        """Run one forward; returns the requests that ended with it or were cancelled.
 
-        DeviceLost where one has failed and no other could do better.
+        Raises DeviceLost if a forward failed and the device can no longer be used.
         """
         ended = self.drop_cancelled()
         sharing = self._turns.next()
@@ -138,25 +138,25 @@ class Engine:
         return ended
 
     def drop_cancelled(self) -> list[Run]:
-        """End the requests that are cancelled, so that others can be begun; those that have ended with it."""
+        """End the cancelled requests, which makes room for others, and return them."""
         for run in self._turns.runs:
             if run.cancelled():
                 run.end(Stopped())
         return self._turns.take_ended()
 
     def forget(self, session: str) -> None:
-        """Drop what is resident for the session's document alone, and what it was suggested, whichever the client."""
+        """Drop the KV and the remembered suggestions of the session's document, for every client."""
         self._slots.forget(session)
         self._memories.forget(session)
 
     def release(self, session: str) -> None:
-        """The session's document was closed: what is resident for it stays by the store's ordinary rules."""
+        """Unpin the KV of a closed document: the store may evict it by its ordinary rules."""
         self._slots.release(session)
 
     def save(self, seconds: float | None = None) -> bool:
-        """Save to disk what is resident, the most recently used first, for about so many seconds (None: all of it).
+        """Save resident KV to disk, the most recently used first, for about `seconds` (None: all of it).
 
-        True where nothing is left to be saved.
+        Returns True if nothing is left to save.
         """
         started = time.monotonic()
         if not self._slots.save(seconds):
@@ -164,19 +164,19 @@ class Engine:
         return self._store.save(None if seconds is None else max(0.0, started + seconds - time.monotonic()))
 
     def stats(self) -> StoreStats:
-        """What the store holds."""
+        """Statistics of the store."""
         return self._store.stats()
 
     def check_integrity(self) -> None:
-        """Raise AssertionError where the store's accounts do not add up."""
+        """Raise AssertionError if the store's accounts are inconsistent."""
         self._store.check_integrity()
 
     def abandon(self) -> None:
-        """Give back what the store holds of the system; nothing is saved, since the device cannot be read."""
+        """Release the store's system resources without saving, since the device is unreadable."""
         self._store.close()
 
     def close(self, save_s: float | None = None) -> None:
-        """Save what can be saved in so many seconds (None: all), and give back what the store holds of the system."""
+        """Save for at most `save_s` seconds (None: everything), and release the store's system resources."""
         try:
             if not self.save(save_s):
                 log.warning("no time was left to save the KV that was used least recently")
@@ -194,7 +194,7 @@ class Engine:
     def _forward(self, runs: Sequence[Run]) -> None:
         try:
             answers = self._model.forward([run.chunk for run in runs if run.chunk])
-        except Exception as error:  # noqa: BLE001 - each of them is told
+        except Exception as error:  # noqa: BLE001 - every affected request reports it
             for run in runs:
                 run.end(error)
         else:

@@ -1,4 +1,4 @@
-"""What a request costs: counted while it is at work, told with its answer."""
+"""Counts what a request costs while it is at work, and reports it with the completion."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from protocol.messages import Completion, FinishReason, Usage
 
 @dataclass(slots=True)
 class Work:
-    """What one request has cost so far."""
+    """The cost of one request so far."""
 
     prompt_tokens: int
     recomputed_tokens: int = 0
-    forwards: int = 0  # that it had a part in
+    forwards: int = 0  # that included a chunk of this request
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     started: float = field(default_factory=time.perf_counter)
@@ -24,7 +24,7 @@ class Work:
     branch_tokens: int = 0  # generated for alternatives
 
     def completion(self, text: str, reason: FinishReason, alternatives: tuple[str, ...] = ()) -> Completion:
-        """The answer, with what it has cost."""
+        """The completion, with its cost."""
         now = time.perf_counter()
         prepared = now if self.prepared is None else self.prepared
         prefilled = now if self.prefilled is None else self.prefilled
@@ -45,7 +45,7 @@ class Work:
         return Completion(text, reason, usage, mean_logprob, alternatives)
 
     def add(self, branch: Work) -> None:
-        """Count what an alternative cost."""
+        """Add the cost of an alternative."""
         self.recomputed_tokens += branch.recomputed_tokens
         self.forwards += branch.forwards
         self.drafted_tokens += branch.drafted_tokens

@@ -1,4 +1,4 @@
-"""One request at work in the engine: the chunk that it waits for, and in the end its answer."""
+"""One request at work in the engine: its pending chunk, and finally its answer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from protocol.messages import Completion, CompletionRequest
 Result = TypeVar("Result")
 Cancelled = Callable[[], bool]
 Steps = Generator[Chunk, tuple[Choice, ...], Result]
-"""Yields the chunk that it needs a forward for, and gets its choices; Stopped is raised in it to end it early."""
+"""Yields a chunk for each forward and receives its choices; the engine throws Stopped into it to end it early."""
 
 
 class Stopped(Exception):
-    """Nobody wants the answer any more."""
+    """The request was cancelled."""
 
 
 class Run:
-    """A request that has been begun; it has ended when it waits for no chunk."""
+    """A request at work; it has ended when it has no pending chunk."""
 
     def __init__(
         self, request: CompletionRequest, cancelled: Cancelled, steps: Steps[Completion], client: str = ""
@@ -40,7 +40,7 @@ class Run:
 
     @property
     def is_ahead_work(self) -> bool:
-        """Whether it only makes a prompt resident, and nobody waits for it."""
+        """Whether it only makes a prompt resident, without a user waiting."""
         return self.request.max_tokens == 0
 
     @property
@@ -49,15 +49,15 @@ class Run:
         return self._outcome if isinstance(self._outcome, Exception) else None
 
     def resume(self, choices: tuple[Choice, ...]) -> None:
-        """The forward of its chunk is done: work on to the next one, or to the end."""
+        """Continue with the choices of its chunk, up to the next chunk or the end."""
         self._go_on(partial(self._steps.send, choices))
 
     def end(self, reason: Exception) -> None:
-        """End it before its chunk is computed: Stopped where nobody wants it, or what went wrong."""
+        """End it before its chunk is computed: `reason` is Stopped if it was cancelled, else the error."""
         self._go_on(partial(self._steps.throw, reason))
 
     def completion(self) -> Completion:
-        """The answer of a run that has ended; raises the error that it met instead."""
+        """The completion of an ended run; raises the error that ended it, if any."""
         if isinstance(self._outcome, Completion):
             return self._outcome
         assert self._outcome is not None, "the run has not ended"
@@ -68,5 +68,5 @@ class Run:
             self.chunk = go()
         except StopIteration as end:
             self.chunk, self._outcome = None, end.value
-        except Exception as error:  # noqa: BLE001 - it is told to whoever asked; the others go on
+        except Exception as error:  # noqa: BLE001 - reported to this request's client; other requests continue
             self.chunk, self._outcome = None, error

@@ -1,4 +1,4 @@
-"""What a workspace holds: its token ids, kept in step with the KV, and exchanged with the store."""
+"""Tracks the tokens whose KV is in a workspace, and exchanges KV with the store."""
 
 from __future__ import annotations
 
@@ -8,35 +8,34 @@ from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from kv_store.interface import KVStore, Workspace, document_of
 
 SAVE_BEYOND = 4
-"""A crop that loses more prompt tokens than a keystroke retokenizes saves them to the store first, for going back."""
+"""A crop of more prompt tokens than this saves them to the store first; a keystroke retokenizes fewer."""
 
 WORTH_A_LOOK = SAVE_BEYOND
-"""So many tokens have to be missing for the store to be asked: of fewer, what a keystroke crops is rarely saved, and to
-compute them costs less than the walk."""
+"""Least number of missing tokens for a look-up in the store: fewer are rarely there, and cost less than the walk."""
 
 
 class ResidentPrompt:
-    """The one prompt whose KV is in a workspace, and whose it is.
+    """The prompt whose KV is in a workspace, and the session that it belongs to.
 
-    `token_ids` never claims a token whose KV is not there: extend it only after the forward that wrote it.
+    `token_ids` never contains a token without KV: call `extend` only after the forward that wrote it.
     """
 
     def __init__(self, workspace: Workspace, store: KVStore, alignment: int = 1) -> None:
-        self._alignment = alignment  # what is reused is cut to a multiple of it, and chunks begin at one
+        self._alignment = alignment  # reused lengths are cut to a multiple of it, and chunks begin at one
         self.workspace = workspace
         self.store = store
         self.token_ids = packed()
         self.session = ""
-        self._saveable = 0  # leading tokens that belong to a prompt, rather than to a suggestion or a cold run
-        self._saved = 0  # of these, how many are in the store
-        self._is_doomed = False  # to be dropped at the end of the loan
+        self._saveable = 0  # leading tokens of a prompt, not of a completion or a cold run
+        self._saved = 0  # how many of these are in the store
+        self._is_doomed = False  # dropped at the end of the loan
         self._is_pinned = False
 
     def prepare(self, wanted: TokenIds, session: str) -> int:
         """Bring the longest resident prefix of `wanted` into the workspace; its length, cut to the alignment.
 
-        What is in the workspace is cropped where that is the longest; otherwise it is saved, and the store's match
-        takes its place. The store is asked only where WORTH_A_LOOK tokens are missing.
+        Crops the workspace if it holds the longest match; otherwise saves its prompt and loads the store's match. Looks
+        in the store only if at least WORTH_A_LOOK tokens are missing.
         """
         length = common_prefix_length(self.token_ids, wanted)
         if len(wanted) - length < WORTH_A_LOOK:
@@ -51,24 +50,24 @@ class ResidentPrompt:
         return length
 
     def prepare_cold(self, session: str) -> None:
-        """Make the workspace empty, for a request of this session."""
+        """Empty the workspace for a request of this session."""
         self.crop(0)
         self._own(session)
 
     def chunk(self, token_ids: TokenIds, wanted: int = 0, allowed: AllowedIds | None = None) -> Chunk:
-        """What the model has to compute for `token_ids` to stand after those that are here."""
+        """The chunk that appends `token_ids` to the resident tokens."""
         length = len(self.token_ids)
         start = length - length % self._alignment
         return Chunk(self.token_ids[start:] + token_ids, start, self.workspace, wanted, allowed)
 
     def extend(self, token_ids: TokenIds, is_prompt: bool) -> None:
-        """Note tokens whose KV has been written after those that are here; only a prompt's are worth saving."""
+        """Append tokens whose KV has been written; only a prompt's tokens are saved later."""
         if is_prompt and self._saveable == len(self.token_ids):
             self._saveable += len(token_ids)
         self.token_ids.extend(token_ids)
 
     def crop(self, length: int, will_change: bool = False) -> None:
-        """Forget all but the first `length` tokens; prompt tokens are saved first if many would be lost."""
+        """Drop all but the first `length` tokens; saves prompt tokens first if more than SAVE_BEYOND would be lost."""
         if self._saveable - length > SAVE_BEYOND or (will_change and self._saveable > length):
             self.save()
         del self.token_ids[length:]
@@ -76,18 +75,18 @@ class ResidentPrompt:
         self._saved = min(self._saved, length)
 
     def save(self) -> None:
-        """Make the prompt resident in the store, under its session's name, unless it is to be forgotten."""
+        """Save the prompt to the store under its session's name, unless it must be forgotten."""
         if self._saveable and not self._is_doomed:
             self.store.insert_prefix(self.token_ids[: self._saveable], self.workspace, self.session)
             self._saved = self._saveable
 
     @property
     def is_saved(self) -> bool:
-        """Whether nothing came to the prompt since it was saved."""
+        """Whether nothing is left to save."""
         return self._is_doomed or self._saved == self._saveable
 
     def forget(self, session: str) -> None:
-        """Drop what is here if it is of the session's document."""
+        """Drop the resident prompt if it belongs to the session's document."""
         if document_of(session) == document_of(self.session):
             self.release()
             self.token_ids = packed()
@@ -95,29 +94,29 @@ class ResidentPrompt:
             self.session = ""
 
     def forget_after_loan(self, session: str) -> None:
-        """The same for a workspace that a request works on: it is not saved any more, and dropped by `end_loan`."""
+        """As `forget`, for a lent workspace: its prompt is not saved any more, and `end_loan` drops it."""
         self._is_doomed |= document_of(session) == document_of(self.session)
 
     def end_loan(self) -> None:
-        """The request that had the workspace is done with it."""
+        """End the workspace's loan to a request."""
         if self._is_doomed:
             self.forget(self.session)
             self._is_doomed = False
 
     def release(self) -> None:
-        """Unpin the prompt in the store; what is here stays until another prompt takes its place."""
+        """Unpin the prompt in the store; the workspace keeps it until another prompt replaces it."""
         self.store.unpin(self.session)
         self._is_pinned = False
 
     def _load(self, wanted: TokenIds, length: int, session: str) -> int:
-        """The length of the longest resident prefix, here or in the store; `length` of it are here."""
+        """Load the store's match if it exceeds the `length` tokens in the workspace; returns the resident length."""
         with self.store.match_prefix(wanted) as match:
             longer = match.length > length
             self.crop(length, will_change=longer or session != self.session)
             return match.load(self.workspace, start=length) if longer else length
 
     def _own(self, session: str) -> None:
-        """Pin the session that is being worked on, and unpin the one before."""
+        """Pin this session, and unpin the previous one."""
         if session != self.session or not self._is_pinned:
             self.store.unpin(self.session)
             self.store.pin(session)

@@ -1,4 +1,4 @@
-"""The workspaces of the engine, each with the prompt that is resident in it, lent to one request at a time."""
+"""Owns the engine's slots: workspaces with their resident prompts, each lent to one request at a time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 
 class Slots:
-    """A number of workspaces; memory for all but the first is taken when they are first needed.
+    """Up to `count` workspaces; all but the first are allocated on first need.
 
-    Where there is none, the number becomes that of those which are there.
+    If an allocation fails, `count` drops to the number that exist.
     """
 
     def __init__(self, count: int, new_workspace: Callable[[], Workspace], store: KVStore, alignment: int = 1) -> None:
         self.count = count
-        """How many workspaces there can be."""
+        """Most workspaces that can exist."""
         self._store = store
         self._new_workspace = new_workspace
         self._alignment = alignment
@@ -34,11 +34,11 @@ class Slots:
 
     @contextmanager
     def lend(self, session: str, token_ids: TokenIds) -> Iterator[ResidentPrompt]:
-        """A workspace for a request of this session; MemoryError where all are lent and there is no room for another.
+        """A workspace for a request of this session; MemoryError if all are lent and another cannot be allocated.
 
-        It is the one where the session's last prompt is, so that typing copies nothing; else a new one, else the one
-        that was used longest ago. An anonymous request's last prompt is the anonymous one that shares the most tokens
-        with its own. What other workspaces hold of `token_ids` is in the store afterwards.
+        Prefers the workspace with the session's last prompt, so that typing copies nothing; then a new one, then the
+        least recently used one. An anonymous request gets the anonymous prompt that shares the most tokens with its
+        own. Saves what other workspaces hold of `token_ids` to the store.
         """
         slot = self._choose(session, token_ids)
         self._lent.append(slot)
@@ -51,9 +51,9 @@ class Slots:
             slot.end_loan()
 
     def forget(self, session: str) -> None:
-        """Drop the text of the session's document, here and in the store, whichever client's sessions it stands in.
+        """Drop the text of the session's document, here and in the store, from every client's sessions.
 
-        What is lent is dropped when it comes back, and is not saved until then.
+        A lent workspace is dropped at the end of its loan, and not saved until then.
         """
         for slot in self._idle:
             slot.forget(session)
@@ -62,15 +62,15 @@ class Slots:
         self._store.purge(session)
 
     def release(self, session: str) -> None:
-        """Let the store evict the session's prompt by its ordinary rules: nothing is typed there any more."""
+        """Unpin the session's prompt: the store may evict it by its ordinary rules."""
         for slot in (*self._idle, *self._lent):
             if slot.session == session:
                 slot.release()
 
     def save(self, seconds: float | None = None) -> bool:
-        """Make what is resident here resident in the store, the most recently used first, for about so many seconds.
+        """Save the resident prompts to the store, the most recently used first, for about `seconds`.
 
-        At least one workspace is saved; False where time ran out.
+        Saves at least one workspace; returns False if time ran out.
         """
         until = math.inf if seconds is None else time.monotonic() + seconds
         for slot in (*self._lent, *reversed(self._idle)):
@@ -101,7 +101,7 @@ class Slots:
         return ResidentPrompt(self._new_workspace(), self._store, self._alignment)
 
     def _share(self, token_ids: TokenIds, slot: ResidentPrompt) -> None:
-        """Save the other prompts that begin with more of `token_ids` than the slot's does."""
+        """Save the other prompts that share more leading tokens with `token_ids` than the slot's does."""
         others = [other for other in (*self._idle, *self._lent) if other is not slot and other.token_ids]
         length = common_prefix_length(slot.token_ids, token_ids) if others else 0
         for other in others:
@@ -110,6 +110,6 @@ class Slots:
 
 
 def _by_shared_tokens(slots: list[ResidentPrompt], token_ids: TokenIds) -> list[ResidentPrompt]:
-    """Those whose prompts begin with more of `token_ids` than markers and a word; the most of them last."""
+    """The slots that share more leading tokens with `token_ids` than markers and a word; the longest match last."""
     shared = [(common_prefix_length(slot.token_ids, token_ids), slot) for slot in slots]
     return [slot for length, slot in sorted(shared, key=itemgetter(0)) if length > SAVE_BEYOND]

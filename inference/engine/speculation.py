@@ -1,4 +1,4 @@
-"""Guesses at what the model will say, to be verified in one forward: they change what a text costs, never the text."""
+"""Proposes drafts that the model verifies in one forward: they change the cost of a text, never the text."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from inference.backends.model import Choice
 from inference.text.token_ids import TokenIds, packed, place_of_last
 
 DRAFT_COST = 0.2
-"""What a token more costs in a forward of few, as a share of a forward of one: 0.05 to 0.2 for the CPU kernel."""
+"""Cost of one more token in a short forward, relative to a forward of one: 0.05 to 0.2 for the CPU kernel."""
 
 MOST_DRAFTED = 15
-LONGEST_RUN, SHORTEST_RUN = 4, 2  # tokens at the end that are looked for earlier in the text
+LONGEST_RUN, SHORTEST_RUN = 4, 2  # trailing tokens to find earlier in the text
 
 
 class Odds:
-    """How probable it is that a guessed token is right where those before it are, by what came of earlier guesses.
+    """Estimates, from earlier drafts, the probability that a draft token is right if those before it are.
 
-    Experience fades with every forward, so that a kind of guess that failed is tried again after a while.
+    Past results fade with every forward, so that a kind of draft that failed is tried again later.
     """
 
     FADING = 0.98
-    WEIGHT = 2.0  # of the probability that is assumed at first, in guesses
+    WEIGHT = 2.0  # of the initial probability, in draft tokens
 
     def __init__(self, probability: float) -> None:
         self._assumed = probability
@@ -36,19 +36,19 @@ class Odds:
 
     @property
     def worthwhile(self) -> int:
-        """How many tokens are worth guessing at: the last one's chance pays what it costs, and it needs all before."""
+        """Most tokens worth drafting: up to the last one whose odds, with all before it right, cover its cost."""
         return min(MOST_DRAFTED, int(math.log(DRAFT_COST) / math.log(self.probability)))
 
     def note(self, drafted: int, right: int) -> None:
-        """A forward has verified `drafted` guesses, 0 or more, of which the first `right` are right."""
+        """Record a forward that verified `drafted` tokens, 0 or more, of which the first `right` were right."""
         self._right = self._right * self.FADING + right
         self._wrong = self._wrong * self.FADING + (right < drafted)
 
 
 class Drafter:
-    """The guesses for one text: first that it goes on as the last suggestion did, then as an earlier place in the text.
+    """Drafts for one text: first from the session's last suggestion, then from an earlier place in the text.
 
-    The second kind is prompt lookup: where the last tokens have stood before, what followed them there.
+    The second kind is prompt lookup: the tokens that followed an earlier occurrence of the last tokens.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class Drafter:
         odds_of_rest: Odds,
         odds_of_repetition: Odds,
     ) -> None:
-        """`seen` are the tokens that the text goes on from, `rest` is what the last suggestion would go on with.
+        """`seen` are the tokens before the text, `rest` is the remainder of the last suggestion.
 
-        Nothing is guessed from a token on that `ends` the text. `seen` is the drafter's own from now on.
+        A draft stops before a token that `ends` the text. The drafter takes ownership of `seen`.
         """
         self._ids = seen
         self._rest = rest
@@ -73,7 +73,7 @@ class Drafter:
         self._drafted: tuple[Odds, int] = (odds_of_repetition, 0)
 
     def draft(self, text: str, room: int) -> TokenIds:
-        """At most `room` tokens that may follow, where `text` has been generated."""
+        """A draft of at most `room` tokens after the generated `text`."""
         if self._rest.startswith(text) and len(self._rest) > len(text):
             odds, guessed = self._of_rest, self._encode(self._rest[len(text) :])
         else:
@@ -84,13 +84,13 @@ class Drafter:
         return draft
 
     def verified(self, token_ids: TokenIds, right: int) -> None:
-        """Note the tokens that the forward has settled, and how many of those guessed are among them."""
+        """Record the tokens that the forward has settled, and the number of draft tokens among them."""
         odds, drafted = self._drafted
         odds.note(drafted, right)
         self._ids.extend(token_ids)
 
     def _after_the_last_run(self) -> TokenIds:
-        """What followed the last tokens where they stood before, the longer run first, the later place first."""
+        """The tokens after an earlier occurrence of the last tokens; prefers the longer run, then the later place."""
         for length in range(min(LONGEST_RUN, len(self._ids) - 1), SHORTEST_RUN - 1, -1):
             place = place_of_last(self._ids[-length:], self._ids)
             if place >= 0:
@@ -99,7 +99,7 @@ class Drafter:
 
 
 def agreeing(draft: Sequence[int], choices: Sequence[Choice]) -> int:
-    """How many guesses at the beginning of the draft are what the model chooses."""
+    """Number of leading draft tokens that match the model's choices."""
     right = 0
     while right < len(draft) and draft[right] == choices[right].token_id:
         right += 1

@@ -1,4 +1,4 @@
-"""What the sessions' last suggestions said, and how good guesses from them were."""
+"""Remembers each session's last suggestion for drafts, and how many of these were right."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from inference.text.token_ids import TokenIds, packed
 from kv_store.interface import document_of
 
 COMPARED = 128
-"""Characters before the cursor by which the place of the last suggestion is found again."""
+"""Characters before the cursor that identify the place of the last suggestion."""
 
 BACK = 256
-"""The last suggestion is found again up to so many characters before its place."""
+"""Characters before its place within which the last suggestion still matches."""
 
 MAX_SESSIONS = 256
 MAX_BYTES = 2**22
@@ -26,10 +26,10 @@ class Suggested:
 
     before: str = ""
     text: str = ""
-    token_ids: TokenIds = field(default_factory=packed)  # that the model gave for it, and it may be for more
+    token_ids: TokenIds = field(default_factory=packed)  # that the model generated, perhaps beyond `text`
 
     def rest_after(self, before: str) -> str:
-        """What it would go on with where `before` stands before the cursor now; empty where that is another text."""
+        """The remainder of the suggestion if `before` now precedes the cursor; empty if the text differs."""
         tail = before[-COMPARED:]
         whole = self.before + self.text
         place = whole.rfind(tail, max(0, len(self.before) - BACK - len(tail)))
@@ -38,14 +38,14 @@ class Suggested:
 
 @dataclass(slots=True)
 class SessionMemory:
-    """What is remembered of one session."""
+    """The memory of one session."""
 
     suggested: Suggested = Suggested()
     odds_of_rest: Odds = field(default_factory=lambda: Odds(0.9))
     odds_of_repetition: Odds = field(default_factory=lambda: Odds(0.5))
 
     def remember(self, before: str, text: str, token_ids: TokenIds) -> None:
-        """This was suggested after `before`; what was suggested earlier there holds where this only begins it."""
+        """Remember the suggestion after `before`; an earlier one there stays if it begins with this one."""
         earlier = self.suggested.rest_after(before)
         if earlier.startswith(text):
             text, token_ids = earlier, self.suggested.token_ids
@@ -53,13 +53,13 @@ class SessionMemory:
 
 
 class Memories:
-    """The memory of each session, for as many as fit; it tells of the documents' text, and is never written down."""
+    """The memory of each session, bounded; it contains document text and never reaches the disk."""
 
     def __init__(self) -> None:
         self._sessions: LRUCache[str, SessionMemory] = LRUCache(MAX_SESSIONS, MAX_BYTES)
 
     def of(self, session: str) -> SessionMemory:
-        """What is remembered of a session; from now on what is done to it is remembered."""
+        """The memory of a session, created if missing."""
         memory = self._sessions.get(session)
         if memory is None:
             memory = SessionMemory()
@@ -67,7 +67,7 @@ class Memories:
         return memory
 
     def forget(self, session: str) -> None:
-        """Drop what is remembered of the session's document, in whichever client's sessions."""
+        """Drop the memory of the session's document, for every client."""
         document = document_of(session)
         for known in [known for known in self._sessions if document_of(known) == document]:
             self._sessions.remove(known)

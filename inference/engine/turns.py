@@ -7,7 +7,7 @@ import math
 from inference.engine.request_run import Run
 
 SMALL_CHUNK = 32
-"""Chunks of up to so many tokens have a place in every forward; longer ones take turns."""
+"""Chunks of up to this many tokens join every forward; longer ones take turns."""
 
 SHARED_CHUNK = 2 * SMALL_CHUNK
 """While several clients are active, the chunks of a long prompt are multiples of so many tokens."""
@@ -20,7 +20,7 @@ ACTIVE_S = 5.0
 
 
 class Turns:
-    """The requests at work, in the order in which their long chunks have their turns.
+    """The requests at work, in the order of turns of their long chunks.
 
     A forward takes at most one long chunk. The turn passes from client to client, and within a client from request to
     request. While short chunks of other clients are at work, a long chunk also waits until forwards without one have

@@ -1,1 +1,1 @@
-"""From settings to an engine: the options, the plan of memory, and the one place that wires everything together."""
+"""Turns settings into an engine: the options, the plan of memory, and the wiring."""

@@ -1,4 +1,4 @@
-"""The dtype that a model computes in where the setting is `auto`; torch is not imported."""
+"""Chooses the dtype that a model computes in if the setting is `auto`; imports no torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inference.checkpoints.architecture import Architecture, ModelShape
 from protocol.settings import Weights
 
 BFLOAT16_CAPABILITY = (8, 0)
-"""Compute capability of the first GPUs that compute in bfloat16 (Ampere); those before them have float16."""
+"""Compute capability of the first GPUs that compute in bfloat16 (Ampere); older ones have float16."""
 
 
 def default_dtype(
@@ -21,13 +21,13 @@ def default_dtype(
     weights: Weights = "auto",
     capability: tuple[int, int] | None = None,
 ) -> Literal["float32", "bfloat16", "float16"]:
-    """The dtype for a model of this shape on the device; `capability` is a CUDA GPU's, where it is known.
+    """The dtype for a model of this shape on the device; `capability` is a CUDA GPU's, if known.
 
-    bfloat16 where it is fast and changes no suggestion: on GPUs, and where the CPU kernel multiplies it. Without the
-    kernel a prompt's KV depends, by a rounding, on how it was cut into forwards. In float32 that is too
-    little to change a suggestion; in bfloat16 it can be enough.
+    bfloat16 where it is fast and changes no suggestion: on GPUs, and with a CPU kernel that multiplies it. Without the
+    kernel a prompt's KV depends, by rounding, on its division into forwards. In float32 the difference is too small to
+    change a suggestion; in bfloat16 it can change one.
 
-    GPUs that are too old for bfloat16 compute in float16, which int8 weights would overflow: there, in float32.
+    GPUs that are too old for bfloat16 compute in float16, or in float32 for int8 weights, which overflow float16.
     """
     if device.startswith("cuda") and capability is not None and capability < BFLOAT16_CAPABILITY:
         return "float32" if weights == "int8" else "float16"

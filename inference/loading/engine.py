@@ -1,4 +1,4 @@
-"""The one place that wires checkpoint, tokenizer, model, workspace and store into an engine."""
+"""Wires checkpoint, tokenizer, model, workspaces and store into an engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CONTEXT_TOKENS = 8192
 MIN_CONTEXT_TOKENS = 64
-DRY_BYTES_PER_VALUE = 4  # float32, as a CPU would keep them
+DRY_BYTES_PER_VALUE = 4  # float32, as on a CPU
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +46,10 @@ SAMPLE = Path(__file__).parents[1] / "text" / "tokenization.py"
 
 
 def is_here(options: EngineOptions) -> bool:
-    """Whether the model is on this machine; otherwise loading it downloads it first.
+    """Whether the model is on this machine; if not, loading downloads it first.
 
-    BadModel or BadInput for what can be told without torch: files that are missing or damaged, an architecture or a
-    tokenizer that midfill cannot use.
+    Raises BadModel or BadInput for faults detectable without torch: missing or damaged files, an unsupported
+    architecture or tokenizer.
     """
     checkpoint = find_local_checkpoint(options.model)
     if checkpoint is None:
@@ -63,7 +63,7 @@ def is_here(options: EngineOptions) -> bool:
 def load_engine(options: EngineOptions, progress: Progress | None = None) -> Engine:
     """An engine that runs the model of `options`.
 
-    BadModel or BadInput, with the value at fault, if it cannot be; DeviceLost if this process cannot use its GPU.
+    Raises BadModel or BadInput, with the value at fault, or DeviceLost if this process cannot use its GPU.
     """
     report = progress or _ignore
     report("looking for the model", None)
@@ -118,9 +118,9 @@ def _hooks(device: torch.device, model: Model) -> DeviceHooks:
 
 
 def load_dry_engine(options: EngineOptions) -> Engine:
-    """An engine that does everything but compute: for counting tokens, forwards and bytes. Imports no torch.
+    """An engine that computes nothing, for counting tokens, forwards and bytes. Imports no torch.
 
-    For a model outside the Llama family transformers is imported, and the bytes are an estimate.
+    For a model outside the Llama family it imports transformers, and the bytes are an estimate.
     """
     checkpoint = find_checkpoint(options.model)
     tokenizer = checkpoint.tokenizer(options.fim_format)
@@ -151,7 +151,7 @@ def _wire(
 def _plan(
     options: EngineOptions, checkpoint: Checkpoint, context_tokens: int, device: torch.device, dtype: torch.dtype
 ) -> MemoryPlan:
-    """What the model, its workspaces and its store get of the device's free memory."""
+    """The shares of the device's free memory for the model, its workspaces and its store."""
     from inference.backends import cuda
 
     demand = MemoryDemand(
@@ -182,7 +182,7 @@ def _load_model(
     plan: MemoryPlan,
     report: Progress,
 ) -> Decoder | GraphedDecoder | KernelModel | GenericModel:
-    """Our decoder where it knows the architecture and the device has room; transformers' modules otherwise."""
+    """Our decoder if it supports the architecture and the device has room; otherwise transformers' modules."""
     anywhere = options.device == "auto"
     shape = checkpoint.architecture
     spreads = anywhere and device.type == "cuda" and not plan.fits
@@ -195,13 +195,13 @@ def _load_model(
         raise BadInput(f"{what} for the Llama family on one device, not for {checkpoint.name}")
     from inference.backends.transformers.loading import load_generic
 
-    checkpoint.weights()  # says what is missing or damaged in words of ours
+    checkpoint.weights()  # reports missing or damaged files in our own words
     report("reading the weights", None)
     return load_generic(checkpoint.folder, context_tokens, None if anywhere else device, dtype)
 
 
 def _numbers(options: EngineOptions, device: torch.device, dtype: torch.dtype, checkpoint: Checkpoint) -> str:
-    """What else saved KV depends on; what transformers keeps of a token is its own affair, version by version."""
+    """The part of the fingerprint for the arithmetic; includes transformers' version, which determines its KV."""
     if not isinstance(checkpoint.architecture, Architecture):
         return f"{dtype}, transformers {version('transformers')}"
     return str(dtype) if options.weights == "auto" else f"{dtype}, {options.weights} weights of a {device.type}"
@@ -230,7 +230,7 @@ def _dtype(options: EngineOptions, device: torch.device, shape: ModelShape) -> t
 def _set_threads(threads: int | None) -> None:
     """Set torch's threads, by default to half of those that this process may use.
 
-    torch waits for its slowest thread, and the editor needs the other half. The kernel does not wait: it has them all.
+    torch waits for its slowest thread, and the editor needs the other half. The kernel does not wait, and uses all.
     """
     import torch
 
@@ -240,7 +240,7 @@ def _set_threads(threads: int | None) -> None:
 
 
 def _context_tokens(options: EngineOptions, architecture: ModelShape) -> int:
-    """As asked for, but no more than the model was made for."""
+    """The requested context, limited to what the model was trained for."""
     wanted = DEFAULT_CONTEXT_TOKENS if options.context_tokens is None else options.context_tokens
     if wanted < MIN_CONTEXT_TOKENS:
         raise BadInput(f"a context of {wanted} tokens: it has to be at least {MIN_CONTEXT_TOKENS}")
@@ -248,7 +248,7 @@ def _context_tokens(options: EngineOptions, architecture: ModelShape) -> int:
 
 
 def chars_per_token(tokenizer: TextTokenizer) -> float:
-    """How many characters of source code a token stands for, measured on a file of our own."""
+    """Characters of source code per token, measured on one of our own files."""
     sample = SAMPLE.read_text(encoding="utf-8")
     return len(sample) / tokenizer.count_tokens(sample)
 

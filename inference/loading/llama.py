@@ -1,4 +1,4 @@
-"""Loads a model of the Llama family: its weights, rounded where that is asked for, and what is to compute with them."""
+"""Loads a model of the Llama family: reads its weights, quantizes them if requested, and chooses the backend."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load_decoder(
     options: EngineOptions,
     report: Progress,
 ) -> Decoder | GraphedDecoder | KernelModel:
-    """The model on one device; BadModel or BadInput, with the value at fault, if it cannot be had so."""
+    """The model on one device; BadModel or BadInput, with the value at fault, if that is impossible."""
     if options.exact and options.weights != "auto":
         raise BadInput(f"{options.weights} weights and exact mode exclude each other: choose weights auto")
     if options.exact:
@@ -58,7 +58,7 @@ def _read_weights(
     setting: Weights,
     report: Progress,
 ) -> DecoderWeights:
-    """On the device; by way of main memory where they are rounded for a GPU, which may have no room for them whole."""
+    """The weights on the device; via main memory if quantized for a GPU, which may lack room for the originals."""
     rounding = setting if setting == "fp8" or (setting == "int8" and device.type == "cuda") else None
     if rounding is not None:
         check_rounding(rounding, device, dtype)

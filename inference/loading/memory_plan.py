@@ -1,4 +1,4 @@
-"""Plans the memory of a loaded model from what is free: weights, forwards, workspaces, graphs and the store.
+"""Divides free memory between a model's weights, forwards, workspaces, graphs and store.
 
 Imports no torch. Sizes are in bytes; all but those of weights and KV are estimates.
 """
@@ -16,22 +16,22 @@ from protocol.errors import BadInput
 from protocol.settings import Weights
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-FEWEST_SLOTS, MOST_SLOTS = 2, 8  # by default; with one, a keystroke would wait for the whole of somebody's suggestion
-GPU_RESERVE = 384 * 2**20  # for libraries' own workspaces, loaded kernels, and what allocators round up
+FEWEST_SLOTS, MOST_SLOTS = 2, 8  # by default; with one, a keystroke would wait for another client's whole completion
+GPU_RESERVE = 384 * 2**20  # libraries' workspaces, loaded kernels, and allocators' rounding
 GRAPHS_PER_WORKSPACE = 24 * 2**20  # a few dozen recordings of some hundred kernels each
-LARGEST_LOGITS = 32  # tokens whose logits a short forward has at once
+LARGEST_LOGITS = 32  # tokens whose logits a short forward holds at once
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryDemand:
-    """What is to be loaded, and what the settings ask for.
+    """The model to load, and the settings that determine its memory.
 
     Attributes:
-        dtype: what the model computes in; its weights and KV have it in memory, whatever the checkpoint's files have.
-        weights: how matrices are rounded.
-        slots: workspaces; None for as many as suit.
-        on_gpu: whether graphs are recorded, and libraries take memory of the device.
+        dtype: of computation, and of weights and KV in memory, independent of the dtype in the checkpoint's files.
+        weights: how matrices are quantized.
+        slots: number of workspaces; None chooses it.
+        on_gpu: whether graphs are recorded, and libraries use device memory.
     """
 
     shape: ModelShape
@@ -47,7 +47,7 @@ class MemoryDemand:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Who gets how much of what is free; it adds up to no more than that where `fits`."""
+    """Bytes per purpose; if it `fits`, their sum is at most the free memory."""
 
     free: int
     weights: int
@@ -59,7 +59,7 @@ class MemoryPlan:
 
     @property
     def least(self) -> int:
-        """What the model needs to run at all: with one workspace, and nothing resident beside it."""
+        """Least bytes that the model needs to run: with one workspace and an empty store."""
         return self.weights + self.forwards + self.workspace + self.graphs
 
     @property
@@ -68,10 +68,10 @@ class MemoryPlan:
 
 
 def plan_memory(demand: MemoryDemand, free: int) -> MemoryPlan:
-    """The plan for `free` bytes; BadInput for a number of slots that cannot be.
+    """The plan for `free` bytes; BadInput for an invalid number of slots.
 
-    Workspaces come before the store: by default as many as take half of what the store may, and fewer where there is
-    no room for them. What is left is the store's, up to what the settings ask for.
+    Workspaces come before the store: by default as many as take half of the store's budget, or fewer if there is no
+    room. The store gets the rest, up to the budget in the settings.
     """
     if demand.slots is not None and demand.slots < 1:
         raise BadInput(f"{demand.slots} slots: it has to be 1 or more")
@@ -88,22 +88,22 @@ def plan_memory(demand: MemoryDemand, free: int) -> MemoryPlan:
 
 
 def weights_bytes(demand: MemoryDemand) -> int:
-    """What the weights take in memory: int8 and fp8 round matrices to a byte a value, with a scale for each row."""
+    """Bytes of the weights in memory: int8 and fp8 take one byte per value, and one scale per row."""
     size = DTYPE_BYTES[demand.dtype]
     tied = isinstance(demand.shape, Architecture) and demand.shape.tied_embeddings
     total = 0
     for name, shape in _shapes(demand.files):
         values = math.prod(shape)
         if name == HEAD and tied:
-            continue  # the embedding's matrix is used
+            continue  # tied: the head is the embedding's matrix
         total += _rounded(shape) if demand.weights != "auto" and _is_rounded(name, shape) else values * size
         if name == EMBEDDING and tied and demand.weights == "fp8":
-            total += _rounded(shape)  # the head is a copy of its own
+            total += _rounded(shape)  # the head is a separate copy
     return total
 
 
 def _forward_bytes(demand: MemoryDemand) -> int:
-    """Of the largest forward: a prefill chunk's activations and mask, the logits of a short one, a widened matrix."""
+    """Bytes of the largest forward: a prefill chunk's activations and mask, short chunks' logits, a widened matrix."""
     size, shape = DTYPE_BYTES[demand.dtype], demand.shape
     total = GPU_RESERVE if demand.on_gpu else 0
     if not isinstance(shape, Architecture):

@@ -1,4 +1,4 @@
-"""Which tiers a model's store has: the device's memory, main memory behind a GPU, and a folder where one is given."""
+"""Chooses the tiers of a model's store: device memory, main memory behind a GPU, and a folder if one is set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TierBudgets:
-    """How many bytes of KV each tier may keep, and the folder of the disk tier, if there is to be one."""
+    """Bytes of KV per tier, and the folder of the disk tier, if any."""
 
     device_bytes: int
     host_bytes: int
@@ -31,9 +31,9 @@ class TierBudgets:
 
 
 def open_store(budgets: TierBudgets, shape: KVShape, device: torch.device, fingerprint: str) -> PagedStore:
-    """The store of a model; what an earlier process saved in the folder is resident from the start.
+    """The store of a model; pages that an earlier process saved in the folder are resident from the start.
 
-    Where the folder cannot be used, not even after what is in its place was set aside, nothing is kept on disk.
+    Keeps nothing on disk if the folder is unusable even after setting aside the file in its place.
     """
     memory = [Tier("device", budgets.device_bytes, TensorStorage(device))]
     if device.type != "cpu":

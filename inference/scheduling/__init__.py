@@ -1,1 +1,1 @@
-"""The model thread: which request is next, loading and unloading, and saving at rest."""
+"""The model thread: picks the next request, loads and unloads the model, and saves at rest."""

@@ -1,4 +1,4 @@
-"""The model in memory: loaded on first need, dropped when told to, with its state told to who listens."""
+"""Holds the engine: loads it on first need, unloads it on request, and reports its state to listeners."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class EngineHolder:
         return self._engine is not None
 
     def engine(self) -> Engine:
-        """The engine, loaded if need be; the error of the last attempt, for RETRY_AFTER_S, where that failed."""
+        """The engine, loaded if necessary; for RETRY_AFTER_S after a failed attempt, raises that attempt's error."""
         if self._engine is None:
             if self._failure is not None and time.monotonic() - self._failed_at < RETRY_AFTER_S:
                 raise self._failure
@@ -56,30 +56,30 @@ class EngineHolder:
 
     @property
     def capacity(self) -> int:
-        """How many requests can be at work at once; one while nothing is loaded, which that one has to do."""
+        """Number of requests that can be at work at once; one while nothing is loaded: it triggers the loading."""
         return 1 if self._engine is None else self._engine.capacity
 
     def drop_cancelled(self) -> list[Run]:
-        """As the engine's; nothing is at work while nothing is loaded."""
+        """As the engine's; empty while nothing is loaded."""
         return [] if self._engine is None else self._engine.drop_cancelled()
 
     def step(self) -> list[Run]:
-        """As the engine's; nothing is at work while nothing is loaded."""
+        """As the engine's; empty while nothing is loaded."""
         return [] if self._engine is None else self._engine.step()
 
     def save(self, seconds: float) -> bool:
-        """As the engine's; nothing is to be saved while nothing is loaded."""
+        """As the engine's; True while nothing is loaded."""
         return self._engine is None or self._engine.save(seconds)
 
     def release(self, session: str) -> None:
-        """As the engine's; nothing is pinned while nothing is loaded."""
+        """As the engine's; does nothing while nothing is loaded."""
         if self._engine is not None:
             self._engine.release(session)
 
     def forget(self, session: str) -> None:
         """Drop the text of the session's document, from disk too where nothing is loaded."""
         if self._engine is None:
-            self._to_forget.add(session)  # another attempt, where this one fails
+            self._to_forget.add(session)  # if this attempt fails, the next one forgets it too
             if self._forget_saved is not None:
                 self._forget_saved(session)
                 self._to_forget.discard(session)
@@ -87,18 +87,18 @@ class EngineHolder:
             self._engine.forget(session)
 
     def prepare(self) -> bool:
-        """Do a step of the work that the engine does while idle; False if nothing is left to do."""
+        """Run one step of the engine's idle work; False if none is left."""
         return self._engine is not None and self._engine.device.prepare()
 
     def abandon(self, error: DeviceLost) -> None:
-        """Drop the engine, of which nothing can be saved, and announce the failure."""
+        """Drop the engine without saving, since the device is unreadable, and announce the failure."""
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.abandon()
         self._tell(CoreStatus("failed", self.status.model, detail=str(error)))
 
     def unload(self, save_s: float | None = None) -> None:
-        """Give the model's memory back, with all that is resident, and save for so many seconds (None: all) before."""
+        """Save for at most `save_s` seconds (None: everything), then free the model and all resident KV."""
         if self._engine is None:
             return
         engine, self._engine = self._engine, None
@@ -107,7 +107,7 @@ class EngineHolder:
             engine.close(save_s)
         finally:
             del engine
-            garbage.collect_all()  # buffers of this size are not left for later
+            garbage.collect_all()  # frees the large buffers at once
             give_memory_back()
             garbage.return_free_memory()
             log.info("unloaded %s", self.status.model)
@@ -123,7 +123,7 @@ class EngineHolder:
             self._failure, self._failed_at = failure, time.monotonic()
             self._tell(CoreStatus("failed", self.status.model, detail=str(failure)))
             raise failure from error
-        garbage.keep_what_is_loaded()  # to go through all of it again would hold up a keystroke for a tenth of a second
+        garbage.keep_what_is_loaded()  # rescanning it would delay a keystroke by 0.1 s
         self._failure = None
         while self._to_forget:
             engine.forget(self._to_forget.pop())

@@ -1,4 +1,4 @@
-"""The waiting requests: one line per client, in which a newer request takes the place of its session's older one."""
+"""Queues waiting requests: one line per client, where a newer request replaces its session's older one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from protocol.errors import Busy, MidfillError
 from protocol.messages import Completion, CompletionRequest
 
 MAX_WAITING = 64
-"""Requests of one client that may wait."""
+"""Most requests of one client that may wait."""
 MAX_WAITING_CHARS = 32 * 2**20
-"""Characters of prompts of one client that may wait; a single request may have more."""
+"""Most characters of one client's waiting prompts; a single request may exceed it."""
 
 Answer = Completion | MidfillError
 SessionKey = tuple[str, str]  # client and session
@@ -28,9 +28,9 @@ class Job:
     request: CompletionRequest
     on_done: Callable[[Answer], None]
     submitted: float = field(default_factory=time.perf_counter)
-    queue_ms: float = 0.0  # in line, until it was last begun
+    queue_ms: float = 0.0  # in the queue, until it last began
     cancelled: bool = False
-    gives_way: bool = False  # it goes back in line, so that another client's request has room
+    gives_way: bool = False  # returns to the queue to make room for another client's request
 
     @property
     def client(self) -> str:
@@ -47,17 +47,17 @@ class Job:
 
     @property
     def chars(self) -> int:
-        """The length of its prompt."""
+        """Length of the prompt."""
         prompt = self.request.prompt
         texts = (prompt.prefix, prompt.suffix, prompt.increment, *(chunk.text for chunk in prompt.context))
         return sum(map(len, texts))
 
 
 class JobQueue:
-    """At most one job per session. Not safe for threads: its owner holds a lock."""
+    """At most one job per session. Not thread-safe: the owner holds a lock."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, dict[SessionKey, Job]] = {}  # by client; the next client's turn first
+        self._lines: dict[str, dict[SessionKey, Job]] = {}  # by client, in order of turns
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
@@ -66,9 +66,9 @@ class JobQueue:
         return chain.from_iterable(line.values() for line in self._lines.values())
 
     def put(self, job: Job) -> Job | None:
-        """Put a job in its client's line, in the place of the older job of its session, which is returned.
+        """Add a job to its client's line; replaces and returns the older job of its session.
 
-        Busy, and nothing changed, if too much of this client waits already.
+        Raises Busy, and changes nothing, if the client exceeds MAX_WAITING or MAX_WAITING_CHARS.
         """
         line = self._lines.get(job.client, {})
         others = [other for other in line.values() if other.key != job.key]
@@ -85,12 +85,12 @@ class JobQueue:
         return self._lines.setdefault(job.client, {}).setdefault(job.key, job) is job
 
     def remove(self, job_id: int) -> Job | None:
-        """Take a job out of line, wherever it stands; None if it does not stand there."""
+        """Remove and return a waiting job; None if it does not wait."""
         job = next((job for job in self if job.id == job_id), None)
         return None if job is None else self._pop(job)
 
     def withdraw(self, key: SessionKey) -> Job | None:
-        """Take a session's job out of line; None if it has none."""
+        """Remove and return a session's waiting job; None if it has none."""
         job = self._lines.get(key[0], {}).get(key)
         return None if job is None else self._pop(job)
 
@@ -106,7 +106,7 @@ class JobQueue:
         return next(iter(self), None) if ahead_too else None
 
     def take(self, at_work: Mapping[str, int], ahead_too: bool = True) -> Job | None:
-        """Take the `first` job out of line; its client's next turn comes after those of the others."""
+        """Remove and return the `first` job; its client's turn moves behind those of the others."""
         job = self.first(at_work, ahead_too)
         if job is None:
             return None
@@ -115,7 +115,7 @@ class JobQueue:
         return self._pop(job)
 
     def clear(self) -> list[Job]:
-        """Take all jobs out of line."""
+        """Remove and return all jobs."""
         jobs = list(self)
         self._lines.clear()
         return jobs

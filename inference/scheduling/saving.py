@@ -1,4 +1,4 @@
-"""When the model thread saves what is resident to disk: at rest, and now and then while requests keep coming."""
+"""Schedules when the model thread saves resident KV to disk: at rest, and at intervals under continuous load."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable
 
 STEP_S = 0.02
-"""How long a request may have to wait for a step, which takes one page at least."""
+"""Longest wait that a saving step adds to a request; a step saves at least one page."""
 
 AT_LATEST_S = 30.0
-"""So long after the last pass a new one begins without a rest."""
+"""Seconds after the last pass at which a new one begins without a rest."""
 
 APART_S = 0.25
-"""Between two steps of a pass that begins without a rest."""
+"""Seconds between two steps of a pass that begins without a rest."""
 
 
 class SavingSchedule:
-    """Decides when `save(seconds)` is called. It returns True where nothing is left to be saved: a pass has ended."""
+    """Decides when to call `save(seconds)`, which returns True when nothing is left to save: the pass has ended."""
 
     def __init__(self, save: Callable[[float], bool], clock: Callable[[], float] = time.monotonic) -> None:
         self._save = save
@@ -24,7 +24,7 @@ class SavingSchedule:
         self._ended = self._stepped = clock()
 
     def step_at_rest(self) -> bool:
-        """Save some; whether the pass has ended."""
+        """Run one saving step; True if the pass has ended."""
         is_over = self._save(STEP_S)
         self._stepped = self._clock()
         if is_over:
@@ -32,7 +32,7 @@ class SavingSchedule:
         return is_over
 
     def step_between_forwards(self) -> None:
-        """Save some where there was no rest for so long that a killed process would lose too much."""
+        """Run one saving step if the last pass is older than AT_LATEST_S: this bounds what a killed process loses."""
         now = self._clock()
         if now - self._ended >= AT_LATEST_S and now - self._stepped >= APART_S:
             self.step_at_rest()

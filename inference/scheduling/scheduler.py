@@ -1,4 +1,4 @@
-"""The one thread that uses the engine, and what others ask of it: submit, cancel, forget."""
+"""Runs the one thread that uses the engine, and takes requests from other threads: submit, cancel, forget."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from protocol.errors import Cancelled, DeviceLost, MidfillError
 from protocol.messages import CompletionRequest, CoreStatus
 
 _REST_S = 0.5
-"""Longer than the time between two keys of continuous typing, as a rule."""
+"""Seconds; usually longer than the pause between two keys of continuous typing."""
 
 _LONG_REST_S = 5.0
-"""After which what is resident is saved."""
+"""Seconds without a request after which resident KV is saved."""
 
 SHARE_FOR_SAVING = 0.6
-"""Of the time that closing has; the rest is for the forward that is under way and for unloading."""
+"""Share of the closing time; the rest is for the forward in progress and for unloading."""
 
 Observer = Callable[[CompletionRequest, Answer], None]
 
@@ -37,26 +37,26 @@ log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Gives the engine as many requests as it has room for: each session's newest, and of each client as many.
+    """Fills the engine to its capacity with each session's newest request, shared evenly between clients.
 
-    Between two forwards it takes up what has arrived. Where there is no room, ahead work (`max_tokens=0`) gives way
-    within one forward, as do alternatives to another client's suggestion, and the last begun request of a client that
-    has at least two more at work than the waiting one's; what gave way goes on later. Every request is answered
-    exactly once, with a completion or with the error that it met; `on_done` is called by the model thread, or by the
-    thread whose call ended the request.
+    New requests begin between two forwards. When the engine is full, these give way to a waiting request within one
+    forward, and resume later: ahead work (`max_tokens=0`), alternatives to another client's request, and the last begun
+    request of a client that has at least two more at work than the waiting one's. Every request is answered exactly
+    once, with a completion or with an error; `on_done` runs on the model thread, or on the thread whose call ended the
+    request.
     """
 
     def __init__(
         self, holder: EngineHolder, unload_after_s: float | None = None, observe: Observer | None = None
     ) -> None:
-        """The model is unloaded after `unload_after_s` without a request; `observe` is told every answer."""
+        """Unloads the model after `unload_after_s` seconds without a request; calls `observe` with every answer."""
         self._holder = holder
         self._unload_after_s = unload_after_s
         self._observe = observe
-        self._changed = threading.Condition()  # guards all that follows
+        self._changed = threading.Condition()  # guards all fields below
         self._queue = JobQueue()
         self._running: list[Job] = []
-        self._jobs: dict[Run, Job] = {}  # of the model thread alone
+        self._jobs: dict[Run, Job] = {}  # for the model thread only
         self._to_forget: list[str] = []
         self._to_release: list[str] = []
         self._to_unload = False
@@ -65,19 +65,19 @@ class Scheduler:
         self._save_until = math.inf  # by time.monotonic(), when closing
         self._saving = SavingSchedule(self._save)
         self.lost: DeviceLost | None = None
-        """Why the process has to end: it cannot use its GPU any more."""
+        """Set when the process must end because it can no longer use its GPU."""
         self._ids = itertools.count(1)
         self._thread = threading.Thread(target=self._serve, name="model", daemon=True)
         self._thread.start()
 
     @property
     def status(self) -> CoreStatus:
-        """What the core is doing."""
+        """The core's current status."""
         return self._holder.status
 
     @property
     def residency(self) -> StoreStats | None:
-        """What the store held after the last request; None while no model is loaded."""
+        """Store statistics after the last request; None while no model is loaded."""
         return self._residency if self._holder.is_loaded else None
 
     def submit(
@@ -87,7 +87,7 @@ class Scheduler:
         client: str = "",
         supersedes: bool = True,
     ) -> int:
-        """Queue a request; the id to cancel it by. Raises Busy if too many requests of this client wait.
+        """Queue a request and return its id for `cancel`. Raises Busy if too many requests of this client wait.
 
         If it `supersedes`, older requests of the client's session fail with Cancelled.
         """
@@ -98,7 +98,7 @@ class Scheduler:
             job = Job(job_id, (client, request.session if supersedes else f"#{job_id}"), request, on_done)
             superseded = self._queue.put(job)
             self._cancel_running(lambda running: running.key == job.key)
-            self._make_room()  # at once, so that ahead work saves no more of its prompt first
+            self._make_room()  # now, before ahead work saves more of its prompt
             self._changed.notify()
         if superseded is not None:
             self._tell(superseded, Cancelled("a newer request of the same session came"))
@@ -113,7 +113,7 @@ class Scheduler:
             self._tell(waiting, Cancelled("the client cancelled it"))
 
     def forget(self, session: str, client: str = "") -> None:
-        """Cancel the client's request of this session, and drop the text of its document, whichever the client."""
+        """Cancel the client's request of this session, and drop the text of its document for all clients."""
         key = (client, session)
         with self._changed:
             waiting = self._queue.withdraw(key)
@@ -124,22 +124,22 @@ class Scheduler:
             self._tell(waiting, Cancelled("its session is to be forgotten"))
 
     def release(self, session: str) -> None:
-        """The session's document was closed: what is resident for it stays by the store's ordinary rules."""
+        """Unpin the KV of a closed document: the store may evict it by its ordinary rules."""
         with self._changed:
             self._to_release.append(session)
             self._changed.notify()
 
     def unload(self) -> None:
-        """Give the model's memory back as soon as no request is at work; the next one loads it again."""
+        """Unload the model as soon as no request is at work; the next request loads it again."""
         with self._changed:
             self._to_unload = True
             self._changed.notify()
 
     def close(self, timeout_s: float | None = None) -> bool:
-        """Cancel everything, save what can be saved in that time, unload the model and end the thread.
+        """Cancel all requests, save for at most `timeout_s`, unload the model and end the thread.
 
-        False where the thread still works on something, such as the loading of a model, when the time is over. The
-        process must then end without finalizing Python (`os._exit`): that would stop the thread inside foreign code.
+        Returns False if the thread is still busy at the deadline, for example loading a model. The process must then
+        end without finalizing Python (`os._exit`), because finalization would stop the thread inside foreign code.
         """
         with self._changed:
             self._closing = True
@@ -174,7 +174,7 @@ class Scheduler:
         self._unload()
 
     def _go_on(self) -> None:
-        """Everything between two forwards, and a forward."""
+        """Run one forward, and the work between two forwards."""
         self._end(self._holder.drop_cancelled())
         self._forget_sessions()
         self._saving.step_between_forwards()
@@ -189,7 +189,7 @@ class Scheduler:
         self._end(self._holder.step())
 
     def _give_up(self, error: DeviceLost) -> None:
-        """Answer everything with the error; the thread ends, and later requests are refused."""
+        """Answer every request with the error, end the thread and refuse later requests."""
         with self._changed:
             self.lost = error
             self._closing = True
@@ -210,8 +210,8 @@ class Scheduler:
     def _wait_for_work(self) -> bool:
         """Return when there is something to do; False when closing.
 
-        In the first rest garbage is collected, and the engine prepares what it can; in a longer one what is resident is
-        saved; a model that is idle for long is unloaded.
+        After a short rest it collects garbage and lets the engine prepare; after a longer one it saves resident KV;
+        after `unload_after_s` it unloads the model.
         """
         if not self._has_work_within(_REST_S):
             garbage.collect_what_is_new()
@@ -224,7 +224,7 @@ class Scheduler:
         return not self._closing
 
     def _prepare(self) -> None:
-        """Let the engine work ahead of need, a step at a time, until there is something to do."""
+        """Run the engine's idle work step by step until a request arrives."""
         while not self._has_work_within(0) and self._holder.prepare():
             pass
 
@@ -247,14 +247,14 @@ class Scheduler:
             return job
 
     def _make_room(self) -> bool:
-        """Let a running job give way to the first one in line, if one has to."""
+        """Make a running job give way to the first waiting one, if necessary."""
         with self._changed:
             at_work = self._at_work()
             waiting = self._queue.first(at_work, ahead_too=False)
             staying = [job for job in self._running if not job.gives_way]
             if waiting is None or self._closing or len(staying) < self._holder.capacity:
                 return False
-            staying.reverse()  # the last begun has least to lose
+            staying.reverse()  # the last begun loses the least work
             for job in sorted(staying, key=lambda job: (not job.is_ahead_work, not job.has_alternatives)):
                 if _gives_way(job, waiting, at_work):
                     job.gives_way = True
@@ -262,7 +262,7 @@ class Scheduler:
             return False
 
     def _at_work(self) -> Counter[str]:
-        """How many requests for suggestions are at work, by client."""
+        """Number of requests for suggestions at work, by client."""
         return Counter(job.client for job in self._running if not job.is_ahead_work)
 
     def _begin(self, job: Job) -> None:
@@ -285,7 +285,7 @@ class Scheduler:
             self._finish(job, self._answer(run, job))
 
     def _answer(self, run: Run, job: Job) -> Answer | None:
-        """The answer of a run that has ended; None where it was cancelled or gave way."""
+        """The answer of an ended run; None if it was cancelled or gave way."""
         try:
             completion = run.completion()
         except MidfillError as error:
@@ -298,7 +298,7 @@ class Scheduler:
         return replace(completion, usage=replace(completion.usage, queue_ms=job.queue_ms))
 
     def _finish(self, job: Job, answer: Answer | None) -> None:
-        """Deliver the answer; a job that has none because it gave way goes on later."""
+        """Deliver the answer; a job that gave way has none and returns to the queue."""
         with self._changed:
             self._running.remove(job)
             job.gives_way = False
@@ -307,7 +307,7 @@ class Scheduler:
             self._tell(job, answer or Cancelled("superseded or cancelled"))
 
     def _tell(self, job: Job, answer: Answer) -> None:
-        """Count the answer, then deliver it. A fault in either is logged and stops neither the other nor the thread."""
+        """Count the answer, then deliver it. Logs an error in either, which stops neither the other nor the thread."""
         if self._observe is not None:
             self._keep_going(partial(self._observe, job.request, answer), f"request {job.id} could not be counted")
         self._keep_going(partial(job.on_done, answer), f"the answer to request {job.id} could not be delivered")
@@ -347,7 +347,7 @@ class Scheduler:
 
 
 def _gives_way(job: Job, waiting: Job, at_work: Counter[str]) -> bool:
-    """Whether a running job has to make room for one that waits for a suggestion."""
+    """Whether a running job must make room for a waiting request for a suggestion."""
     ahead_of = at_work[job.client] - at_work[waiting.client]
     if job.is_ahead_work or ahead_of >= 2:
         return True

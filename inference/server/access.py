@@ -16,10 +16,10 @@ from protocol.proof import PROOF_PATH, proof
 
 SUBPROTOCOL = "midfill"
 TOKEN_SUBPROTOCOL = "midfill.bearer."
-"""Browsers cannot set headers of a WebSocket: they offer this, followed by the token, beside SUBPROTOCOL."""
+"""Offered with the token appended, beside SUBPROTOCOL, by browsers, which cannot set a WebSocket's headers."""
 
 PUBLIC_PATHS = frozenset({"/health", PROOF_PATH})
-"""Answered without the token too, by handlers that then give nothing away."""
+"""Answered without the token too; the handlers then reveal nothing confidential."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class HostNames:
     """
 
     names: frozenset[str] = frozenset()
-    any_address: bool = False  # the core listens on every address, so that every IP address in a Host may be its own
+    any_address: bool = False  # the core listens on every address: accept any IP address in Host
 
     def include(self, host: str) -> bool:
         """Whether a Host header, with or without a port, names the core."""

@@ -1,4 +1,4 @@
-"""The core's ASGI application: its routes over HTTP and WebSocket, who may use them, and the errors that they share."""
+"""The core's ASGI application: its HTTP and WebSocket routes, their access checks and their error handlers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from protocol.proof import NONCE_LENGTHS, PROOF_PATH
 def make_app(
     http: HttpApi, serve_websocket: Callable[[WebSocket], Awaitable[None]], access: Access, connections: Connections
 ) -> Starlette:
-    """The application; every route but liveness and the core's own proof asks for the token."""
+    """The application; every route except liveness and the core's proof requires the token."""
     cors = Middleware(
         CORSMiddleware,
         allow_origins=sorted(access.allowed_origins),

@@ -1,4 +1,4 @@
-"""Who is connected to the core, and how long nobody has been; tells them what the core is doing."""
+"""Tracks the clients connected to the core and the time without any, and announces the core's status to them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Listener = Callable[[CoreStatus], None]
 
 
 class Presence:
-    """Any thread may use it; listeners must not block and are called by whoever announces."""
+    """Thread-safe. `announce` calls the listeners on its caller's thread, so they must not block."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,23 +23,23 @@ class Presence:
 
     @property
     def connections(self) -> int:
-        """How many clients listen."""
+        """Number of listening clients."""
         return len(self._listeners)
 
     @property
     def present(self) -> int:
-        """How many clients are here, those that ask over HTTP included."""
+        """Number of present clients, including those with an HTTP request in progress."""
         with self._lock:
             return self._present
 
     def alone_for_s(self) -> float:
-        """How long nobody has been here; 0 while somebody is."""
+        """Seconds since the last client left; 0 while a client is present."""
         with self._lock:
             return 0.0 if self._present else time.monotonic() - self._left_at
 
     @contextmanager
     def visit(self) -> Iterator[None]:
-        """Somebody is here while this lasts."""
+        """Count a client as present for the duration of the context."""
         with self._lock:
             self._present += 1
         try:
@@ -51,7 +51,7 @@ class Presence:
 
     @contextmanager
     def listen(self, listener: Listener) -> Iterator[None]:
-        """A visit that is told of every change."""
+        """A visit whose `listener` receives every announced status."""
         with self.visit():
             with self._lock:
                 self._listeners.append(listener)
@@ -62,7 +62,7 @@ class Presence:
                     self._listeners.remove(listener)
 
     def announce(self, status: CoreStatus) -> None:
-        """Tell everybody who listens."""
+        """Send the status to every listener."""
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:

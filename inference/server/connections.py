@@ -1,4 +1,4 @@
-"""Bounds what TCP connections cost: how many there are, and how long one may stay without showing the token."""
+"""Limits TCP connections: their number, and the time that one may stay open without presenting the token."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 MAX_STRANGERS = 128
-"""Connections that have not shown the token; a new one beyond them ends the oldest."""
+"""Most connections without the token; one more ends the oldest."""
 TOKEN_WITHIN_S = 10.0
-"""A connection that has not shown the token after so many seconds is ended."""
+"""Seconds after which a connection that has not presented the token is ended."""
 ACCEPT_ERROR_EVERY_S = 60.0
 
 Address = tuple[str, int]
@@ -21,23 +21,23 @@ log = logging.getLogger(__name__)
 
 
 class Connections:
-    """The open connections, by the address of their client. For the event loop's thread alone."""
+    """The open connections, by client address. For the event loop's thread only."""
 
     def __init__(
         self, max_open: int, max_strangers: int = MAX_STRANGERS, token_within_s: float = TOKEN_WITHIN_S
     ) -> None:
-        """`max_open` bounds all connections, so that descriptors are left for files."""
+        """`max_open` limits all connections, which leaves descriptors for files."""
         self._max_open = max_open
         self._max_strangers = max_strangers
         self._token_within_s = token_within_s
         self._open: dict[Address, asyncio.Transport] = {}
-        self._strangers: dict[Address, asyncio.TimerHandle] = {}  # and their deadlines; the oldest first
+        self._strangers: dict[Address, asyncio.TimerHandle] = {}  # with their deadlines; the oldest first
 
     def __len__(self) -> int:
         return len(self._open)
 
     def made(self, address: Address, transport: asyncio.Transport) -> None:
-        """A connection has been made; it is a stranger's until it is admitted."""
+        """Register a new connection; it counts as a stranger until it is admitted."""
         if len(self._open) >= self._max_open and not self._strangers:
             transport.abort()
             return
@@ -48,18 +48,18 @@ class Connections:
         self._strangers[address] = loop.call_later(self._token_within_s, self.abort, address)
 
     def admit(self, address: Address) -> None:
-        """The connection has shown the token."""
+        """Mark the connection as having presented the token."""
         deadline = self._strangers.pop(address, None)
         if deadline is not None:
             deadline.cancel()
 
     def lost(self, address: Address) -> None:
-        """The connection has ended."""
+        """Remove a connection that has ended."""
         self.admit(address)
         self._open.pop(address, None)
 
     def abort(self, address: Address) -> None:
-        """End the connection at once; what has not been sent is dropped."""
+        """End the connection at once; unsent data is dropped."""
         transport = self._open.get(address)
         self.lost(address)
         if transport is not None:
@@ -100,7 +100,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 class AcceptErrors:
     """An event loop's exception handler that reports a shortage of descriptors once a minute.
 
-    asyncio reports it for every connection that it could not accept, hundreds of times a second.
+    asyncio reports it for every connection that it cannot accept, hundreds of times a second.
     """
 
     def __init__(self) -> None:

@@ -10,8 +10,8 @@ def split_prefix(text: str) -> tuple[str, str]:
     """The prefix, which ends at a line start some lines above the end of `text`, and the increment after it.
 
     The increment has between LINES_BACK and twice as many lines before its last one, and begins at a multiple of
-    LINES_BACK: so it grows at its end, while the prefix stays the same for some lines. With lines so long that it would
-    have more than MAX_INCREMENT_CHARS it is shorter, and begins within a line only if that line alone has more.
+    LINES_BACK: so it grows at its end, while the prefix stays the same for some lines. If it would exceed
+    MAX_INCREMENT_CHARS it has fewer lines, and begins within a line only if that line alone exceeds the limit.
     """
     lines = text.splitlines(keepends=True)
     if not text or text.endswith(("\n", "\r")):

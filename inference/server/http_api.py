@@ -17,11 +17,11 @@ from inference.server.http_bodies import CompletionsBody, InfillBody, read_body
 from inference.server.metrics import Metrics
 from protocol.messages import Completion, CompletionRequest, StopRule
 
-NO_STOP = StopRule(indent=0)  # a block that nothing dedents from
+NO_STOP = StopRule(indent=0)  # no line can dedent below 0
 
 
 class HttpApi:
-    """Handlers over the same scheduler as the WebSocket's. Decoding is greedy: sampling settings are not read."""
+    """Handlers that share the WebSocket's scheduler. Decoding is greedy: sampling settings are ignored."""
 
     def __init__(self, scheduler: Scheduler, presence: Presence, metrics: Metrics) -> None:
         self._scheduler = scheduler
@@ -29,7 +29,7 @@ class HttpApi:
         self._metrics = metrics
 
     async def health(self, request: Request) -> Response:
-        """The core's status, and 503 if its model cannot be loaded; without the token only that the core lives."""
+        """The core's status, with 503 if its model cannot be loaded; without the token, only that the core is alive."""
         if not request.scope["has_token"]:
             return JSONResponse({"status": "ok"})
         status = self._scheduler.status
@@ -43,7 +43,7 @@ class HttpApi:
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def infill(self, request: Request) -> Response:
-        """llama.cpp's shape."""
+        """Answers in llama.cpp's format."""
         body = await read_body(request, InfillBody)
         wanted = CompletionRequest(body.session_name, body.efim_prompt(), body.max_tokens, NO_STOP)
         completion = await self._complete(request, wanted)
@@ -67,7 +67,7 @@ class HttpApi:
         )
 
     async def completions(self, request: Request) -> Response:
-        """OpenAI's shape, one choice; without `suffix` the prompt is a prefix with nothing after it."""
+        """Answers in OpenAI's format with one choice; without `suffix` the prompt is a prefix alone."""
         body = await read_body(request, CompletionsBody)
         wanted = CompletionRequest(body.session_name, body.efim_prompt(), body.limit, NO_STOP)
         completion = await self._complete(request, wanted)
@@ -91,9 +91,9 @@ class HttpApi:
         )
 
     async def _complete(self, request: Request, wanted: CompletionRequest) -> Completion:
-        """Run one request, which supersedes no other, and cancel it if the client goes away.
+        """Run one request, which supersedes no other, and cancel it if the client disconnects.
 
-        All requests from one host count as one client, since nothing else tells whose they are.
+        All requests from one host count as one client, since HTTP requests carry no other identity.
         """
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = loop.create_future()

@@ -19,7 +19,7 @@ Count = Annotated[int, msgspec.Meta(ge=-1)] | None  # -1 is llama.cpp's "no limi
 
 
 class _Body(msgspec.Struct, frozen=True):
-    """The fields that every request has; fields that are not named here are not read."""
+    """The fields that every request has; unknown fields are ignored."""
 
     stream: bool | None = None
     session: Annotated[str, msgspec.Meta(max_length=200)] | None = None
@@ -31,14 +31,14 @@ class _Body(msgspec.Struct, frozen=True):
 
 
 class ExtraInput(msgspec.Struct, frozen=True):
-    """A piece of another file, as llama.cpp takes it."""
+    """A snippet of another file, in llama.cpp's format."""
 
     filename: str | None = None
     text: str | None = None
 
 
 class InfillBody(_Body, frozen=True):
-    """llama.cpp's `/infill`. Its `prompt` follows the middle marker, so it stands between prefix and cursor."""
+    """llama.cpp's `/infill`. Its `prompt` follows the middle marker: it is the text between prefix and cursor."""
 
     input_prefix: str | None = None
     input_suffix: str | None = None
@@ -76,9 +76,9 @@ class CompletionsBody(_Body, frozen=True):
 
 
 async def read_body(request: Request, kind: type[Body]) -> Body:
-    """The JSON object in the body.
+    """Parse the JSON object in the body.
 
-    HTTPException with 413 if it is larger than MAX_BODY_BYTES, 400 if it is not JSON, 422 if a field has a wrong value.
+    Raises HTTPException: 413 if larger than MAX_BODY_BYTES, 400 if not JSON, 422 if a field has a wrong value.
     """
     body = bytearray()
     async for chunk in request.stream():

@@ -25,7 +25,7 @@ _CODES = {401: "unauthorized", 403: "forbidden"}
 def error_response(
     status: int, message: str, code: str | None = None, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """One error as JSON. `code` is the status in words if it is not given."""
+    """One error as JSON. `code` defaults to the name of the status."""
     kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     code = code or _CODES.get(status) or HTTPStatus(status).phrase.lower().replace(" ", "_")
     return JSONResponse({"error": {"message": message, "type": kind, "code": code}}, status, headers)
@@ -45,7 +45,7 @@ def _http_exception(_request: Request, error: Exception) -> Response:
 
 
 def _client_gone(_request: Request, _error: Exception) -> Response:
-    return Response(status_code=400)  # nothing is sent: the client has dropped its upload
+    return Response(status_code=400)  # never sent: the client has disconnected
 
 
 def _unexpected(_request: Request, error: Exception) -> Response:

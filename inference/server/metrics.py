@@ -1,4 +1,4 @@
-"""Counts what the core has done since it started, for Prometheus."""
+"""Counts the core's requests and tokens since its start, for Prometheus."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PHASES = ("queue", "prepare", "prefill", "decode")
 
 
 class Metrics:
-    """Counters that any thread may add to."""
+    """Thread-safe counters."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -48,7 +48,7 @@ class Metrics:
             self._add(answer.usage)
 
     def render(self, connections: int, model_loaded: bool, residency: StoreStats | None) -> str:
-        """Everything in Prometheus' text format, with the gauges of this moment."""
+        """All counters in Prometheus' text format, with the current gauges."""
         self._connections.set(connections)
         self._loaded.set(model_loaded)
         self._tokens.clear()

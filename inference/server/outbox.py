@@ -1,4 +1,4 @@
-"""The messages that wait to be sent through one WebSocket, bounded, from any thread."""
+"""A bounded, thread-safe queue of the messages to send through one WebSocket."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Callable
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 MAX_UNSENT_BYTES = 4 * 2**20
-"""A client that lets more than this wait for it is dropped."""
+"""A client with more unsent bytes than this is dropped."""
 STALLED_AFTER_S = 30.0
-"""A client that takes nothing of what is sent for so many seconds is dropped."""
+"""A client that reads nothing for this long is dropped."""
 
 log = logging.getLogger(__name__)
 
 
 class Outbox:
-    """Sends messages in the order of the calls. A client that does not read is dropped, by `drop`."""
+    """Sends messages in the order of the calls. Calls `drop` for a client that does not read."""
 
     def __init__(self, websocket: WebSocket, drop: Callable[[], None]) -> None:
         self._websocket = websocket
@@ -32,7 +32,7 @@ class Outbox:
             self._loop.call_soon_threadsafe(self._put, text)
 
     async def run(self) -> None:
-        """Send what there is and what comes, until cancelled."""
+        """Send queued and new messages until cancelled."""
         while True:
             text = await self._waiting.get()
             try:
@@ -42,7 +42,7 @@ class Outbox:
                 log.warning("a client has read nothing for %g s, and is dropped", STALLED_AFTER_S)
                 self._drop()
             except (OSError, RuntimeError, WebSocketDisconnect):
-                return  # it has gone
+                return  # the client has disconnected
             self._unsent -= len(text)
 
     def _put(self, text: str) -> None:

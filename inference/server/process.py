@@ -1,4 +1,4 @@
-"""The core as a process: one per model and user, listening, published, and gone when nobody needs it."""
+"""Runs the core as a process: one per model and user, published in the runtime folder, ended when idle."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ from protocol.rendezvous import (
 )
 
 SHUTDOWN_GRACE_S = 3
-BACKLOG = 128  # connections that may wait to be accepted; asyncio accepts as many without a look at anything else
-PING_EVERY_S = 20.0  # a client that has not answered within as long again is dropped
+BACKLOG = 128  # pending connections; asyncio accepts up to this many in one turn of its loop
+PING_EVERY_S = 20.0  # a client that has not answered after the same time again is dropped
 WATCH_EVERY_S = 1.0
 FAILED_EXIT_AFTER_S = 10.0
-"""Without a client, a core whose model cannot be loaded exits after this, unless it was told to stay for ever."""
+"""A core whose model cannot be loaded exits after this long without a client, unless `exit_after_s` is None."""
 
 log = logging.getLogger(__name__)
 
@@ -69,19 +69,19 @@ class ServeOptions:
     log_file: Path | None = None  # None logs to stderr
     unload_after_s: float | None = 600.0  # without a request
     exit_after_s: float | None = 3600.0  # without a client
-    settings: Mapping[str, SettingValue] = field(default_factory=dict)  # what the core publishes about itself
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)  # published with the core's address
     replaceable: bool = False  # whether clients with other settings may end it, once no other client uses it
-    runtime_dir: Path | None = None  # None stands for `protocol.rendezvous.runtime_folder()`
+    runtime_dir: Path | None = None  # None means `protocol.rendezvous.runtime_folder()`
 
 
 def serve(options: ServeOptions) -> bool:
-    """Serve until a signal, until clients end the core, or until none has been connected for `exit_after_s`.
+    """Serve until a signal, until clients end the core, or until no client has been connected for `exit_after_s`.
 
-    False where the model's thread has not ended in time: the process must then end by `os._exit`.
+    Returns False if the model thread has not ended in time: the process must then end by `os._exit`.
 
-    Raises AlreadyServed where a core of this user serves the model, PortInUse where the address is taken, DeviceLost
-    where this process cannot use its GPU any more, and what `is_here` raises. The address and the token are published
-    in the runtime folder.
+    Raises AlreadyServed if a core of this user serves the model, PortInUse if the address is taken, DeviceLost if this
+    process can no longer use its GPU, and the errors of `is_here`. Publishes the address and the token in the runtime
+    folder.
     """
     configure_log(options.log_file)
     if not is_here(options.engine):
@@ -94,7 +94,7 @@ def serve(options: ServeOptions) -> bool:
                 f"{options.engine.model} is served already, by {_who(read_address(published))}. "
                 "Use that core, or end it first: midfill core stop"
             )
-        published.unlink(missing_ok=True)  # a killed core leaves its own
+        published.unlink(missing_ok=True)  # left by a killed core
         listener = stack.enter_context(bind(options.host, options.port))
         token = read_or_make_token(folder)
         address = _address(options, listener)
@@ -119,7 +119,7 @@ def _address(options: ServeOptions, listener: socket.socket) -> CoreAddress:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens; PortInUse, with the address, where it is taken, BadInput where there is no such one."""
+    """A listening socket. Raises PortInUse, with the address, if it is taken, BadInput if it does not exist."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -167,7 +167,7 @@ def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: 
 async def serve_app(
     app: Starlette, connections: Connections, listener: socket.socket, is_over: Callable[[], bool]
 ) -> None:
-    """Serve HTTP and WebSockets at one port until `is_over`, which is asked once a second."""
+    """Serve HTTP and WebSockets at one port until `is_over`, which is polled once a second."""
     asyncio.get_running_loop().set_exception_handler(AcceptErrors())
     server = uvicorn.Server(
         uvicorn.Config(
@@ -181,7 +181,7 @@ async def serve_app(
             lifespan="off",
             log_config=None,
             access_log=False,
-            proxy_headers=False,  # the address of a client is that of its connection
+            proxy_headers=False,  # a client's address is its connection's
             server_header=False,
             backlog=BACKLOG,
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
@@ -195,7 +195,7 @@ async def serve_app(
 
 
 def _host_names(options: ServeOptions, listener: socket.socket) -> HostNames:
-    """The names that requests may address the core by."""
+    """The host names under which requests may address the core."""
     bound = ipaddress.ip_address(listener.getsockname()[0])
     own = () if bound.is_loopback else (str(bound), socket.gethostname(), socket.getfqdn())
     names = frozenset(name.lower() for name in (options.host, *own, *options.allowed_hosts))
@@ -211,10 +211,10 @@ def _nobody_for(presence: Presence, seconds: float | None) -> bool:
 
 @contextmanager
 def _signals_that_end_gently() -> Iterator[threading.Event]:
-    """Let SIGINT and SIGTERM end the server, not the process; the event is set where they come.
+    """Make SIGINT and SIGTERM end the server, not the process; they set the event.
 
-    uvicorn stops at those that come while it runs, and raises them once more when it is done: with their usual
-    handlers that would kill the process before it has cleaned up.
+    uvicorn stops at signals that arrive while it runs, and raises them again when it has stopped: their default
+    handlers would then kill the process before its cleanup.
     """
     signalled = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -230,7 +230,7 @@ def _signals_that_end_gently() -> Iterator[threading.Event]:
 
 
 def _url(listener: socket.socket, host: str) -> str:
-    """Where clients on this machine find the listener; one that listens everywhere is found on loopback."""
+    """The listener's URL for clients on this machine; loopback if it listens on every address."""
     address, port = listener.getsockname()[:2]
     parsed = ipaddress.ip_address(address)
     if not parsed.is_loopback:

@@ -11,14 +11,14 @@ MOST_FILES = 65_536
 FILES_FOR_OTHERS = 128
 """Descriptors that connections leave to the model, the store and the log."""
 MAX_LOG_BYTES = 2 * 2**20
-"""A log file that has grown so large becomes FILE.1, and a new one is begun."""
+"""A log file of this size is renamed to FILE.1, and a new one begins."""
 
 log = logging.getLogger(__name__)
 
 
 def raise_file_limit() -> int:
-    """Raise the limit of open files as far as the system allows; how many connections there may be."""
-    if sys.platform == "win32":  # which has no such limit
+    """Raise the limit of open files as far as the system allows, and return the most connections it permits."""
+    if sys.platform == "win32":  # no such limit
         return MOST_FILES
     import resource
 
@@ -36,16 +36,16 @@ def raise_file_limit() -> int:
 
 
 def configure_log(file: Path | None) -> None:
-    """Log to `file`, of at most MAX_LOG_BYTES and a predecessor of that size, or to stderr."""
+    """Log to stderr, or to `file`, which is rotated at MAX_LOG_BYTES with one predecessor."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if file is not None:
         handler = RotatingFileHandler(file, maxBytes=MAX_LOG_BYTES, backupCount=1, encoding="utf-8")
     logging.basicConfig(level=logging.INFO, handlers=[handler], format="%(asctime)s %(name)s %(levelname)s %(message)s")
     uvicorn_log = logging.getLogger("uvicorn.error")
-    uvicorn_log.setLevel(logging.WARNING)  # below that it reports every connection, with its path
+    uvicorn_log.setLevel(logging.WARNING)  # lower levels report every connection, with its path
     uvicorn_log.addFilter(_is_not_a_refusal)
 
 
 def _is_not_a_refusal(record: logging.LogRecord) -> bool:
-    """uvicorn takes a refused WebSocket for a fault of the application, though it has sent the refusal."""
+    """False for the error that uvicorn logs after a refused WebSocket, although it has sent the refusal."""
     return record.msg != "ASGI callable returned without completing handshake."

@@ -1,4 +1,4 @@
-"""Whether the core is to end because its clients ask for it."""
+"""Decides whether the core ends at its clients' request."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from protocol.wire import StopHow
 
 
 class Retirement:
-    """Collects what clients ask for (`protocol.wire.Stop`); any thread may use it."""
+    """Collects the clients' stop requests (`protocol.wire.Stop`). Thread-safe."""
 
     def __init__(self, presence: Presence, status: Callable[[], CoreStatus], *, replaceable: bool) -> None:
-        """A core that is not `replaceable` was started by hand, and is only ended on purpose."""
+        """A core that is not `replaceable` was started by hand: only an explicit stop ends it."""
         self._presence = presence
         self._status = status
         self._replaceable = replaceable
@@ -25,17 +25,17 @@ class Retirement:
 
     @property
     def stopped(self) -> bool:
-        """Whether clients are not to start another core."""
+        """Whether clients must not start another core."""
         return self._stopped
 
     @property
     def due(self) -> bool:
-        """Whether the core is to end now."""
+        """Whether the core must end now."""
         with self._lock:
             return self._now or (0 < len(self._wishing) == self._presence.present)
 
     def ask(self, client: str, how: StopHow) -> str:
-        """Take a client's wish; the reason why it is not followed, or not yet, and "" where it is."""
+        """Register a client's stop request; returns "" if it takes effect, else why it does not, or not yet."""
         with self._lock:
             failed = self._status().state == "failed"
             if how != "stop" and not (self._replaceable or failed):
@@ -49,6 +49,6 @@ class Retirement:
             return f"{others} other {'client uses' if others == 1 else 'clients use'} it" if others > 0 else ""
 
     def withdraw(self, client: str) -> None:
-        """Forget the wish of a client that has gone."""
+        """Forget the request of a client that has disconnected."""
         with self._lock:
             self._wishing.discard(client)

@@ -1,4 +1,4 @@
-"""The midfill protocol at the core: the messages of `protocol.wire`, to and from the scheduler."""
+"""The core's side of the midfill protocol: passes the messages of `protocol.wire` to and from the scheduler."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from protocol.wire import (
 
 
 class WebSocketApi:
-    """Serves every connection from the scheduler."""
+    """Serves every connection with one scheduler."""
 
     def __init__(
         self, scheduler: Scheduler, presence: Presence, connections: Connections, retirement: Retirement
@@ -53,7 +53,7 @@ class WebSocketApi:
         self._numbers = itertools.count(1)
 
     async def serve(self, websocket: WebSocket) -> None:
-        """Handle a connection until it ends; the client is sent the core's status now, and every change of it."""
+        """Handle a connection until it ends; sends the client the core's status now and at every change."""
         address = websocket.scope["client"]
         await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in websocket.scope["subprotocols"] else None)
         outbox = Outbox(websocket, partial(self._connections.abort, address))
@@ -69,7 +69,7 @@ class WebSocketApi:
 
 
 class Connection:
-    """One client. Its requests that are not answered when it disconnects are cancelled."""
+    """One client. Its unanswered requests are cancelled when it disconnects."""
 
     def __init__(
         self,
@@ -85,21 +85,21 @@ class Connection:
         self._retirement = retirement
         self._clients = presence
         self._name = name
-        self._lock = threading.RLock()  # a submission may answer an older one
+        self._lock = threading.RLock()  # a submission may answer an older request
         self._jobs: dict[int, int] = {}  # the client's id -> the scheduler's; guarded by the lock
         self._presence = ExitStack()
         self._presence.enter_context(presence.listen(lambda _: self._announce()))
         self._announce()
 
     def receive(self, message: str | bytes) -> None:
-        """Do what the client asks; what cannot be read is answered with the reason."""
+        """Execute the client's message; answer an unreadable one with the reason."""
         try:
             self._handle(_decode(message))
         except BadInput as error:
             self._send(Failed(read_envelope(message).id, error.code, str(error)))
 
     def disconnected(self) -> None:
-        """Cancel what the client waited for."""
+        """Cancel the client's unanswered requests."""
         self._presence.close()
         self._retirement.withdraw(self._name)
         with self._lock:
@@ -112,7 +112,7 @@ class Connection:
         elif isinstance(message, Cancel):
             with self._lock:
                 job_id = self._jobs.get(message.id)
-            if job_id is not None:  # else the answer is on its way already
+            if job_id is not None:  # else the answer is already being sent
                 self._scheduler.cancel(job_id)
         elif isinstance(message, Forget):
             self._scheduler.forget(message.session, self._name)
@@ -128,7 +128,7 @@ class Connection:
         if reason:
             self._send(Kept(reason))
         elif self._retirement.stopped:
-            self._clients.announce(self._scheduler.status)  # each connection says that the core stops
+            self._clients.announce(self._scheduler.status)  # every connection reports that the core stops
 
     def _submit(self, message: Complete) -> None:
         with self._lock:
@@ -143,7 +143,7 @@ class Connection:
                 self._send(Failed(message.id, error.code, str(error)))
 
     def _answer(self, client_id: int, answer: Answer) -> None:
-        """From the model's thread as a rule."""
+        """Send the answer; usually called on the model thread."""
         with self._lock:
             del self._jobs[client_id]
         if isinstance(answer, Completion):
@@ -152,7 +152,7 @@ class Connection:
             self._send(Failed(client_id, answer.code, str(answer)))
 
     def _announce(self) -> None:
-        with self._lock:  # whichever thread is the last to tell, tells what is so
+        with self._lock:  # the lock orders the messages: the last one sent is the current status
             status = self._scheduler.status
             if self._retirement.stopped:
                 status = CoreStatus("stopped", status.model)
@@ -163,7 +163,7 @@ class Connection:
 
 
 def _content(message: Message) -> str | bytes:
-    """What a frame holds; ASGI has `text` or `bytes`, and may have the other one as None."""
+    """A frame's content; ASGI sets `text` or `bytes`, and may set the other to None."""
     text: str | None = message.get("text")
     return text if text is not None else message["bytes"]
 

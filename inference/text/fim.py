@@ -1,4 +1,4 @@
-"""The FIM formats: one record per model family, recognised from the tokens that its tokenizer knows."""
+"""The FIM formats: one record per model family, recognized by the tokens of its tokenizer."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FIMFormat:
-    """How one family marks the parts of a FIM prompt. An empty string is a marker that the family does not have."""
+    """The markers of one family's FIM prompt. An empty string stands for a marker that the family lacks."""
 
     name: str
     prefix: str
     suffix: str
-    middle: str = ""  # Codestral goes on from the prefix, with no marker between
-    end: tuple[str, ...]  # a suggestion ends where the model chooses one of them, or any other special token
-    begin: str = ""  # stands before everything else
-    file_separator: str = ""  # stands before the path of a context chunk
-    repository: str = ""  # stands before a repository's name in training; prompts name none
-    suffix_first: bool = False  # the order that the family was trained on
-    lead: str = ""  # text that training put before every prefix
-    named: str = ""  # what the model is called, where no token tells it from others
-    fragments_suffice: bool = False  # the model goes on from parts of words as well as after token healing
+    middle: str = ""  # empty for Codestral, which continues the prefix directly
+    end: tuple[str, ...]  # these and all other special tokens end a completion
+    begin: str = ""  # begins the prompt
+    file_separator: str = ""  # precedes the path of a snippet
+    repository: str = ""  # precedes a repository's name in training; prompts contain none
+    suffix_first: bool = False  # the layout that the family was trained on
+    lead: str = ""  # text before every prefix in training
+    named: str = ""  # part of the model's name, if no token distinguishes it
+    fragments_suffice: bool = False  # the model continues partial words as well as with token healing
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -69,8 +69,8 @@ _RECORDS = (
         file_separator="<|file_separator|>",
     ),
     # huggingface.co/ibm-granite/granite-4.0-micro, tokenizer_config.json. IBM's documentation of Granite 4.0 names FIM
-    # among what it can do, and shows no prompt with several files: that <|filename|> stands as in Granite code, whose
-    # tokens these are with pipes, is our reading.
+    # among its capabilities, and shows no prompt with several files. We place <|filename|> as in Granite code, which
+    # has the same tokens without pipes.
     _with_pipes(
         name="granite",
         end=("<|end_of_text|>", "<|fim_pad|>"),
@@ -143,13 +143,13 @@ _RECORDS = (
     ),
 )
 FORMATS = {fim.name: fim for fim in _RECORDS}
-"""Every format by its name, the more particular first."""
+"""Every format by its name, the more specific first."""
 
 
 def choose_format(wanted: str, known_tokens: Container[str], where: str) -> FIMFormat:
-    """The format called `wanted`, or with "auto" the one that a tokenizer with `known_tokens` belongs to.
+    """The format named `wanted`, or with "auto" the one of a tokenizer with `known_tokens`.
 
-    BadInput where there is no such format, BadModel, naming `where`, where the tokenizer lacks its tokens.
+    Raises BadInput for an unknown format, BadModel, naming `where`, if the tokenizer lacks its tokens.
     """
     if wanted == AUTO:
         return recognise_format(known_tokens, where)
@@ -165,7 +165,7 @@ def choose_format(wanted: str, known_tokens: Container[str], where: str) -> FIMF
 def recognise_format(known_tokens: Container[str], where: str) -> FIMFormat:
     """The format whose tokens are all in `known_tokens`; BadModel, naming `where`, if there is none.
 
-    Where families share all their tokens, the name of the model, which is a part of `where`, tells them apart.
+    Families with the same tokens are distinguished by the model's name, a part of `where`.
     """
     for fim in FORMATS.values():
         if fim.named in where.lower() and all(token in known_tokens for token in fim.required_tokens):

@@ -1,4 +1,4 @@
-"""Token healing: what of an increment is settled, and the typed bytes that decoding has to begin with."""
+"""Token healing: splits an increment into settled tokens and typed bytes that decoding must spell first."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ HealingMode = Literal["auto", "on", "off"]
 
 @dataclass(frozen=True, slots=True)
 class HealedIncrement:
-    """The tokens that the increment has whatever is typed next, and the bytes of the rest."""
+    """The tokens of the increment that no further typing changes, and the bytes of the rest."""
 
     token_ids: TokenIds
     typed: bytes
 
 
 class Healer:
-    """Heals increments for models that fragments do not suffice for."""
+    """Heals increments for models that cannot continue partial words."""
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
-        """BadModel where the vocabulary cannot spell every text from every place in it."""
+        """BadModel if the vocabulary cannot spell every text from every position."""
         spelled = tokenizer.text_tokens()
         alone = {token_bytes[0] for token_bytes in spelled.values() if len(token_bytes) == 1}
         missing = set(b"".join(spelled.values())) - alone
@@ -43,18 +43,18 @@ class Healer:
 
 
 class TypedBytes:
-    """The bytes that the tokens to come still have to spell; none without a healer."""
+    """The bytes that the next tokens must still spell; none without a healer."""
 
     def __init__(self, rest: bytes, healer: Healer | None) -> None:
         self.rest = rest
         self._healer = healer
 
     def allowed(self) -> AllowedIds | None:
-        """The tokens that may come next; None for all of them."""
+        """The allowed next tokens; None for all."""
         return self._healer.vocabulary.allowed(self.rest) if self.rest and self._healer else None
 
     def take(self, token_id: int) -> bool:
-        """Note the next token, one of those allowed; True where it spells nothing but typed bytes."""
+        """Consume the next token, one of those allowed; True if it spells typed bytes only."""
         if not self.rest or self._healer is None:
             return False
         within = self.is_within(token_id)
@@ -67,5 +67,5 @@ class TypedBytes:
 
 
 def wants_healing(mode: HealingMode, fim: FIMFormat) -> bool:
-    """Whether to heal: with "auto" unless the model goes on from parts of words as well without."""
+    """Whether to heal; "auto" heals unless the model continues partial words equally well."""
     return not fim.fragments_suffice if mode == "auto" else mode == "on"

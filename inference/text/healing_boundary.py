@@ -1,4 +1,4 @@
-"""How much of a text's tokenization no continuation can change."""
+"""Determines how much of a text's tokenization no continuation can change."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from itertools import accumulate, pairwise
 
 from inference.text.token_bytes import BYTE_OF_CHARACTER, SPACE_MARK
 
-# One continuation for each kind of character that a pre-tokenizer's pattern tells apart, and for each that it looks
-# ahead for: white space before text or a newline, the letters of English contractions.
+# One continuation per character class of a pre-tokenizer's pattern, and per look-ahead: white space before text or a
+# newline, the letters of English contractions.
 PROBES = (
     *("a", "A", "1", "中", "가", "\u0301", "_", "(", "'", "=", "😀", "\u200b", "\n", "\r", "\t", " ", "\xa0"),
     *(" a", " 1", " (", " \n", "  a", "\n\n", "\na", "\n a", "(\n"),
 )
 AFTER_APOSTROPHE = ("s", "S", "t", "T", "m", "M", "d", "D", "e", "E", "l", "L", "re", "RE", "ve", "VE", "ll", "LL")
 
-_MOST_PAIRS = 1 << 16  # remembered pairs of characters; texts in all scripts have no end of them
+_MOST_PAIRS = 1 << 16  # cached pairs of characters, bounded since text has any number of them
 
 NEAR_PIECES = 8
-"""How far back from the end a continuation is looked at; patterns look ahead, and by less than so many pieces."""
+"""Pieces at the end that a continuation is tested with; patterns look ahead by fewer than this."""
 
 
 def settled_by_pieces(text: str, pieces_of: Callable[[str], Sequence[str]]) -> int:
-    """How many bytes of `text` are in pieces that a byte-level pre-tokenizer makes of it whatever follows.
+    """Number of leading bytes of `text` whose byte-level pre-tokenizer pieces no continuation changes.
 
-    `pieces_of` gives a text's pieces, one character per byte. BPE merges within a piece only.
+    `pieces_of` returns a text's pieces, one character per byte. BPE merges only within a piece.
     """
     pieces = pieces_of(text)
     near, near_text = pieces[-NEAR_PIECES:], _text_of(pieces[-NEAR_PIECES:])
@@ -46,10 +46,10 @@ def _text_of(pieces: Iterable[str]) -> str:
 
 
 class Bridges:
-    """Which two characters stand side by side within any token: only between others is a token's end final.
+    """The pairs of adjacent characters within tokens: a token boundary is final only between other pairs.
 
-    For a BPE without a pre-tokenizer worth the name, as SentencePiece's are. A merge across a place needs a token that
-    holds the two characters on either side of it; where there is none, what stands before it is tokenized on its own.
+    For a BPE without an effective pre-tokenizer, such as SentencePiece's. A merge across a position needs a token with
+    the characters on both sides of it; without one, the text before it is tokenized independently.
     """
 
     def __init__(self, tokens: Iterable[str]) -> None:
@@ -57,9 +57,9 @@ class Bridges:
         self._is_within_a_token = lru_cache(_MOST_PAIRS)(self._look_up)
 
     def settled(self, text: str, token_lengths: Sequence[int]) -> int:
-        """How many bytes of `text` are in tokens that it has whatever follows; `token_lengths` are theirs, in bytes.
+        """Number of leading bytes of `text` in tokens that no continuation changes; `token_lengths` are in bytes.
 
-        `text` is as the merges see it, with SPACE_MARK for a space, which counts as one byte.
+        `text` is the input of the merges, with SPACE_MARK for a space, which counts as one byte.
         """
         ends = set(accumulate(token_lengths))
         settled = position = 0

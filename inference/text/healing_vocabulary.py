@@ -1,4 +1,4 @@
-"""Which tokens may come next while typed bytes have to be spelled: ranges of the vocabulary, sorted by bytes."""
+"""Finds the allowed next tokens for typed bytes, as ranges of the vocabulary sorted by bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AllowedIds = NDArray[np.int64]
 
 
 class SortedVocabulary:
-    """The tokens that are text, in the order of their bytes: those that begin alike stand side by side."""
+    """The text tokens in the order of their bytes, so that tokens with a common prefix are adjacent."""
 
     def __init__(self, bytes_of_id: Mapping[int, bytes]) -> None:
         ordered = sorted((spelled, id_) for id_, spelled in bytes_of_id.items() if spelled)
@@ -22,13 +22,13 @@ class SortedVocabulary:
         self._longest = max(map(len, self._spelled), default=0)
 
     def bytes_of(self, token_id: int) -> bytes:
-        """What a text token spells."""
+        """The bytes of a text token."""
         return self._bytes_of_id[token_id]
 
     def allowed(self, typed: bytes) -> AllowedIds:
-        """The tokens that agree with `typed`, which is not empty: those that begin with it, and those it begins with.
+        """The tokens that begin with `typed`, which is not empty, or that `typed` begins with.
 
-        First those that spell all of it, the shortest first, then those that spell a part, the longest first.
+        First the tokens that spell all of it, the shortest first, then those that spell a part, the longest first.
         """
         ranges = [self._ids[self._find(typed) : self._find(_after_all_with(typed))]]
         for length in range(min(len(typed) - 1, self._longest), 0, -1):
@@ -45,6 +45,6 @@ class SortedVocabulary:
 
 
 def _after_all_with(prefix: bytes) -> bytes | None:
-    """The least bytes that come after everything that begins with `prefix`; None where nothing does."""
+    """The least bytes greater than all that begin with `prefix`; None if there are none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

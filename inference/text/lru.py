@@ -1,4 +1,4 @@
-"""A map that forgets what was used longest ago, bounded by entries and by bytes."""
+"""A least-recently-used cache, bounded by entries and by bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class LRUCache(Generic[Key, Value]):
-    """Entries carry their size in bytes; one that is larger than the whole budget is not kept."""
+    """A cache whose entries carry their size in bytes; an entry larger than the budget is not kept."""
 
     def __init__(self, max_entries: int, max_bytes: int) -> None:
         self._max_entries = max_entries
@@ -27,7 +27,7 @@ class LRUCache(Generic[Key, Value]):
         return iter(self._entries)
 
     def get(self, key: Key) -> Value | None:
-        """The value, which becomes the most recently used; None where there is none."""
+        """The value, which becomes the most recently used; None if missing."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -35,12 +35,12 @@ class LRUCache(Generic[Key, Value]):
         return entry[0]
 
     def remove(self, key: Key) -> None:
-        """Forget an entry, if there is one."""
+        """Remove an entry, if present."""
         if key in self._entries:
             self.used_bytes -= self._entries.pop(key)[1]
 
     def put(self, key: Key, value: Value, size_bytes: int) -> None:
-        """Keep `value`, and forget the oldest entries that no longer fit."""
+        """Keep `value`, and evict the oldest entries that no longer fit."""
         self.remove(key)
         if size_bytes > self._max_bytes:
             return

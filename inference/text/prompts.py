@@ -1,4 +1,4 @@
-"""The token ids of an EFIM prompt, fitted into the model's context so that its beginning stays put."""
+"""Lays out an EFIM prompt as token ids and fits it into the context so that its beginning stays the same."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from inference.text.tokenization import MarkerIds
 from protocol.errors import BadInput
 from protocol.messages import Prompt
 
-STEPS_PER_CONTEXT = 8  # what does not fit of the windows is dropped in eighths of the context
-NEW_TOKENS_SHARE = 16  # a sixteenth of the context is kept for new tokens, and more where more are asked for
-SUFFIX_STEPS = 2  # a suffix longer than so many steps gives way before the prefix does
+STEPS_PER_CONTEXT = 8  # excess of the windows is dropped in eighths of the context
+NEW_TOKENS_SHARE = 16  # least share for new tokens, a sixteenth of the context
+SUFFIX_STEPS = 2  # a suffix longer than this many steps is cut before the prefix
 
 
 MAX_CHARS_PER_TOKEN = 8
-"""Text beyond so many characters per token of the context is cut before it is tokenized."""
+"""Text beyond this many characters per token of the context is cut before tokenization."""
 
 
 class Encoder(Protocol):
-    """What laying out a prompt needs of a tokenizer."""
+    """The part of a tokenizer that the layout of a prompt needs."""
 
     format: FIMFormat
     markers: MarkerIds
@@ -36,19 +36,19 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenizedPrompt:
-    """A prompt as the model gets it, and how many of its tokens came from each part (the rest are markers)."""
+    """A prompt as the model receives it, with the number of tokens from each part (the rest are markers)."""
 
     token_ids: TokenIds
     context_tokens: int
     prefix_tokens: int
     suffix_tokens: int
     increment_tokens: int
-    typed: bytes = b""  # of the increment, left to token healing
+    typed: bytes = b""  # end of the increment, left to token healing
 
 
 @dataclass(frozen=True, slots=True)
 class _Fragments:
-    """The parts of a prompt in tokens, each complete."""
+    """The complete parts of a prompt as tokens."""
 
     context: tuple[TokenIds, ...]
     prefix: TokenIds
@@ -57,22 +57,22 @@ class _Fragments:
 
     @property
     def token_count(self) -> int:
-        """Of all but the context."""
+        """Number of tokens except those of snippets."""
         return len(self.prefix) + len(self.suffix) + len(self.increment)
 
 
 def tokenize_prompt(
     prompt: Prompt, encoder: Encoder, context_tokens: int, max_tokens: int, healer: Healer | None = None
 ) -> TokenizedPrompt:
-    """Lay out `prompt` for a model of `context_tokens`, leaving room for `max_tokens` more.
+    """Lay out `prompt` for a model of `context_tokens`, with room for `max_tokens` more.
 
-    A healer leaves the end of the increment out, as bytes that the first of the new tokens have to spell; there is room
-    for as many tokens more.
+    A healer replaces the end of the increment by typed bytes that the first new tokens must spell, and reserves as many
+    tokens.
 
-    Where it does not fit, context chunks go first, whole and from the last one on, so that the most stable ones stay
-    where they are; then the end of the suffix and the beginning of the prefix, in steps of an eighth of the
-    context. A sixteenth of the context is always left, so that requests which differ only in `max_tokens` are laid out
-    alike. BadInput if the increment and `max_tokens` alone do not fit.
+    If it does not fit, whole snippets are dropped first, from the last one on, so that the most stable ones keep their
+    place; then the end of the suffix and the beginning of the prefix, in steps of an eighth of the context. A sixteenth
+    of the context always stays free, so that requests that differ only in `max_tokens` get the same layout. Raises
+    BadInput if the increment and `max_tokens` alone do not fit.
     """
     prompt = _cut(prompt, context_tokens * MAX_CHARS_PER_TOKEN)
     increment = healer.heal(prompt.increment) if healer else HealedIncrement(encoder.encode(prompt.increment), b"")
@@ -95,9 +95,9 @@ def tokenize_prompt(
 
 
 def _cut(prompt: Prompt, limit: int) -> Prompt:
-    """The prompt with at most `limit` characters of each part, cut where `_fit` would cut; BadInput for the increment.
+    """The prompt with at most `limit` characters per part, cut as `_fit` cuts; BadInput if the increment is longer.
 
-    The prefix is cut in steps from its beginning, so that it begins at the same place while its end grows.
+    The prefix is cut from its beginning in steps, so that its start stays the same while its end grows.
     """
     if len(prompt.increment) > limit:
         raise BadInput(f"an increment of {len(prompt.increment)} characters does not fit into the context")
@@ -117,10 +117,10 @@ def _context_chunk(path: str, text: str, encoder: Encoder) -> TokenIds:
 
 
 def _fit(fragments: _Fragments, room: int, step: int) -> _Fragments:
-    """Drop what is over `room`: context, then a long suffix, then the prefix, then the suffix.
+    """Drop tokens beyond `room`: snippets, then a long suffix, then the prefix, then the suffix.
 
-    Context stands before everything, and dropping it costs all that is behind. It is therefore not the increment's
-    last token that pushes it out: it stays only where the increment can grow up to the next step beside it.
+    Snippets come first in the prompt, so dropping one recomputes everything after it. So that single tokens of the
+    increment drop none, snippets stay only if the increment can grow up to the next step beside them.
     """
     grown = max(1, -(-len(fragments.increment) // step)) * step
     room_for_context = room - len(fragments.prefix) - len(fragments.suffix) - grown
@@ -137,7 +137,7 @@ def _fit(fragments: _Fragments, room: int, step: int) -> _Fragments:
 
 
 def _leading(chunks: tuple[TokenIds, ...], room: int) -> Iterator[TokenIds]:
-    """The first chunks, as many as fit."""
+    """The leading snippets that fit."""
     for chunk in chunks:
         room -= len(chunk)
         if room < 0:

@@ -1,9 +1,9 @@
-"""Where text can be cut into blocks that are tokenized, and remembered, one by one.
+"""Finds where text can be cut into segments that are tokenized and cached one by one.
 
-A pre-tokenizer splits text into pieces before BPE merges within each. A cut that falls between two pieces, and
-leaves the pieces on either side as they are, changes no token; which cuts those are depends on how the
-pre-tokenizer treats runs of white space. Each rule below is right for one kind, and `choose_rule` finds the
-first that a given pre-tokenizer agrees with on samples.
+A pre-tokenizer splits text into pieces before BPE merges within each. A cut between two pieces that leaves the
+pieces on both sides unchanged changes no token; which cuts these are depends on how the pre-tokenizer treats runs of
+white space. Each rule below suits one kind, and `choose_rule` returns the first that a given pre-tokenizer satisfies
+on samples.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-MAX_BLOCK_CHARS = 4096  # a longer block (a minified line) is cut every so many characters, pre-token or not
+MAX_BLOCK_CHARS = 4096  # a longer segment (a minified line) is cut at this length, even within a piece
 
 CutRule = Callable[[str], Iterator[int]]
 
 _NEWLINE_BEFORE_LINE = re.compile(r"[\r\n](?=[^\r\n])")
 _NEWLINE_BEFORE_TEXT = re.compile(r"[\r\n](?=[^\S\r\n]*\S)")
-_SPACE_FROM_NEWLINE = re.compile(r"[\r\n][^\S\x1c-\x1f]*(?=([\S\x1c-\x1f]))")  # U+001C to U+001F are not \s there
+_SPACE_FROM_NEWLINE = re.compile(r"[\r\n][^\S\x1c-\x1f]*(?=([\S\x1c-\x1f]))")  # in tokenizers \s excludes U+001C-1F
 
 
 def before_lines(text: str) -> Iterator[int]:
@@ -28,15 +28,15 @@ def before_lines(text: str) -> Iterator[int]:
 
 
 def before_nonblank_lines(text: str) -> Iterator[int]:
-    r"""Before each line with text in it: for the pattern `\s*[\r\n]+` (Qwen2, Llama 3, GPT-4 and their like)."""
+    r"""Before each line that is not blank: for the pattern `\s*[\r\n]+` (Qwen2, Llama 3, GPT-4 and their like)."""
     return (match.end() for match in _NEWLINE_BEFORE_TEXT.finditer(text))
 
 
 def within_indentation(text: str) -> Iterator[int]:
     r"""Before the last white space of a run with a newline: for the pattern `\s+(?!\S)|\s+` (GPT-2, StarCoder2).
 
-    That last character goes with the word that follows, or stands alone. Where digits are split off first, it stays
-    with the run, and the cut is before the digit.
+    That last character joins the following word, or forms a piece. If digits are split off first, it stays with the
+    run, and the cut is before the digit.
     """
     for match in _SPACE_FROM_NEWLINE.finditer(text):
         digit_follows = unicodedata.category(match.group(1)).startswith("N")
@@ -56,10 +56,10 @@ PROBES = (
 
 
 def choose_rule(pre_tokens: Callable[[str], list[str]]) -> CutRule:
-    """The first rule whose blocks have, one after another, the pieces of the whole text.
+    """The first rule whose segments, concatenated, have the pieces of the whole text.
 
-    A pre-tokenizer that agrees with none gets `before_nonblank_lines`: its blocks are then a definition of
-    their own, the same in every prompt, rather than an optimisation.
+    A pre-tokenizer that satisfies none gets `before_nonblank_lines`: its segments then define the tokenization, the
+    same in every prompt, instead of only speeding it up.
     """
     for rule in RULES:
         if all(_agrees(rule, pre_tokens, probe) for probe in PROBES):
@@ -73,7 +73,7 @@ def _agrees(rule: CutRule, pre_tokens: Callable[[str], list[str]], text: str) ->
 
 
 def split_blocks(text: str, rule: CutRule) -> Iterator[str]:
-    """The blocks of `text`, in order and complete; none is longer than MAX_BLOCK_CHARS."""
+    """The segments of `text`, complete and in order; none is longer than MAX_BLOCK_CHARS."""
     start = 0
     for cut in chain(rule(text), (len(text),)):
         while cut - start > MAX_BLOCK_CHARS:

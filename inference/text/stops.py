@@ -1,4 +1,4 @@
-"""Where a suggestion ends by its text: at the newline, or at the dedent of a block."""
+"""Finds where a completion ends by its text: at the newline, or at the dedent of a block."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ _NONBLANK_LINE = re.compile(r"[\r\n]([^\S\r\n]*)(?=\S)")
 
 
 def find_stop(text: str, rule: StopRule, resume_at: int = 0) -> tuple[int | None, int]:
-    """Where the suggestion `text` ends, or None while it may go on; and from where to look once more has come.
+    """The end of the completion `text`, or None if it may continue, and the `resume_at` for the grown text.
 
     A single line ends before its newline. A block ends before the first line that is indented by less than
-    `rule.indent` columns, and before the white space and blank lines that lead to it; a line is judged once its
-    first character that is not white space is there. Where the rule `closes`, the brackets that this line begins with
-    are kept. Pass the second value back as `resume_at` when the same text
-    has grown.
+    `rule.indent` columns, and before the white space and blank lines in front of it; a line counts once it has a
+    character other than white space. If the rule `closes`, the brackets that this line begins with are kept.
     """
     if rule.indent is None:
         newline = _NEWLINE.search(text, resume_at)
@@ -28,7 +26,7 @@ def find_stop(text: str, rule: StopRule, resume_at: int = 0) -> tuple[int | None
     for line in _NONBLANK_LINE.finditer(text, resume_at):
         if columns(line.group(1)) < rule.indent:
             closed = _CLOSERS.match(text, line.end()).end() if rule.closes else line.end()  # type: ignore[union-attr]
-            if closed > line.end():  # there may be more of them to come
+            if closed > line.end():  # more brackets may follow
                 return (closed if closed < len(text) else None), line.start()
             return len(text[: line.start()].rstrip()), line.start()
         resume_at = line.end()
@@ -36,7 +34,7 @@ def find_stop(text: str, rule: StopRule, resume_at: int = 0) -> tuple[int | None
 
 
 def columns(white_space: str) -> int:
-    """How many columns white space takes, a tab counting up to the next multiple of TAB_COLUMNS."""
+    """Width of white space in columns; a tab counts up to the next multiple of TAB_COLUMNS."""
     count = 0
     for character in white_space:
         count = count + TAB_COLUMNS - count % TAB_COLUMNS if character == "\t" else count + 1

@@ -1,4 +1,4 @@
-"""Token ids, packed: a prompt's are joined, compared and searched at every key, and there are thousands of them."""
+"""Packed arrays of token ids, which every keystroke joins, compares and searches by the thousand."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 TokenIds: TypeAlias = "array[int]"
-"""32 bits for each. What one function returns is often remembered by another: only its maker may change it."""
+"""32 bits per id. Returned arrays are often cached: only the function that created one may change it."""
 
 BYTES_PER_ID = 4
 COMPARED_AT_ONCE = 256
 
 
 def packed(ids: Iterable[int] = ()) -> TokenIds:
-    """These ids, in a new array."""
+    """A new array of these ids."""
     return array("i", ids)
 
 
 def common_prefix_length(first: TokenIds, second: TokenIds) -> int:
-    """How many leading tokens two sequences share."""
+    """Number of leading tokens that two sequences share."""
     shorter = min(len(first), len(second))
     for start in range(0, shorter, COMPARED_AT_ONCE):
         stop = min(start + COMPARED_AT_ONCE, shorter)
@@ -29,9 +29,9 @@ def common_prefix_length(first: TokenIds, second: TokenIds) -> int:
 
 
 def place_of_last(run: TokenIds, ids: TokenIds) -> int:
-    """Where `run` stands in `ids` for the last time, before their end; -1 where it does not."""
+    """Index of the last occurrence of `run` in `ids` that ends before their end; -1 if there is none."""
     wanted, haystack = run.tobytes(), ids.tobytes()
     place = haystack.rfind(wanted, 0, -1)
-    while place >= 0 and place % BYTES_PER_ID:  # between two tokens
+    while place >= 0 and place % BYTES_PER_ID:  # not aligned to a token
         place = haystack.rfind(wanted, 0, place + len(wanted) - 1)
     return place // BYTES_PER_ID

@@ -1,4 +1,4 @@
-"""Owns the errors that the training commands raise for input they cannot use; those of models are `BadModel`.
+"""The errors that the training commands raise for invalid input; those of models are `BadModel`.
 
 TrainingError
 ├── CorpusError        a corpus cannot be built or read
@@ -23,8 +23,8 @@ class VocabularyError(TrainingError):
 
 
 class OptionError(TrainingError):
-    """A training option has a value that makes no sense."""
+    """A training option has an invalid value."""
 
 
 class CheckpointError(TrainingError):
-    """A checkpoint does not fit the run that wants to resume it."""
+    """A checkpoint does not fit the run that resumes it."""

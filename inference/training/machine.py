@@ -1,4 +1,4 @@
-"""Owns what a run knows of the machine that it trains on: its description, and whether that multiplies bf16 fast."""
+"""Describes the machine of a run, and whether it multiplies bf16 fast."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True)
 class Machine:
-    """What the speed of a run depends on."""
+    """The properties of a machine that determine the speed of a run."""
 
     processor: str
     cores: int
@@ -31,7 +31,7 @@ def this_machine() -> Machine:
 
 
 def _processor() -> str:
-    """The processor's marketing name where Linux tells it, else what the platform calls it."""
+    """The processor's marketing name on Linux, else the platform's name for it."""
     if _CPU_INFO.is_file():
         for line in _CPU_INFO.read_text().splitlines():
             if line.startswith("model name"):

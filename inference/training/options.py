@@ -1,4 +1,4 @@
-"""Owns the options of a training run: their defaults, their limits, and which must not change on resume."""
+"""Owns the options of a training run: defaults, limits, and those that must not change on resume."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -25,24 +25,23 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class ExampleOptions:
-    """How documents become examples.
+    """How documents are cut into examples.
 
     Attributes:
         fim_rate: share of examples that are fill-in-the-middle; the others are left to right.
-        efim_rate: share of the fill-in-the-middle examples that are laid out as EFIM prompts: the prefix ends at an
-            anchor, and the middle begins with what was typed since.
-        spm_rate: share of them that are laid out in SPM. In it and in PSM, which gets what is left, the prefix ends
-            at the cursor.
-        fragment_rate: share of examples whose middle, or whose text where they have none, is split into
-            fragments before it is tokenized.
+        efim_rate: share of the fill-in-the-middle examples in the EFIM layout: the prefix ends at an anchor, and the
+            middle begins with the increment.
+        spm_rate: share of them in the SPM layout. In SPM, and in PSM, which gets the rest, the prefix ends at the
+            cursor.
+        fragment_rate: share of examples whose middle, or whose text if they have none, is split into fragments before
+            tokenization.
         context_fragment_rate: share of the fill-in-the-middle examples whose prefix and suffix are split too.
-            Prompts are not, but every split is practice in going on from the middle of a word.
-        max_fragments: the most fragments that a middle is split into.
-        piece_rate: the chance that a window's text is cut into smaller pieces, and then cut again. Smaller
-            pieces are more middles in a window.
-        shortest_fragment, longest_fragment: characters of the fragments of all but middles; short ones are as likely as
-            long ones, by order of magnitude.
-        open_end_rate: share of the fill-in-the-middle examples without any suffix, as at the end of a file.
+            Those of prompts are not, but every split trains the continuation of partial words.
+        max_fragments: most fragments of a middle.
+        piece_rate: probability that a window's text is cut into smaller pieces, and then cut again. Smaller pieces
+            yield more middles per window.
+        shortest_fragment, longest_fragment: characters of fragments outside of middles; log-uniform.
+        open_end_rate: share of the fill-in-the-middle examples without a suffix, as at the end of a file.
     """
 
     fim_rate: float = 0.85
@@ -80,7 +79,7 @@ class LoraOptions:
     """Low-rank adapters beside a checkpoint's frozen weights (arXiv 2106.09685), by the names of peft.
 
     Attributes:
-        target_modules: the names of the layers that get an adapter; "all-linear" stands for all but the output.
+        target_modules: names of the layers with an adapter; "all-linear" means all but the output.
     """
 
     rank: int = 16
@@ -109,16 +108,16 @@ class TrainingOptions:
     first. `warmup` and `decay` are shares of its length.
 
     Attributes:
-        shape: what a new model looks like.
-        start: the checkpoint that the run goes on from, by name or folder; None begins with a new model.
+        shape: of a new model.
+        start: checkpoint that the run starts from, by name or folder; None starts with a new model.
         lora: trains adapters instead of the checkpoint's own weights.
         mixed_precision: accelerate's "no", "bf16" or "fp16", over float32 weights; None computes in pure bf16, with
             float32 masters of the weights.
-        lr: peak rate of AdamW (embeddings and norms, and matrices where Muon has none).
+        lr: peak rate of AdamW (embeddings and norms, and matrices without Muon).
         muon_lr: peak rate of Muon (matrices), scaled to match AdamW's update size; None leaves all to AdamW.
         batch_tokens: tokens in one optimizer step; a multiple of every stage's window.
-        gradient_accumulation_steps: in how many parts each process computes its share of a step, to save memory.
-        gradient_checkpointing: computes activations again in the backward pass, to save memory.
+        gradient_accumulation_steps: number of parts in which each process computes its share of a step, to save memory.
+        gradient_checkpointing: recomputes activations in the backward pass, to save memory.
         clip: largest norm of the gradient.
     """
 
@@ -159,7 +158,7 @@ class TrainingOptions:
         _require(self.warmup + self.decay <= 1, "warmup + decay", self.warmup + self.decay, "at most 1")
 
     def recipe(self) -> dict[str, Any]:
-        """The options that decide what is learned, by dotted name, as JSON holds them."""
+        """The options that affect the result of training, by dotted name, as JSON values."""
         free = (
             "max_minutes", "max_steps", "checkpoint_minutes", "compile",
             "gradient_accumulation_steps", "gradient_checkpointing",
@@ -174,7 +173,7 @@ class TrainingOptions:
 
 
 def restore_options(raw: dict[str, Any]) -> TrainingOptions:
-    """The options that `dataclasses.asdict` made a dictionary of."""
+    """The options from their `dataclasses.asdict`."""
     nested: dict[str, Any] = {
         "shape": ModelShape(**raw["shape"]),
         "examples": ExampleOptions(**raw["examples"]),

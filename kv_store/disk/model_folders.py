@@ -1,4 +1,4 @@
-"""The folders of the disk tier, one per model: their locks, which of their files are ours, and what is removed."""
+"""Manages the folders of the disk tier, one per model: their locks, our files in them, and their removal."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 
 
 def purge_saved(root: Path, owner: str) -> None:
-    """Remove what only the owner's document used from the folders that no process has open, whichever their model.
+    """Remove pages that only the owner's document used from the folders of all models that no process has open.
 
-    A folder whose index cannot be used is emptied. Raises OSError where something cannot be removed.
+    Empties a folder whose index is unusable. Raises OSError if a removal fails.
     """
     for folder in model_folders(root) if root.is_dir() else ():
         try:
             lock, index = open_folder(folder)
-        except FolderInUseError:  # that process has to purge
+        except FolderInUseError:  # that process purges it
             continue
         except BadFileError:
             empty(folder)
@@ -50,9 +50,9 @@ def page_name(number: int) -> str:
 
 
 def remove_other_models(root: Path, ours: Path) -> list[str]:
-    """Remove what was saved with other fingerprints, unless in use; the reasons, naming the folders.
+    """Remove what was saved with other fingerprints, unless in use; returns the reasons, naming the folders.
 
-    A purge must reach every page, and the budget is for all that is on disk.
+    A purge must reach every page, and the budget covers everything on disk.
     """
     removed = []
     for folder in model_folders(root):
@@ -76,7 +76,7 @@ def model_folders(root: Path) -> list[Path]:
 
 
 def open_folder(folder: Path) -> tuple[FileLock, PageIndex]:
-    """The lock on a folder, which ends with the process, and the index in it; errors as these have them."""
+    """The lock on a folder, which ends with the process, and the index in it; raises the errors of both."""
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink():
         raise BadFileError(folder, "a symbolic link")
@@ -90,7 +90,7 @@ def open_folder(folder: Path) -> tuple[FileLock, PageIndex]:
 
 
 def acquire(folder: Path) -> FileLock:
-    """The lock on a folder. Raises FolderInUseError if another process has it, BadFileError if it can be none."""
+    """The lock on a folder. Raises FolderInUseError if another process has it, BadFileError if it cannot be locked."""
     path = folder / LOCK_NAME
     if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
         raise BadFileError(path, "not a regular file")
@@ -103,7 +103,7 @@ def acquire(folder: Path) -> FileLock:
 
 
 def set_aside(folder: Path) -> None:
-    """Move a folder that cannot be used out of the way, without the KV in it, which could not be purged any more."""
+    """Rename an unusable folder and remove the KV in it, which a purge could no longer reach."""
     names = (f"{folder.name}.unusable{number or ''}" for number in itertools.count())
     aside = next(path for name in names if not os.path.lexists(path := folder.with_name(name)))
     folder.rename(aside)
@@ -133,8 +133,8 @@ def our_files(folder: Path, name: re.Pattern[str]) -> list[Path]:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file; where that fails, say so in the log."""
+    """Remove a file; logs a failure."""
     try:
         path.unlink(missing_ok=True)
-    except OSError as error:  # a folder in its place, or a disk that has become read-only
+    except OSError as error:  # a folder in its place, or a read-only disk
         log.warning("%s cannot be removed: %s", path, error.strerror)

@@ -1,7 +1,7 @@
-"""Where the disk tier keeps payloads: a folder per model, with a file per page and the index of these.
+"""Stores the disk tier's payloads: a folder per model, with a file per page and their index.
 
-A page is refused unless its file is exactly what was written (size, checksum, tensor shape), and a folder that cannot
-be used is set aside. KV is derived from the user's text: files and folders are the user's alone.
+A page is refused unless its file is exactly as written (size, checksum, tensor shape), and an unusable folder is set
+aside. KV is derived from the user's text, so only the user can access files and folders.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kv_store.errors import BadFileError
 
 FORMAT = "midfill kv 2"
 MIN_FREE_BYTES = 512 * 2**20
-"""Free space that is left to others: no page is written where a disk has less."""
+"""Free disk space left to other programs: no page is written below it."""
 
 _NO_SURPRISES = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """One saved page's file, as it was written."""
+    """The file of one saved page."""
 
     number: int
     """In its name."""
@@ -76,9 +76,9 @@ class Codec(Protocol):
 class PageFolder:
     """Implements `Storage` in `root/<hash of the fingerprint>`.
 
-    The fingerprint stands for all that KV depends on: weights, tokenizer, dtype, RoPE settings. A folder that cannot be
-    used is set aside, with the reason in `refused`. Raises FolderInUseError if another process is in the folder, and
-    OSError where there can be no folder.
+    The fingerprint identifies all that KV depends on: weights, tokenizer, dtype, RoPE settings. An unusable folder is
+    set aside, with the reason in `refused`. Raises FolderInUseError if another process uses the folder, and OSError if
+    it cannot be created.
     """
 
     page_overhead = 256
@@ -89,7 +89,7 @@ class PageFolder:
         self._codec = codec
         self._min_free_bytes = min_free_bytes
         self.removed: list[int] = []
-        """Numbers of files that are gone, and still stand in the index."""
+        """Numbers of removed files that are still in the index."""
         self.index_is_behind = False
         """Whether the last write to the index failed."""
         self.identity = hashlib.sha256(f"{FORMAT}\n{fingerprint}".encode()).digest()
@@ -148,14 +148,14 @@ class PageFolder:
     # -- across restarts -----------------------------------------------------------------------------------------------
 
     def replace_index(self) -> None:
-        """Begin with an empty index. Raises OSError or BadFileError where there can be none."""
+        """Begin with an empty index. Raises OSError or BadFileError if it cannot be created."""
         self.index.close()
         for path in index_files(self.folder):
             path.unlink(missing_ok=True)
         self.index = PageIndex(self.folder / INDEX_NAME)
 
     def check_file(self, file: PageFile) -> None:
-        """Look at a saved page without reading it. Raises BadFileError where its size cannot be right."""
+        """Check a saved page without reading it. Raises BadFileError if its size is wrong."""
         path = self.folder / file.name
         try:
             status = path.lstat()
@@ -169,7 +169,7 @@ class PageFolder:
             raise BadFileError(path, f"oversized or of another model: {file.size} bytes for {file.count} tokens")
 
     def remove_other_files(self, files: Iterable[PageFile]) -> None:
-        """Remove the files of no page: left over from a crash, or refused."""
+        """Remove files without a page: left by a crash, or refused."""
         kept = {file.name for file in files}
         kept.update(path.name for path in index_files(self.folder))
         for path in our_files(self.folder, OUR_NAME):
@@ -177,7 +177,7 @@ class PageFolder:
                 remove_file(path)
 
     def remove_other_models(self) -> list[str]:
-        """Remove what was saved with other fingerprints, unless in use; the reasons, naming the folders."""
+        """Remove what was saved with other fingerprints, unless in use; returns the reasons, naming the folders."""
         return remove_other_models(self._root, self.folder)
 
     def _max_bytes(self, count: int) -> int:
@@ -185,7 +185,7 @@ class PageFolder:
 
 
 def _read_regular(path: Path, at_most: int) -> bytes:
-    """The first bytes of a regular file. Raises BadFileError where it is none, or cannot be read."""
+    """The first bytes of a regular file. Raises BadFileError if it is not one or cannot be read."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | _NO_SURPRISES), "rb") as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
@@ -196,9 +196,9 @@ def _read_regular(path: Path, at_most: int) -> bytes:
 
 
 def _write_private(path: Path, data: bytes) -> None:
-    """Write a file that only the user can read, whole or not at all.
+    """Write a file that only the user can read, completely or not at all.
 
-    It is not synced to the disk: what a power failure leaves is found out by its checksum.
+    It is not synced to the disk: the checksum detects what a power failure truncated.
     """
     partial = path.with_suffix(".tmp")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_SURPRISES, 0o600)

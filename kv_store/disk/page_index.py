@@ -1,7 +1,7 @@
 """The index of saved pages: an SQLite database that a killed process leaves valid.
 
-Each transaction is applied whole or not at all. What is deleted is overwritten with zeros, so that neither token ids
-nor names of documents stay behind. Writes are not synced, so a power failure may damage the index.
+Transactions are atomic. Deleted rows are overwritten with zeros, so that neither token ids nor document names remain.
+Writes are not synced, so a power failure may damage the index.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ _SETTINGS = (
 
 
 class SavedPage(msgspec.Struct, frozen=True, array_like=True):
-    """One row: a page's place in its prefix, and the file that has its KV."""
+    """One row: a page's place in its prefix, and the file with its KV."""
 
     number: int
     """Of the file."""
     digest: bytes
-    """Of the prefix that ends with the page."""
+    """Digest of the prefix that ends with the page."""
     parent: bytes
     """Digest of the prefix before the page."""
     token_ids: bytes
-    """As `page_tree.pack` gives them."""
+    """As `page_tree.pack` returns them."""
     size: int
     """Bytes of the whole file."""
     sha256: bytes
     """Of the whole file."""
     used: int
-    """When the page was last used, by a clock that only orders."""
+    """Time of last use, on a logical clock."""
 
 
 class _Owner(msgspec.Struct, frozen=True, array_like=True):
@@ -75,13 +75,13 @@ class _Owner(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PageIndex:
-    """An open index. Opening raises BadFileError where the file cannot be used, writing OSError where that fails."""
+    """An open index. Opening raises BadFileError for an unusable file; failed writes raise OSError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         _check_files(path)
         try:
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite would let others read it
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite would make it readable for others
             self._database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         except (OSError, sqlite3.Error) as error:
             raise BadFileError(path, f"cannot be opened: {error}") from error
@@ -92,9 +92,9 @@ class PageIndex:
             raise error if isinstance(error, BadFileError) else BadFileError(path, str(error)) from error
 
     def read(self) -> tuple[list[SavedPage], Mapping[int, dict[str, int]]]:
-        """All pages in no order, and by file number which documents used how many of a page's tokens.
+        """All pages, unordered, and by file number the number of a page's tokens that each document used.
 
-        Raises BadFileError where a value has another type.
+        Raises BadFileError if a value has a wrong type.
         """
         owners: dict[int, dict[str, int]] = defaultdict(dict)
         try:
@@ -113,7 +113,7 @@ class PageIndex:
         changed: Iterable[tuple[SavedPage, Mapping[str, int]]] = (),
         forgotten: str | None = None,
     ) -> None:
-        """Delete pages by their files, put in what has changed, and delete a document's name, in one transaction."""
+        """Delete pages by their files, write changed pages, and delete a document's name, in one transaction."""
         pages = [(msgspec.structs.astuple(page), owners) for page, owners in changed]
         renewed = [(page[0],) for page, _ in pages]
         owned = [(page[0], document, count) for page, owners in pages for document, count in owners.items()]
@@ -127,7 +127,7 @@ class PageIndex:
                 database.execute("DELETE FROM owners WHERE document = ?", (forgotten,))
 
     def purge(self, document: str) -> list[int]:
-        """Delete what only this document used, and its name; the numbers of the files that must go."""
+        """Delete the document's name and the pages that only it used; returns the numbers of the files to remove."""
         with self._transaction() as database:
             gone = database.execute(_USED_BY_NO_OTHER, {"document": document, "token_bytes": TOKEN_BYTES}).fetchall()
             database.executemany("DELETE FROM pages WHERE number = ?", gone)
@@ -136,7 +136,7 @@ class PageIndex:
         return [number for (number,) in gone]
 
     def close(self) -> None:
-        """Let the file go; what was written is in it."""
+        """Close the file; all writes are in it."""
         self._database.close()
 
     def _prepare(self) -> None:
@@ -168,12 +168,12 @@ class PageIndex:
 
 
 def index_files(folder: Path) -> list[Path]:
-    """The files that an index may consist of."""
+    """The files that may belong to an index."""
     return [folder / f"{INDEX_NAME}{suffix}" for suffix in ("", *JOURNAL_SUFFIXES)]
 
 
 def _check_files(path: Path) -> None:
-    """SQLite would wait for ever at a pipe, and follow a link."""
+    """Refuse other than regular files: SQLite would block on a pipe, and follow a link."""
     for part in index_files(path.parent):
         try:
             status = part.lstat()

@@ -1,1 +1,1 @@
-"""The store: pages found by token prefix, moved between tiers, evicted, and saved."""
+"""The paged store: finds pages by token prefix, moves them between tiers, evicts and saves them."""

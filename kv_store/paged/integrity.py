@@ -1,4 +1,4 @@
-"""Checks that the accounting of a store adds up: an AssertionError names the page, tier or owner where it does not."""
+"""Checks the accounting of a store: an AssertionError names the page, tier or owner that is inconsistent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kv_store.tiers.tier import Tier
 
 
 def check_tree(tree: PageTree) -> None:
-    """Pages, their places, parents and tiers."""
+    """Check pages, their order, parents and tiers."""
     for parent in (tree.root, *tree.pages()):
         in_order = sorted(parent.children, key=lambda child: child.token_ids)
         assert parent.children == in_order, f"the children of {parent} are not in the order of their token ids"
@@ -32,7 +32,7 @@ def _check_page(page: Page, parent: Page, tree: PageTree) -> None:
 
 
 def check_counts(tree: PageTree, pinned: Collection[str], live: Collection[PageMatch]) -> None:
-    """Owners, pins and references."""
+    """Check owners, pins and references."""
     refs = Counter(page for match in live for page in match.pages)
     pins = Counter(page for owner in pinned for page in tree.last_path(owner))
     resident = set(tree.pages())
@@ -51,7 +51,7 @@ def check_counts(tree: PageTree, pinned: Collection[str], live: Collection[PageM
 
 
 def check_tiers(tree: PageTree, residency: Residency) -> None:
-    """Bytes, budgets, the order of eviction, and what the storages really keep."""
+    """Check bytes, budgets, the order of eviction, and the contents of the storages."""
     resident = list(tree.pages())
     for level, tier in enumerate(residency.tiers):
         pages = [page for page in resident if level in page.copies]

@@ -1,4 +1,4 @@
-"""A handle on the longest resident prefix of a request."""
+"""The handle on the longest resident prefix of a request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PageMatch:
         self.length = length
         self._residency = residency
         self._live = live
-        """The store's live matches: this one is in there until released."""
+        """The store's live matches, including this one until it is released."""
         residency.lock(self.pages)
         live.add(self)
 
@@ -43,11 +43,11 @@ class PageMatch:
         self.release()
 
     def _load_page(self, page: Page, workspace: Workspace, start: int) -> bool:
-        """Whether the page could be read; its tokens from `start` on are then in the workspace."""
+        """Load the page's tokens from `start` on into the workspace; False if the page is unreadable."""
         if not page.copies:
             return False
         if page.stop <= start:
-            if page.level > 0:  # the workspace has these tokens: no need to read them from below
+            if page.level > 0:  # the workspace has these tokens: skip the read from the lower tier
                 self._residency.promote(page, workspace.export_kv(page.start, page.stop))
             return True
         payload = self._residency.read(page)

@@ -1,4 +1,4 @@
-"""Saves what is resident to the disk tier, the most recently used first, and finds it there after a restart."""
+"""Saves resident pages to the disk tier, the most recently used first, and restores them after a restart."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from kv_store.page_tree import PAGE_TOKENS, TOKEN_BYTES, Page, PageTree, pack, p
 from kv_store.paged.residency import Residency
 
 BATCH_PAGES = 64
-"""How many pages one transaction of the index takes; what a killed process had written since the last is lost."""
+"""Pages per transaction of the index; a killed process loses the pages of an open one."""
 
 log = logging.getLogger(__name__)
 
 
 def save(folder: PageFolder, residency: Residency, seconds: float | None) -> bool:
-    """Copy pages to the last tier, the most recently used first, for so long (one page at least); None: all.
+    """Copy pages to the last tier, the most recently used first, for `seconds` (at least one page); None: all.
 
-    Nothing on disk gives way to what was used less recently. False where time ran out: more is to be saved.
+    Never evicts a page on disk for one used less recently. Returns False if time ran out with pages left.
     """
     until = math.inf if seconds is None else time.monotonic() + seconds
     disk = len(residency.tiers) - 1
@@ -32,7 +32,7 @@ def save(folder: PageFolder, residency: Residency, seconds: float | None) -> boo
     is_over = is_sorted = False
     for count, page in enumerate(unsaved, start=1):
         if not is_sorted and not tier.fits(residency.page_bytes(len(page), disk)):
-            tier.sort()  # what gives way now is what was used before all others
+            tier.sort()  # evict the least recently used first
             is_sorted = True
         if is_over or not _fits_for(page, residency) or not residency.keep_copy(page, disk):
             break
@@ -46,9 +46,9 @@ def save(folder: PageFolder, residency: Residency, seconds: float | None) -> boo
 
 
 def write_index(folder: PageFolder, residency: Residency, forgotten: str | None = None) -> None:
-    """Bring the index up to what is on disk; a document's name goes where it is `forgotten`.
+    """Update the index to the files on disk; deletes the name of the `forgotten` document.
 
-    Raises OSError where that fails; the next call tries again.
+    Raises OSError on failure; the next call tries again.
     """
     disk = len(residency.tiers) - 1
     rows = [(_row(page, disk), page.owners) for page in residency.changed]
@@ -58,7 +58,7 @@ def write_index(folder: PageFolder, residency: Residency, forgotten: str | None 
 
 
 def forget(folder: PageFolder, residency: Residency, document: str) -> None:
-    """Write what was purged to the index. Where that fails the whole tier is emptied: the document must not stay."""
+    """Write a purge to the index. If that fails, empty the whole tier, since the document must not remain."""
     try:
         write_index(folder, residency, document)
     except OSError as error:
@@ -70,7 +70,7 @@ def forget(folder: PageFolder, residency: Residency, document: str) -> None:
 
 
 def write_if_possible(folder: PageFolder, residency: Residency) -> None:
-    """Bring the index up to what is on disk; where that fails, say so in the log, once until it succeeds again."""
+    """Update the index to the files on disk; logs a failure, once until it succeeds again."""
     try:
         write_index(folder, residency)
     except OSError as error:
@@ -82,9 +82,9 @@ def write_if_possible(folder: PageFolder, residency: Residency) -> None:
 
 
 def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
-    """Put what was saved into the (empty) tree, as copies in the last tier; no page is read before it is matched.
+    """Add saved pages to the (empty) tree as copies in the last tier; a page is not read before it is matched.
 
-    What must not be used is refused, and removed.
+    Refuses and removes unusable pages.
     """
     tree.root.digest = folder.identity
     disk = len(residency.tiers) - 1
@@ -106,7 +106,7 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
 
 
 def _unsaved(residency: Residency) -> list[Page]:
-    """Pages that are in memory alone; each after its ancestors."""
+    """Pages that are only in memory; each after its ancestors."""
     disk = len(residency.tiers) - 1
     pages = sorted({page for tier in residency.tiers[:-1] for page in tier.held}, key=lambda page: page.start)
     for tier in residency.tiers[:-1]:
@@ -115,7 +115,7 @@ def _unsaved(residency: Residency) -> list[Page]:
 
 
 def _fits_for(page: Page, residency: Residency) -> bool:
-    """Whether the last tier can take a page, if need be after evicting what was used before it."""
+    """Whether the last tier can take a page, after evicting less recently used ones if necessary."""
     disk = len(residency.tiers) - 1
     tier, size = residency.tiers[disk], residency.page_bytes(len(page), disk)
     return tier.fits(size) or (tier.can_fit(size) and (page.held or tier.oldest().used < page.used))
@@ -145,7 +145,7 @@ def _add_pages(
     tree: PageTree,
     refused: list[str],
 ) -> dict[Page, PageFile]:
-    """Pages, without copies yet, for the rows that can be used and whose ancestors are there, parents first."""
+    """Pages, without copies, for the usable rows with all their ancestors, parents first."""
     below: dict[bytes, list[SavedPage]] = defaultdict(list)
     for row in rows:
         below[row.parent].append(row)
@@ -166,12 +166,12 @@ def _add_pages(
 def _add_page(
     row: SavedPage, owners: Mapping[str, int], parent: Page, folder: PageFolder, tree: PageTree
 ) -> tuple[Page, PageFile]:
-    """Raises BadFileError where the row makes no page of this tree, or its file is not as it was written."""
+    """The row's page and file. Raises BadFileError if the row does not fit the tree, or its file was changed."""
     file = PageFile(row.number, len(row.token_ids) // TOKEN_BYTES, row.size, row.sha256)
     is_page = 0 < file.count <= PAGE_TOKENS and (parent is tree.root or len(parent) == PAGE_TOKENS)
     if not is_page or prefix_digest(parent.digest, row.token_ids) != row.digest:
         raise BadFileError(folder.index.path, f"the row of page {row.number} does not fit its parent's")
-    # Whatever used a page used all of its parent; a page that no document used could not be purged.
+    # A document that used a page used all of its parent; a page without documents could not be purged.
     used_by = {document: used for document, used in owners.items() if 0 < used <= file.count}
     if parent is not tree.root:
         used_by = {name: used for name, used in used_by.items() if parent.owners.get(name) == PAGE_TOKENS}

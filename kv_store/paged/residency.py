@@ -1,7 +1,7 @@
-"""Moves pages between tiers: room is made before anything is copied, and tails go down first.
+"""Moves pages between tiers: makes room before it copies, and demotes tails first.
 
-Two things always hold. No tier is over its budget. And no page is in a lower tier than its children: a page goes
-down or away only when nothing below it stands higher, so what is left of a prefix is always its beginning.
+Two invariants hold. No tier exceeds its budget. And no page is in a lower tier than its children: a page is demoted or
+dropped only after its descendants, so that the rest of a prefix is always its beginning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Residency:
-    """Which page has copies in which tiers (`Page.copies`, by level; 0 is the first)."""
+    """Places copies of pages in tiers (`Page.copies`, by level; 0 is the first)."""
 
     def __init__(self, tiers: Sequence[Tier], tree: PageTree, bytes_per_token: int) -> None:
         self.tiers = tuple(tiers)
@@ -29,19 +29,19 @@ class Residency:
         self.evicted_tokens = 0
         self.refused: deque[str] = deque(maxlen=REMEMBERED_REFUSALS)
         self.changed: set[Page] = set()
-        """Pages in a last tier that is durable which are new there, were used again or have new owners."""
+        """Pages of a durable last tier that are new there, were used again or have new owners."""
         self._tree = tree
         self._clock = itertools.count(1)
         self._durable = len(self.tiers) - 1 if self.tiers[-1].storage.durable else None
 
     def page_bytes(self, count: int, level: int) -> int:
-        """What a page of `count` tokens costs in a tier."""
+        """Bytes of a page of `count` tokens in a tier."""
         return count * self.bytes_per_token + self.tiers[level].storage.page_overhead
 
     # -- holding: pages that matches or pins use are neither demoted nor dropped ---------------------------------------
 
     def lock(self, pages: Iterable[Page]) -> None:
-        """Keep pages where they are, once more; parents first."""
+        """Keep pages in their tiers; calls nest. Parents first."""
         for page in pages:
             if not page.held:
                 self._hold(page)
@@ -55,7 +55,7 @@ class Residency:
                 self._let_go(page)
 
     def pin(self, pages: Iterable[Page]) -> None:
-        """Like `lock`, counted apart."""
+        """Like `lock`, counted separately."""
         for page in pages:
             if not page.held:
                 self._hold(page)
@@ -73,11 +73,11 @@ class Residency:
             self.tiers[level].hold(page)
 
     def tick(self) -> int:
-        """A time after all that were given before."""
+        """A time later than all returned before."""
         return next(self._clock)
 
     def note_change(self, page: Page) -> None:
-        """What an index tells of a page is not so any more."""
+        """Mark a page's entry in an index as outdated."""
         if self._durable in page.copies:
             self.changed.add(page)
 
@@ -90,7 +90,7 @@ class Residency:
     # -- copies --------------------------------------------------------------------------------------------------------
 
     def place(self, page: Page, payload: object) -> bool:
-        """Keep a new page in the first tier that can take it, not above its parent; False where none can."""
+        """Keep a new page in the first tier that can take it, not above its parent; False if none can."""
         return any(self._put(page, payload, level) for level in range(page.parent.level, len(self.tiers)))
 
     def promote(self, page: Page, payload: object) -> None:
@@ -100,7 +100,7 @@ class Residency:
                 break
         else:
             return
-        for below in list(page.copies):  # first, so that what must make room above finds room below
+        for below in list(page.copies):  # first, so that pages demoted from above find room
             if not self.tiers[below].storage.durable:
                 self._remove_copy(page, below)
         try:
@@ -110,28 +110,28 @@ class Residency:
                 self.drop(page)
 
     def keep_copy(self, page: Page, level: int) -> bool:
-        """Have a copy in this lower tier as well, as its most recently used; False where it cannot take it."""
+        """Add a copy to this lower tier, as its most recently used; False if it does not fit."""
         payload = self.read(page)
         return bool(page.copies) and self._put(page, payload, level)
 
     def read(self, page: Page) -> object | None:
-        """The payload from the first tier that has a copy. Where it cannot be trusted, the page is dropped: None."""
+        """The payload from the first tier with a copy; if it is damaged, drops the page and returns None."""
         try:
             return self.tiers[page.level].storage.get(page.copies[page.level])
-        except BadFileError as error:  # the last tier's, hence the last copy
+        except BadFileError as error:  # only the last tier raises it, so this was the last copy
             self.refuse(str(error))
             self.drop(page)
             return None
 
     def refuse(self, *reasons: str) -> None:
-        """Report in the statistics, and in one line of the log, why saved files are not used."""
+        """Report the reasons for refused saved files in the statistics and in one log line."""
         if reasons:
             more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
             log.warning("refused %s%s", reasons[0], more)
             self.refused.extend(reasons)
 
     def drop(self, page: Page) -> int:
-        """Remove a page and all below it from every tier and from the tree; the tokens dropped."""
+        """Remove a page and its descendants from every tier and from the tree; returns the tokens dropped."""
         dropped = 0
         for below in reversed(list(self._tree.subtree(page))):
             for level in list(below.copies):
@@ -141,7 +141,7 @@ class Residency:
         return dropped
 
     def empty(self, level: int) -> None:
-        """Remove every copy from a tier, and the pages that have no other."""
+        """Remove every copy from a tier, and pages without another copy."""
         for page in [*self.tiers[level].evictable, *self.tiers[level].held]:
             if len(page.copies) > 1:
                 self._remove_copy(page, level)
@@ -166,13 +166,13 @@ class Residency:
             tier.takes_writes = True
         self.adopt(page, stored, level)
         ancestor = page.parent
-        while ancestor is not self._tree.root and not ancestor.held:  # they are to be evicted after it
+        while ancestor is not self._tree.root and not ancestor.held:  # ancestors are evicted after it
             tier.touch(ancestor)
             ancestor = ancestor.parent
         return True
 
     def adopt(self, page: Page, stored: object, level: int) -> None:
-        """Count a copy in that a tier's storage has, as the most recently used; it must fit."""
+        """Register a copy that a tier's storage already has, as the most recently used; it must fit."""
         tier = self.tiers[level]
         page.copies[level] = stored
         self.note_change(page)
@@ -180,7 +180,7 @@ class Residency:
         assert tier.used_bytes <= tier.budget_bytes, f"{page} does not fit the {tier.name} tier"
 
     def _demote(self, page: Page, level: int) -> None:
-        """Take the copy out of a tier: to the next tier that can take it, or away for good."""
+        """Move the copy from a tier to the next one that can take it, or drop it."""
         if level == page.level:
             floor = min((child.level for child in page.children), default=len(self.tiers))
             for below in range(level + 1, min(floor, len(self.tiers) - 1) + 1):

@@ -1,4 +1,4 @@
-"""The real store: ties the index, the tiers, owners and matches together."""
+"""The store that the engine uses: combines the index, the tiers, owners and matches."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kv_store.tiers.tier import Tier
 class PagedStore:
     """Implements `KVStore` with a tree of pages over tiers, the fastest one first.
 
-    Where the last tier is a folder, what an earlier process saved there is resident from the start.
-    Memory is proportional to resident tokens: a page's payload has exactly its tokens. One thread uses the store.
+    If the last tier is a folder, pages that an earlier process saved there are resident from the start.
+    Memory is proportional to resident tokens: a page's payload has exactly its tokens. For one thread only.
     """
 
     def __init__(self, tiers: Sequence[Tier], bytes_per_token: int) -> None:
@@ -55,10 +55,10 @@ class PagedStore:
         locked = list(path)
         self._residency.lock(locked)
         try:
-            if owner in self._pinned:  # the pin moves on to what is inserted now
+            if owner in self._pinned:  # the pin moves to the new prefix
                 self._residency.unpin(self._tree.last_path(owner))
             self._grow(path, matched, ids, workspace, locked)
-        finally:  # what was copied before an error is right, and stays
+        finally:  # pages copied before an error are valid and stay
             path = [page for page in path if page.copies]
             self._tree.own(owner, path, len(ids))
             self._tree.forget_old_tails(self._pinned)
@@ -114,9 +114,9 @@ class PagedStore:
             tier.storage.close()
 
     def _is_kept_for(self, owner: str, path: Sequence[Page], length: int) -> bool:
-        """Whether this is what was last inserted for the owner, pinned, and in the first tier: there is nothing to do.
+        """Whether this is the owner's last inserted prefix, pinned and in the first tier: nothing is left to do.
 
-        Pages stand no lower than their children, and what used a page used all of its parent.
+        Pages are never in a lower tier than their children, and a user of a page used all of its parent.
         """
         if not path or owner not in self._pinned or self._tree.tails.get(owner) is not path[-1]:
             return False
@@ -125,10 +125,10 @@ class PagedStore:
     def _grow(
         self, path: list[Page], matched: int, ids: tuple[int, ...], workspace: Workspace, locked: list[Page]
     ) -> None:
-        """Extend the path to as much of `ids` as budgets allow, locking what is new."""
+        """Extend the path to as much of `ids` as budgets allow, and lock new pages."""
         short = None
         if matched < len(ids) and path and (path[-1].stop > matched or len(path[-1]) < PAGE_TOKENS):
-            short = path.pop()  # it diverges or ends early: a sibling page takes its place on the path
+            short = path.pop()  # it diverges or ends early: a sibling page replaces it on the path
         self._lift(path, matched, workspace)
         while (start := path[-1].stop if path else 0) < len(ids):
             page = self._new_page(path[-1] if path else self._tree.root, ids[start : start + PAGE_TOKENS], workspace)
@@ -136,19 +136,19 @@ class PagedStore:
                 break
             path.append(page)
             locked.append(page)
-            if short and short.stop == matched and short.refs == 1:  # the lock of this insertion is its only one
+            if short and short.stop == matched and short.refs == 1:  # locked by this insertion only
                 self._tree.supersede(short, page)
                 self._residency.drop(short)
             short = None
 
     def _lift(self, path: Sequence[Page], length: int, workspace: Workspace) -> None:
-        """Move pages that are in lower tiers up: the workspace has their tokens, so nothing need be read."""
+        """Move pages up from lower tiers without reading them, since the workspace has their tokens."""
         for page in path:
             if page.level > 0 and page.stop <= length:
                 self._residency.promote(page, workspace.export_kv(page.start, page.stop))
 
     def _new_page(self, parent: Page, token_ids: tuple[int, ...], workspace: Workspace) -> Page | None:
-        """A locked page with a copy of its tokens' KV; None where no tier can take it."""
+        """A locked page with a copy of its tokens' KV; None if no tier can take it."""
         payload = workspace.export_kv(parent.stop, parent.stop + len(token_ids))
         page = self._tree.add(parent, token_ids)
         self._residency.lock([page])

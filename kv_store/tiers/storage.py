@@ -1,4 +1,4 @@
-"""Where one tier keeps payloads: the interface, and main memory."""
+"""The storage of one tier's payloads: the interface, and main memory."""
 
 # ruff: noqa: ARG002 -- memory keeps a payload as it is
 
@@ -12,20 +12,20 @@ class Storage(Protocol):
     """Keeps payloads and hands out references to them."""
 
     page_overhead: int
-    """Bytes that a page costs here beyond its KV, at most."""
+    """Most bytes that a page takes here beyond its KV."""
     durable: bool
-    """Whether copies here outlive the process; they are then kept when a page moves up."""
+    """Whether copies here outlive the process; they then stay when a page moves up."""
 
     def put(self, payload: object, count: int) -> object:
-        """Keep the KV of `count` tokens; a reference for `get`. Raises OSError where it cannot be written."""
+        """Keep the KV of `count` tokens; returns a reference for `get`. Raises OSError if writing fails."""
         ...
 
     def get(self, stored: object) -> object:
-        """The payload. Raises BadFileError where it cannot be trusted any more."""
+        """The payload. Raises BadFileError if it is damaged."""
         ...
 
     def remove(self, stored: object) -> None:
-        """Forget the payload; its reference is void."""
+        """Drop the payload; its reference becomes invalid."""
         ...
 
     def check(self, stored: Collection[object]) -> None:
@@ -33,7 +33,7 @@ class Storage(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what is held of the system."""
+        """Release system resources."""
         ...
 
 

@@ -18,7 +18,7 @@ class TensorStorage:
 
     def __init__(self, device: torch.device | str) -> None:
         self._device = torch.empty(0, device=device).device
-        """With its number, as tensors have it."""
+        """With its index, as in a tensor's `device`."""
 
     def put(self, payload: object, count: int) -> object:
         assert isinstance(payload, Tensor), f"a payload of type {type(payload).__name__}"
@@ -42,7 +42,7 @@ class TensorStorage:
 class HostStorage(TensorStorage):
     """Implements `Storage` in main memory, for pages that come from a CUDA device.
 
-    Pages are copied one after another without waiting, into pinned memory; the first read of any waits for all.
+    Pages are copied asynchronously into pinned memory; the first read of any page waits for all copies.
     """
 
     def __init__(self, source: torch.device) -> None:

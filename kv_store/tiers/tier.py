@@ -1,4 +1,4 @@
-"""One tier: which pages have a copy in it, what they cost, and in what order they may be evicted."""
+"""One tier: tracks the pages with a copy in it, their bytes, and their order of eviction."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kv_store.tiers.storage import Storage
 class Tier:
     """A byte budget over a storage.
 
-    Pages that nothing holds stand in `evictable`, least recently used first, each before its ancestors: tails go
-    first. Held pages stand outside the order and come back to its end.
+    Pages without a lock or pin are in `evictable`, least recently used first, each before its ancestors: tails are
+    evicted first. Held pages are outside the order and return to its end.
     """
 
     def __init__(self, name: str, budget_bytes: int, storage: Storage) -> None:
@@ -29,11 +29,11 @@ class Tier:
         """Whether the last write to the storage succeeded."""
 
     def can_fit(self, size: int) -> bool:
-        """Whether `size` more bytes fit, if need be after evicting."""
+        """Whether `size` more bytes fit, after eviction if necessary."""
         return self.used_bytes - self.evictable_bytes + size <= self.budget_bytes
 
     def fits(self, size: int) -> bool:
-        """Whether `size` more bytes fit as it is."""
+        """Whether `size` more bytes fit without eviction."""
         return self.used_bytes + size <= self.budget_bytes
 
     def oldest(self) -> Page:
@@ -41,7 +41,7 @@ class Tier:
         return next(iter(self.evictable))
 
     def add(self, page: Page, size: int) -> None:
-        """Count a copy of `size` bytes in, as the most recently used."""
+        """Add a copy of `size` bytes, as the most recently used."""
         self.used_bytes += size
         self.tokens += len(page)
         if page.held:
@@ -51,7 +51,7 @@ class Tier:
             self.evictable_bytes += size
 
     def remove(self, page: Page) -> None:
-        """Count the copy of a page out."""
+        """Remove the copy of a page."""
         size = self.held.pop(page, None)
         if size is None:
             size = self.evictable.pop(page)
@@ -60,24 +60,24 @@ class Tier:
         self.tokens -= len(page)
 
     def hold(self, page: Page) -> None:
-        """Take a page out of the order."""
+        """Remove a page from the order of eviction."""
         size = self.evictable.pop(page)
         self.evictable_bytes -= size
         self.held[page] = size
 
     def let_go(self, page: Page) -> None:
-        """Put a page back, as the most recently used."""
+        """Return a page to the order, as the most recently used."""
         size = self.held.pop(page)
         self.evictable[page] = size
         self.evictable_bytes += size
 
     def touch(self, page: Page) -> None:
-        """Make a page the most recently used, if it stands in the order."""
+        """Make a page the most recently used, if it is in the order."""
         if page in self.evictable:
             self.evictable.move_to_end(page)
 
     def sort(self) -> None:
-        """Put the order of eviction right after older pages have been added behind newer ones."""
+        """Restore the order of eviction after older pages were added behind newer ones."""
         for page in sorted(self.evictable, key=lambda page: page.used):
             self.evictable.move_to_end(page)
 

@@ -1,1 +1,1 @@
-"""The CPU kernel: its binding, packed weights and limits; the C++ itself is in `kernel/`."""
+"""The CPU kernel: its binding, packed weights and limits; the C++ source is in `kernel/`."""

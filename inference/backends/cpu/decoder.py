@@ -1,4 +1,4 @@
-"""A model's weights packed for the kernel, and its forwards on the engine's workspace."""
+"""Packs a model's weights for the kernel, and runs its forwards on the engine's workspaces."""
 
 from __future__ import annotations
 
@@ -49,9 +49,10 @@ DTYPE_NUMBERS = {torch.float32: 0, torch.bfloat16: 1}
 
 
 class KernelDecoder:
-    """Forwards of up to MAX_NEW_TOKENS tokens of one or more sequences; one call at a time, from whichever thread.
+    """Forwards of up to MAX_NEW_TOKENS tokens of one or more sequences; one call at a time, from any thread.
 
-    Raises KernelUnavailable where there is no library, no such level on this CPU, or no kernel for the shape.
+    Raises KernelUnavailable if the library is missing, this CPU lacks the level, or the kernel does not support the
+    shape.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class KernelDecoder:
         threads: int,
         level: Level | None = None,
     ) -> None:
-        """tables: cosines and sines [positions, head_dim] as `rotation_tables` makes them."""
+        """tables: cosines and sines [positions, head_dim] from `rotation_tables`."""
         reason = unsupported_reason(architecture)
         if reason is not None:
             raise KernelUnavailable(f"the CPU kernel was not made for {reason}")
@@ -72,20 +73,20 @@ class KernelDecoder:
         self.architecture = architecture
         self.level = choose_level(level)
         self._library = load_library()
-        self._kept: list[object] = []  # what the kernel points to
+        self._kept: list[object] = []  # buffers that the kernel points to
         self._positions = tables[0].shape[0]
         self._handle = self._create(self._model(weights, tables, weight_type), threads)
         self._one_call_at_a_time = threading.Lock()
         self._finalizer = weakref.finalize(self, self._library.midfill_kernel_destroy, self._handle)
 
     def close(self) -> None:
-        """Stop the threads and free what they used."""
+        """Stop the threads and free their memory."""
         self._finalizer()
 
     def forward(self, chunks: Sequence[Chunk]) -> list[Tensor]:
-        """Logits [wanted, vocabulary] in float32 of the last `wanted` tokens of each chunk, whatever is allowed.
+        """Logits [wanted, vocabulary] in float32 of the last `wanted` tokens of each chunk; ignores `allowed`.
 
-        Writes the chunks' KV. The bits are those of separate calls. ValueError where a chunk is out of bounds.
+        Writes the chunks' KV. Bitwise equal to separate calls. Raises ValueError if a chunk is out of bounds.
         """
         wanted = [chunk.wanted for chunk in chunks]
         logits = torch.empty(sum(wanted), padded(self.architecture.vocabulary, UNIT))
@@ -93,7 +94,7 @@ class KernelDecoder:
         return list(torch.split(logits[:, : self.architecture.vocabulary], wanted))
 
     def choices(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
-        """The same forward, and the greedy choice of what follows each of the last `wanted` tokens of each chunk."""
+        """The same forward; returns the greedy next token of each of the last `wanted` tokens of each chunk."""
         if any(chunk.allowed is not None for chunk in chunks):
             return [
                 greedy_choices(rows, chunk.allowed) for rows, chunk in zip(self.forward(chunks), chunks, strict=True)
@@ -154,7 +155,7 @@ class KernelDecoder:
         )
 
     def _embedding(self, weights: DecoderWeights, head: CMatrix, weight_type: WeightType) -> CMatrix:
-        """Row by row as it is; quantized with the rest, and then shared with the head where the two are tied."""
+        """The embedding: row-major and unquantized, or quantized like the rest and, if tied, shared with the head."""
         embedding = weights.embedding
         if weight_type in ("int8", "int4"):
             tied = embedding is weights.head
@@ -180,7 +181,7 @@ class KernelDecoder:
         return CMatrix(*addresses, matrix.rows, matrix.columns, number_type)
 
     def _address(self, tensor: Tensor | None) -> int | None:
-        """Where a tensor's numbers are; it is kept alive as long as the decoder."""
+        """The address of a tensor's data; the decoder keeps the tensor alive."""
         if tensor is None:
             return None
         self._kept.append(tensor)

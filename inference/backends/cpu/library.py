@@ -1,4 +1,4 @@
-"""The compiled library: where it is, what its C ABI looks like, and which instruction-set levels this CPU runs."""
+"""The compiled library: its location, its C ABI, and the instruction-set levels that this CPU supports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from protocol.errors import MidfillError
 
 Level = Literal["portable", "avx2", "avx2_vnni", "avx512", "avx512_bf16"]
-LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of decode.cpp, and the better the later
+LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of decode.cpp, the best last
 
 VERSION = 6  # of the C ABI and the layouts
 LEVEL_VARIABLE = "MIDFILL_KERNEL_LEVEL"
@@ -98,7 +98,7 @@ class CChoice(ctypes.Structure):
 
 @cache
 def load_library() -> ctypes.CDLL:
-    """The library, its functions declared; KernelUnavailable, saying why, where there is none that can be used."""
+    """The library with its functions declared; KernelUnavailable, with the reason, if it is unusable."""
     folder = Path(__file__).parent
     paths = [path for suffix in EXTENSION_SUFFIXES if (path := folder / f"_decode{suffix}").is_file()]
     if not paths:
@@ -139,7 +139,7 @@ def _declare(library: ctypes.CDLL) -> None:
 
 
 def unavailable_reason() -> str | None:
-    """Why the kernel cannot be used; None where it can."""
+    """Why the kernel cannot be used; None if it can."""
     try:
         load_library()
     except KernelUnavailable as error:
@@ -148,13 +148,13 @@ def unavailable_reason() -> str | None:
 
 
 def levels() -> tuple[Level, ...]:
-    """The levels that this CPU runs, the best one last."""
+    """The levels that this CPU supports, the best one last."""
     library = load_library()
     return tuple(level for index, level in enumerate(LEVELS) if library.midfill_kernel_runs(index))
 
 
 def choose_level(wanted: Level | None, environment: Mapping[str, str] = os.environ) -> Level:
-    """The level that is asked for, by argument or by the environment; otherwise the best that this CPU runs."""
+    """The level requested by argument or environment; otherwise the best that this CPU supports."""
     here = levels()
     name = wanted or environment.get(LEVEL_VARIABLE)
     if not name:

@@ -1,4 +1,4 @@
-"""What a short forward can be asked: the checks of every call."""
+"""The limits of a kernel call, and the check of each call against them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from inference.checkpoints.architecture import Architecture
 from kv_store.workspace import KVWorkspace
 
 MAX_NEW_TOKENS = 32
-"""New tokens in one call, as many as model.h has room for."""
+"""Most new tokens in one call, as in model.h."""
 
 KV_DTYPES = (torch.float32, torch.bfloat16)
 
 
 def check_call(architecture: Architecture, positions: int, chunks: Sequence[Chunk]) -> None:
-    """Raise ValueError, with the value at fault, where a forward would leave the bounds of anything."""
+    """Raise ValueError, with the value at fault, if a forward would exceed any buffer."""
     count = sum(len(chunk.token_ids) for chunk in chunks)
     if not 1 <= count <= MAX_NEW_TOKENS:
         raise ValueError(f"{count} new tokens: a call takes 1 to {MAX_NEW_TOKENS}")

@@ -1,4 +1,4 @@
-"""A model that the CPU kernel computes, in calls of as many tokens as it takes."""
+"""Runs a model on the CPU kernel, in calls of at most MAX_NEW_TOKENS tokens."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 class KernelModel:
     """Implements `Model`.
 
-    The bits of KV and choices depend on the tokens before alone: not on who shares a forward, nor on how a prompt is
-    cut into chunks, so that what was resident and what is computed anew are the same. Where the kernel has no vectors
-    to speak of, long chunks are torch's, and the same only within rounding. Elsewhere the decoder's weights are let go:
-    the kernel has them packed.
+    KV and choices depend bitwise on the preceding tokens alone, not on the other chunks of a forward nor on how a
+    prompt is cut into chunks: resident and recomputed KV are equal. At level "portable" torch computes long chunks,
+    which makes them equal only within rounding. At other levels the decoder's weights are freed, since the kernel has
+    them packed.
     """
 
     alignment = 1
@@ -48,7 +48,7 @@ class KernelModel:
         return KVWorkspace(self.kv_shape, self.context_tokens, self.device)
 
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
-        answers: dict[int, tuple[Choice, ...]] = {}  # by place among the chunks
+        answers: dict[int, tuple[Choice, ...]] = {}  # by index of the chunk
         for places in _calls(chunks):
             together = [chunks[place] for place in places]
             answers |= zip(places, self._choices(together), strict=True)
@@ -64,12 +64,12 @@ class KernelModel:
 
 
 def _calls(chunks: Sequence[Chunk]) -> Iterator[list[int]]:
-    """The places of the chunks that are computed together: short ones, as many as the kernel takes; others alone."""
+    """The indices of chunks to compute together: short ones up to the kernel's limit; others alone."""
     together: list[int] = []
     tokens = 0
     for place, chunk in enumerate(chunks):
         count = len(chunk.token_ids)
-        if not chunk.is_short or chunk.allowed is not None:  # those with a choice among few are chosen from logits
+        if not chunk.is_short or chunk.allowed is not None:  # limited choices are made from logits
             yield [place]
             continue
         if tokens + count > MAX_NEW_TOKENS:
@@ -82,7 +82,7 @@ def _calls(chunks: Sequence[Chunk]) -> Iterator[list[int]]:
 
 
 def _pieces(chunk: Chunk) -> Iterator[Chunk]:
-    """The chunk cut into such as the kernel takes."""
+    """The chunk cut into chunks within the kernel's limit."""
     for first in range(0, len(chunk.token_ids), MAX_NEW_TOKENS):
         token_ids = chunk.token_ids[first : first + MAX_NEW_TOKENS]
         behind = len(chunk.token_ids) - first - len(token_ids)
@@ -93,10 +93,9 @@ def _pieces(chunk: Chunk) -> Iterator[Chunk]:
 def with_kernel(
     decoder: Decoder, config: Mapping[str, Any], weights: DecoderWeights, setting: Weights, threads: int
 ) -> Decoder | KernelModel:
-    """The model that the kernel computes; the decoder itself where it cannot be had.
+    """The model on the kernel; the decoder itself if the kernel is unavailable.
 
-    "auto" gives the kernel weights of the decoder's dtype, "int8" smaller ones; BadInput where these are asked for and
-    the kernel is not to be had.
+    "auto" keeps the decoder's dtype; "int8" quantizes the weights, and raises BadInput without the kernel.
     """
     shape = decoder.architecture
     reason = _unusable_reason(decoder)

@@ -1,4 +1,4 @@
-"""Weights in the layout that model.h explains, made from row-major tensors and from quantized matrices."""
+"""Packs row-major tensors and quantized matrices into the layout that model.h describes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from inference.backends.cpu.quantization import GROUP, QuantizedMatrix, quantize
 
 WeightType = Literal["float32", "bfloat16", "int8", "int4"]
 
-UNIT = 32  # rows that are stored side by side
-HALF = UNIT // 2  # rows of the gate, and of up, in a unit of both
-BLOCK = 64  # rows are padded to a multiple of so many columns
-ROWS_AT_ONCE = 4096  # rows packed at once, so that temporaries stay small beside the weights
+UNIT = 32  # rows stored side by side
+HALF = UNIT // 2  # rows of gate, and of up, in a shared unit
+BLOCK = 64  # rows are padded to a multiple of this many columns
+ROWS_AT_ONCE = 4096  # rows packed at once, to keep temporaries small
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def pad_vector(vector: Tensor, unit: int) -> Tensor:
 
 
 def pack_matrix(weight: Tensor | QuantizedMatrix, bias: Tensor | None, weight_type: WeightType) -> PackedMatrix:
-    """weight: [rows, columns], of any floating dtype or quantized, which then keeps its own type; bias: [rows]."""
+    """weight: [rows, columns], of any floating dtype, or quantized, which keeps its type; bias: [rows]."""
     if isinstance(weight, QuantizedMatrix):
         weight_type = weight.type
     rows, columns = padded(weight.shape[0], UNIT), padded(weight.shape[1], BLOCK)
@@ -65,7 +65,7 @@ def pack_gate_up(weight: Tensor | QuantizedMatrix, bias: Tensor | None, weight_t
 
 
 def fits_bfloat16(weight: Tensor) -> bool:
-    """Whether these numbers lose nothing as bfloat16, as those of a checkpoint that was stored so."""
+    """Whether bfloat16 represents the weight exactly, as for a checkpoint stored in bfloat16."""
     if weight.dtype == torch.bfloat16:
         return True
     return all(torch.equal(piece, piece.bfloat16().to(piece.dtype)) for piece in torch.split(weight, ROWS_AT_ONCE))
@@ -113,7 +113,7 @@ def _interleave_rows(weight: Tensor, per_word: int) -> Tensor:
 
 
 def _interleave_halves(gate_up: Tensor) -> Tensor:
-    """Rows of [2 * intermediate, ...] in turns of HALF of the gate and HALF of up, each padded with zeros."""
+    """Rows of [2 * intermediate, ...], alternating HALF of gate and HALF of up, each padded with zeros."""
     halves = gate_up.reshape(2, -1, *gate_up.shape[1:])
     missing = padded(halves.shape[1], HALF) - halves.shape[1]
     trailing = (0, 0) * (halves.dim() - 2)

@@ -1,4 +1,4 @@
-"""Quantized matrices: whole numbers with a scale, and for int4 a minimum, per group of columns, as in GGUF files."""
+"""Quantizes matrices to integers with a scale, and for int4 a minimum, per group of columns, as in GGUF files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QuantizedType = Literal["int8", "int4"]
 
 GROUP = 32  # columns that share a scale
 LARGEST_INT8, LARGEST_INT4 = 127, 15
-SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a group's range; what lies beyond is clamped to its ends
+SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a group's range; values beyond are clamped
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class QuantizedMatrix:
         return self.numbers.shape
 
     def map(self, change: Callable[[Tensor], Tensor]) -> QuantizedMatrix:
-        """The matrix with its rows changed alike in all tensors."""
+        """The matrix with `change` applied to all its tensors."""
         return QuantizedMatrix(
             change(self.numbers), change(self.scales), None if self.minima is None else change(self.minima)
         )
@@ -65,7 +65,7 @@ def _quantize_int8(groups: Tensor) -> QuantizedMatrix:
 
 
 def _quantize_int4(groups: Tensor) -> QuantizedMatrix:
-    """Of several ranges the one with the smallest squared error, its scale and minimum fitted by least squares."""
+    """Tries the ranges of SHRINKS, fits scale and minimum by least squares, and keeps the least squared error."""
     low, high = groups.amin(dim=2), groups.amax(dim=2)
     middle, half = (low + high) / 2, (high - low) / 2
     best: tuple[Tensor, Tensor, Tensor] | None = None
@@ -102,7 +102,7 @@ def _nearest_int4(groups: Tensor, scales: Tensor, minima: Tensor) -> Tensor:
 
 
 def _fit(groups: Tensor, numbers: Tensor, scales: Tensor, minima: Tensor) -> tuple[Tensor, Tensor]:
-    """Scale and minimum with the least squared error for these numbers; as before where all numbers are the same."""
+    """Scale and minimum with the least squared error for these numbers; unchanged if all numbers are equal."""
     mean_number, mean = numbers.mean(dim=2), groups.mean(dim=2)
     apart = numbers - mean_number.unsqueeze(2)
     spread = apart.square().sum(dim=2)

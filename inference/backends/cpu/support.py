@@ -1,4 +1,4 @@
-"""Which models the kernel can run; torch is not imported."""
+"""Decides which models the kernel can run; imports no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HEAD_DIMS = (32, 64, 96, 128)
 
 
 def unsupported_reason(architecture: Architecture) -> str | None:
-    """Why the kernel cannot run a model of this shape; None where it can."""
+    """Why the kernel cannot run a model of this shape; None if it can."""
     if architecture.head_dim not in HEAD_DIMS:
         return f"a head dimension of {architecture.head_dim}, which is none of {', '.join(map(str, HEAD_DIMS))}"
     group = architecture.heads // architecture.kv_heads

@@ -1,4 +1,4 @@
-"""How many threads and cores of the CPU this process may use, by its affinity and its cgroups."""
+"""Counts the CPU threads and cores that this process may use, by its affinity and its cgroups."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import math
 import os
 from pathlib import Path
 
-MOST_CORES = 8  # a few cores use up the memory's bandwidth; more have not been measured
+MOST_CORES = 8  # a few cores saturate memory bandwidth; more have not been measured
 SYSTEM = Path("/")
 
 
 def usable_threads(system: Path = SYSTEM) -> int:
     """The hardware threads that this process may keep busy, at least 1.
 
-    Affinity says which ones it may run on; the quota of a cgroup, which is how containers are limited, for how much
-    of the time.
+    Affinity limits the threads, and the quota of a cgroup, as containers have it, the share of time.
     """
     return max(1, math.ceil(min(len(_allowed_threads()), _quota(system))))
 
@@ -22,7 +21,7 @@ def usable_threads(system: Path = SYSTEM) -> int:
 def usable_cores(system: Path = SYSTEM) -> int:
     """The cores that this process may keep busy, at least 1 and at most MOST_CORES.
 
-    Two hardware threads of a core count once: they share what short forwards are bound by.
+    Two hardware threads of a core count once: they share the resources that limit short forwards.
     """
     siblings = [
         system / f"sys/devices/system/cpu/cpu{thread}/topology/thread_siblings_list" for thread in _allowed_threads()
@@ -39,9 +38,9 @@ def _allowed_threads() -> set[int]:
 
 
 def _quota(system: Path) -> float:
-    """CPUs' worth of time that this process's cgroups allow; infinity where none is limited.
+    """CPU time that this process's cgroups allow, in CPUs; infinity if unlimited.
 
-    A group is limited by its ancestors too. Version 2 has one tree for all controllers, version 1 one for `cpu`.
+    A group's ancestors limit it too. Version 2 has one tree for all controllers, version 1 one for `cpu`.
     """
     try:
         lines = (system / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that everybody uses
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
 from inference.backends import cuda
@@ -22,14 +22,14 @@ from kv_store.workspace import KVShape, KVWorkspace
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where the tokens of one sequence are: in the rows of a forward, and in their workspace.
+    """The location of one sequence's tokens: rows of a forward, and positions in the workspace.
 
     Attributes:
         rows: of the forward.
         positions: in the workspace, as a slice or as int64 [tokens].
-        visible: how many of the workspace's tokens attention is given.
-        mask: [tokens, visible], to be added to attention scores; None where it is not needed. Flash attention has none.
-        is_causal: whether, without a mask, each token sees those up to itself; otherwise it sees all that are visible.
+        visible: number of the workspace's tokens that attention receives.
+        mask: [tokens, visible], added to attention scores; None if not needed. Flash attention takes none.
+        is_causal: whether, without a mask, each token sees those up to itself; otherwise it sees all visible ones.
     """
 
     rows: slice
@@ -65,7 +65,7 @@ class Decoder:
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
         if not any(chunk.wanted for chunk in chunks):
             self.hidden(chunks)
-            if self.device.type == "cuda":  # otherwise a cancellation would come after all chunks that are queued there
+            if self.device.type == "cuda":  # otherwise a cancellation would wait for all queued chunks
                 cuda.wait(self.device)
             return [()] * len(chunks)
         hidden = torch.split(self.hidden(chunks), [len(chunk.token_ids) for chunk in chunks])
@@ -80,7 +80,7 @@ class Decoder:
         return self.hidden_of(torch.tensor(token_ids, device=self.device), self._spans(chunks))
 
     def hidden_of(self, token_ids: Tensor, spans: Sequence[Span]) -> Tensor:
-        """The same for token ids, int64 [tokens], that are on the device already."""
+        """As `hidden`, for token ids, int64 [tokens], on the device."""
         x = F.embedding(token_ids, self._weights.embedding)
         tables = tuple(torch.cat([table[span.positions] for span in spans]) for table in (self._cosines, self._sines))
         for index, layer in enumerate(self._weights.layers):
@@ -137,11 +137,11 @@ class Decoder:
         return F.rms_norm(x, (x.shape[-1],), weight, self.architecture.norm_epsilon)
 
     def _visible(self, stop: int) -> int:
-        """How many of the workspace's tokens attention is given, when [0, stop) are written."""
+        """Number of the workspace's tokens that attention receives when [0, stop) are written."""
         return stop
 
     def _causal_mask(self, start: int, stop: int) -> Tensor:
-        """[tokens, visible]: 0 up to the token itself, minus infinity after it, to be added to attention scores."""
+        """[tokens, visible]: 0 up to the token itself, minus infinity after it; added to attention scores."""
         positions = torch.arange(self._visible(stop), device=self.device)
         scores = torch.zeros(stop - start, len(positions), dtype=self._weights.embedding.dtype, device=self.device)
         return scores.masked_fill_(positions > positions[start:stop, None], float("-inf"))
@@ -150,8 +150,8 @@ class Decoder:
 def _attend(q: Tensor, keys: Tensor, values: Tensor, span: Span) -> Tensor:
     """Attention of q [kv_heads, group, tokens, head_dim] to keys and values [kv_heads, 1, stop, head_dim].
 
-    The heads of a group share their keys without a copy: a single token's heads stand as queries side by side, and
-    several tokens' see the keys through a stride of zero.
+    The heads of a group share their keys without a copy: a single token's heads are stacked as queries, and those of
+    several tokens read the keys through a stride of zero.
     """
     if q.shape[2] == 1:
         attended = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=span.mask)

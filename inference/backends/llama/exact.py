@@ -1,4 +1,4 @@
-"""Exact mode: every forward has one fixed, padded shape, so that cached and cold logits are the same to the bit."""
+"""Exact mode: every forward has one fixed, padded shape, so that cached and cold logits are bitwise equal."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from inference.backends.chunk import Chunk
 from inference.backends.llama.decoder import Decoder
 
 EXACT_TOKENS = 16
-"""Tokens per block. A block always begins at a multiple of it."""
+"""Tokens per padded forward, which always begins at a multiple of it."""
 
 
 class ExactDecoder(Decoder):
-    """A decoder that computes blocks of EXACT_TOKENS tokens, each alone, which attend to the whole workspace.
+    """A decoder whose forwards each hold EXACT_TOKENS tokens of one sequence and attend to the whole workspace.
 
-    Kernels choose their order of summation by the shapes they are given and by where in them a row stands. So a token
-    always stands in the same row of a block of the same shape, whatever was resident and whoever shares the forward:
-    chunks begin at multiples of EXACT_TOKENS, which computes the tokens since the last one again, and padding fills
-    the last block. What the padding writes into the workspace is overwritten before any token may look at it.
+    Kernels choose their order of summation by shapes and by a row's index. So a token is always in the same row of the
+    same shape, whatever was resident: chunks begin at multiples of EXACT_TOKENS, which recomputes the tokens since the
+    last multiple, and padding fills the last forward. KV of padding is overwritten before any token attends to it.
     """
 
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -34,12 +33,12 @@ class ExactDecoder(Decoder):
 
     @torch.inference_mode()
     def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
-        """As `Decoder.hidden`, one block after another."""
+        """As `Decoder.hidden`, EXACT_TOKENS tokens at a time."""
         return torch.cat([self._hidden_of(chunk) for chunk in chunks])
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        """As `Decoder.logits`, one token after another."""
+        """As `Decoder.logits`, one token at a time."""
         return torch.cat([super(ExactDecoder, self).logits(state) for state in torch.split(hidden, 1)])
 
     def _hidden_of(self, chunk: Chunk) -> Tensor:

@@ -1,9 +1,9 @@
-"""A decoder whose short forwards are recorded ahead of need, as CUDA graphs over static buffers, and then replayed.
+"""Records the decoder's short forwards ahead of need as CUDA graphs over static buffers, and replays them.
 
-At batch 1 a GPU is done with a layer's matrices sooner than their kernels can be launched one by one; a graph is
-launched as a whole. It wants fixed shapes at fixed addresses. So tokens, and what they may look at, are padded to
-buckets, and there is one recording for every workspace and pair of buckets. A forward whose graph is not recorded yet
-goes through the decoder's own kernels: recording takes longer than a keystroke may.
+At batch 1 a GPU computes a layer's matrices faster than the CPU can launch their kernels one by one; a graph is one
+launch. It requires fixed shapes at fixed addresses. So tokens and visible positions are padded to buckets, with one
+graph per workspace and pair of buckets. A forward without a recorded graph runs the decoder's own kernels, since
+recording takes longer than a keystroke may.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from kv_store.workspace import KVWorkspace
 
 TOKEN_BUCKETS = (1, 2, 4, 8, 16, 32)
 VISIBLE_TOKENS = 512
-"""What is visible is padded to a power of two times so many tokens."""
+"""The number of visible tokens is padded to this times a power of two."""
 
 log = logging.getLogger(__name__)
 
 GraphKey = tuple[KVWorkspace, int, int]
-"""Workspace, tokens of the forward, and tokens that they may look at."""
+"""Workspace, tokens of the forward, and visible tokens."""
 
 
 class GraphedDecoder:
-    """Implements `Model` on a CUDA device: a forward of one short chunk is replayed, any other is the decoder's own.
+    """Implements `Model` on a CUDA device: replays forwards of one short chunk, passes others to the decoder.
 
-    Padding writes KV behind the chunk, which is overwritten before any token may look at it.
+    Padding writes KV behind the chunk, which is overwritten before any token attends to it.
     """
 
     alignment = 1
@@ -47,8 +47,8 @@ class GraphedDecoder:
         self.device = decoder.device
         self._buffers = _Buffers(decoder)
         self._workspaces: list[KVWorkspace] = []
-        self._replays: dict[GraphKey, Replay] = {}  # what is recorded holds the workspace, and so its address
-        self._missed: dict[GraphKey, None] = {}  # in the order in which forwards went without
+        self._replays: dict[GraphKey, Replay] = {}  # the recording keeps the workspace, and so its address
+        self._missed: dict[GraphKey, None] = {}  # keys without a graph, in the order of their first forward
         self._has_room = True
 
     def new_workspace(self) -> KVWorkspace:
@@ -70,13 +70,13 @@ class GraphedDecoder:
 
     @torch.inference_mode()
     def prepare(self) -> bool:
-        """Record one graph that is missing, those that forwards went without first; False where none is."""
+        """Record one missing graph, first those that forwards lacked; False if none is missing."""
         key = next(self._missing(), None)
         if key is None:
             return False
         self._missed.pop(key, None)
         workspace, tokens, visible = key
-        resident = workspace.export_kv(0, tokens)  # the run before the capture writes there
+        resident = workspace.export_kv(0, tokens)  # the warm-up overwrites it
         try:
             self._buffers.start_at(0)
             self._replays[key] = self._record(lambda: self._buffers.compute(workspace, tokens, visible))
@@ -98,7 +98,7 @@ class GraphedDecoder:
                         yield (workspace, tokens, visible)
 
     def _key(self, chunks: Sequence[Chunk]) -> GraphKey | None:
-        """The graph for a forward; None where there is none for its shape."""
+        """The key of a forward's graph; None if its shape has none."""
         tokens = _token_bucket(chunks[0])
         if len(chunks) > 1 or tokens is None or chunks[0].start + tokens > self.context_tokens:
             return None
@@ -109,7 +109,7 @@ class GraphedDecoder:
 
 
 class _Buffers:
-    """What goes into a replay and comes out of it, at the same addresses for all of them."""
+    """Inputs and outputs of all replays, at fixed addresses."""
 
     def __init__(self, decoder: Decoder) -> None:
         most = TOKEN_BUCKETS[-1]
@@ -122,16 +122,16 @@ class _Buffers:
         self._logprobs = torch.zeros(most, device=decoder.device)
 
     def fill(self, chunk: Chunk) -> None:
-        """Put a chunk's tokens and its place in; what padding is there is left from chunks before."""
+        """Write a chunk's tokens and position; padding keeps the tokens of earlier chunks."""
         self._token_ids[: len(chunk.token_ids)] = torch.tensor(chunk.token_ids)
         self.start_at(chunk.start)
 
     def start_at(self, position: int) -> None:
-        """Put the place of the first token in."""
+        """Write the position of the first token."""
         self._start.fill_(position)
 
     def compute(self, workspace: KVWorkspace, tokens: int, visible: int) -> None:
-        """The forward, by kernels whose shapes and addresses depend on the arguments alone."""
+        """Run the forward with kernels whose shapes and addresses depend on the arguments alone."""
         positions = self._start + self._positions[:tokens]
         hidden_from = self._positions[:visible] > positions[:, None]
         mask = torch.zeros(tokens, visible, dtype=self._decoder.kv_shape.dtype, device=self._decoder.device)
@@ -142,7 +142,7 @@ class _Buffers:
             buffer[:tokens] = result
 
     def choices(self, chunk: Chunk) -> tuple[Choice, ...]:
-        """What follows the chunk's last `wanted` tokens."""
+        """The next token of each of the chunk's last `wanted` tokens."""
         rows = slice(len(chunk.token_ids) - chunk.wanted, len(chunk.token_ids))
         if chunk.allowed is not None:
             return greedy_choices(self._logits[rows], chunk.allowed)

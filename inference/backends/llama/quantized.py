@@ -1,8 +1,8 @@
-"""Weights of 8 bits on a GPU: torchao rounds them, and brings the products that the decoder's `linear` becomes.
+"""Quantizes weights to 8 bits on a GPU: torchao quantizes them and provides the decoder's `linear` for them.
 
-int8 rounds each row of a matrix to integers and widens the whole matrix again for every product: it saves memory, not
-time. fp8 rounds the rows of both factors to float8 (e4m3), which GPUs since Ada multiply as they are: it saves both.
-Neither waits for the GPU nor looks at values on the host, so both can be recorded as CUDA graphs.
+int8 quantizes each row of a matrix to integers and widens the whole matrix for every product: it saves memory, not
+time. fp8 quantizes the rows of both factors to float8 (e4m3), which GPUs since Ada multiply directly: it saves both.
+Neither waits for the GPU nor reads values on the host, so CUDA graphs can record both.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ Rounding = Literal["int8", "fp8"]
 Quantize = Callable[[Tensor], Tensor]
 
 MATRICES = ("qkv", "attention_out", "gate_up", "down")
-FP8_CAPABILITY = (8, 9)  # of the first GPUs that multiply float8: Ada; Hopper is 9.0
-FP8_SIDES = 16  # torch._scaled_mm takes matrices whose sides are multiples of it
-LEAST_MAGNITUDE = 1e-12  # a row's largest magnitude is taken to be no less: rows of zeros would be 0/0
+FP8_CAPABILITY = (8, 9)  # Ada, the first GPUs that multiply float8; Hopper is 9.0
+FP8_SIDES = 16  # torch._scaled_mm requires sides that are multiples of it
+LEAST_MAGNITUDE = 1e-12  # lower bound of a row's largest magnitude: avoids 0/0 for rows of zeros
 
 
 def check_rounding(rounding: Rounding, device: torch.device, dtype: torch.dtype) -> None:
-    """BadInput, with the value at fault and what to do about it, where weights cannot be rounded for the device."""
+    """Raise BadInput, with the value at fault and a remedy, if weights cannot be quantized for the device."""
     if device.type != "cuda":
         raise BadInput(
             f"{rounding} weights need a CUDA GPU, and the model runs on {device}: choose weights auto, or int8 on a CPU"
         )
     try:
-        import torchao.quantization  # noqa: F401 - also finds a torch that is too old for it
+        import torchao.quantization  # noqa: F401 - also detects a torch that is too old
     except ImportError as error:
         raise BadInput(f"{rounding} weights on a GPU need the package torchao: install torchao>=0.18") from error
     if rounding == "int8" and dtype == torch.float16:
@@ -56,10 +56,10 @@ def check_rounding(rounding: Rounding, device: torch.device, dtype: torch.dtype)
 
 
 def quantized(weights: DecoderWeights, rounding: Rounding, device: torch.device) -> DecoderWeights:
-    """The weights on `device`, with the matrices rounded there one after another; the rest is as it was.
+    """The weights on `device`, with the matrices quantized there one by one; the rest is unchanged.
 
-    Where they come from main memory the device never holds more than one matrix unrounded. A head that is the
-    embedding stays so in int8: rounded, it would be a second copy and no saving. fp8 makes the copy, for its speed.
+    If they come from main memory, the device never holds more than one unquantized matrix. In int8 a tied head stays
+    the embedding: quantized, it would be a second copy and save nothing. fp8 makes that copy, for speed.
     """
     quantize = {"int8": _int8, "fp8": _fp8}[rounding]
     embedding = weights.embedding.to(device)
@@ -90,14 +90,14 @@ def _int8(matrix: Tensor) -> Tensor:
 
 
 def _fp8(matrix: Tensor) -> Tensor:
-    """The matrix itself where the product does not take its sides."""
+    """The quantized matrix, or the matrix itself if its sides do not suit the product."""
     from torchao.quantization import Float8MMConfig, Float8Tensor, PerRow
     from torchao.quantization.quantize_.common import KernelPreference
     from torchao.quantization.quantize_.workflows import QuantizeTensorToFloat8Kwargs
 
     if any(side % FP8_SIDES for side in matrix.shape):
         return matrix
-    kernel = KernelPreference.TORCH  # AUTO looks for another package at every product
+    kernel = KernelPreference.TORCH  # AUTO searches for another package at every product
     activations = QuantizeTensorToFloat8Kwargs(
         granularity=PerRow(), hp_value_lb=LEAST_MAGNITUDE, kernel_preference=kernel
     )

@@ -1,4 +1,4 @@
-"""Rotary position embeddings: the tables of a model, and turning queries and keys by them."""
+"""Rotary position embeddings: computes a model's tables, and rotates queries and keys by them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from protocol.errors import BadModel
 def rotation_tables(
     architecture: Architecture, config: Mapping[str, Any], positions: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of every position, each [positions, head_dim], the halves of a row alike.
+    """Cosines and sines of every position, each [positions, head_dim], with both halves of a row equal.
 
     Angles are computed in float32 on the CPU, whatever the dtype of the tables.
     """
@@ -26,13 +26,13 @@ def rotation_tables(
 
 
 def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """x: [heads, tokens, head_dim] turned by tables [tokens, head_dim], in the layout of Hugging Face checkpoints."""
+    """Rotates x [heads, tokens, head_dim] by tables [tokens, head_dim], in the layout of Hugging Face checkpoints."""
     first, second = x.chunk(2, dim=-1)
     return x * cosines + torch.cat((-second, first), dim=-1) * sines
 
 
 def _inverse_frequencies(architecture: Architecture, config: Mapping[str, Any]) -> tuple[Tensor, float]:
-    """Frequencies [head_dim / 2] and the scale of the embedding, by transformers' own rules where RoPE is scaled."""
+    """Frequencies [head_dim / 2] and the scale of the embedding, by transformers' rules if RoPE is scaled."""
     if architecture.rope_type == "default":
         exponents = torch.arange(0, architecture.head_dim, 2, dtype=torch.float32) / architecture.head_dim
         return 1.0 / (architecture.rope_theta**exponents), 1.0

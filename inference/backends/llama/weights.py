@@ -1,4 +1,4 @@
-"""The weights of the decoder, fused from the tensors of a Hugging Face checkpoint."""
+"""Reads the decoder's weights from a Hugging Face checkpoint and fuses projections that share their input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protocol.errors import BadModel
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One block, with projections fused where they share their input; [out, in] as torch's linear takes them."""
+    """One layer; projections that share their input are fused; [out, in] as in torch's linear."""
 
     attention_norm: Tensor  # [hidden]
     qkv: Tensor  # [(heads + 2 * kv_heads) * head_dim, hidden]
@@ -39,7 +39,7 @@ class DecoderWeights:
     embedding: Tensor  # [vocabulary, hidden]
     layers: tuple[LayerWeights, ...]
     final_norm: Tensor  # [hidden]
-    head: Tensor  # [vocabulary, hidden]; the embedding itself where they are tied
+    head: Tensor  # [vocabulary, hidden]; the embedding itself if tied
 
 
 class TensorReader:
@@ -55,7 +55,7 @@ class TensorReader:
         return name in self._file_of
 
     def read(self, name: str, *shape: int) -> Tensor:
-        """The tensor; BadModel where it is missing or of another shape."""
+        """The tensor; BadModel if it is missing or has another shape."""
         path = self._file_of.get(name)
         if path is None:
             raise BadModel(f"the checkpoint has no tensor {name!r}: it is incomplete, or of another architecture")
@@ -72,7 +72,7 @@ class TensorReader:
 def read_decoder_weights(
     architecture: Architecture, reader: TensorReader, progress: Callable[[float], None]
 ) -> DecoderWeights:
-    """All weights of a checkpoint; `progress` is told the share that has been read."""
+    """All weights of a checkpoint; `progress` receives the share read so far, 0..1."""
     shape = (architecture.vocabulary, architecture.hidden)
     embedding = reader.read("model.embed_tokens.weight", *shape)
     layers = []
@@ -115,7 +115,7 @@ def _fused(reader: TensorReader, module: str, rows: dict[str, int], columns: int
 
 
 def _fused_bias(reader: TensorReader, module: str, rows: dict[str, int]) -> Tensor | None:
-    """Their biases; None where they have none."""
+    """Their biases; None if they have none."""
     if not any(reader.has(f"{module}.{name}.bias") for name in rows):
         return None
     return torch.cat([reader.read(f"{module}.{name}.bias", count) for name, count in rows.items()])

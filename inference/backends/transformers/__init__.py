@@ -1,1 +1,1 @@
-"""Models of other families, on transformers' own modules."""
+"""Runs models of other families on transformers' own modules."""

@@ -1,4 +1,4 @@
-"""Loads a model through transformers, with accelerate placing what does not fit one device."""
+"""Loads a model through transformers; accelerate places models that do not fit one device."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from inference.backends.transformers.model import GenericModel
 from protocol.errors import BadModel
 
 Memory = dict[int | str, int | str]
-"""Bytes, as a number or as "10GiB", by the number of a GPU or "cpu"."""
+"""Bytes, as a number or as "10GiB", by GPU number or "cpu"."""
 
 
 def load_generic(
     folder: Path, context_tokens: int, device: torch.device | None, dtype: torch.dtype, max_memory: Memory | None = None
 ) -> GenericModel:
-    """The model in `folder` on `device`, or on every device that there is if it is None; BadModel if it cannot be run.
+    """The model in `folder` on `device`, or on all devices if None; BadModel if it cannot be run.
 
-    `max_memory` bounds what accelerate uses of each device, for models that leave others their share.
+    `max_memory` limits accelerate's use of each device, which leaves memory for others.
     """
-    disable_progress_bar()  # type: ignore[no-untyped-call]  # it draws on stderr, which is a log
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # it draws on stderr, the log
     placement = {"device_map": "auto", "max_memory": max_memory} if device is None else {"device_map": {"": device}}
     try:
         model = AutoModelForCausalLM.from_pretrained(

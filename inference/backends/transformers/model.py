@@ -1,4 +1,4 @@
-"""Any causal model that transformers loads, run by its own modules on the static buffers of a workspace."""
+"""Runs any causal model that transformers loads, with its own modules on the static buffers of a workspace."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from protocol.errors import BadModel
 
 
 class GenericModel:
-    """Implements `Model`; slower than our decoder, and right for architectures that it does not know."""
+    """Implements `Model` for architectures that our decoder does not support; slower than the decoder."""
 
     alignment = 1
 
     def __init__(self, model: PreTrainedModel, context_tokens: int, where: str) -> None:
-        """BadModel, naming `where`, if what the model keeps of a token is not the same in every layer."""
+        """BadModel, naming `where`, if a token's KV does not have the same shape in every layer."""
         self._model = model
         model.train(False)
         self._takes_logits_to_keep = "logits_to_keep" in inspect.signature(model.forward).parameters
@@ -34,14 +34,14 @@ class GenericModel:
 
     @property
     def device(self) -> torch.device:
-        """Where payloads of KV are."""
+        """Device of KV payloads."""
         return self._devices[0]
 
     def new_workspace(self) -> SplitWorkspace:
         return SplitWorkspace(self.kv_shape, self.context_tokens, self._devices)
 
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
-        """One sequence after another: transformers' modules know batches of one length only."""
+        """Runs one sequence after another: transformers' modules only batch sequences of equal length."""
         return [greedy_choices(self.logits(chunk)[: chunk.wanted], chunk.allowed) for chunk in chunks]
 
     @torch.inference_mode()
@@ -50,7 +50,7 @@ class GenericModel:
         start, stop, workspace = chunk.start, chunk.stop, chunk.workspace
         assert 0 <= start < stop <= self.context_tokens, f"tokens [{start}, {stop}) of {self.context_tokens}"
         assert isinstance(workspace, SplitWorkspace), f"a workspace of type {type(workspace).__name__}"
-        kept = max(1, chunk.wanted)  # transformers takes 0 for all
+        kept = max(1, chunk.wanted)  # transformers interprets 0 as all
         keep = {"logits_to_keep": kept} if self._takes_logits_to_keep else {}
         output = self._model(
             input_ids=torch.tensor([list(chunk.token_ids)], device=_input_device(self._model)),
@@ -63,9 +63,9 @@ class GenericModel:
 
 
 class WorkspaceLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # transformers leaves its base class untyped
-    """One layer's KV as transformers' attention sees it: a view of the workspace that grows with what is written."""
+    """One layer's KV for transformers' attention: a view of the workspace up to the last written token."""
 
-    is_sliding = False  # all tokens are kept; a model that looks back less far masks the others
+    is_sliding = False  # keeps all tokens; a model with a shorter window masks the others
 
     def __init__(self, keys: Tensor, values: Tensor, tokens: int) -> None:
         """`keys` and `values` are buffers [1, kv_heads, max_tokens, head_dim], of which `tokens` tokens are written."""
@@ -75,10 +75,10 @@ class WorkspaceLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # transf
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing is left to do: the buffers are there."""
+        """Does nothing: the buffers exist already."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Write states [1, kv_heads, tokens, head_dim] after those that are there; all so far."""
+        """Append states [1, kv_heads, tokens, head_dim]; returns all written so far."""
         start, self._tokens = self._tokens, self._tokens + key_states.shape[-2]
         self._keys[:, :, start : self._tokens] = key_states
         self._values[:, :, start : self._tokens] = value_states
@@ -95,7 +95,7 @@ class WorkspaceLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # transf
 
 
 def _input_device(model: PreTrainedModel) -> torch.device:
-    """Where token ids go: weights that accelerate keeps elsewhere between forwards are nowhere now."""
+    """Device for token ids; the CPU if accelerate offloads the weights between forwards (device `meta`)."""
     return torch.device("cpu") if model.device.type == "meta" else model.device
 
 
@@ -105,7 +105,7 @@ def _kept_by(layer: object) -> tuple[object, object]:
 
 @torch.inference_mode()
 def _kv_of_one_token(model: PreTrainedModel, where: str) -> tuple[KVShape, list[torch.device]]:
-    """What every layer keeps of a token, and where; seen by running one."""
+    """Shape of one token's KV, and each layer's device; determined by running one token."""
     cache = DynamicCache()
     model(
         input_ids=torch.zeros(1, 1, dtype=torch.long, device=_input_device(model)),

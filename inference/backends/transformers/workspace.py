@@ -1,4 +1,4 @@
-"""A workspace for models whose layers are on several devices: each device holds the KV of its own layers."""
+"""A workspace for models on several devices: each device holds the KV of its layers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kv_store.workspace import KVShape, KVWorkspace
 
 
 class SplitWorkspace:
-    """Implements `Workspace`; payloads are those of one `KVWorkspace`, on the first device."""
+    """Implements `Workspace`; its payloads equal those of a `KVWorkspace` on the first device."""
 
     def __init__(self, shape: KVShape, max_tokens: int, devices: Sequence[torch.device]) -> None:
-        """`devices` says where each layer is."""
+        """`devices` holds each layer's device."""
         assert len(devices) == shape.num_layers, f"{len(devices)} devices for {shape.num_layers} layers"
         self.shape = shape
         self.max_tokens = max_tokens
@@ -30,11 +30,11 @@ class SplitWorkspace:
 
     @property
     def device(self) -> torch.device:
-        """Where payloads are."""
+        """Device of payloads."""
         return self._parts[0].device
 
     def layers(self) -> list[tuple[Tensor, Tensor]]:
-        """K and V of each layer, each [1, kv_heads, max_tokens, head_dim], where the layer is."""
+        """K and V of each layer, each [1, kv_heads, max_tokens, head_dim], on the layer's device."""
         return [part.layer(index) for part in self._parts for index in range(part.shape.num_layers)]
 
     def export_kv(self, start: int, stop: int) -> Tensor:

@@ -1,1 +1,1 @@
-"""What a training reads: source files with their licences, duplicates left out, and the vocabulary."""
+"""The training corpus: licensed source files without duplicates, and the vocabulary."""

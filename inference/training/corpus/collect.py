@@ -1,4 +1,4 @@
-"""Owns the making of a corpus: which packages are trained on or held out, and which of their files are kept."""
+"""Builds a corpus: chooses the packages to train on and to hold out, and the files to keep."""
 
 import hashlib
 from collections import Counter
@@ -19,8 +19,8 @@ class CollectOptions:
     Attributes:
         hold_out: canonical names of packages to hold out; empty lets `hold_out_count` choose.
         hold_out_count: how many medium-size packages to hold out, those with the smallest name hash.
-        package_bytes: the most that is taken under one package's name, so that none dominates.
-        test_share: the most that tests may make up of `package_bytes`.
+        package_bytes: most bytes taken under one package's name, so that none dominates.
+        test_share: largest share of `package_bytes` for tests.
     """
 
     hold_out: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class _Taken:
 
 
 class _Budget:
-    """How much may still be taken under each package's name, over all environments."""
+    """Remaining bytes per package name, over all environments."""
 
     def __init__(self, options: CollectOptions) -> None:
         self._options = options
@@ -58,11 +58,11 @@ class _Budget:
 def collect(packages: Iterable[Package], options: CollectOptions) -> tuple[dict[Split, Sequence[str]], Manifest]:
     """Choose held-out packages and collect the texts of both splits.
 
-    A package that several environments hold counts as one for the hold-out. Held-out packages are
-    collected last, so that a file which training has seen is dropped from them.
+    A package in several environments counts once for the hold-out. Held-out packages are collected last, so that they
+    lose the files that are also in the training split.
 
     Raises:
-        CorpusError: nothing is left to train on, or a package to hold out is not there.
+        CorpusError: nothing is left to train on, or a package to hold out is missing.
     """
     listed = list(packages)
     permitted = [package for package in listed if package.licence.permitted and package.files]
@@ -95,7 +95,7 @@ def _choose_held_out(packages: Sequence[Package], options: CollectOptions) -> fr
 
 
 def _take(package: Package, budget: _Budget, duplicates: DuplicateFilter, dropped: Counter[str]) -> _Taken:
-    """Take files in an order that is random but the same everywhere, as far as the budget goes."""
+    """Take files within the budget, in a random order that is the same on every machine."""
     taken = _Taken(package)
     for file in sorted(package.files, key=lambda file: _name_hash(file.path.as_posix())):
         text, reason = _read_if_wanted(file)

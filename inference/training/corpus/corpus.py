@@ -1,4 +1,4 @@
-"""Owns a corpus on disk: texts joined in one file per split, their boundaries, and a manifest."""
+"""Owns a corpus on disk: one file of texts per split, their boundaries, and a manifest."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class PackageRecord:
-    """What was taken of one package; `role` is a split's name or `refused`."""
+    """The part of one package in the corpus; `role` is a split's name or `refused`."""
 
     name: str
     version: str
@@ -29,7 +29,7 @@ class PackageRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a corpus was made from, and how many files each rule dropped."""
+    """The sources of a corpus, and the number of files that each rule dropped."""
 
     packages: tuple[PackageRecord, ...]
     dropped: dict[str, int]
@@ -49,7 +49,7 @@ class Corpus:
         """Open one split.
 
         Raises:
-            CorpusError: the split is missing, empty or cut off.
+            CorpusError: the split is missing, empty or truncated.
         """
         try:
             self.boundaries: NDArray[np.int64] = np.load(folder / f"{split}.npy")
@@ -80,17 +80,17 @@ class Corpus:
         """The first line start at or after `position`, which is at most the document's end."""
         if position == document_start:
             return position
-        # A newline byte never stands inside a longer UTF-8 sequence, so slices at line starts always decode.
+        # A newline byte is never part of a longer UTF-8 sequence, so slices at line starts always decode.
         while self._bytes[position - 1] != ord("\n"):
             position += 1
         return position
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read what a corpus was made from.
+    """Read the manifest of a corpus.
 
     Raises:
-        CorpusError: there is no manifest, or it is not one of this version.
+        CorpusError: the manifest is missing or of another version.
     """
     try:
         raw = json.loads((folder / _MANIFEST).read_text())

@@ -1,4 +1,4 @@
-"""Owns the recognition of files that were already collected, whole or for the most part."""
+"""Recognizes files whose content was already collected, completely or mostly."""
 
 import hashlib
 
@@ -9,9 +9,9 @@ MIN_LINE_CHARS = 20
 class DuplicateFilter:
     """Remembers every collected file by its content and by its longer lines.
 
-    A cheap stand-in for MinHash: a file is a near duplicate when more than `MAX_SEEN_SHARE` of its
-    distinct lines of at least `MIN_LINE_CHARS` characters stand in files collected before. That finds
-    other versions of a file, and files copied together from several.
+    A cheap substitute for MinHash: a file is a near duplicate if more than `MAX_SEEN_SHARE` of its distinct lines of at
+    least `MIN_LINE_CHARS` characters are in files collected before. This finds other versions of a file, and files
+    assembled from several.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class DuplicateFilter:
         self._lines: set[int] = set()
 
     def reason_to_drop(self, text: str) -> str | None:
-        """Name the kind of duplicate that `text` is of what was added before; None where it is new."""
+        """The kind of duplicate that `text` is of earlier texts; None if it is new."""
         if _digest(text) in self._contents:
             return "duplicate"
         lines = _line_hashes(text)

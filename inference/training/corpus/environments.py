@@ -1,4 +1,4 @@
-"""Owns the view of installed packages as named, licensed sets of Python source files."""
+"""Lists installed packages as named, licensed sets of Python source files."""
 
 import re
 import sys
@@ -16,7 +16,7 @@ STANDARD_LIBRARY = "python"
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A Python file: where it lies, and its path inside the package's environment."""
+    """A Python file: its location, and its path inside the package's environment."""
 
     location: Path
     path: PurePath
@@ -52,7 +52,7 @@ def standard_library() -> Package:
 
 
 def installed_packages(environment: Path) -> Iterator[Package]:
-    """The packages whose metadata lies in `environment`, a site-packages folder, sorted by name.
+    """The packages with metadata in `environment`, a site-packages folder, sorted by name.
 
     Raises:
         CorpusError: `environment` is not a folder.

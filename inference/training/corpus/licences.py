@@ -1,4 +1,4 @@
-"""Owns the judgement whether a package's licence permits training on its source."""
+"""Judges whether a package's licence permits training on its source."""
 
 import re
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ PERMISSIVE = frozenset(
         "ZLIB",
     }
 )
-"""SPDX identifiers, in capitals, that permit training and ask for no more than attribution."""
+"""SPDX identifiers, in capitals, that permit training and require at most attribution."""
 
 _CLASSIFIERS = {
     "Apache Software License": "APACHE-2.0",
@@ -62,7 +62,7 @@ _OSI_PREFIX = "License :: OSI Approved"
 
 @dataclass(frozen=True)
 class Licence:
-    """What a package's metadata says about its licence, and what follows."""
+    """The licence in a package's metadata, and the decision about it."""
 
     name: str
     permitted: bool
@@ -71,8 +71,8 @@ class Licence:
 def judge_licence(metadata: PackageMetadata) -> Licence:
     """Judge by License-Expression, else by the classifiers, else by the License field.
 
-    The first of the three that says anything decides. What is unknown, missing or not on the
-    allowlist is refused.
+    The first of the three that is set decides. Unknown and missing licences, and those not on the allowlist, are
+    refused.
     """
     expression = _field(metadata, "License-Expression")
     if expression:
@@ -96,8 +96,8 @@ def _field(metadata: PackageMetadata, key: str) -> str:
 def _expression_permits(expression: str) -> bool:
     """Whether an SPDX expression leaves only permissive obligations.
 
-    OR lets the user choose, so one permissive side is enough; AND binds to both. Nested
-    parentheses are taken apart from the inside; WITH exceptions are not on the list and refuse.
+    One permissive side of OR suffices; AND requires both. Nested parentheses are resolved from the inside; WITH
+    exceptions are not on the list, and refused.
     """
     flat = expression.upper()
     while (inner := re.search(r"\(([^()]*)\)", flat)) is not None:

@@ -1,4 +1,4 @@
-"""Owns the rules that decide which source files are worth learning from, and why the others are dropped."""
+"""The rules that drop unsuitable source files, each with its reason."""
 
 import re
 from pathlib import PurePath
@@ -29,7 +29,7 @@ def is_test(path: PurePath) -> bool:
 
 
 def read_source(raw: bytes) -> str | None:
-    """Decode a file as UTF-8 with newlines as `\\n`; None where it is not UTF-8 text."""
+    """Decode a file as UTF-8 with newlines as `\\n`; None if it is not UTF-8 text."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:

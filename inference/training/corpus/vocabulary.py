@@ -1,4 +1,4 @@
-"""Owns the vocabulary: a byte-level BPE's training, the markers, and encoding text that is never a marker."""
+"""Owns the vocabulary: trains a byte-level BPE, defines the markers, and encodes text without markers."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ PADDING = "<|fim_pad|>"
 # Names and order as in Qwen2.5-Coder; the last two are reserved and never trained.
 MARKERS = (END_OF_TEXT, PREFIX, MIDDLE, SUFFIX, PADDING, "<|repo_name|>", "<|file_sep|>")
 
-# The split pattern of Qwen2.5-Coder's tokenizer: engines that know that family read these vocabularies as they are.
+# The split pattern of Qwen2.5-Coder's tokenizer: engines that support that family can read these vocabularies.
 SPLIT_PATTERN = (
     r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -27,7 +27,7 @@ SPLIT_PATTERN = (
 
 @dataclass(frozen=True)
 class MarkerIds:
-    """Token ids of the markers that training uses; None for those that the family does not have."""
+    """Token ids of the markers that training uses; None for those that the family lacks."""
 
     prefix: int
     suffix: int
@@ -38,13 +38,13 @@ class MarkerIds:
 
 
 class Vocabulary:
-    """Encodes fragments of plain text; strings that look like markers come out as ordinary tokens."""
+    """Encodes fragments of plain text; strings that look like markers become ordinary tokens."""
 
     def __init__(self, definition: dict[str, Any], where: str, fim_format: str = AUTO) -> None:
-        """Take over a parsed `tokenizer.json`, found at `where`.
+        """Use a parsed `tokenizer.json` from `where`.
 
         Raises:
-            BadModel: it is of a kind that cannot be used, or has not the markers of a known FIM format.
+            BadModel: it is of an unsupported kind, or lacks the markers of a known FIM format.
         """
         self._text = TextTokenizer(definition, where, fim_format)
         self._whole = Tokenizer.from_str(json.dumps(definition))
@@ -74,8 +74,8 @@ def load_vocabulary(path: Path, fim_format: str = AUTO) -> Vocabulary:
     """Read a `tokenizer.json`.
 
     Raises:
-        VocabularyError: the file is missing, or is no JSON.
-        BadModel: it is no usable tokenizer.
+        VocabularyError: the file is missing or not JSON.
+        BadModel: the tokenizer is unusable.
     """
     if not path.is_file():
         raise VocabularyError(f"no tokenizer at {path}")
@@ -86,7 +86,7 @@ def load_vocabulary(path: Path, fim_format: str = AUTO) -> Vocabulary:
 
 
 def train_tokenizer(texts: Iterable[str], size: int, *, show_progress: bool = False) -> Tokenizer:
-    """Learn a byte-level BPE of `size` tokens, the markers being the last of them.
+    """Learn a byte-level BPE of `size` tokens, the last of which are the markers.
 
     Raises:
         VocabularyError: `size` leaves no room for the 256 bytes and the markers, or the texts are too

@@ -1,1 +1,1 @@
-"""From source files to training examples: fragments, formats and windows of tokens."""
+"""Turns source files into training examples: fragments, formats and windows of tokens."""

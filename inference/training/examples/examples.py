@@ -1,4 +1,4 @@
-"""Owns how a text becomes one training example: where the anchor, the cursor and the fragments fall."""
+"""Cuts a text into a training example: chooses the anchor, the cursor and the fragments."""
 
 import math
 from bisect import bisect_right
@@ -17,7 +17,7 @@ MAX_INCREMENT = 1200
 Order = Literal["psm", "spm"]
 Layout = Literal["psm", "spm", "efim"]
 Reach = Literal["line", "lines", "block", "characters", "nothing"]
-# How far the part to be completed reaches: what editors ask for most often comes first.
+# Extent of the part to complete; the most frequent in editors comes first.
 _REACHES: dict[Reach, float] = {"line": 0.45, "lines": 0.13, "block": 0.17, "characters": 0.22, "nothing": 0.03}
 
 
@@ -25,8 +25,7 @@ _REACHES: dict[Reach, float] = {"line": 0.45, "lines": 0.13, "block": 0.17, "cha
 class FimExample:
     """A text as the fragments of its prefix, middle and suffix; each fragment is tokenized on its own.
 
-    The middle is what was typed since the anchor and then what is to be completed. They may be one
-    fragment, or split further.
+    The middle is the increment followed by the completion. They may be one fragment, or split further.
     """
 
     prefix: tuple[str, ...]
@@ -40,10 +39,10 @@ class FimExample:
 
 
 def cut_example(text: str, options: ExampleOptions, rng: Random) -> FimExample:
-    """Cut `text`, whole lines, the way a language server lays out a prompt.
+    """Cut `text`, whole lines, as a language server lays out a prompt.
 
-    In EFIM the prefix ends at an anchor, a line start some lines above the cursor as a rule; in PSM and SPM it ends
-    at the cursor. The suffix begins where the completion has to stop. Without one the example is a head of `text`.
+    In EFIM the prefix ends at an anchor, usually a line start some lines above the cursor; in PSM and SPM it ends at
+    the cursor. The suffix begins where the completion must stop. Without a suffix the example is a head of `text`.
     """
     starts = _line_starts(text)
     line = _pick_line(text, starts, rng)
@@ -91,8 +90,8 @@ def encode_example(example: FimExample, vocabulary: Vocabulary) -> list[int]:
 def lay_out(example: FimExample, vocabulary: Vocabulary) -> tuple[list[int], list[int]]:
     """The token ids of the prompt, and those of the middle with the marker that ends it.
 
-    PSM is `<PRE> prefix <SUF> suffix <MID> middle`; SPM is `<SUF> suffix <PRE> prefix <MID> middle`
-    (Bavarian et al., arXiv 2207.14255, section 3). Families that know one order alone have all in that.
+    PSM is `<PRE> prefix <SUF> suffix <MID> middle`; SPM is `<SUF> suffix <PRE> prefix <MID> middle` (Bavarian et al.,
+    arXiv 2207.14255, section 3). Families that support only one order use it for all examples.
     """
     fim, markers = vocabulary.format, vocabulary.markers
     prefix, middle, suffix = (
@@ -106,7 +105,7 @@ def lay_out(example: FimExample, vocabulary: Vocabulary) -> tuple[list[int], lis
 
 
 def _led(fragments: tuple[str, ...], lead: str) -> tuple[str, ...]:
-    """The fragments with `lead` before the first, which is tokenized with it."""
+    """The fragments with `lead` joined to the first, so that both are tokenized together."""
     return (lead + fragments[0], *fragments[1:]) if fragments else ()
 
 
@@ -126,7 +125,7 @@ def _line_starts(text: str) -> list[int]:
 
 
 def _pick_line(text: str, starts: list[int], rng: Random) -> int:
-    """A line to type in, blank ones seldom."""
+    """A line for the cursor, rarely a blank one."""
     lines = len(starts) - 1
     line = rng.randrange(lines)
     if not text[starts[line] : starts[line + 1]].strip() and rng.random() < 0.8:
@@ -146,7 +145,7 @@ def _indent(text: str, starts: list[int], line: int) -> int:
 
 
 def _pick_cursor(text: str, starts: list[int], line: int, rng: Random) -> int:
-    """Anywhere in the code of the line, often at its beginning, sometimes in the indentation or at its end."""
+    """A position in the code of the line, often its beginning, sometimes in the indentation or at its end."""
     start, end = starts[line], _line_end(text, starts, line)
     code = start + _indent(text, starts, line)
     kind = rng.random()
@@ -160,7 +159,7 @@ def _pick_cursor(text: str, starts: list[int], line: int, rng: Random) -> int:
 
 
 def _pick_end(text: str, starts: list[int], line: int, cursor: int, rng: Random) -> int:
-    """Where the suffix takes over, at or after the cursor."""
+    """The start of the suffix, at or after the cursor."""
     last = min(len(starts) - 2, line + MAX_MIDDLE_LINES)
     reach = rng.choices(tuple(_REACHES), tuple(_REACHES.values()))[0]
     at_line_end = cursor == _line_end(text, starts, line)
@@ -176,7 +175,7 @@ def _pick_end(text: str, starts: list[int], line: int, cursor: int, rng: Random)
 
 
 def _block_end(text: str, starts: list[int], line: int, last: int) -> int:
-    """The last filled line at `line`'s indentation or deeper, with nothing shallower between."""
+    """The last non-blank line before one that is indented less than `line`."""
     indent, end = _indent(text, starts, line), line
     for following in range(line + 1, last + 1):
         if not text[starts[following] : starts[following + 1]].strip():
@@ -188,9 +187,9 @@ def _block_end(text: str, starts: list[int], line: int, last: int) -> int:
 
 
 def _pick_anchor(starts: list[int], line: int, cursor: int, rng: Random) -> int:
-    """A line start at or above the cursor's line; once in a while any place before the cursor.
+    """A line start at or above the cursor's line; occasionally any position before the cursor.
 
-    Most are some lines above, as a language server lays anchors; lines typed since stand between too.
+    Most are some lines above, as a language server lays anchors, with lines typed since in between.
     """
     kind = rng.random()
     if kind < 0.08:
@@ -202,7 +201,7 @@ def _pick_anchor(starts: list[int], line: int, cursor: int, rng: Random) -> int:
     else:
         above = rng.randint(12, 40)
     anchor = starts[max(0, line - above)]
-    # A language server lays a new anchor when the increment has grown long.
+    # A language server lays a new anchor when the increment becomes long.
     if cursor - anchor > MAX_INCREMENT:
         anchor = starts[bisect_right(starts, cursor - MAX_INCREMENT)]
     return min(anchor, cursor)

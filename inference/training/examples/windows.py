@@ -1,4 +1,4 @@
-"""Owns the windows a model is trained on: every one is a pure function of the seed and its index."""
+"""Produces training windows, each a pure function of the seed and its index."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -23,10 +23,9 @@ MAX_BYTES_PER_TOKEN = 16
 class Windows(Dataset[Tensor]):
     """Windows of exactly `length` tokens, int64 [length], packed from whole examples.
 
-    An epoch walks the corpus, its documents in random order, as slots of about one window's worth of
-    text; the slots come in random order too. Each slot's lines become examples, and what is left of the
-    window is filled with left-to-right text. Being pure functions of `(seed, length, index)`, windows need
-    no state to resume but a count.
+    An epoch divides the corpus, with its documents in random order, into slots of about one window of text, and visits
+    the slots in random order. Each slot's lines become examples, and left-to-right text fills the rest of the window.
+    Since windows are pure functions of `(seed, length, index)`, a resume needs only their count.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class Windows(Dataset[Tensor]):
         self._epoch_order = lru_cache(maxsize=2)(self._shuffle_epoch)
 
     def __getitem__(self, index: int) -> Tensor:
-        """Window `index`, of any size: epochs follow one another without end."""
+        """Window `index`, without an upper limit: epochs repeat without end."""
         rng = Random(f"{self._seed}/{self._length}/{index}")
         tokens: list[int] = []
         for text in self._slot_texts(index, rng):
@@ -55,21 +54,21 @@ class Windows(Dataset[Tensor]):
         return torch.tensor(tokens)
 
     def _random_text(self, room: int, rng: Random) -> str:
-        """Lines from any place of any document, enough to fill `room` tokens unless the document ends."""
+        """Lines from a random position of a random document, enough for `room` tokens unless the document ends."""
         document = rng.randrange(len(self._corpus))
         size = int(self._corpus.boundaries[document + 1] - self._corpus.boundaries[document])
         start = rng.randrange(size)
         return self._corpus.lines_between(document, start, start + MAX_BYTES_PER_TOKEN * room)
 
     def _shuffle_epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Document order, the byte each document then ends at, and slot order of an epoch."""
+        """Of an epoch: document order, the byte where each document then ends, and slot order."""
         rng = np.random.default_rng((self._seed, self._length, epoch))
         documents = rng.permutation(len(self._corpus))
         ends = np.cumsum(np.diff(self._corpus.boundaries)[documents])
         return documents, ends, rng.permutation(self.windows_per_epoch)
 
     def _slot_texts(self, index: int, rng: Random) -> Iterator[str]:
-        """The pieces of text, whole lines, that lie in a window's slot."""
+        """The pieces of text, whole lines, in a window's slot."""
         epoch, position = divmod(index, self.windows_per_epoch)
         documents, ends, slots = self._epoch_order(epoch)
         start = int(slots[position]) * self._slot_bytes
@@ -83,7 +82,7 @@ class Windows(Dataset[Tensor]):
             start, place = end, place + 1
 
     def _encode(self, text: str, room: int, rng: Random) -> list[int]:
-        """One example of at most `room` tokens; a text too long for it loses lines at its head."""
+        """One example of at most `room` tokens; a longer text loses lines at its head."""
         if rng.random() >= self._options.fim_rate:
             return self._encode_left_to_right(text, room, rng)
         while len(text) >= MIN_PIECE_CHARS:
@@ -95,7 +94,7 @@ class Windows(Dataset[Tensor]):
         return []
 
     def _encode_left_to_right(self, text: str, room: int, rng: Random) -> list[int]:
-        """As much of `text` as fits, `<|endoftext|>` after it only where it was not cut off."""
+        """As much of `text` as fits, followed by `<|endoftext|>` unless it was cut."""
         split = rng.random() < self._options.fragment_rate
         begin = self._vocabulary.markers.begin
         tokens = [] if begin is None else [begin]
@@ -107,7 +106,7 @@ class Windows(Dataset[Tensor]):
 
 
 def _pieces(text: str, rate: float, rng: Random) -> Iterator[str]:
-    """Cut a slot's lines into what a small file or a small window would show."""
+    """Cut a slot's lines into pieces like small files or small windows."""
     while len(text) > 2 * MIN_PIECE_CHARS and rng.random() < rate:
         cut = text.find("\n", rng.randint(MIN_PIECE_CHARS, len(text) - MIN_PIECE_CHARS)) + 1
         if not 0 < cut < len(text):
@@ -119,7 +118,7 @@ def _pieces(text: str, rate: float, rng: Random) -> Iterator[str]:
 
 
 def bytes_per_token(corpus: Corpus, vocabulary: Vocabulary, sample: int = 64) -> float:
-    """Bytes per token over some documents, markers left out."""
+    """Bytes per token over some documents, without markers."""
     indices = range(0, len(corpus), max(1, len(corpus) // sample))
     texts = [corpus.document(index) for index in indices]
     tokens = sum(len(vocabulary.encode(text)) for text in texts)

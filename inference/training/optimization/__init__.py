@@ -1,1 +1,1 @@
-"""Optimizers and the schedule of the learning rate."""
+"""The optimizers, and the schedule of the learning rate."""

@@ -1,4 +1,4 @@
-"""Owns Muon: steps of momentum along the nearest orthogonal matrices, for all matrices of a shape at once."""
+"""Owns Muon: orthogonalized momentum steps, batched over all matrices of one shape."""
 
 import math
 from collections import defaultdict
@@ -16,10 +16,10 @@ _EPSILON = 1e-7
 
 
 class Muon(Optimizer):
-    """Muon with Nesterov momentum, its updates as large as AdamW's (arXiv 2502.16982, section 2.2).
+    """Muon with Nesterov momentum and updates scaled to AdamW's (arXiv 2502.16982, section 2.2).
 
-    `torch.optim.Muon` takes one matrix after the other, in bf16. Small matrices do not keep two cores busy, and a CPU
-    without bf16 needs fifty times as long for them; here those of one shape go together, in a dtype of choice.
+    `torch.optim.Muon` updates one matrix at a time, in bf16. Small matrices do not keep two cores busy, and a CPU
+    without bf16 takes fifty times as long for them; this class batches those of one shape, in a selectable dtype.
     """
 
     def __init__(
@@ -31,13 +31,13 @@ class Muon(Optimizer):
         momentum: float = 0.95,
         dtype: torch.dtype = torch.bfloat16,
     ) -> None:
-        """Update `params`, which are matrices; `dtype` is what the orthogonal matrices are computed in."""
+        """Update `params`, which are matrices; `dtype` is that of the orthogonalization."""
         super().__init__(list(params), {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
         self._dtype = dtype
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """One step along the gradients; parameters that have none are left as they are."""
+        """One step along the gradients; parameters without one stay unchanged."""
         assert closure is None
         for group in self.param_groups:
             alike: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
@@ -48,7 +48,7 @@ class Muon(Optimizer):
                 self._step_together(parameters, group)
 
     def _step_together(self, parameters: list[nn.Parameter], group: dict[str, Any]) -> None:
-        # Tall matrices lie on their side meanwhile, so that the products are those of the shorter edge.
+        # Tall matrices are transposed, so that the products have the size of the shorter side.
         tall = [parameter.shape[0] > parameter.shape[1] for parameter in parameters]
         momenta = [self._momentum(parameter, group["momentum"]) for parameter in parameters]
         stacked = torch.stack([matrix.T if lies else matrix for matrix, lies in zip(momenta, tall, strict=True)])
@@ -58,7 +58,7 @@ class Muon(Optimizer):
             parameter.add_(update.T if lies else update, alpha=-rate)
 
     def _momentum(self, parameter: nn.Parameter, momentum: float) -> Tensor:
-        """The gradient, looked ahead along the momentum, which takes it in."""
+        """Update the momentum with the gradient; returns the Nesterov gradient."""
         assert parameter.grad is not None
         state = self.state[parameter]
         buffer: Tensor = state.setdefault("momentum_buffer", torch.zeros_like(parameter))
@@ -67,7 +67,7 @@ class Muon(Optimizer):
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
-    """Matrices with the same singular vectors, and singular values near one, by Newton and Schulz.
+    """Matrices with the same singular vectors, and singular values near one, by Newton-Schulz iteration.
 
     matrices: [N, R, C], R at most C -> [N, R, C]
     """

@@ -1,4 +1,4 @@
-"""Owns the update of the weights: float32 masters of bf16 weights, Muon for matrices, AdamW for the rest."""
+"""Updates the weights: float32 masters of bf16 weights, Muon for matrices, AdamW for the rest."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -13,39 +13,39 @@ from inference.training.options import TrainingOptions
 
 
 class Trained(Protocol):
-    """The parameters that the optimizers update: those of a model that learn, or copies of them."""
+    """The parameters that the optimizers update: a model's trainable ones, or copies of them."""
 
     @property
     def named(self) -> dict[str, nn.Parameter]:
-        """They, by their names in the model."""
+        """The parameters by their names in the model."""
         ...
 
     def take_gradients(self) -> None:
-        """Add the gradients of a backward pass to those that the step has so far."""
+        """Add the gradients of a backward pass to those of the step."""
         ...
 
     def write_back(self) -> None:
-        """Bring the model up to date after a step."""
+        """Copy the parameters into the model after a step."""
         ...
 
 
 class OwnWeights:
-    """The model's own float32 weights; autocast, where it is on, takes care of precision."""
+    """The model's own float32 weights; autocast, if enabled, handles precision."""
 
     def __init__(self, model: nn.Module) -> None:
         self.named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
     def take_gradients(self) -> None:
-        """They are there already."""
+        """Does nothing: the gradients are in place."""
 
     def write_back(self) -> None:
-        """The model has them already."""
+        """Does nothing: the model has these parameters."""
 
 
 class MasterWeights:
-    """Float32 copies of a model's parameters, which the optimizers update in the model's stead.
+    """Float32 copies of a model's parameters, which the optimizers update instead of the originals.
 
-    Computing in pure bf16 is fastest; small updates would be lost in bf16 sums, so they are made here.
+    Computing in pure bf16 is fastest, but bf16 sums would lose small updates, so these are made in the copies.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -76,9 +76,9 @@ class MasterWeights:
 
 
 def build_optimizers(parameters: Mapping[str, nn.Parameter], options: TrainingOptions) -> list[Optimizer]:
-    """The optimizers over all parameters, given by name; each group keeps its peak rate as `peak_lr`.
+    """The optimizers of all parameters, given by name; each group keeps its peak rate as `peak_lr`.
 
-    Norms and embeddings are not decayed: their size is meaningful.
+    Norms and embeddings have no weight decay: their magnitude is meaningful.
     """
     matrices = [parameter for name, parameter in parameters.items() if _is_matrix(name, parameter)]
     others = [parameter for name, parameter in parameters.items() if not _is_matrix(name, parameter)]
@@ -98,13 +98,13 @@ def build_optimizers(parameters: Mapping[str, nn.Parameter], options: TrainingOp
 
 
 def peaks_of(optimizers: Sequence[Optimizer]) -> list[list[dict[str, float]]]:
-    """What the options say of every group of every optimizer: its peak rate and its decay."""
+    """Peak rate and decay of every group of every optimizer, from the options."""
     names = ("peak_lr", "weight_decay")
     return [[{name: group[name] for name in names} for group in optimizer.param_groups] for optimizer in optimizers]
 
 
 def restore_peaks(optimizers: Sequence[Optimizer], peaks: list[list[dict[str, float]]]) -> None:
-    """Put back what `peaks_of` had found: a checkpoint brings the values of the options it was made with."""
+    """Restore the result of `peaks_of`: loading a checkpoint overwrites it with the checkpoint's options."""
     for optimizer, of_optimizer in zip(optimizers, peaks, strict=True):
         for group, values in zip(optimizer.param_groups, of_optimizer, strict=True):
             group.update(values)
@@ -118,5 +118,5 @@ def set_rates(optimizers: Sequence[Optimizer], factor: float) -> None:
 
 
 def _is_matrix(name: str, parameter: nn.Parameter) -> bool:
-    # Embeddings are tables, not maps.
+    # Embeddings are tables, not linear maps.
     return parameter.ndim == 2 and "embed" not in name and "lm_head" not in name

@@ -1,4 +1,4 @@
-"""Owns how far a run has come and what follows from it: the learning rate and the stage."""
+"""Tracks the progress of a run, and derives the learning rate and the stage from it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from inference.training.options import Stage, TrainingOptions
 
 @dataclass(frozen=True)
 class Progress:
-    """What a run has behind it, over all its resumes.
+    """The progress of a run, over all its resumes.
 
     Attributes:
         seconds: wall-clock time spent training.
-        windows: how many windows of each stage were consumed: the position in the data.
+        windows: number of consumed windows of each stage: the position in the data.
     """
 
     step: int = 0
@@ -21,7 +21,7 @@ class Progress:
     windows: tuple[int, ...] = ()
 
     def share(self, options: TrainingOptions) -> float:
-        """The share of the run that is done, 0 to 1, by whichever limit is nearer."""
+        """The completed share of the run, 0 to 1, by the closer of its limits."""
         by_time = self.seconds / (60 * options.max_minutes) if options.max_minutes else 0.0
         by_steps = self.step / options.max_steps if options.max_steps else 0.0
         return min(1.0, max(by_time, by_steps))
@@ -35,7 +35,7 @@ def rate_factor(share: float, *, warmup: float, decay: float) -> float:
 
 
 def stage_at(share: float, stages: Sequence[Stage]) -> int:
-    """The index of the stage that the run is in."""
+    """The index of the current stage."""
     begun = 0.0
     for index, stage in enumerate(stages):
         begun += stage.share

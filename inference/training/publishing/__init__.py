@@ -1,1 +1,1 @@
-"""From a finished run to a model folder: export, model card and release."""
+"""Turns a finished run into a model folder: export, model card and release."""

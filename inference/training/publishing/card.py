@@ -1,4 +1,4 @@
-"""Owns the model card: what a model was made of, how, how well it does and what it cannot do."""
+"""Writes the model card: a model's data, training, quality and limits."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from inference.training.run.evaluation import HeldOutLosses
 
 @dataclass(frozen=True)
 class CardFacts:
-    """Everything that a model card states."""
+    """The facts of a model card."""
 
     name: str
     parameters: int
@@ -142,7 +142,7 @@ def _tokenizer_command(facts: CardFacts) -> str:
 
 
 def _changes(recipes: Sequence[Recipe]) -> str:
-    """A sentence for every change of the recipe during the run."""
+    """One sentence per change of the recipe during the run."""
     sentences = [
         f"\nUp to step {after.step:,} the run had "
         + ", ".join(f"{name} = {value}" for name, (value, _) in before.changes_to(after.options).items())
@@ -191,7 +191,7 @@ Held out: {", ".join(f"{package.name} {package.version}" for package in held_out
 
 
 def _rows(packages: tuple[PackageRecord, ...]) -> Iterator[str]:
-    """One row for each package's name, versions and licences joined where environments hold several."""
+    """One row per package name; joins versions and licences from several environments."""
     ordered = sorted(packages, key=lambda package: package.name)
     for name, several in groupby(ordered, key=lambda package: package.name):
         group = list(several)

@@ -1,4 +1,4 @@
-"""Owns turning a checkpoint into a Hugging Face model folder, replaced file by file."""
+"""Exports a checkpoint as a Hugging Face model folder, replaced file by file."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ def export_model(run: RunFolder, corpus: Path, output: Path, *, samples: int = 3
         machine=run.read_machine(),
         losses=losses,
     )
-    # Beside the output, so that moving a file into place is a rename and never a half-written copy.
+    # Beside the output, so that every move into place is an atomic rename.
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as name:
         write_model(model, run.tokenizer, Path(name), options)
@@ -55,17 +55,17 @@ def export_model(run: RunFolder, corpus: Path, output: Path, *, samples: int = 3
 
 
 def _measure(model: LlamaForCausalLM, held_out: Corpus, vocabulary: Vocabulary, samples: int) -> HeldOutLosses:
-    """The losses of a bf16 model, computed in what its device multiplies fast."""
+    """The losses of a bf16 model, computed in the dtype that its device multiplies fast."""
     if multiplies_bf16(model.device):
         return evaluate(model, held_out, vocabulary, samples=samples)
     torch.nn.Module.to(model, torch.float32)
     losses = evaluate(model, held_out, vocabulary, samples=samples)
-    torch.nn.Module.to(model, torch.bfloat16)  # what came from it goes back unchanged
+    torch.nn.Module.to(model, torch.bfloat16)  # lossless: the weights came from bf16
     return losses
 
 
 def _load(checkpoint: Path, options: TrainingOptions, run: RunFolder) -> LlamaForCausalLM:
-    """The checkpoint's weights, bf16, in a model that transformers' own attention runs."""
+    """The checkpoint's weights, bf16, in a model with transformers' own attention."""
     model = build_model(options.shape, load_vocabulary(run.tokenizer))
     torch.nn.Module.to(model, torch.bfloat16)
     missing, unexpected = model.load_state_dict(load_file(checkpoint / "model.safetensors"), strict=False)
@@ -77,13 +77,13 @@ def _load(checkpoint: Path, options: TrainingOptions, run: RunFolder) -> LlamaFo
 
 
 def write_model(model: LlamaForCausalLM, tokenizer: Path, folder: Path, options: TrainingOptions) -> None:
-    """Write a model that was trained from scratch, in the form of the Hugging Face hub."""
+    """Write a model that was trained from scratch, in the format of the Hugging Face hub."""
     model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         do_sample=False, eos_token_id=model.config.eos_token_id, pad_token_id=model.config.pad_token_id
     )
     model.save_pretrained(folder)
-    # Readers older than transformers 5, and engines that are not transformers, look for these two names.
-    # A model from scratch has seen too few fragments to do without token healing.
+    # Versions before transformers 5, and other engines, read these two names.
+    # A model trained from scratch has seen too few fragments to work without token healing.
     add_to_json(
         folder / "config.json",
         {
@@ -93,7 +93,7 @@ def write_model(model: LlamaForCausalLM, tokenizer: Path, folder: Path, options:
         },
     )
     shutil.copyfile(tokenizer, folder / "tokenizer.json")
-    # Written by hand for the same reason: what transformers 5 writes here, older ones cannot read.
+    # Written by hand for the same reason: older versions cannot read what transformers 5 writes.
     tokenizer_config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": END_OF_TEXT,
@@ -110,8 +110,8 @@ def add_to_json(path: Path, entries: dict[str, Any]) -> None:
 
 
 def replace_files(source: Path, target: Path) -> None:
-    """Move every file into `target`, the weights last: whoever reads meanwhile finds whole files."""
+    """Move every file into `target`, the weights last: concurrent readers find complete files."""
     target.mkdir(exist_ok=True)
     for path in sorted(source.iterdir(), key=lambda path: path.suffix == ".safetensors"):
-        path.chmod(0o644)  # safetensors keeps its files to their owner
+        path.chmod(0o644)  # safetensors makes its files private to their owner
         path.replace(target / path.name)

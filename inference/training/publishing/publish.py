@@ -1,4 +1,4 @@
-"""Owns turning what a user trained into a model folder that midfill and transformers load."""
+"""Publishes a model that a user trained as a folder that midfill and transformers load."""
 
 import json
 import shutil
@@ -22,15 +22,15 @@ def publish(
 ) -> None:
     """Write `model` with its tokenizer and card to `output`, replaced file by file; adapters are merged in.
 
-    The adapters alone go to a folder `adapter` beside it, as peft keeps them. The weights are in the precision that
-    they had in the checkpoint, or in bf16. The model is not to be trained on after this.
+    The adapters are also saved alone, in peft's format, to a folder `adapter` beside it. The weights keep the precision
+    of the checkpoint, or are bf16. The model must not be trained further.
     """
     if options.lora is not None:
         model.save_pretrained(output.parent / ADAPTER, save_embedding_layers=False)  # type: ignore[operator]
         model = model.merge_and_unload()  # type: ignore[operator]
     assert isinstance(model, PreTrainedModel)
     output.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the output, so that moving a file into place is a rename and never a half-written copy.
+    # Beside the output, so that every move into place is an atomic rename.
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as name:
         folder = Path(name)
         if options.start is None:
@@ -40,7 +40,7 @@ def publish(
             write_model(model, tokenizer, folder, options)
         else:
             _write_trained_on(model, tokenizer, find_checkpoint(options.start).folder, folder)
-        # What no tokenizer tells: which format a model of a shared vocabulary has, and whether it needs healing.
+        # Not in the tokenizer: the format of a model with a shared vocabulary, and whether it needs healing.
         known = {"fim_format": vocabulary.format.name, "fragments_suffice": _fragments_suffice(options)}
         add_to_json(folder / "config.json", {"midfill": known})
         (folder / "README.md").write_text(card)
@@ -48,9 +48,9 @@ def publish(
 
 
 def _fragments_suffice(options: TrainingOptions) -> bool:
-    """Whether the model needs no healing: a pretrained one after fragments, unless it says that it still does.
+    """Whether the model needs no healing: true for a pretrained one trained on fragments, unless its config denies it.
 
-    A model from scratch has seen too few: the bundled one still finishes twice as many words with healing.
+    A model trained from scratch has seen too few: the bundled one completes twice as many words with healing.
     """
     if options.start is None or options.examples.fragment_rate == 0:
         return False

@@ -1,1 +1,1 @@
-"""One run of a training: model, steps, checkpoints, processes and held-out losses."""
+"""A training run: model, steps, checkpoints, processes and held-out losses."""

@@ -1,4 +1,4 @@
-"""Owns a run's folder: its options, its checkpoints, written whole or not at all, and its log."""
+"""Owns a run's folder: its options, its atomically written checkpoints, and its log."""
 
 import json
 import os
@@ -21,13 +21,13 @@ _COPIED = ("manifest.json", "tokenizer.json")
 
 @dataclass(frozen=True)
 class Recipe:
-    """The options that decide what is learned, and the step from which on they held."""
+    """The options that affect the result of training, and the step from which they apply."""
 
     step: int
     options: dict[str, Any]
 
     def changes_to(self, other: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """What differs in the options `other`: by name, the value here and there."""
+        """The options that differ in `other`: by name, the value here and there."""
         names = dict.fromkeys((*self.options, *other))
         pairs = {name: (self.options.get(name), other.get(name)) for name in names}
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
@@ -37,8 +37,8 @@ class Recipe:
 class RunFolder:
     """The files of one run.
 
-    A checkpoint is a folder `step-NNNNNNNN` of accelerate's state and `progress.json`. It is written
-    under another name and renamed when complete, so that a kill leaves the one before.
+    A checkpoint is a folder `step-NNNNNNNN` of accelerate's state and `progress.json`. It is written under another name
+    and renamed when complete, so that a killed process leaves the previous one.
     """
 
     root: Path
@@ -70,9 +70,9 @@ class RunFolder:
         return final
 
     def resume(self, accelerator: Accelerator, *, partial: bool = False) -> Progress | None:
-        """Load the newest checkpoint, if there is one, and say how far it had come.
+        """Load the newest checkpoint and return its progress; None without a checkpoint.
 
-        It is `partial` where it has not all weights of the model, only those that learn.
+        A `partial` checkpoint has only the trainable weights of the model.
         """
         checkpoint = self.latest()
         if checkpoint is None:
@@ -81,11 +81,10 @@ class RunFolder:
         return read_progress(checkpoint)
 
     def claim(self, corpus: Path, options: TrainingOptions, *, change_recipe: bool = False) -> None:
-        """Make the folder this run's own: note the options, and copy what the corpus is known by.
+        """Claim the folder for this run: save the options, and copy the corpus's identity.
 
         Raises:
-            CheckpointError: the folder holds a run of another recipe, which `change_recipe` does not
-                allow to change, or on another corpus.
+            CheckpointError: the folder has a run on another corpus, or of another recipe without `change_recipe`.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         latest = self.latest()
@@ -111,15 +110,15 @@ class RunFolder:
                 raise CheckpointError(f"{self.root} was run with another {name} than that of {corpus}")
 
     def read_recipes(self) -> list[Recipe]:
-        """The recipes of the run, the first from step 0 on."""
+        """The recipes of the run, the first of which applies from step 0."""
         return [Recipe(**raw) for raw in json.loads((self.root / "recipes.json").read_text())]
 
     def read_options(self) -> TrainingOptions:
-        """The options that the run was last started with."""
+        """The options of the run's last start."""
         return restore_options(json.loads((self.root / "options.json").read_text()))
 
     def read_machine(self) -> Machine:
-        """The machine that the run was last started on."""
+        """The machine of the run's last start."""
         return Machine(**json.loads((self.root / "machine.json").read_text()))
 
     def append_log(self, record: dict[str, Any]) -> None:
@@ -128,14 +127,14 @@ class RunFolder:
 
 
 def leave_out_frozen(models: list[nn.Module], states: list[dict[str, Tensor]], _: str) -> None:
-    """Take out of the states that accelerate is about to save what does not learn, as its hooks are called."""
+    """Remove frozen weights from the states that accelerate saves; a save hook of accelerate."""
     for index, model in enumerate(models):
         learning = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
         states[index] = {name: tensor for name, tensor in states[index].items() if name in learning}
 
 
 def read_progress(checkpoint: Path) -> Progress:
-    """Read how far a checkpoint had come."""
+    """Read the progress of a checkpoint."""
     raw = json.loads((checkpoint / "progress.json").read_text())
     return Progress(raw["step"], raw["tokens"], raw["seconds"], tuple(raw["windows"]))
 

@@ -1,4 +1,4 @@
-"""Owns the losses on held-out text: left to right, and over middles with and without fragments."""
+"""Measures the losses on held-out text: left to right, and over middles with and without fragments."""
 
 import math
 from collections.abc import Sequence
@@ -28,12 +28,12 @@ class HeldOutLosses:
     """Mean losses over the held-out split.
 
     Attributes:
-        left_to_right: nats a token, in windows of 512 tokens.
-        left_to_right_bits: the same in bits a byte.
-        far: nats a token beyond position 512 in windows of 3,072; None where no document is that long.
-        fragments: nats a byte of middle, the text before the cursor and after it tokenized apart.
-        whole: nats a byte of the same middles, each tokenized as one piece.
-        stops: share of the middles after which `<|endoftext|>` is the likeliest token, with fragments.
+        left_to_right: nats per token, in windows of 512 tokens.
+        left_to_right_bits: the same in bits per byte.
+        far: nats per token beyond position 512 in windows of 3,072; None if no document is that long.
+        fragments: nats per byte of middle, with the text before and after the cursor tokenized separately.
+        whole: nats per byte of the same middles, each tokenized as one fragment.
+        stops: share of the middles after which `<|endoftext|>` is the most probable token, with fragments.
     """
 
     left_to_right: float
@@ -48,7 +48,7 @@ class HeldOutLosses:
 def evaluate(
     model: torch.nn.Module, corpus: Corpus, vocabulary: Vocabulary, *, samples: int = 384, window: int = 512
 ) -> HeldOutLosses:
-    """Measure on `samples` windows and `samples` examples, the same ones for the same corpus."""
+    """Measure on `samples` windows and `samples` examples, which are fixed for a corpus."""
     rng = Random("held out")
     texts = [random_lines(corpus, rng, window * 5) for _ in range(samples)]
     ids = [vocabulary.encode(text)[:window] for text in texts]
@@ -67,7 +67,7 @@ def evaluate(
 def _far_loss(
     model: torch.nn.Module, corpus: Corpus, vocabulary: Vocabulary, rng: Random, *, samples: int, beyond: int
 ) -> float | None:
-    """Nats a token at the positions from `beyond` on of long windows, each from its own document."""
+    """Nats per token at positions from `beyond` on in long windows, each from a different document."""
     order = rng.sample(range(len(corpus)), len(corpus))
     encoded = (vocabulary.encode(corpus.document(index)) for index in order)
     windows = list(islice((ids[:_FAR_WINDOW] for ids in encoded if len(ids) >= _FAR_WINDOW), samples))
@@ -78,7 +78,7 @@ def _far_loss(
 def middle_loss(
     model: torch.nn.Module, examples: Sequence[FimExample], vocabulary: Vocabulary, batch: int = _BATCH
 ) -> tuple[float, float]:
-    """Nats a byte over middles and their end, and the share of ends that are predicted; `batch` examples at a time."""
+    """Nats per byte over middles and their end, and the share of predicted ends; `batch` examples at a time."""
     laid_out = [lay_out(example, vocabulary) for example in examples]
     ids = [prompt + middle for prompt, middle in laid_out]
     nats, stops = 0.0, 0
@@ -90,14 +90,14 @@ def middle_loss(
 
 
 def _losses(model: torch.nn.Module, ids: Sequence[list[int]], batch: int = _BATCH) -> list[tuple[Tensor, Tensor]]:
-    """Loss and likeliest token at every token but the first, float32 and int64 [T - 1], of each sequence."""
+    """Loss and most probable token at all tokens but the first, float32 and int64 [T - 1], of each sequence."""
     results: dict[int, tuple[Tensor, Tensor]] = {}
     order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
     device = next(model.parameters()).device
     for first in range(0, len(order), batch):
         rows = order[first : first + batch]
         longest = len(ids[rows[-1]])
-        # Padding stands to the right, where causal attention keeps it out of what counts.
+        # Padding is on the right, where causal attention hides it from the measured tokens.
         padded = torch.tensor([ids[index] + [0] * (longest - len(ids[index])) for index in rows], device=device)
         losses, likeliest = token_losses(model, padded)
         for row, index in enumerate(rows):
@@ -106,7 +106,7 @@ def _losses(model: torch.nn.Module, ids: Sequence[list[int]], batch: int = _BATC
 
 
 def random_lines(corpus: Corpus, rng: Random, size: int) -> str:
-    """Whole lines, about `size` bytes or what the document has, from a random place; short ones where all are."""
+    """Whole lines of about `size` bytes from a random position; fewer if all documents are short."""
     text = ""
     for _ in range(_TRIES):
         document = rng.randrange(len(corpus))

@@ -1,4 +1,4 @@
-"""Owns the losses on held-out middles by prompt format, with and without fragments."""
+"""Measures the losses on held-out middles by prompt format, with and without fragments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,11 +18,11 @@ _CHARS_PER_TOKEN = 4
 
 @dataclass(frozen=True)
 class FormatLoss:
-    """Nats a byte of middle, its end included, in one format.
+    """Nats per byte of middle, including its end, in one format.
 
     Attributes:
-        whole: with the middle tokenized as one piece.
-        fragments: with the middle in two, which fall apart at the cursor (EFIM) or anywhere (PSM, SPM).
+        whole: with the middle tokenized as one fragment.
+        fragments: with the middle in two fragments, split at the cursor (EFIM) or anywhere (PSM, SPM).
     """
 
     layout: Layout

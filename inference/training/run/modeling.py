@@ -20,7 +20,7 @@ LossFunction = Callable[[torch.nn.Module, Tensor], Tensor]
 
 
 def build_model(shape: ModelShape, vocabulary: Vocabulary) -> LlamaForCausalLM:
-    """A randomly initialised Llama model with tied embeddings, in float32."""
+    """A randomly initialized Llama model with tied embeddings, in float32."""
     config = LlamaConfig(
         vocab_size=vocabulary.size,
         hidden_size=shape.hidden,
@@ -40,10 +40,10 @@ def build_model(shape: ModelShape, vocabulary: Vocabulary) -> LlamaForCausalLM:
 
 
 def use_causal_attention(model: LlamaForCausalLM) -> None:
-    """Let the model attend causally without a mask tensor.
+    """Make the model attend causally without a mask tensor.
 
-    Under `torch.compile` transformers builds a mask that keeps attention off the flash kernel. Training
-    windows have neither padding nor a cache, so that plain causal attention is all there is.
+    Under `torch.compile` transformers builds a mask that excludes the flash kernel. Training windows have neither
+    padding nor a cache, so plain causal attention suffices.
     """
     AttentionInterface.register(CAUSAL, _causal_attention)
     AttentionMaskInterface.register(CAUSAL, _no_mask)
@@ -53,13 +53,13 @@ def use_causal_attention(model: LlamaForCausalLM) -> None:
 def token_loss(model: torch.nn.Module, ids: Tensor) -> Tensor:
     """Mean cross-entropy, in nats, of predicting `ids[:, 1:]`; ids: [B, T] -> scalar."""
     logits = model(input_ids=ids, use_cache=False).logits
-    # The last position is told to be ignored: to slice it off would copy the logits, the largest tensor of the step.
+    # The last position is ignored by its label: slicing it off would copy the logits, the largest tensor of the step.
     targets = functional.pad(ids[:, 1:], (0, 1), value=_IGNORED)
     return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=_IGNORED)
 
 
 def token_losses(model: torch.nn.Module, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy and likeliest token for each token after the first.
+    """Cross-entropy and most probable token for each token after the first.
 
     ids: [B, T] -> float32 [B, T - 1], int64 [B, T - 1]
     """
@@ -89,10 +89,10 @@ def _causal_attention(
 
 
 def blocked_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Causal attention as plain matrix products over blocks of queries, for short windows on a CPU.
+    """Causal attention as plain matrix products over groups of queries, for short windows on a CPU.
 
-    At 512 tokens torch's flash kernel takes near half of a bf16 training step on a CPU; this form, compiled,
-    makes the step a fifth faster. At 2,048 tokens the kernel is ahead.
+    At 512 tokens torch's flash kernel takes nearly half of a bf16 training step on a CPU; this form, compiled, makes
+    the step a fifth faster. At 2,048 tokens the flash kernel is faster.
 
     query, scaled: [B, H, T, D]; key, value: [B, KV, T, D] -> [B, H, T, D]
     """

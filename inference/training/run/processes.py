@@ -1,4 +1,4 @@
-"""Owns the processes of a run: how many there are, on what device each computes, and starting them."""
+"""Owns the processes of a run: their number, their devices and their launch."""
 
 import logging
 import os
@@ -23,21 +23,21 @@ _SUPPORTED = (
 
 
 def is_launched() -> bool:
-    """Whether this process is one of several that a launcher started."""
+    """Whether a launcher started this process as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def join_processes(mixed_precision: str | None = None, *, cpu: bool = False) -> Accelerator:
-    """This process among those of the run, as `accelerate launch`, torchrun or `launch` started them.
+    """Join the processes of the run that `accelerate launch`, torchrun or `launch` started.
 
-    Without an accelerator, or where `cpu` keeps off it, several processes share the cores and talk over gloo. The
-    precision is as in `TrainingOptions`.
+    Without an accelerator, or with `cpu`, several processes share the cores and communicate over gloo. The precision is
+    as in `TrainingOptions`.
 
     Raises:
-        OptionError: they were started for training that shards the model (FSDP, DeepSpeed), or the device does not
-            know the precision.
+        OptionError: the launcher requested a sharded model (FSDP, DeepSpeed), or the device does not support the
+            precision.
     """
-    # It warns of tied weights whenever it saves them once, as it should.
+    # It warns whenever it saves tied weights once, which is correct.
     logging.getLogger("accelerate.utils.other").setLevel(logging.ERROR)
     cpu = cpu or (is_launched() and not torch.accelerator.is_available())
     try:
@@ -50,10 +50,10 @@ def join_processes(mixed_precision: str | None = None, *, cpu: bool = False) -> 
 
 
 def launch(processes: int) -> NoReturn:
-    """Become the launcher of so many processes of this very command, each with its share of the cores.
+    """Become the launcher of `processes` processes of this command, each with its share of the cores.
 
-    `accelerate launch` starts several processes on GPUs only. It does so by torchrun, which is called here; accelerate
-    reads what torchrun tells the processes.
+    `accelerate launch` starts several processes on GPUs only, by torchrun. This calls torchrun directly; accelerate
+    reads torchrun's environment variables.
     """
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes))
@@ -63,8 +63,8 @@ def launch(processes: int) -> NoReturn:
 def average_gradients(accelerator: Accelerator, parameters: Iterable[nn.Parameter]) -> None:
     """Replace every gradient by its mean over the processes.
 
-    Once a step, after all of its windows, and in the gradients' own precision: DistributedDataParallel would do it in
-    the weights' bf16, and would write its name into those of the checkpoint.
+    Call it once per step, after all of its windows. It uses the gradients' own precision: DistributedDataParallel would
+    use the weights' bf16, and add its prefix to the names in the checkpoint.
     """
     if accelerator.num_processes > 1:
         for parameter in parameters:

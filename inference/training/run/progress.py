@@ -1,4 +1,4 @@
-"""Owns what a person sees of a run while it trains: a progress bar, or lines where there is no terminal."""
+"""Displays a run's progress: a progress bar, or lines without a terminal."""
 
 from collections import deque
 from types import TracebackType
@@ -42,7 +42,7 @@ class ProgressDisplay:
         self._bar.stop()
 
     def step(self, report: StepReport) -> None:
-        """Take in a step; without a terminal, print a line every half minute of training."""
+        """Show a step; without a terminal, print a line every half minute of training."""
         self._recent.append(report)
         progress = report.progress
         self._bar.update(self._task, completed=report.share, step=progress.step, text=self._text())

@@ -1,4 +1,4 @@
-"""Owns what a run starts from: a new model, or a checkpoint, to be trained whole or through low-rank adapters."""
+"""Builds the model that a run starts from: a new one or a checkpoint, trained fully or by low-rank adapters."""
 
 import warnings
 
@@ -15,7 +15,7 @@ from inference.training.run.modeling import build_model, use_causal_attention
 
 
 def start_model(options: TrainingOptions, vocabulary: Vocabulary) -> nn.Module:
-    """The model that a run of `options` begins with, in float32; frozen weights are in half precision where that is on.
+    """The model that a run of `options` starts with, in float32; frozen weights in half precision if enabled.
 
     Raises:
         BadModel: there is no such checkpoint.
@@ -43,7 +43,7 @@ def start_model(options: TrainingOptions, vocabulary: Vocabulary) -> nn.Module:
 
 
 def _loaded_dtype(options: TrainingOptions) -> torch.dtype:
-    """Weights that learn need float32; frozen ones are kept as they are computed with."""
+    """float32 for trainable weights; frozen ones have the dtype of computation."""
     if options.lora is None:
         return torch.float32
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.mixed_precision or "no", torch.float32)

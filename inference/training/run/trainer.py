@@ -1,4 +1,4 @@
-"""Owns the training loop: from windows to weights, resumable at any moment."""
+"""Owns the training loop, which can be stopped and resumed at any step."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ from inference.training.run.starting import start_model
 
 @dataclass(frozen=True)
 class StepReport:
-    """One optimizer step, as the progress display and the log see it; `loss` is in nats a token."""
+    """One optimizer step, for the progress display and the log; `loss` is in nats per token."""
 
     progress: Progress
     share: float
@@ -43,10 +43,10 @@ class StepReport:
 
 
 class Trainer:
-    """One run in one folder: builds everything, resumes what is there, and trains to the end.
+    """One run in one folder: builds the model, resumes from the newest checkpoint, and trains to the end.
 
-    On several processes each takes its share of the windows of every step. What is learned is the same, up to rounding,
-    and so is the checkpoint, which another number of processes may resume.
+    Several processes share the windows of every step. The result is the same up to rounding, and so is the checkpoint,
+    which any number of processes can resume.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Trainer:
         options: TrainingOptions,
         accelerator: Accelerator,
     ) -> None:
-        """Build everything, and load the newest checkpoint of a folder that was claimed for these options.
+        """Build everything, and load the newest checkpoint of a folder claimed for these options.
 
         Raises:
             OptionError: the windows of a step cannot be shared equally among the processes.
@@ -78,7 +78,7 @@ class Trainer:
         self.parameters = list(self._trained.named.values())
         optimizers = build_optimizers(self._trained.named, options)
         peaks = peaks_of(optimizers)
-        # Not wrapped for distribution, which "evaluation" stands for here: see average_gradients.
+        # evaluation_mode prevents the wrapper for distribution: see average_gradients.
         self.model = accelerator.prepare_model(model, evaluation_mode=True)
         self._optimizers = [accelerator.prepare(optimizer) for optimizer in optimizers]
         self._loss: LossFunction = torch.compile(token_loss, dynamic=False) if options.compile else token_loss
@@ -94,9 +94,9 @@ class Trainer:
         checkpointed: Callable[[Progress], None],
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Train to the end of the run, or until it is stopped in any process.
+        """Train to the end of the run, or until any process is stopped.
 
-        `report` hears of every step, `checkpointed` of every checkpoint, in the process that wrote it.
+        Calls `report` with every step, and `checkpointed` with every checkpoint, in the process that wrote it.
         """
         saved_at = self.progress.seconds
         stopped = False
@@ -113,7 +113,7 @@ class Trainer:
         self._save(checkpointed)
 
     def seconds_per_step(self) -> float:
-        """How long a step takes, by a part of one that is computed twice, and from which nothing is learned."""
+        """Estimated seconds per step, from computing a part of one twice without an update."""
         stage = stage_at(self.progress.share(self._options), self._options.stages)
         windows = self._windows(stage)
         parts = self._options.gradient_accumulation_steps
@@ -121,7 +121,7 @@ class Trainer:
         share = _share(size, self._accelerator.num_processes)
         batch = torch.stack([windows[index] for index in range(-(-share // parts))]).to(self._accelerator.device)
         seconds = 0.0
-        for _ in range(2):  # the first time, memory is found and the model compiled
+        for _ in range(2):  # the first pass allocates memory and compiles the model
             began = time.monotonic()
             loss = self._loss(self.model, batch)
             self._accelerator.backward(loss)
@@ -148,8 +148,8 @@ class Trainer:
         return StepReport(self.progress, share, batch.shape[1], mean_loss, factor), stopped > 0
 
     def _backward(self, batch: Tensor) -> float:
-        """The gradients of the mean loss over batch, which is returned, part by part."""
-        # Dropout, too, is a pure function of seed, step and process: a resumed run goes on as if nothing had happened.
+        """Compute the gradients of the mean loss over batch part by part; returns the loss."""
+        # Dropout is a pure function of seed, step and process too: a resumed run continues as if uninterrupted.
         torch.manual_seed(hash((self._options.seed, self.progress.step, self._accelerator.process_index)))
         loss_sum = torch.zeros((), device=self._accelerator.device)
         for part in batch.chunk(self._options.gradient_accumulation_steps):
@@ -160,7 +160,7 @@ class Trainer:
         return loss_sum.item()
 
     def _agree(self, *own: float) -> list[float]:
-        """The means over the processes: all go by the same figures, or they would not end at the same step."""
+        """The means over the processes: equal figures make all processes end at the same step."""
         figures = torch.tensor(own, device=self._accelerator.device)
         means: list[float] = self._accelerator.reduce(figures, reduction="mean").tolist()
         return means
@@ -182,7 +182,7 @@ class Trainer:
         return Windows(self._corpus, self._vocabulary, self._options.examples, length=length, seed=self._options.seed)
 
     def _batches(self, stage: int) -> Iterator[Tensor]:
-        """The stage's batches from where the run stands: this process's share, int64 [B, T], made in a further one."""
+        """The stage's remaining batches: this process's share, int64 [B, T], made in a worker process."""
         size = self._options.batch_tokens // self._options.stages[stage].window
         share = _share(size, self._accelerator.num_processes)
         first = self.progress.windows[stage] + share * self._accelerator.process_index
@@ -197,14 +197,14 @@ class Trainer:
 
 
 def _share(windows: int, processes: int) -> int:
-    """How many of a step's windows are each process's; OptionError where they cannot be as many for each."""
+    """Number of windows per process and step; OptionError if the windows cannot be shared equally."""
     if windows % processes:
         raise OptionError(f"{windows} windows in a step, which {processes} processes cannot share equally")
     return windows // processes
 
 
 class _Batches:
-    """Batches of consecutive window indices, without end: `size` from `first` on, and so on every `stride`."""
+    """Endless batches of consecutive window indices: `size` from `first` on, repeated every `stride`."""
 
     def __init__(self, first: int, size: int, stride: int) -> None:
         self._first, self._size, self._stride = first, size, stride
