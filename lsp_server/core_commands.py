@@ -14,7 +14,7 @@ from protocol.wire import StopHow
 
 
 def register(server: MidfillServer) -> None:
-    """Teach the server these commands."""
+    """Register these commands with the server."""
     server.command(RESTART_COMMAND)(restart_core)
     server.command(STOP_COMMAND)(stop_core)
     server.command(UNLOAD_COMMAND)(unload_model)
@@ -22,20 +22,20 @@ def register(server: MidfillServer) -> None:
 
 
 async def restart_core(ls: MidfillServer) -> None:
-    """Replace the core of this machine by a new process; connect again to a core on another one."""
+    """Replace the core of this machine by a new process; reconnect to a core on another machine."""
     await _end(ls, "restart")
     await ls.connect()
 
 
 async def stop_core(ls: MidfillServer) -> None:
-    """End the core of this machine; no client starts another before it is told to."""
+    """End the core of this machine; no client starts another until the user restarts it."""
     await _end(ls, "stop")
     if not ls.settings.core:
         await ls.link.connect_to(target_of(ls.settings), when_it_runs=True)
 
 
 async def unload_model(ls: MidfillServer) -> None:
-    """Let the core give its model's memory back."""
+    """Tell the core to free its model's memory."""
     try:
         ls.link.unload()
     except MidfillError as error:
