@@ -1,9 +1,9 @@
-"""Model folders with random weights in the shapes of `shapes.py`, for what only whole processes can show.
+"""Writes model folders with random weights in the shapes of `shapes.py`, for benches that run whole processes.
 
     python bench/checkpoints.py S FOLDER
 
-The tokenizer is the bundled model's, filled up with unused tokens where the shape has a larger vocabulary. Weights are
-scaled so that every token that is not printable ASCII is improbable: no suggestion ends before its last token.
+The tokenizer is the bundled model's, filled up with unused tokens if the shape has a larger vocabulary. Weights are
+scaled so that every token that is not printable ASCII is improbable: no completion ends before its last token.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MODEL_HELP = f"bundled, a folder, or any of {', '.join(SHAPES)}."
 
 @contextmanager
 def model_called(name: str) -> Iterator[str]:
-    """What midfill is to be told for a model: a folder that lasts as long as the block where `name` is a shape."""
+    """The value for `--model`: for the name of a shape, a folder that lasts as long as the block."""
     if name not in SHAPES:
         yield name
         return

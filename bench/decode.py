@@ -1,11 +1,11 @@
-"""What a forward of a few tokens costs on the CPU: the kernel, torch on the same buffers, and transformers.
+"""Times a forward of a few tokens on the CPU: the kernel, torch on the same buffers, and transformers.
 
     python bench/decode.py [--shape S --shape M --shape L] [--threads 1 --threads 2] [--level avx2] [--json FILE]
 
 Models have random weights. "2048+4" is a forward of four new tokens behind 2,048 resident ones, with the choices, or
-logits, of all four. Engines take turns within a round, so that whatever else the machine does meets all of them;
-figures are medians over rounds, with the quartiles and the fastest round. The share of bandwidth compares the bytes
-that a forward has to read with what the same threads read of a buffer of that size in the same round.
+logits, of all four. Engines take turns within a round, so that other load on the machine affects all of them;
+figures are medians over rounds, with the quartiles and the fastest round. The share of bandwidth is the rate at which
+a forward reads its bytes, relative to that of the same threads on a buffer of that size in the same round.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Forward = Callable[[int, int], object]
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Something that runs forwards with so many threads."""
+    """An implementation that runs forwards, with its number of threads."""
 
     name: str
     threads: int
@@ -69,7 +69,7 @@ def kernel(
     kv: str,
     level: Level | None = None,
 ) -> Engine:
-    """The kernel on a workspace of its own, at the best level of this CPU or at the one that is given."""
+    """The kernel on a workspace of its own, at the given level or at this CPU's best one."""
     dtype = getattr(torch, kv)
     workspace = KVWorkspace(KVShape(shape.layers, shape.kv_heads, shape.head_dim, dtype), max_resident())
     workspace.buffer.normal_()
@@ -128,7 +128,7 @@ def max_resident() -> int:
 
 
 def bytes_read(shape: Architecture, engine: Engine, resident: int) -> float:
-    """What one forward has to read: every weight of the layers and of the head, and all resident KV."""
+    """The bytes that one forward reads: every weight of the layers and of the head, and all resident KV."""
     attended = shape.heads * shape.head_dim
     qkv = attended + 2 * shape.kv_heads * shape.head_dim
     layer = shape.hidden * (qkv + attended + 3 * shape.intermediate)
@@ -137,7 +137,7 @@ def bytes_read(shape: Architecture, engine: Engine, resident: int) -> float:
 
 
 def median_time(run: Callable[[], object]) -> float:
-    """Seconds of a call whose data is where it would be in the midst of decoding."""
+    """Seconds of a call with caches as warm as during decoding."""
     times = []
     time.sleep(REST)
     for _ in range(CALLS):
@@ -155,7 +155,7 @@ def bandwidth(size: float, buffers: dict[int, torch.Tensor]) -> float:
 
 
 def engines_of(shape: Architecture, threads: list[int], peers: bool, level: Level | None) -> Iterator[Engine]:
-    """All that take part; those of the same weights share them."""
+    """All engines to compare; engines of the same weights share them."""
     weights = random_weights(shape)
     for count in threads:
         yield kernel(weights, shape, "int4", count, "bfloat16", level)
@@ -178,7 +178,7 @@ class Row:
     threads: int
     microseconds: float
     quartiles: tuple[float, float]
-    fastest: float  # round; on a machine that others use too, the nearest to what a free one does
+    fastest: float  # round; on a busy machine the nearest to an idle one
     times_torch: float | None  # how many times as fast as torch in the same rounds
     share_of_bandwidth: float
 
@@ -186,7 +186,7 @@ class Row:
 def time_in_turns(
     engines: list[Engine], shape: Architecture, resident: int, new: int, rounds: int
 ) -> tuple[dict[Engine, list[float]], dict[Engine, list[float]]]:
-    """Of each engine and round, the seconds and the share of bandwidth."""
+    """The seconds and the share of bandwidth of each engine and round."""
     seconds: dict[Engine, list[float]] = {engine: [] for engine in engines}
     shares: dict[Engine, list[float]] = {engine: [] for engine in engines}
     buffers: dict[int, torch.Tensor] = {}
@@ -201,7 +201,7 @@ def time_in_turns(
 
 
 def quartiles(seconds: list[float]) -> tuple[float, float]:
-    """The lower and the upper one, in microseconds; of one round or two the fastest and the slowest."""
+    """The lower and the upper quartile, in microseconds; of one or two rounds the fastest and the slowest."""
     # Of two, Python's quartiles lie outside of both, and below zero where one took long.
     low, _, high = statistics.quantiles(seconds, n=4) if len(seconds) > 2 else (min(seconds), 0.0, max(seconds))
     return round(low * 1e6, 1), round(high * 1e6, 1)

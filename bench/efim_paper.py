@@ -1,4 +1,4 @@
-"""The protocol of the EFIM paper (arXiv 2505.21889): many users, each filling in a file of their own, round by round.
+"""Runs the protocol of the EFIM paper (arXiv 2505.21889): many users, each filling in one file, round by round.
 
     python bench/efim_paper.py [--model S --model M] [--users 16] [--rounds 5] [--repeats 2] [--json FILE]
 
@@ -53,7 +53,7 @@ STRATEGIES: tuple[Strategy, ...] = ("none", "psm", "spm", "efim")
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How much is asked, how often, and of how large a core."""
+    """The size of the load, the repeats, and the size of the core."""
 
     users: int
     rounds: int
@@ -65,7 +65,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One request's answer, and how long its user waited."""
+    """One request's completion, and how long its user waited."""
 
     completion: Completion
     seconds: float
@@ -85,7 +85,7 @@ class Run:
 
     @classmethod
     def of(cls, answers: Sequence[Answered], seconds: float) -> Run:
-        """Its figures."""
+        """The figures of a run from its answers and its duration."""
         latencies = [answer.seconds for answer in answers]
         usages = [answer.completion.usage for answer in answers]
         return cls(
@@ -119,7 +119,7 @@ def core(model: str, setup: Setup) -> Iterator[Scheduler]:
 
 
 def play(scheduler: Scheduler, load: Load, strategy: Strategy) -> Run:
-    """All users at once, each round after round."""
+    """Run all users at once, each round after round."""
     users = len(load.files)
     together = threading.Barrier(users + 1)
 
@@ -137,7 +137,7 @@ def play(scheduler: Scheduler, load: Load, strategy: Strategy) -> Run:
 
 
 def _ask(scheduler: Scheduler, request: CompletionRequest) -> Answered:
-    """The answer to a request; the error that it met is raised."""
+    """The answer to a request; raises the request's error."""
     answered: Future[Answer] = Future()
     since = time.perf_counter()
     scheduler.submit(request, answered.set_result)
@@ -153,11 +153,11 @@ def _load_dry(options: EngineOptions, _: Progress | None = None) -> Engine:
 
 
 def _ignore(status: CoreStatus) -> None:
-    """Nobody wants to know."""
+    """Ignores the core's status."""
 
 
 def figures(runs: dict[Strategy, list[Run]]) -> dict[str, Any]:
-    """Per strategy the medians over repeats and each run; EFIM's ratios to the others, run by run."""
+    """For each strategy its runs and the medians over repeats; for EFIM its ratios to the others, run by run."""
     rows: dict[str, Any] = {
         strategy: {
             "latency_ms": round(1000 * median(run.latency_s for run in repeats), 1),

@@ -1,12 +1,12 @@
-"""What fragment tokenization is worth: two models of the same budget, trained with and without it, on the same tasks.
+"""Compares two models of the same budget, trained with and without fragment tokenization, on the same tasks.
 
     python bench/fragments.py WITH WITHOUT --human-eval FOLDER [--held-out FOLDER] [--limit 500]
         [--prefix-tokens 2048] [--suffix-tokens 1024] [--allow-code-execution] [--json FILE] [--plot FILE.svg]
 
 WITH and WITHOUT are model folders. The rows are those of the EFIM paper's comparison (arXiv 2505.21889, section 5), PSM
 and EFIM for each model, and a fifth: EFIM with token healing on the model trained without fragments. Cuts are at random
-characters. Every row answers the same tasks, so that differences between rows are taken task by task: each comes with
-a bootstrap interval of its own. With the flag the benchmark's tests are run on what the models wrote (pass@1).
+characters. Every row answers the same tasks, so differences between rows are taken task by task, each with a bootstrap
+interval. With --allow-code-execution the benchmark's tests run on the models' completions (pass@1).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MEASURES: tuple[Measure, ...] = ("pass@1", "exact match", "first word")
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A row: which model, asked in which way."""
+    """A row: a model and a format of its prompts."""
 
     fragments: bool
     form: Format
@@ -60,14 +60,14 @@ VARIANTS = (
     Variant(fragments=False, form="efim"),
     Variant(fragments=False, form="efim", healing=True),
 )
-# What the paper claims, as differences of rows: EFIM costs nothing with fragments, and much without.
+# The paper's claims as differences of rows: EFIM loses nothing with fragments, and much without.
 DIFFERENCES = ((1, 0), (3, 2), (4, 2))
 
 Scores = dict[Variant, list[Score]]
 
 
 def measured(score: Score, measure: Measure) -> bool | None:
-    """Whether a case succeeded by this measure; None where the question does not arise."""
+    """Whether a case succeeded by this measure; None if the measure does not apply."""
     if measure == "pass@1":
         return None if score.outcome is None else score.outcome == "passed"
     return score.exact if measure == "exact match" else score.first_word
@@ -79,7 +79,7 @@ def estimate(scores: Sequence[Score], measure: Measure) -> Estimate | None:
 
 
 def difference(scores: Sequence[Score], others: Sequence[Score], measure: Measure) -> Estimate | None:
-    """By how much the first succeed more often than the others, case by case, with a 95 % interval."""
+    """The difference of the shares of success, paired case by case, with its 95 % interval."""
     pairs = [(measured(a, measure), measured(b, measure)) for a, b in zip(scores, others, strict=True)]
     return mean([float(a) - float(b) for a, b in pairs if a is not None and b is not None])
 
@@ -136,7 +136,7 @@ def table_of(tasks: TaskSet, scores: Scores) -> Table:
 
 def plot(results: dict[TaskSet, Scores], file: Path) -> None:
     """Bars with their intervals: a panel for each set of tasks."""
-    mpl.rcParams["svg.hashsalt"] = "midfill"  # the same figures make the same file
+    mpl.rcParams["svg.hashsalt"] = "midfill"  # equal figures give equal files
     figure = Figure(figsize=(4.2 * len(results), 3.6), layout="constrained")
     panels = figure.subplots(1, len(results), squeeze=False)[0]
     for panel, (tasks, scores) in zip(panels, results.items(), strict=True):

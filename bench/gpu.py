@@ -1,9 +1,9 @@
-"""What a CUDA device takes for decoding and prefilling, with CUDA graphs and without.
+"""Times decode and prefill on a CUDA device, with CUDA graphs and without.
 
     python bench/gpu.py --model Qwen/Qwen2.5-Coder-1.5B
 
-One table: tokens a second of prefill, by chunk; milliseconds a token of decoding, from graphs and launched kernel by
-kernel; what the memory plan says, and what the device has allocated in the end. Medians of --rounds.
+Prints one table: tokens per second of prefill, by chunk; milliseconds per token of decoding, from graphs and launched
+kernel by kernel; the memory plan, and the memory that the device has allocated at the end. Medians of --rounds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from protocol.settings import BUNDLED_MODEL
 
 
 def main() -> None:
-    """Print the table; where there is no such device, say so."""
+    """Print the table, or a message if there is no CUDA device."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=BUNDLED_MODEL)
     parser.add_argument("--device", default="cuda")
@@ -78,7 +78,7 @@ def measure(model: str, device: torch.device, weights: str, context: int, rounds
 
 
 def median_s(work: Callable[[], object], device: torch.device, rounds: int) -> float:
-    """Seconds, after one round that does not count."""
+    """The median seconds of `work`, after one round that does not count."""
     times = []
     for _ in range(rounds + 1):
         cuda.wait(device)

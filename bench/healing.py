@@ -1,10 +1,10 @@
-"""What token healing adds to a keystroke, besides its tokens: finding the boundary, the tokens allowed, the choice.
+"""Times the steps that token healing adds to a keystroke: finding the boundary, the allowed tokens, the choice.
 
     python bench/healing.py VOCABULARY/tokenizer.json [--rounds 5] [--json FILE]
 
 Types a line, character by character, and times for each keystroke the three steps that healing adds on the CPU; the
-choice among those allowed and the choice among all tokens are run in turns on the same logits. Prints medians in
-microseconds, and the tokens that are left to healing.
+choice among allowed tokens and the choice among all tokens run in turns on the same logits. Prints medians in
+microseconds, and the number of healed tokens.
 """
 
 from __future__ import annotations

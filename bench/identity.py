@@ -1,12 +1,12 @@
-"""Whether speculation, batching or the CPU kernel change a text: the same requests, computed in every way, compared.
+"""Checks that speculation, batching and the CPU kernel change no text: computes the same requests in every way.
 
     python bench/identity.py [--model bundled] [--requests 1000] [--json FILE]
 
-The requests are those of four people who edit as the trace does, each with prompt windows of another size, and each
-with a document of their own. Texts are compared with those that the kernel computes with neither guesses nor
-company. Where the kernel computes, they have to be the same, and so do the probabilities to the last bit: the command
-fails if they are not. Where torch computes alone, its sums are others, so near-ties may fall the other way: such texts
-are counted, beside the largest difference of a mean log-probability where the texts are the same.
+The requests are those of four simulated users who edit as the trace does, each with prompt windows of another size and
+a document of their own. The reference is the kernel without drafts and without batching. With the kernel, texts must
+be equal, and probabilities equal to the last bit; otherwise the command fails. Torch alone sums in another order, so
+near-ties may be decided differently: the bench counts such texts, and prints the largest difference of a mean
+log-probability among equal texts.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from protocol.messages import Completion, CompletionRequest
 from protocol.settings import Settings
 
 TRACE = Path(__file__).parents[1] / "tests" / "data" / "rustcode-3000-3400.json.gz"
-WINDOWS = ((2048, 1024), (1024, 512), (512, 256), (256, 128))  # tokens of prefix and suffix, a person each
+WINDOWS = ((2048, 1024), (1024, 512), (512, 256), (256, 128))  # tokens of prefix and suffix, one pair per user
 MAX_NEW_TOKENS = 24
 REFERENCE = "kernel"
 
 ROW = "{:19}{:>6}{:>7}{:>10}{:>9}{:>8}{:>9}{:>7}"
 HEADINGS = ("computed by", "texts", "differ", "logprobs", "forwards", "drafted", "accepted", "s")
 
-Answers = dict[tuple[int, int], Completion]  # by person and place among their requests
+Answers = dict[tuple[int, int], Completion]  # by user and index among the user's requests
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to compute the same."""
+    """A way to compute the requests."""
 
     name: str
     options: Mapping[str, Any]
-    at_once: int = 1  # people who are served together
+    at_once: int = 1  # users that are served together
 
     @property
     def is_exact(self) -> bool:
-        """Whether every bit has to be that of the reference."""
+        """Whether every bit must equal the reference's."""
         return bool(self.options.get("kernel", True))
 
 
@@ -73,12 +73,12 @@ WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one way of computing did."""
+    """The figures of one way of computing."""
 
     way: str
     texts: int
     differing: int  # from the reference's
-    logprob_distance: float  # the largest between mean log-probabilities, where the texts are the same
+    logprob_distance: float  # the largest between mean log-probabilities of equal texts
     forwards: int
     drafted_tokens: int
     accepted_tokens: int
@@ -86,9 +86,9 @@ class Figures:
 
 
 class Recorder:
-    """Stands for an engine that answers nothing, and keeps which suggestions it is asked for.
+    """Stands for an engine: returns empty completions, and keeps the requests for suggestions.
 
-    Work ahead of need is left out: people without a pause would leave it no turn.
+    It leaves out ahead work, which gets no turn between keystrokes without a pause.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -112,7 +112,7 @@ class Recorder:
 
 
 async def record(model: str, trace: Path, person: int, count: int) -> list[CompletionRequest]:
-    """The first `count` suggestions that the core is asked for while one person edits; fewer where the trace ends."""
+    """The first `count` requests of one user for suggestions; fewer if the trace ends before."""
     session = read_trace(trace)
     prefix_tokens, suffix_tokens = WINDOWS[person]
     settings = replace(Settings(), max_tokens=MAX_NEW_TOKENS, prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens)
@@ -126,7 +126,7 @@ async def record(model: str, trace: Path, person: int, count: int) -> list[Compl
 
 
 def compute(engine: Engine, people: Sequence[Sequence[CompletionRequest]], at_once: int) -> tuple[Answers, int]:
-    """The answers to everybody's requests, each person's one after another, and the forwards that they took."""
+    """The answers to all requests, each user's one after another, and the number of forwards."""
     idle = deque((person, deque(enumerate(requests))) for person, requests in enumerate(people))
     at_work: dict[Run, tuple[int, int, deque[tuple[int, CompletionRequest]]]] = {}
     answers: Answers = {}
@@ -149,7 +149,7 @@ def compute(engine: Engine, people: Sequence[Sequence[CompletionRequest]], at_on
 def measure(
     way: Way, model: str, people: Sequence[Sequence[CompletionRequest]], reference: Answers | None
 ) -> tuple[Figures, Answers]:
-    """Compute everything in one way, and compare it with the reference, which is its own where there is none yet."""
+    """Compute all requests in one way, and compare them with the reference; without one, with themselves."""
     engine = load_engine(EngineOptions(model, dtype="float32", slots=len(people), healing="off", **way.options))
     started = time.perf_counter()
     answers, forwards = compute(engine, people, way.at_once)

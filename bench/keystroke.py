@@ -1,16 +1,16 @@
-"""A recorded session played end to end through the language server: time to suggestion, and what is not the model.
+"""Plays a recorded session end to end through the language server: time to suggestion, and the share beside the model.
 
     python bench/keystroke.py [--model bundled --model S --model M] [--limit 300] [--pause 100] [--json FILE]
 
 Each model gets a language server over stdio and a core of its own; S and M are random weights in the shapes of
-`shapes.py`, and so is tiny, which weighs next to nothing: beside it the rest keeps the processor's caches. Times are
-taken at the pipes, from the bytes of the request to those of the item, so that this bench's own client is not in them.
-With a `--pause` both processes rest before every key, as they do behind a typist, and find less in the processor's
-caches. The own share of a keystroke is all of that time but prefill and decode. It has three parts:
+`shapes.py`, and so is tiny, which is so small that all other code stays in the processor's caches. Times are taken at
+the pipes, from the bytes of the request to those of the item, so they exclude this bench's own client.
+With a `--pause` both processes rest before every key, as with a typist, and the processor's caches are colder. The own
+share of a keystroke is all of that time except prefill and decode. It has three parts:
 
-- the language server, with the pipes: what it does not wait for the core;
-- the core: tokenizing the prompt, and finding what is resident;
-- the way: the rest of what the language server waits, from a message to its JSON, through the WebSocket and the queue
+- the language server, with the pipes: its time apart from the wait for the core;
+- the core: tokenizing the prompt, and matching resident tokens;
+- the way: the rest of the language server's wait, from a message to its JSON, through the WebSocket and the queue
   to the model's thread, and back.
 """
 
@@ -40,7 +40,7 @@ async def time_to_suggestion(
     """The answers to the counted requests."""
     settings = {"model": model, "maxTokens": session.max_new_tokens, **settings}
     async with open_midfill(session.text, session.language, settings) as target:
-        gc.disable()  # this bench's own garbage is no editor's
+        gc.disable()  # an editor would not have this bench's garbage
         try:
             answers = [await _play(target, step, moves, pause_ms / 1000) for step in session.steps()]
         finally:
@@ -86,7 +86,7 @@ def _prepare_ms(answer: Answer) -> float:
 def measure(
     model: str, session: Session, settings: Mapping[str, object], *, moves: bool, pause_ms: float
 ) -> dict[str, Any]:
-    """Play the session with a model: one of the shapes, or what `--model` of midfill takes."""
+    """Play the session with a model: one of the shapes, or a value of midfill's `--model`."""
     with model_called(model) as checkpoint:
         return figures(asyncio.run(time_to_suggestion(checkpoint, session, settings, moves=moves, pause_ms=pause_ms)))
 

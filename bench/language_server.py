@@ -1,4 +1,4 @@
-"""What the language server itself costs: until `initialize` is answered, and per `textDocument/didChange`.
+"""Times the language server itself: from its start to the answer to `initialize`, and per `textDocument/didChange`.
 
     python bench/language_server.py [--starts 10] [--edits 2000] [--json FILE]
 

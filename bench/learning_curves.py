@@ -1,4 +1,4 @@
-"""The losses of training runs over the tokens that they have seen, drawn.
+"""Plots the losses of training runs over the tokens that they have seen.
 
     python bench/learning_curves.py RUN [RUN ...] --plot FILE.svg [--label TEXT ...]
 
@@ -20,7 +20,7 @@ STEPS_PER_POINT = 20
 
 
 def curve(run: Path) -> tuple[list[float], list[float]]:
-    """Millions of tokens, and nats a token; a step that was made again after a stop counts as it was made last."""
+    """Millions of tokens, and nats per token; of a step repeated after a stop, the last result counts."""
     losses: dict[int, float] = {}
     for line in (run / "log.jsonl").read_text().splitlines():
         entry = json.loads(line)
@@ -40,7 +40,7 @@ def main(
     labels = label or [run.resolve().name for run in runs]
     if len(labels) != len(runs):
         raise typer.BadParameter(f"{len(labels)} labels for {len(runs)} runs")
-    mpl.rcParams["svg.hashsalt"] = "midfill"  # the same figures make the same file
+    mpl.rcParams["svg.hashsalt"] = "midfill"  # equal figures give equal files
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     panel = figure.subplots()
     for run, name in zip(runs, labels, strict=True):

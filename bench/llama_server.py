@@ -1,4 +1,4 @@
-"""llama.cpp's server as the peer of a bench: its process, and `/infill` asked as its editor plugins ask it."""
+"""Runs llama.cpp's server as the peer of a bench, and sends `/infill` requests as its editor plugins do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONTEXT_TOKENS = 8192  # of the batch too: `/infill` cuts the prefix to three qu
 
 @dataclass(frozen=True, slots=True)
 class Infill:
-    """The answer to one request, and what it cost."""
+    """The answer to one request, and its cost."""
 
     text: str
     milliseconds: float  # from the request to its answer, on this side
@@ -40,7 +40,7 @@ class LlamaServer:
     def infill(self, prompt: Prompt, max_tokens: int, stop: Sequence[str] = ()) -> Infill:
         """Fill the gap between prefix and suffix greedily.
 
-        The cursor's line goes where the plugins put it, behind the prefix, in a field of its own.
+        As in the plugins, the cursor's line has a field of its own, behind the prefix.
         """
         cut = prompt.prefix.rfind("\n") + 1
         body = {
@@ -67,12 +67,12 @@ class LlamaServer:
         )
 
     def tokenize(self, text: str) -> list[int]:
-        """The tokens of a text in which nothing is a marker."""
+        """The tokens of a text, with marker names as plain text."""
         answer = self.post("/tokenize", {"content": text, "add_special": False, "parse_special": False})
         return [int(token_id) for token_id in answer["tokens"]]
 
     def post(self, path: str, body: Mapping[str, object]) -> Any:
-        """The parsed answer; RuntimeError with what the server says where it refuses."""
+        """The parsed answer; RuntimeError with the server's message if it refuses."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=REQUEST_SECONDS)
         with closing(connection):
             connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
@@ -85,7 +85,7 @@ class LlamaServer:
 
 @contextmanager
 def run_llama_server(command: Sequence[str], model: Path, threads: int, *, spm: bool) -> Iterator[LlamaServer]:
-    """`command` serving `model` as one user on this machine would have it, warmed up; it ends with the block."""
+    """Run `command` with `model`, configured for one local user and warmed up; it ends with the block."""
     port = _free_port()
     options = ["--model", str(model), "--host", "127.0.0.1", "--port", str(port), "--parallel", "1"]
     options += ["--ctx-size", str(CONTEXT_TOKENS), "--batch-size", str(CONTEXT_TOKENS)]

@@ -1,11 +1,11 @@
-"""Tokens against llama.cpp: one token, four to verify, and a prefill, by llama-bench and by midfill in turns.
+"""Compares midfill with llama-bench in turns: one token, four tokens to verify, and a prefill.
 
     python bench/llama_tokens.py --llama-bench PATH [--shape S --shape M --shape L] [--rounds 5] [--models FOLDER]
 
 "2048+4" is a forward of four tokens behind 2,048 resident ones; ours gives the logits of all four, llama-bench's those
-of the last. "0+2048" is a prefill: ours by the engine, in chunks, as a request has it. llama-bench has the same number
-of threads, and in every case the better of flash attention on and off by the first round; its times are per forward,
-without tokenizer and sampling, as the kernel's are. Models have random weights; `--models` keeps their files for the
+of the last. "0+2048" is a prefill: ours by the engine, in chunks, as for a request. llama-bench has the same number
+of threads, and in every case flash attention on or off, the better one in the first round; its times are per forward,
+without tokenizer and sampling, as are the kernel's. Models have random weights; `--models` keeps their files for the
 next run.
 """
 
@@ -55,7 +55,7 @@ Times = dict[Row, list[float]]  # seconds per forward, by rounds
 
 @dataclass(frozen=True, slots=True)
 class LlamaBench:
-    """llama-bench, and the model files that it is given by kind."""
+    """llama-bench and its model files, by kind of weights."""
 
     program: Path
     files: dict[str, Path]
@@ -72,7 +72,7 @@ class LlamaBench:
 
 
 def play_llama(bench: LlamaBench, chosen: dict[Row, str], times: Times) -> None:
-    """One round; `chosen` learns which flash attention is better where it does not know."""
+    """Run one round; the first one puts the better setting of flash attention into `chosen`."""
     for case in CASES:
         for kind in bench.files:
             row = (case, f"llama.cpp {kind}")
@@ -96,7 +96,7 @@ def kernels(shape: str, threads: int) -> dict[str, Callable[[int, int], object]]
 
 
 def prefill_seconds(engine: Engine, prompt: Prompt) -> float:
-    """The time of a prefill of PREFILL tokens, by that of a prompt of about as many."""
+    """The seconds of a prefill of PREFILL tokens, scaled from a prompt of about as many."""
     usage = engine.complete(CompletionRequest("prefill", prompt, max_tokens=0, reuse=False)).usage
     return usage.prefill_ms / 1000 * PREFILL / usage.recomputed_tokens
 
@@ -139,7 +139,7 @@ def measure(shape: str, folder: Path, program: Path, threads: int, rounds: int) 
 
 
 def prepare(shape: str, checkpoint: Path, quantizer: Path) -> dict[str, Path]:
-    """The checkpoint and its GGUF files, written where they are not there yet."""
+    """The paths of the checkpoint and its GGUF files; missing ones are written."""
     if not (checkpoint / "config.json").exists():
         write_checkpoint(shape, checkpoint)
     files = {kind: checkpoint / f"{kind}.gguf" for kind in KINDS}
@@ -168,7 +168,7 @@ def figures(times: Times) -> list[dict[str, Any]]:
 
 
 def ratio(theirs: Iterable[float], ours: Iterable[float]) -> float:
-    """The median over rounds of how many times theirs is ours."""
+    """The median over rounds of `theirs` divided by `ours`."""
     return median(b / a for a, b in zip(ours, theirs, strict=True))
 
 

@@ -1,12 +1,12 @@
-"""Keystrokes against llama.cpp's server: one session, one model, one machine, both in turns within each key.
+"""Compares keystrokes with llama.cpp's server: one session, one model, one machine, both in turns within each key.
 
     python bench/llamacpp.py --server PATH/TO/llama-server [--model bundled --model S --model M] [--json FILE]
 
 midfill runs end to end: language server over stdio, core, EFIM, with its weights as they are and as int8. llama-server
-is asked through `/infill` over HTTP, in its default order and with `--spm-infill`, each in bfloat16 and in q8_0, with
-its prompt cache, greedy, on the windows that midfill's own PSM strategy cuts: as large as midfill's, and as sticky,
-which is more than the editor plugins give it. Both have as many threads, and write up to 16 tokens of one line; S and
-M, random weights in the shapes of `shapes.py`, always write all 16. `llama-quantize` has to lie beside the server.
+gets `/infill` requests over HTTP, in its default order and with `--spm-infill`, each in bfloat16 and in q8_0, with
+its prompt cache, greedy, on the windows that midfill's own PSM strategy cuts: as large and as sticky as midfill's,
+which is better than the editor plugins' windows. Both have as many threads, and write up to 16 tokens of one line; S
+and M, random weights in the shapes of `shapes.py`, always write all 16. `llama-quantize` must lie beside the server.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from midfill.replay.trace import position_at
 from protocol.messages import CompletionRequest, Prompt
 
 OURS = {"midfill": "auto", "midfill int8": "int8"}
-"""Our sides, and what each has for the setting `weights`."""
+"""midfill's sides, and the setting `weights` of each."""
 AGREEMENT_PROMPTS = 8
-REST_SECONDS = 0.02  # in which the threads of the side before, which spin for a while, go to sleep
+REST_SECONDS = 0.02  # for the previous side's threads, which spin for a while, to go to sleep
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """How to run llama-server."""
+    """The command and options of llama-server."""
 
     program: Path
     threads: int
@@ -78,9 +78,9 @@ class Peer:
 
 
 def agreement(model: str, server: LlamaServer, prompts: Sequence[Prompt], max_new_tokens: int) -> dict[str, int]:
-    """Whether both run the same model: how many texts have the same tokens, and how many the same greedy continuation.
+    """Whether both run the same model: the numbers of texts with equal tokens and with equal greedy continuations.
 
-    Rounding may turn a near tie, so that not every continuation has to be the same to the letter.
+    Rounding may decide a near-tie, so not every continuation must be equal.
     """
     engine = load_engine(EngineOptions(model))
     same_tokens = same_text = 0
@@ -94,7 +94,7 @@ def agreement(model: str, server: LlamaServer, prompts: Sequence[Prompt], max_ne
 
 
 async def play_in_turns(sides: Sequence[Side], session: Session) -> dict[str, list[Timed]]:
-    """What each side's counted keystrokes took; who is first in a key is last in the next."""
+    """The times of each side's counted keystrokes; the first side in a key is the last in the next."""
     times: dict[str, list[Timed]] = {side.name: [] for side in sides}
     for number, step in enumerate(session.steps()):
         first = number % len(sides)
@@ -105,7 +105,7 @@ async def play_in_turns(sides: Sequence[Side], session: Session) -> dict[str, li
 
 
 def figures(times: dict[str, list[Timed]]) -> dict[str, Any]:
-    """Per side the percentiles, and how many times those of our sides they are."""
+    """The percentiles of each side, and their ratios to those of midfill's sides."""
     taken = {name: [keystroke.milliseconds for keystroke in timed] for name, timed in times.items()}
     rows = {}
     for name, timed in times.items():
@@ -148,7 +148,7 @@ def _anywhere(text: str, index: int) -> Position:
 
 
 def version(program: Path) -> str:
-    """What the server says of itself."""
+    """The server's version text."""
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     return (done.stdout + done.stderr).strip()
 

@@ -1,10 +1,10 @@
-"""Memory of the store with more documents open than its budgets have room for: never over them, and all of it tokens.
+"""Measures the store's memory with more open documents than its budgets hold, and checks that it stays within them.
 
     python bench/memory.py [--documents 50] [--room-for 8] [--edits 600] [--json FILE]
 
-Somebody types in documents at random. Prompts, tokens, pages of KV and files on disk are real, in the shape of the
-bundled model; nothing is computed, so the KV is all zeros. After every edit the store's accounts are checked. Prints
-for main memory and for disk the most that was held, its share of the budget, and the bytes that are really there
+A simulated user types in documents at random. Prompts, tokens, pages of KV and files on disk are real, in the shape of
+the bundled model; no model runs, so the KV is all zeros. After every edit the bench checks the store's accounts. It
+prints for main memory and for disk the peak, its share of the budget, and the ratio of the bytes really there
 (tensors, files) to those of the resident tokens' KV.
 """
 
@@ -44,13 +44,13 @@ CONTEXT_TOKENS = 4096
 
 @dataclass(frozen=True, slots=True)
 class TierMemory:
-    """What one tier held, in bytes."""
+    """The memory of one tier, in bytes."""
 
     name: str
     budget: int
     most: int
     tokens: int  # resident at the end
-    ratio: float  # at the end, of what is really there to the KV of those tokens
+    ratio: float  # at the end, of the bytes really there to the KV of those tokens
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Desk:
             self.engine.complete(CompletionRequest(planner.document.uri, prompt, max_tokens=16))
 
     def bytes_there(self, tier: Tier) -> int:
-        """What the tier takes, counted where it is."""
+        """The bytes of the tier, counted in its tensors or files."""
         if tier is self.disk:
             return sum(path.stat().st_size for path in self.folder.rglob("*.safetensors"))
         tensors = [page.copies[0] for page in (*tier.held, *tier.evictable)]
@@ -83,7 +83,7 @@ class Desk:
 
 
 def open_desk(documents: int, room_for: int, windows: WindowBudget, folder: Path) -> Desk:
-    """With room for `room_for` prompts of full windows in main memory, and for twice as many on disk."""
+    """A desk with room for `room_for` prompts of full windows in main memory, and for twice as many on disk."""
     checkpoint = find_checkpoint(BUNDLED_MODEL)
     architecture, tokenizer = checkpoint.architecture, checkpoint.tokenizer()
     assert isinstance(architecture, Architecture), "the bundled model is a Llama"
@@ -99,7 +99,7 @@ def open_desk(documents: int, room_for: int, windows: WindowBudget, folder: Path
 
 
 def _documents(count: int) -> list[Document]:
-    """Modules of this repository, each with a line of its own at the top, so that no two begin alike."""
+    """Modules of this repository, each with a distinct first line, so that no two begin alike."""
     texts = [path.read_text(encoding="utf-8") for path in sorted(Path("lsp_server").glob("*.py"))]
     return [
         Document.from_text(f"file:///{number}.py", "python", 1, f"# {number}\n{texts[number % len(texts)]}")
@@ -108,7 +108,7 @@ def _documents(count: int) -> list[Document]:
 
 
 def measure(desk: Desk, edits: int) -> list[TierMemory]:
-    """Type, and see what main memory and the disk hold."""
+    """Type, and measure main memory and disk."""
     choose = random.Random(0)
     tiers = (desk.memory, desk.disk)
     most = [0, 0]

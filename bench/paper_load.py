@@ -1,4 +1,4 @@
-"""What the protocol of the EFIM paper asks for: files, and every user's request of every round."""
+"""The load of the EFIM paper's protocol: files, and every user's request of every round."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.settings import Strategy
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked: every user's file, in so many rounds."""
+    """The load: every user's file, and the number of rounds."""
 
     files: tuple[str, ...]
     rounds: int
@@ -33,7 +33,7 @@ class Load:
 
 
 def files_of_length(tokenizer: TextTokenizer, count: int, tokens: tuple[int, int]) -> tuple[str, ...]:
-    """So many modules of the standard library with a number of tokens in between, the same ones every time."""
+    """`count` modules of the standard library whose number of tokens is within `tokens`; the same at every call."""
     shortest, longest = tokens
     texts = []
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):

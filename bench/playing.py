@@ -1,4 +1,4 @@
-"""A recorded session played through a real language server and a real core, key by key, as an editor would."""
+"""Plays a recorded session through a real language server and a real core, key by key, as an editor would."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What is played: `limit` transactions of a trace from `start` on, after `warm_up` that are not counted."""
+    """The played session: `limit` transactions of a trace from `start` on, after `warm_up` that are not counted."""
 
     trace: Trace
     language: str
@@ -42,7 +42,7 @@ class Session:
         return text_at(self.trace, self.start)
 
     def steps(self) -> Iterator[Step]:
-        """Those to warm up with, and those to count."""
+        """The steps of the warm-up, then those to count."""
         return play(self.trace, self.start, self.warm_up + self.limit)
 
 
@@ -50,8 +50,8 @@ class Session:
 async def open_midfill(text: str, language: str, settings: Mapping[str, object]) -> AsyncIterator[SessionTarget]:
     """A language server with a core of its own, the document `text` open in it, and the model in memory.
 
-    `settings` are what an editor would give. Every suggestion is shown, and the core is asked at once: a replay
-    does not rest between keys as a typist does, whom a rest of the language server's is for.
+    `settings` are those of an editor. Every suggestion is shown, and requests go to the core without debounce, since a
+    replay does not pause between keys as a typist does.
     """
     given = {"holdBackPercent": 0, "debounceMs": 0, "otherFiles": False, **settings}
     with private_core_environment() as environment:
@@ -68,5 +68,5 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
 
 
 def machine() -> str:
-    """What the figures were measured on, as far as Python can tell."""
+    """A description of this machine, as far as Python knows it."""
     return platform.processor() or platform.machine()

@@ -1,10 +1,10 @@
-"""What an edit costs between the editor and the model: document, anchor, prompt and tokenizing, by document size.
+"""Times an edit between the editor and the model: document, anchor, prompt and tokenizing, by document size.
 
     python bench/prompting.py [--lines 500 --lines 50000] [--edits 20000] [--json FILE]
 
-Each document is the project's own Python source, repeated. A person types, jumps every 30 edits and presses
-Enter every 10; the sizes are interleaved. Prints milliseconds per edit, on the wall clock and of the CPU (which holds
-on a busy machine, too), and the ratio to the smallest document.
+Each document is the project's own Python source, repeated. A simulated user types, jumps every 30 edits and presses
+Enter every 10; the sizes are interleaved. Prints milliseconds per edit, of wall clock and of CPU time (which other load
+affects less), and the ratio to the smallest document.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Typist:
         self.document = Document.from_text("file:///bench.py", "python", 1, text)
         self.planner = PromptPlanner(self.document, WindowBudget())
         self.milliseconds: list[float] = []
-        self.cpu_milliseconds: list[float] = []  # the same without what other processes took
+        self.cpu_milliseconds: list[float] = []  # CPU time, without other processes' share
         self._tokenizer = tokenizer
         self._random = random.Random(0)
         self._cursor = Position(count // 2, 0)
 
     def type(self, edits: int) -> None:
-        """So many timed edits, each followed by a prompt."""
+        """Make `edits` timed edits, each followed by a prompt."""
         for number in range(edits):
             if number % 30 == 0:
                 self._cursor = Position(self._random.randrange(len(self.document.lines)), 0)

@@ -1,9 +1,9 @@
-"""The first keystroke after a restart: warm from disk against cold, in the engine.
+"""Times the first keystroke after a restart in the engine: warm from disk, and cold.
 
     python bench/restart.py [--model bundled] [--rounds 5] [--json FILE]
 
-Each round starts an engine that finds what an earlier one saved, and one that finds nothing, and asks both for the same
-one-token suggestion in this repository's longest module. Prints medians and spreads of the time to it, and their ratio.
+Each round starts one engine with the pages that an earlier one saved and one without, and sends both the same one-token
+request in this repository's longest module. Prints medians and spreads of the time to its answer, and their ratio.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def request() -> CompletionRequest:
 
 
 def first_keystroke(model: str, folder: Path | None) -> tuple[Completion, float]:
-    """A new engine's first answer and its time in ms; what it computed is saved in `folder`, if there is one."""
+    """A new engine's first completion and its time in ms; its KV is saved in `folder`, if given."""
     engine = load_engine(EngineOptions(model, cache_folder=folder))
     try:
         started = time.perf_counter()

@@ -51,7 +51,7 @@ SHAPES = {
 
 
 def random_weights(shape: Architecture) -> DecoderWeights:
-    """bfloat16 weights of about the size that trained ones have."""
+    """bfloat16 weights of about the magnitude of trained ones."""
 
     def matrix(rows: int, columns: int) -> torch.Tensor:
         return torch.empty(rows, columns, dtype=torch.bfloat16).normal_(std=columns**-0.5)

@@ -25,11 +25,11 @@ class Timed:
     milliseconds: float
     recomputed_tokens: int
     generated_tokens: int
-    forwards: int | None = None  # where the side can tell; fewer than tokens where guesses were right
+    forwards: int | None = None  # None if the side does not report it; fewer than tokens when drafts are accepted
 
 
 class Side(Protocol):
-    """What takes part; it follows the session by itself."""
+    """A program in the comparison, which follows the session by itself."""
 
     name: str
 

@@ -1,11 +1,11 @@
-"""A Python file as a session in which some of its statements are typed, key by key, for `midfill replay` to play.
+"""Converts a Python file into a session for `midfill replay` in which some of its statements are typed, key by key.
 
     python bench/typed_session.py FILE SESSION.json [--statements 60] [--lines 6] [--seed 0]
     midfill replay SESSION.json --language python --strategies efim --moves
 
 Whole statements are taken out of the file and typed again where they were, from the top down: a line is opened below
-the one before, with its indentation, as editors do, and then comes a character a transaction. It stands in for recorded
-sessions in Python, and is kinder than they are: nobody corrects anything, and the rest of the file is finished.
+the one before, with its indentation, as editors do, then each transaction types one character. It stands in for
+recorded sessions in Python, and is easier: it has no corrections, and the rest of the file is complete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEYS = re.compile(r"\n[ \t]*|.")
 
 
 def typed_session(text: str, statements: int, lines: int, seed: int) -> dict[str, object]:
-    """The session as a trace: the text without at most so many statements of at most `lines` lines, and their keys."""
+    """The session as a trace: the text without up to `statements` statements of up to `lines` lines, and their keys."""
     rows = text.splitlines(keepends=True)
     spans = _spans(ast.parse(text), rows, statements, lines, seed)
     missing = {row for first, last in spans for row in range(first, last)}

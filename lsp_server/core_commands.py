@@ -18,7 +18,7 @@ from protocol.wire import StopHow
 
 
 def register(server: MidfillServer) -> None:
-    """Teach the server these commands."""
+    """Register these commands with the server."""
     server.command(RESTART_COMMAND)(restart_core)
     server.command(STOP_COMMAND)(stop_core)
     server.command(UNLOAD_COMMAND)(unload_model)
@@ -26,7 +26,7 @@ def register(server: MidfillServer) -> None:
 
 
 async def restart_core(ls: MidfillServer) -> None:
-    """Replace the core of this machine by a new process; connect again to a core on another one."""
+    """Replace the core of this machine by a new process; reconnect to a core on another machine."""
     await ls.link.stop()
     if not ls.settings.core:
         await _end(ls, "restart")
@@ -34,7 +34,7 @@ async def restart_core(ls: MidfillServer) -> None:
 
 
 async def stop_core(ls: MidfillServer) -> None:
-    """End the core of this machine; no client starts another before it is told to."""
+    """End the core of this machine; no client starts another until the user restarts it."""
     if ls.settings.core:
         raise RequestFailed(
             f"the core at {ls.settings.core} is on another machine: end it there, by `midfill core stop`"
@@ -45,7 +45,7 @@ async def stop_core(ls: MidfillServer) -> None:
 
 
 async def unload_model(ls: MidfillServer) -> None:
-    """Let the core give its model's memory back."""
+    """Tell the core to free its model's memory."""
     try:
         ls.link.unload()
     except MidfillError as error:

@@ -1,43 +1,43 @@
-"""The messages that midfill adds to LSP: their names, what they carry, and their types for pygls.
+"""The messages that midfill adds to LSP: their names, their fields, and their types for pygls.
 
 From the client:
 
-- `midfill/didMoveCursor {textDocument, position}`: the cursor went elsewhere without an edit; the prompt of that
-  place is made resident ahead of the next keystroke.
-- `textDocument/didFocus {textDocument}`: the document is looked at again; likewise, at its last cursor.
-- `textDocument/didShowCompletion {item}`: an item is shown. A client that says so once is taken to say so always;
-  what others are answered counts as shown.
+- `midfill/didMoveCursor {textDocument, position}`: the cursor moved without an edit; the server makes the prompt of
+  that place resident ahead of the next keystroke.
+- `textDocument/didFocus {textDocument}`: the document has the focus again; the server does the same at its last cursor.
+- `textDocument/didShowCompletion {item}`: an item is shown. After a client's first such message, only items that it
+  reports count as shown; without it, all answered items do.
 - `textDocument/didPartiallyAcceptCompletion {item, acceptedLength}`: the beginning of an item was accepted, so many
   UTF-16 code units of its `insertText`; its rest is still shown.
 - `midfill.accepted [number, index]`, a command: every item carries it for the client to run when it is accepted. The
   next suggestion is then computed at once.
-- `midfill.restartCore []`, a command: the core of this machine exits, and another one is started with the present
-  settings; where the settings name a core on another machine, the server only connects again.
+- `midfill.restartCore []`, a command: the core of this machine exits, and the server starts another one with the
+  present settings; if the settings name a core on another machine, the server only reconnects.
 - `midfill.stopCore []`, a command: the core of this machine exits, for all its clients, and none starts another.
-- `midfill.unloadModel []`, a command: the core gives its model's memory back; the next suggestion loads it again.
+- `midfill.unloadModel []`, a command: the core frees its model's memory; the next suggestion loads it again.
 - `midfill.listCores []`, a command: the running cores of this machine, as
   `[{model, state, detail, url, pid, memoryBytes, settings}]`, with the settings that are not at their defaults.
   A command that cannot be carried out fails with RequestFailed (-32803) and a message for the user.
 - `midfill/documentHash {textDocument}`, a request: `{version, sha256, length}` of the mirrored text, hashed as
   UTF-8, its length in code points. For tests and replays, which check that no edit was lost.
 - `midfill/lastExchange {textDocument}`, a request: `{complete, completed}`, the frames (`protocol.wire`) of the last
-  suggestion that the core answered for the document, or null. For replays, which compute it again without reuse.
+  completion that the core returned for the document, or null. For replays, which compute it again without reuse.
 
 To clients that ask for it with the capability `experimental: {didChangeStatus: true}`:
 
-- `didChangeStatus {busy, message, kind}`, as the Copilot language server has it: `kind` is "Normal", "Error" (needs the
-  user) or "Inactive" (no connection, or the document that the user looks at is excluded).
+- `didChangeStatus {busy, message, kind}`, as in the Copilot language server: `kind` is "Normal", "Error" (needs the
+  user) or "Inactive" (no connection, or the viewed document is excluded).
 
 To clients that ask for them with the capability `experimental: {midfill: true}`, and to no others:
 
 - `midfill/status {state, message, model, device, progress}`: on every change, and once after `initialized`.
   `state` is "starting" (no connection yet), "unloaded", "loading", "ready", "failed" (needs the user) or "stopped".
-- `midfill/usage {textDocument, version, position, ahead, source, ms, heat, usage}`: what a prompt cost, sent right
-  behind the answer it belongs to, or earlier behind another one. `source` is "core", or "typed" where the user types
-  what was suggested; `heat` is "hot", "warm" or "cold"; `usage` has the fields of `protocol.messages.Usage`; `ms` is
-  from the request to its answer; `ahead` marks work that no request waited for.
-- `midfill/excluded {textDocument, reason}`: this rule excludes the document that the user looks at: it gets no
-  suggestions, and its text enters no prompt. `reason` is null when that ends: with the next document, or for this one.
+- `midfill/usage {textDocument, version, position, ahead, source, ms, heat, usage}`: the cost of a prompt, sent right
+  after its answer, or after an earlier one. `source` is "core", or "typed" if the user types the last suggestion;
+  `heat` is "hot", "warm" or "cold"; `usage` has the fields of `protocol.messages.Usage`; `ms` is the time in
+  milliseconds from the request to its answer; `ahead` marks ahead work.
+- `midfill/excluded {textDocument, reason}`: this rule excludes the viewed document: it gets no suggestions, and its
+  text enters no prompt. `reason` is null when that ends: with the next document, or for this one.
 - `midfill/resync {textDocument, reason}`: the mirror has lost step; close and open the document again.
 """
 
@@ -67,13 +67,13 @@ UNLOAD_COMMAND = "midfill.unloadModel"
 LIST_COMMAND = "midfill.listCores"
 ACCEPTED_COMMAND = "midfill.accepted"
 
-# LSP's own class of parameters that hold a `textDocument` and nothing else.
+# LSP's own class of parameters that hold only a `textDocument`.
 DocumentParams = types.DidCloseTextDocumentParams
 
 
 @attrs.define
 class Item:
-    """What is needed of an item, which clients send back as they had it; midfill's carry the command."""
+    """The used fields of an item, which clients send back unchanged; midfill's items carry the command."""
 
     command: types.Command
     insertText: str  # noqa: N815  # as JSON has it
@@ -95,7 +95,7 @@ class PartlyAcceptedParams:
 
 
 def _message(name: str, params: type[Any], **more: Any) -> type[Any]:
-    """The class of a message, as pygls has one for every method of LSP."""
+    """A message class like those that pygls has for the methods of LSP."""
     fields = {"params": params, "method": str, "jsonrpc": str, **more}
     return attrs.make_class(name, {field: attrs.field(type=kind) for field, kind in fields.items()})
 

@@ -1,4 +1,4 @@
-"""One editor's connection: a stream of LSP messages that pygls handles, and an error for each that cannot be read."""
+"""One editor's connection: passes its LSP messages to pygls, and answers unreadable ones with an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Stream(Protocol):
     """A stream of bytes, such as asyncio's StreamReader."""
 
     def readline(self) -> Awaitable[bytes]:
-        """The next line with its end; at the end of the stream what is left, which may be nothing."""
+        """The next line with its end; at the end of the stream the remaining bytes, which may be none."""
 
     def readexactly(self, n: int, /) -> Awaitable[bytes]:
         """The next `n` bytes. At the end of the stream fewer, or asyncio.IncompleteReadError."""
@@ -41,9 +41,9 @@ class MessageReader:
 
     def __init__(self, stream: Stream) -> None:
         self.body = b""
-        """The message that was read last."""
+        """The body of the last message."""
         self._stream = stream
-        self._begun = False  # whether headers of the next message were read
+        self._begun = False  # whether a header of the next message has been read
 
     async def readline(self) -> bytes:
         """The next header, spelled as pygls expects it; nothing at the end of the stream."""
@@ -73,7 +73,7 @@ class MessageReader:
 
 
 async def serve(server: MidfillServer, stream: Stream) -> None:
-    """Handle what comes until the client leaves; at `exit`, pygls raises SystemExit with LSP's exit status."""
+    """Handle messages until the stream ends; at `exit`, pygls raises SystemExit with LSP's exit status."""
     reader = MessageReader(stream)
 
     def refuse_last(error: Exception, _: object) -> None:
@@ -91,9 +91,9 @@ async def serve(server: MidfillServer, stream: Stream) -> None:
 
 
 def refuse(server: MidfillServer, body: bytes, error: Exception) -> None:
-    """Answer a request that cannot be read with an error. Of a change, say that its document has lost step.
+    """Answer an unreadable request with an error; after an unreadable change, mark its document as out of step.
 
-    Where the message does not name an open document, it may have changed any of them.
+    A change that does not name an open document marks all of them.
     """
     text = body.decode("utf-8", "replace")
     message = _object_in(text)
@@ -118,7 +118,7 @@ def refuse(server: MidfillServer, body: bytes, error: Exception) -> None:
 
 
 def _object_in(text: str) -> dict[str, Any] | None:
-    """The JSON object that `text` is, if it is one."""
+    """The JSON object in `text`; None if it is none."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError):

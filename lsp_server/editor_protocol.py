@@ -1,4 +1,4 @@
-"""pygls' protocol for one editor: our documents instead of pygls' mirror, and LSP's rules about `initialize`."""
+"""pygls' protocol for one editor: without pygls' mirror of documents, and with LSP's rules about `initialize`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class EditorProtocol(LanguageServerProtocol):
 
     @lsp_method(types.SHUTDOWN)
     def lsp_shutdown(self, *args: Any) -> Generator[Any, Any, None]:
-        """As pygls does, which fails where a request that it cancels leaves its table at once, as commands do."""
+        """As in pygls, which fails if a request that it cancels leaves its table at once, as commands do."""
         for message_id, future in list(self._request_futures.items()):
             if message_id != self.msg_id:
                 future.cancel()
@@ -90,7 +90,7 @@ def make_converter() -> cattrs.Converter:
 
 
 def _text(value: object, _: object) -> str:
-    """A null is no text, although cattrs would make one of it."""
+    """Refuse null as text; cattrs would convert it to "None"."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.100} is not a text")
     return value

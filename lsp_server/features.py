@@ -1,4 +1,4 @@
-"""The handlers of LSP's messages: each reads its parameters, hands over, and puts the result into LSP's words."""
+"""The handlers of LSP's messages: each reads its parameters, calls the component, and converts its result to LSP."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ logger = logging.getLogger(__name__)
 P = TypeVar("P")
 R = TypeVar("R")
 
-# What a popup opens on, besides words.
+# The characters that open a popup, besides words.
 _TRIGGERS = [".", "(", "[", "{", "=", ",", ":"]
 
 
 def register(server: MidfillServer) -> None:
-    """Teach the server every message that it handles, but those that depend on the client."""
+    """Register the handlers of all messages, except those that depend on the client."""
     for method, handler in _HANDLERS.items():
         server.feature(method)(handler)
     server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())(inline_completion)
@@ -48,7 +48,7 @@ def register(server: MidfillServer) -> None:
 def refusing_bad_input(
     handler: Callable[[MidfillServer, P], Awaitable[R]],
 ) -> Callable[[MidfillServer, P], Awaitable[R]]:
-    """A request handler whose BadInput is answered as invalid parameters, with its message."""
+    """Wrap a request handler: its BadInput becomes an answer of invalid parameters, with the message."""
 
     @functools.wraps(handler)
     async def refusing(ls: MidfillServer, params: P) -> R:
@@ -61,7 +61,7 @@ def refusing_bad_input(
 
 
 def initialize(ls: MidfillServer, params: types.InitializeParams) -> None:
-    """Learn the client's capabilities and settings; bad settings are shown, and none of them taken."""
+    """Take the client's capabilities and settings; a bad setting is shown, and then none is taken."""
     ls.notices.introduce(params.capabilities)
     ls.documents.codec = PositionCodec(PositionEncoding(ls.workspace.position_encoding))
     ls.documents.use_folders(_folders(ls))
@@ -74,7 +74,7 @@ def initialize(ls: MidfillServer, params: types.InitializeParams) -> None:
 
 
 def did_change_folders(ls: MidfillServer, _: types.DidChangeWorkspaceFoldersParams) -> None:
-    """Take the ignore rules of the folders as they are now."""
+    """Use the ignore rules of the present folders."""
     ls.documents.use_folders(_folders(ls))
 
 
@@ -84,12 +84,12 @@ async def initialized(ls: MidfillServer, _: types.InitializedParams) -> None:
 
 
 def shutdown(ls: MidfillServer, _: None) -> None:
-    """Save what was counted: some clients end the process as soon as this is answered."""
+    """Save the statistics: some clients end the process as soon as this is answered."""
     ls.recorder.close()
 
 
 async def did_change_configuration(ls: MidfillServer, params: types.DidChangeConfigurationParams) -> None:
-    """Take the changed settings, or ask for them where the client only says that some have changed."""
+    """Take the changed settings, or request them if the client only announces a change."""
     given: Any = params.settings
     if given is None and get_capability(ls.client_capabilities, "workspace.configuration"):
         section = types.ConfigurationParams([types.ConfigurationItem(section="midfill")])
@@ -118,25 +118,25 @@ def did_change(ls: MidfillServer, params: types.DidChangeTextDocumentParams) -> 
 
 
 def did_close(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> None:
-    """Let go of the document; the core keeps what it computed by its ordinary rules, for when it is opened again."""
+    """Release the document; the core keeps its KV by the ordinary rules, so that it is hot when opened again."""
     ls.acceptances.ended(params.text_document.uri)
     ls.documents.close(params.text_document.uri)
     ls.suggester.release(params.text_document.uri)
 
 
 def did_move_cursor(ls: MidfillServer, params: types.TextDocumentPositionParams) -> None:
-    """Prepare for typing where the cursor went."""
+    """Prepare for typing at the new cursor."""
     ls.suggester.look_ahead(*_place(ls, params.text_document, params.position))
 
 
 def did_focus(ls: MidfillServer, params: DocumentParams) -> None:
-    """Prepare for typing where the cursor was."""
+    """Prepare for typing at the last cursor."""
     ls.suggester.look_ahead(ls.documents[params.text_document.uri])
 
 
 @refusing_bad_input
 async def inline_completion(ls: MidfillServer, params: types.InlineCompletionParams) -> types.InlineCompletionList:
-    """Suggest; nothing to suggest is an empty list, since some clients keep showing the last one on null."""
+    """Suggest inline; without a suggestion the list is empty, since on null some clients keep showing the last one."""
     opened, cursor = _place(ls, params.text_document, params.position)
     invoked = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
     query = Query(cursor, invoked, _selected(ls, opened, cursor, params.context.selected_completion_info))
@@ -156,7 +156,7 @@ async def completion(ls: MidfillServer, params: types.CompletionParams) -> types
 
 @refusing_bad_input
 async def document_hash(ls: MidfillServer, params: DocumentParams) -> dict[str, int | str]:
-    """Tell what the mirror holds."""
+    """Return version, hash and length of the mirror's text."""
     document = ls.documents[params.text_document.uri].document
     text = document.text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -165,7 +165,7 @@ async def document_hash(ls: MidfillServer, params: DocumentParams) -> dict[str, 
 
 @refusing_bad_input
 async def last_exchange(ls: MidfillServer, params: DocumentParams) -> dict[str, str] | None:
-    """Tell what the core was asked last, and what it answered."""
+    """Return the last request to the core and its completion."""
     exchange = ls.documents[params.text_document.uri].last_exchange
     if exchange is None:
         return None

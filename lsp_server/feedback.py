@@ -1,4 +1,4 @@
-"""The handlers of what clients tell about the suggestions that they show; answers leave with what that needs."""
+"""The handlers of clients' feedback on suggestions, and the acceptance commands that answers carry for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lsp_server.suggesting.queries import Query
 
 
 def register(server: MidfillServer) -> None:
-    """Teach the server these messages and the command of its items."""
+    """Register these messages and the command of its items."""
     server.feature(DID_SHOW)(did_show)
     server.feature(DID_ACCEPT_PARTLY)(did_accept_partly)
     server.command(ACCEPTED_COMMAND)(accepted)
@@ -32,7 +32,7 @@ def register(server: MidfillServer) -> None:
 async def suggest(
     ls: MidfillServer, opened: OpenDocument, query: Query, *, waits_for_core: bool = True
 ) -> tuple[tuple[Insertion, ...], list[types.Command]]:
-    """Suggestions, noted as answered, and for each the command that tells of its acceptance."""
+    """Suggestions, recorded as answered, and for each the command that reports its acceptance."""
     request = asyncio.current_task()
     assert request is not None, "pygls answers a request from a task"
     request.add_done_callback(ls.tell_costs)  # behind pygls' own callback, which sends the answer
@@ -46,19 +46,19 @@ async def suggest(
 
 
 def did_show(ls: MidfillServer, params: ShownParams) -> None:
-    """Note that an item is shown."""
+    """Record that an item is shown."""
     ls.acceptances.shown(answer_number(params.item.command))
 
 
 def did_accept_partly(ls: MidfillServer, params: PartlyAcceptedParams) -> None:
-    """Note that the beginning of an item was accepted."""
+    """Record that the beginning of an item was accepted."""
     utf16 = PositionCodec(PositionEncoding.UTF16)
     accepted = utf16.code_points(params.item.insertText, params.acceptedLength)
     ls.acceptances.accepted_partly(answer_number(params.item.command), accepted)
 
 
 def accepted(ls: MidfillServer, number: int, index: int) -> None:
-    """Note that an item was accepted whole, and compute what comes next before anybody asks."""
+    """Record that an item was accepted whole, and compute the next suggestion ahead of its request."""
     place = ls.acceptances.accepted(number, index)
     if place is not None:
         ls.suggester.suggest_ahead(*place)

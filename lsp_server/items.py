@@ -18,7 +18,7 @@ _WORD_BEFORE = re.compile(r"\w*\Z")
 def inline_item(
     codec: PositionCodec, document: Document, cursor: Position, insertion: Insertion, accepted: types.Command
 ) -> types.InlineCompletionItem:
-    """The item of `textDocument/inlineCompletion`; the client runs the command `accepted` when it is."""
+    """The item of `textDocument/inlineCompletion`; the client runs `accepted` when the user accepts the item."""
     start = Position(cursor.line, cursor.column - insertion.taken)
     span = _range(codec, document, start, Position(cursor.line, cursor.column + insertion.replaced))
     return types.InlineCompletionItem(insert_text=insertion.text, range=span, command=accepted)
@@ -29,7 +29,7 @@ def popup_item(
 ) -> types.CompletionItem:
     """The item of `textDocument/completion`.
 
-    Clients show what matches the word before the cursor, so the item repeats and replaces that word.
+    Clients show only items that match the word before the cursor, so the item repeats and replaces that word.
     """
     word = _WORD_BEFORE.findall(document.lines[cursor.line][: cursor.column])[0]
     text = word + insertion.text

@@ -23,7 +23,7 @@ from protocol.settings import Settings
 logger = logging.getLogger(__name__)
 
 _PARENT_SECONDS = 5.0
-# By then `initialize` is answered. To collect garbage among all that is loaded would hold up a keystroke for 30 ms.
+# By then `initialize` is answered. Collecting garbage among all loaded objects would delay a keystroke by 30 ms.
 _SETTLED_SECONDS = 1.0
 
 
@@ -36,23 +36,23 @@ def make_server(settings: Settings) -> MidfillServer:
 
 
 def run_stdio(settings: Settings) -> None:
-    """Serve the client on stdin and stdout until it leaves; the process ends with LSP's exit status.
+    """Serve the client on stdin and stdout until it disconnects; the process ends with LSP's exit status.
 
-    Stdout belongs to LSP: what anything else prints goes to stderr, where the log goes too.
+    Stdout is for LSP alone: other output goes to stderr, as the log does.
     """
     _log_to_stderr(settings)
     stdout = _Stdout(os.fdopen(os.dup(1), "wb"))
     sys.stdout = sys.stderr
     if sys.platform != "win32":
-        os.set_blocking(1, True)  # whatever the client has made of it
+        os.set_blocking(1, True)  # the client may have made it non-blocking
     asyncio.run(_serve_stdio(settings, stdout))
-    sys.exit(1)  # the client left without `exit`
+    sys.exit(1)  # the client disconnected without `exit`
 
 
 def run_tcp(settings: Settings, host: str, port: int) -> None:
     """Serve every client that connects, each with documents and settings of its own, until interrupted.
 
-    BadInput for an address that other machines can reach: nothing authenticates a client. PortInUse names an
+    BadInput for an address that other machines can reach, since clients are not authenticated. PortInUse names an
     address that is taken.
     """
     if not _is_loopback(host):
@@ -72,7 +72,7 @@ def run_tcp(settings: Settings, host: str, port: int) -> None:
 
 
 async def listen(settings: Settings, host: str, port: int) -> asyncio.Server:
-    """Accept clients from now on, each with a server of its own; OSError if the address cannot be had."""
+    """Accept clients from now on, each with a server of its own; OSError if the address cannot be bound."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server = make_server(settings)
@@ -88,7 +88,7 @@ async def listen(settings: Settings, host: str, port: int) -> asyncio.Server:
 
 
 class _Stdout(StdoutWriter):
-    """Drops what a client that is gone would be told: the end of stdin, which follows, ends the server."""
+    """Drops messages to a client that has disconnected; the end of stdin, which follows, ends the server."""
 
     def write(self, data: bytes) -> None:
         try:
@@ -97,7 +97,7 @@ class _Stdout(StdoutWriter):
             logger.info("stdout is not read any more: %s", error)
 
     def close(self) -> None:
-        """Left to the end of the process: the connection to the core, which ends later, is still announced."""
+        """Do nothing: the process closes stdout at its end, after the last status of the core's connection."""
 
 
 async def _serve_stdio(settings: Settings, stdout: _Stdout) -> None:
@@ -113,9 +113,9 @@ async def _serve_stdio(settings: Settings, stdout: _Stdout) -> None:
 
 
 async def _open_stdin() -> Stream:
-    """Stdin, read by the event loop where that can poll it, and by a thread elsewhere.
+    """Stdin, read by the event loop if it can poll it, else by a thread.
 
-    To poll makes stdin non-blocking, and stdout with it if both are one socket: then long messages cannot be written.
+    Polling makes stdin non-blocking, and stdout with it if both are one socket: then long messages cannot be written.
     """
     stdin, stdout = os.fstat(0), os.fstat(1)
     shared = (stdin.st_dev, stdin.st_ino) == (stdout.st_dev, stdout.st_ino)
@@ -128,12 +128,12 @@ async def _open_stdin() -> Stream:
 
 
 async def _end_with_parent(server: MidfillServer) -> None:
-    """End the process when the one that `initialize` names has ended, as LSP wants: stdin may stay open."""
+    """End the process when the one that `initialize` names has ended, as LSP requires: stdin may stay open."""
     while server.process_id is None or psutil.pid_exists(server.process_id):
         await asyncio.sleep(_PARENT_SECONDS)
     logger.warning("the client's process %d has ended", server.process_id)
     await server.leave()
-    os._exit(1)  # a thread that reads stdin would hold up an orderly end
+    os._exit(1)  # a thread that reads stdin would block an orderly exit
 
 
 async def _serve_tcp(settings: Settings, host: str, port: int) -> None:
@@ -148,10 +148,10 @@ def _is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
-        return False  # a name may mean any address
+        return False  # a name may resolve to any address
 
 
 def _log_to_stderr(settings: Settings) -> None:
     logging.basicConfig(stream=sys.stderr, level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("lsp_server").setLevel(settings.log_level.upper())
-    logging.getLogger("pygls").setLevel("CRITICAL")  # what it cannot handle it also reports to the server
+    logging.getLogger("pygls").setLevel("CRITICAL")  # it also reports these errors to the server

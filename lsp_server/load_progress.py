@@ -14,12 +14,12 @@ from lsp_server.core.link import LinkStatus
 
 logger = logging.getLogger(__name__)
 
-# Nothing is shown for a core that is found running.
+# The delay shows no progress for a core that is already running.
 _DELAY_S = 0.5
 
 
 class LoadProgress:
-    """One progress at a time, from when the core starts or loads until it does neither."""
+    """One progress at a time, while the core starts or loads."""
 
     def __init__(self, progress: Progress) -> None:
         self.enabled = False
@@ -29,7 +29,7 @@ class LoadProgress:
         self._shown: asyncio.Task[None] | None = None
 
     def update(self, status: LinkStatus) -> None:
-        """Show, move on or end the progress."""
+        """Show, update or end the progress."""
         self._status = status
         self._changed.set()
         if self.enabled and self._shown is None and self._working:

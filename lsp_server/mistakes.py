@@ -1,4 +1,4 @@
-"""Which errors are no bugs of ours: they get one line of the log, where a bug gets its traceback."""
+"""Tells clients' mistakes, which get one line of the log, from bugs of the server, which get a traceback."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RequestFailed(JsonRpcException):
 
 
 def log_error(error: Exception, source: type[Exception]) -> None:
-    """Log what could not be handled. pygls calls while that is being handled, and may have wrapped it before."""
+    """Log an error in a message's handling; pygls calls this in the `except` block, and may have wrapped the error."""
     cause = sys.exception() or error
     if isinstance(cause, _MISTAKES):
         logger.warning("from the client: %s", cause)
@@ -42,7 +42,7 @@ def log_error(error: Exception, source: type[Exception]) -> None:
 
 
 def why_unreadable(message: dict[str, object], cause: BaseException) -> str:
-    """What is wrong with a message that has not the form of its method, and what stood there instead."""
+    """The fault of a message that does not have the form of its method, with the offending value."""
     known = isinstance(cause, cattrs.BaseValidationError)
     reasons = "; ".join(cattrs.transform_error(cause)) if known else repr(cause)
     return f"{message.get('method', 'an answer')}: {reasons}: {shorten(json.dumps(message.get('params')))}"

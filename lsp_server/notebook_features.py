@@ -1,4 +1,4 @@
-"""The handlers of LSP's messages about notebooks: their cells are mirrored as documents that stand in an order."""
+"""The handlers of LSP's messages about notebooks: each cell is mirrored as a document, in the notebook's order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def register(server: MidfillServer) -> None:
-    """Teach the server these messages."""
+    """Register these messages with the server."""
     handlers: dict[str, Callable[..., Any]] = {
         types.NOTEBOOK_DOCUMENT_DID_OPEN: did_open_notebook,
         types.NOTEBOOK_DOCUMENT_DID_CHANGE: did_change_notebook,
@@ -27,13 +27,13 @@ def register(server: MidfillServer) -> None:
 
 
 def did_open_notebook(ls: MidfillServer, params: types.DidOpenNotebookDocumentParams) -> None:
-    """Mirror the cells, and note their order."""
+    """Mirror the cells, and record their order."""
     _open(ls, params.cell_text_documents)
     _splice(ls, params.notebook_document.uri, 0, 0, params.notebook_document.cells)
 
 
 def did_change_notebook(ls: MidfillServer, params: types.DidChangeNotebookDocumentParams) -> None:
-    """Follow cells that come, go, move and change."""
+    """Follow cells that are inserted, deleted, moved or edited."""
     cells = params.change.cells
     if cells is not None and cells.structure is not None:
         array = cells.structure.array
@@ -46,7 +46,7 @@ def did_change_notebook(ls: MidfillServer, params: types.DidChangeNotebookDocume
 
 
 def did_close_notebook(ls: MidfillServer, params: types.DidCloseNotebookDocumentParams) -> None:
-    """Let go of the cells; the core keeps what it computed by its ordinary rules."""
+    """Release the cells; the core keeps their KV by the ordinary rules."""
     for cell in params.cell_text_documents:
         did_close(ls, types.DidCloseTextDocumentParams(cell))
     for session in ls.documents.close_notebook(params.notebook_document.uri):

@@ -1,4 +1,4 @@
-"""What the client is told without having asked: midfill's own notifications, and messages that the user must act on."""
+"""Notifications to the client: midfill's own, and messages that the user must act on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _USAGE = Usage.__struct_fields__
 
 
 class Notices:
-    """Speaks to one client; midfill's own notifications only where it asked for them."""
+    """Notifies one client; sends midfill's own notifications only if the client's capabilities request them."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Notices:
         self._core_status: dict[str, object] = {"busy": False, "message": "", "kind": "Inactive"}
 
     def introduce(self, client: types.ClientCapabilities) -> None:
-        """Learn what the client understands."""
+        """Take the client's capabilities."""
         experimental = client.experimental
         asked = experimental if isinstance(experimental, dict) else {}
         self._knows_midfill = bool(asked.get("midfill"))
@@ -44,19 +44,19 @@ class Notices:
         self._progress.enabled = bool(client.window and client.window.work_done_progress)
 
     def error(self, message: str) -> None:
-        """Show what the user must act on; the same thing twice in a row is shown once."""
+        """Show a message that the user must act on; a repeated one is shown once."""
         if message != self._last_error:
             self._last_error = message
             self._show(types.ShowMessageParams(types.MessageType.Error, f"midfill: {message}"))
 
     def warning(self, message: str) -> None:
-        """Show what the user may want to correct, once."""
+        """Show a message that the user may want to act on, once."""
         if message not in self._warnings:
             self._warnings.add(message)
             self._show(types.ShowMessageParams(types.MessageType.Warning, f"midfill: {message}"))
 
     def core_status(self, status: LinkStatus) -> None:
-        """Tell what the core is doing."""
+        """Report the core's status."""
         detail = status.core.detail if status.core else ""
         message = str(status.error) if status.error else "; ".join(filter(None, (detail, status.note)))
         if status.state == "failed":
@@ -76,13 +76,13 @@ class Notices:
         self._tell_status(self._core_status)
 
     def excluded(self, uri: str, reason: str | None) -> None:
-        """Tell why the document that the user looks at gets no suggestions; None if it does."""
+        """Report why the viewed document gets no suggestions; None if it gets them."""
         self._tell(EXCLUDED, {"textDocument": {"uri": uri}, "reason": reason})
         message = f"no suggestions in this document: {reason}"
         self._tell_status({"busy": False, "message": message, "kind": "Inactive"} if reason else self._core_status)
 
     def cost(self, cost: Cost, cursor: ClientPosition) -> None:
-        """Tell what a prompt cost; `cursor` is where it was for."""
+        """Report the cost of a prompt; `cursor` is the prompt's."""
         params = {
             "textDocument": {"uri": cost.uri},
             "version": cost.version,
@@ -96,7 +96,7 @@ class Notices:
         self._tell(USAGE, params)
 
     def lost_step(self, uri: str, reason: str) -> None:
-        """Tell that a document's mirror is not what the client has any more."""
+        """Report that a document's mirror no longer equals the client's text."""
         if self._knows_midfill:
             self._tell(RESYNC, {"textDocument": {"uri": uri}, "reason": reason})
         else:

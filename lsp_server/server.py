@@ -1,4 +1,4 @@
-"""The language server of one client: every collaborator, wired here."""
+"""The language server of one client: wires its components and applies its settings."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from pygls.server import ServerErrors
 
 
-# After a change of the core's settings: a model's name that is being typed is no model.
+# The wait after a change of the core's settings: the user may still be typing a model's name.
 SETTLE_S = 2.0
 
 _ALL_NOTEBOOKS = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook("*")])
 
 
 class MidfillServer(LanguageServer):
-    """Owns the collaborators, and the settings that they work by."""
+    """Owns the components and their settings."""
 
     protocol: EditorProtocol
 
@@ -59,19 +59,19 @@ class MidfillServer(LanguageServer):
             self.link, settings, secrets.token_hex(4), self._tell_cost, on_excluded=self.notices.excluded
         )
         self.recorder = Recorder(statistics_file())
-        self._untold: list[Callable[[], None]] = []  # costs of requests that are not answered yet
+        self._untold: list[Callable[[], None]] = []  # reports of costs, kept until their answers have left
         self._connecting: asyncio.Task[None] | None = None
         self.acceptances = Acceptances(self.recorder.count)
         self._connected_by: Settings | None = None  # None before `initialized`
         self._settling: asyncio.TimerHandle | None = None
 
     async def connect(self) -> None:
-        """Find or start the core that the settings ask for, in place of the present one."""
+        """Find or start the core for the present settings, and leave the previous one."""
         self._connected_by = self.settings
         await self.link.connect_to(target_of(self.settings))
 
     async def leave(self) -> None:
-        """The client is gone: save what was counted, and let go of the core, which goes on."""
+        """Save the statistics and disconnect from the core, which keeps running; the client has disconnected."""
         if self._settling is not None:
             self._settling.cancel()
         self.recorder.close()
@@ -80,14 +80,14 @@ class MidfillServer(LanguageServer):
         await self.link.stop()
 
     def take_initial_settings(self, given: object) -> None:
-        """Lay the client's settings over those of the command line; BadSettings, and none taken, for a bad one."""
+        """Lay the client's settings over the command line's; a bad one raises BadSettings, and none is taken."""
         self._initial_settings = self._laid_over(self._initial_settings, given)
         self._apply(self._initial_settings)
 
     def take_changed_settings(self, given: object) -> None:
-        """Lay changed settings over the initial ones; BadSettings, and none taken, for a bad one.
+        """Lay changed settings over the initial ones; a bad one raises BadSettings, and none is taken.
 
-        Where only settings of other programs have changed, nothing does here.
+        Changes of only other programs' settings are ignored.
         """
         if not is_for_us(given):
             return
@@ -97,19 +97,19 @@ class MidfillServer(LanguageServer):
         self._settling = asyncio.get_running_loop().call_later(SETTLE_S, self._settle)
 
     def _settle(self) -> None:
-        """Connect to another core if that is what the settings ask for now."""
+        """Connect to another core if the settings now need one."""
         if self._connected_by is not None and not same_core(self._connected_by, self.settings):
             self._connecting = asyncio.create_task(self.connect())
 
     def lose_step(self, uri: str, reason: str) -> None:
-        """A change of a document was lost: ask the client for the whole text, once."""
+        """Request the whole text from the client, once, after a change of the document was lost."""
         try:
             self.documents.refuse_change(uri, reason)
         except BadInput as error:
             self.notices.lost_step(uri, str(error))
 
     def report_server_error(self, error: Exception, source: ServerErrors) -> None:
-        """Log it, and nothing more: popups are for what the user can act on."""
+        """Only log the error: popups are for messages that the user can act on."""
         log_error(error, source)
 
     def _laid_over(self, base: Settings, given: object) -> Settings:
@@ -119,7 +119,7 @@ class MidfillServer(LanguageServer):
         return settings
 
     def tell_costs(self, _answered: object = None) -> None:
-        """Send the costs of answers; to be called when these have left, so that the user does not wait for them."""
+        """Send the costs of answers; call it after the answers have left, so that the user does not wait for it."""
         untold, self._untold = self._untold, []
         for tell in untold:
             tell()

@@ -11,7 +11,7 @@ _HOME = Path(__file__).resolve().parents[1]
 
 
 def foreign_package() -> str | None:
-    """What is wrong with the package of another distribution that Python would import in the place of ours."""
+    """The problem, if Python would import another distribution's package in place of ours; else None."""
     for name in PACKAGES:
         spec = find_spec(name)
         origin = None if spec is None else spec.origin

@@ -1,4 +1,4 @@
-"""The program `midfill`: what editors start is up at once, and errors are one line on stderr."""
+"""The program `midfill`: starts `midfill lsp` without loading the command line, and prints errors as one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def _serve_editor() -> None:
-    """`midfill lsp` without options, which needs nothing of the command line: an editor waits for it."""
+    """Run `midfill lsp` without options; it skips the imports of the command line, since an editor waits for it."""
     from lsp_server.launch import run_stdio
     from protocol.settings import Settings
     from protocol.settings_sources import with_environment

@@ -1,6 +1,6 @@
 """The subcommands of `midfill` and their options.
 
-Each command imports what it runs when it runs, so that the others are up without torch.
+Each command imports its modules when it runs, so that the other commands start without torch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ app = typer.Typer(
     help="Local code completion that computes only what you typed.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # its tables break words in narrow terminals
+    rich_markup_mode=None,  # rich's tables break words in narrow terminals
 )
 
 
@@ -126,7 +126,7 @@ def core(
         )
     )
     if not has_ended:
-        os._exit(0)  # Python's own way out would stop the model's thread in the middle of torch, which aborts
+        os._exit(0)  # a normal exit would stop the model's thread within torch, which aborts the process
 
 
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})

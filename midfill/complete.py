@@ -1,8 +1,7 @@
 """`midfill complete`: the suggestion for one place in a file, by the language server's own parts.
 
-A running core, or the one on another machine that the settings name, is asked. Where there is none, or where it was
-started with other settings than those given, this process loads the model: a core started for a single answer would
-only stay behind.
+The request goes to a running core, or to the core on another machine that the settings name. If there is none, or if
+its settings differ from the given ones, this process loads the model: a core started for one answer would stay behind.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a file; line and column count from 1, the column in characters, as compilers print them."""
+    """A place in a file; line and column count from 1, the column in characters, as in compilers' messages."""
 
     path: Path
     line: int
@@ -52,13 +51,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A suggestion for a place; it replaces so many characters behind the cursor."""
+    """A suggestion for a place, and how many characters behind the cursor it replaces."""
 
     text: str
     replaced: int
-    milliseconds: float  # without the loading of a model
-    usage: Usage | None  # None where nobody was asked
-    percent: float | None  # how probable its tokens are on average; None where there are none
+    milliseconds: float  # without loading a model
+    usage: Usage | None  # None if no request was sent
+    percent: float | None  # the mean probability of its tokens; None without tokens
 
 
 def complete_command(
@@ -68,9 +67,9 @@ def complete_command(
 ) -> None:
     """Print the suggestion for a place in a file.
 
-    A running core is asked. Where there is none, or its settings are not the ones given here, the model is loaded in
-    this process; settings left at their defaults are the running core's to choose. The suggestion is printed however
-    unlikely it is; a note says so where an editor shows it only on request.
+    The request goes to a running core. If there is none, or if its settings differ from those given (defaults do not
+    count), this process loads the model. An unlikely suggestion is printed too, with a note if an editor shows it only
+    on request.
     """
     result = asyncio.run(complete(settings, Place.parse(place)))
     if as_json:
@@ -89,7 +88,7 @@ def complete_command(
 
 
 async def complete(settings: Settings, place: Place) -> Result:
-    """The suggestion for the place; BadInput for a file or place that is not there, and what the core fails with."""
+    """The suggestion for the place; BadInput if the file or the place does not exist, and the core's errors."""
     from lsp_server.editing.languages import language_id_of
     from lsp_server.filters.cursor_place import Insertion
     from lsp_server.suggesting.open_documents import OpenDocuments
@@ -119,10 +118,10 @@ async def complete(settings: Settings, place: Place) -> Result:
 
 
 class _Witness:
-    """Passes requests on to a core and keeps what came back: suggesting keeps a core's errors to its log."""
+    """Passes requests on to a core and keeps its completion or error: the suggester only logs errors."""
 
     ready = True
-    chars_per_token = 0.0  # only costs need it, and nobody listens to them
+    chars_per_token = 0.0  # only costs need it, and they are not reported here
 
     def __init__(self, core: CoreClient | EngineCore) -> None:
         self.completion: Completion | None = None
@@ -146,7 +145,7 @@ class _Witness:
 
 @asynccontextmanager
 async def _find_core(settings: Settings) -> AsyncIterator[CoreClient | EngineCore]:
-    """The core on another machine, a running one, or an engine in this process; errors as these have them."""
+    """The core on another machine, a running one, or an engine in this process; with the errors of each."""
     client = await _running_core(settings)
     if client is not None:
         try:
@@ -183,7 +182,7 @@ async def _running_core(settings: Settings) -> CoreClient | None:
 
 
 async def _usable_core(asked: Settings, file: Path) -> CoreAddress | None:
-    """The running core, if it answers as these settings ask for; a line on stderr tells where it differs."""
+    """The running core, if it has the requested settings; a line on stderr says where it differs."""
     from lsp_server.core.local_cores import answering_core, ask_status, endpoint_of
 
     address = await answering_core(file)
@@ -208,7 +207,7 @@ def _tell(message: str) -> None:
 
 
 def _ignore(status: CoreStatus) -> None:
-    """A model that is still being loaded only makes the answer late."""
+    """Ignores the core's status: a model that still loads only delays the answer."""
 
 
 def _read(path: Path) -> str:

@@ -36,7 +36,7 @@ def list_command(
 
 
 def stop_command(model: _Model = None) -> None:
-    """End the running cores. Editors that use one are told, and wait until they are told to restart it, or one runs."""
+    """End the running cores. Editors that use one show this, and wait until you restart it or another core runs."""
     from lsp_server.core.local_cores import end_core
 
     async def stop(file: Path, address: CoreAddress) -> str:
@@ -53,7 +53,7 @@ def restart_command(model: _Model = None) -> None:
 
     async def restart(file: Path, address: CoreAddress) -> str:
         await end_core(file, "restart")
-        # An editor may be faster, and start it with its own settings.
+        # An editor may start the core first, with its own settings.
         known: dict[str, Any] = {name: value for name, value in address.settings.items() if name in SETTINGS}
         started = await local_core(Settings(**{**known, "model": address.model})).find_or_start()
         return f"restarted {address.model} (process {address.pid}): now process {started.pid} at {started.url}"
@@ -62,7 +62,7 @@ def restart_command(model: _Model = None) -> None:
 
 
 def unload_command(model: _Model = None) -> None:
-    """Let the running cores give the memory of their models back; the next suggestion loads the model again."""
+    """Free the memory of the running cores' models; the next suggestion loads the model again."""
     from lsp_server.core.local_cores import unload
 
     async def give_back(file: Path, address: CoreAddress) -> str:
@@ -73,7 +73,7 @@ def unload_command(model: _Model = None) -> None:
 
 
 async def _each(model: str | None, act: _Act) -> None:
-    """Do it to the core of this model, or to every core; BadInput where none runs."""
+    """Apply `act` to the core of this model, or to every core; BadInput if none runs."""
     from lsp_server.core.local_cores import published_core
 
     folder = runtime_folder()

@@ -18,8 +18,8 @@ def takes_settings(
 ) -> Callable[..., None]:
     """`command(settings=..., **its own)` as a typer command with an option per setting (or per name in `only`).
 
-    Defaults and environment variables come first, then the options given. BadSettings for a bad value; with
-    `tell_refused` those of bad variables are not raised but handed to the command, as `refused`.
+    Options override environment variables, and these the defaults. BadSettings for a bad value; with `tell_refused`
+    the errors of bad variables are not raised but passed to the command as `refused`.
     """
     names = [name for name in SETTINGS if name in only]
     options = [
@@ -48,7 +48,7 @@ def takes_settings(
 
 
 def _option(setting: Setting) -> Any:
-    """The annotation that makes typer show a setting: its type where typer knows it, else text."""
+    """The annotation of a setting's option: its type if typer knows it, else text."""
     kind, shown = setting.kind, option_name(setting.name)
     if kind is bool:
         shown += f"/{option_name('no_' + setting.name)}"
@@ -58,7 +58,7 @@ def _option(setting: Setting) -> Any:
 
 
 def _help(setting: Setting) -> str:
-    """Its meaning, and the default, which is not the option's: a variable may have set another."""
+    """The setting's help with its default; the option itself has none, since a variable may set another value."""
     default = setting.default
     if isinstance(default, bool):
         default = option_name(setting.name if default else f"no_{setting.name}")

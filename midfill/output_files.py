@@ -1,4 +1,4 @@
-"""Files that a command writes when its work is done: whether it can is seen before it begins."""
+"""Checks output files before a command's work begins, so that a path that cannot be written fails early."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from protocol.errors import BadInput
 
 
 def check_writable(path: Path | None) -> None:
-    """BadInput if nothing can be written there; None and - stand for no file. What is not there is made, empty."""
+    """BadInput if the file cannot be written; None and - stand for no file. A missing file is created, empty."""
     if path is None or path == Path("-"):
         return
     try:

@@ -1,4 +1,4 @@
-"""The command `midfill stats`: what became of the suggestions on this machine."""
+"""The command `midfill stats`: prints the outcome of suggestions on this machine."""
 
 from __future__ import annotations
 

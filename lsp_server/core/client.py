@@ -54,12 +54,12 @@ _POLICY_VIOLATION = 1008
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a core listens, and the token that it asks for."""
+    """Where a core listens, and the token that it requires."""
 
     url: str
     token: str
-    own: bool = False  # this machine's own token: sent only to a core that proves that it knows it
-    differs: str = ""  # how the core's settings differ from those asked for
+    own: bool = False  # the token is this machine's own: sent only to a core that proves that it knows it
+    differs: str = ""  # how the core's settings differ from the requested ones
 
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r})"
@@ -98,7 +98,7 @@ class CoreClient:
         on_status: Callable[[CoreStatus], None],
         on_kept: Callable[[str], None] = _ignore,
     ) -> CoreClient:
-        """Connect. `on_kept` gets the reason why the core does not exit where `stop` asked it to.
+        """Connect. If the core refuses a `stop`, the client calls `on_kept` with the core's reason.
 
         Unauthorized if the core refuses the token or does not prove that it knows it, CoreUnavailable if there is none.
         """
@@ -127,7 +127,7 @@ class CoreClient:
         return cls(socket, endpoint.url, on_status, on_kept)
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Ask and wait; when cancelled, the core is told.
+        """Send the request and wait for the completion; a cancelled call also cancels the request in the core.
 
         CoreUnavailable if the connection ends first, and the error that the core names if it fails.
         """
@@ -147,7 +147,7 @@ class CoreClient:
             del self._pending[message_id]
 
     def forget(self, session: str) -> None:
-        """Let the core drop the text of the session's document."""
+        """Tell the core to drop everything of the session's document."""
         self._send(Forget(session))
 
     def release(self, session: str) -> None:
@@ -155,17 +155,17 @@ class CoreClient:
         self._send(Release(session))
 
     def unload(self) -> None:
-        """Let the core give its model's memory back."""
+        """Tell the core to free its model's memory."""
         self._send(Unload())
 
     def stop(self, how: StopHow) -> None:
-        """Ask the core to exit: then the connection ends, or `on_kept` gets the reason why not."""
+        """Tell the core to exit: the connection ends, or `on_kept` gets the reason of the refusal."""
         self._send(Stop(how))
 
     async def wait_closed(self) -> None:
         """Return when the connection has ended.
 
-        Unauthorized if the core ended it over the token, CoreSilent where it did not answer, CoreBlocked where its
+        Unauthorized if the core ended it over the token, CoreSilent if it did not answer, CoreBlocked if its
         protocol has another version.
         """
         await self._socket.wait_closed()
@@ -175,10 +175,10 @@ class CoreClient:
             raise Unauthorized(f"the core at {self._url} refused the token: {self._socket.close_reason}")
 
     async def close(self) -> None:
-        """End the connection; at once where the core does not take what is sent."""
+        """End the connection; at once if the core does not read."""
         self._watch.end()
         try:
-            async with asyncio.timeout(2 * _CLOSE_TIMEOUT_S):  # websockets' own does not count for what waits before it
+            async with asyncio.timeout(2 * _CLOSE_TIMEOUT_S):  # websockets' own timeout excludes the wait before it
                 await self._socket.close()
         except TimeoutError:
             self._socket.transport.abort()

@@ -1,4 +1,4 @@
-"""A WebSocket to a core that hands messages over as they arrive, with no task that has to be woken for them."""
+"""A WebSocket to a core that hands messages over as they arrive, without waking a task."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _MOST_UNSENT_BYTES = 1 << 24  # more than a thousand keys
 
 
 class CoreConnection(ClientConnection):
-    """websockets' own connection but for its queue of messages, and for waiting where a message is sent.
+    """websockets' connection without its queue of messages, and without waiting on send.
 
-    What arrives before anybody listens is kept for who does, once. That `process_event` gets every frame is how
-    websockets' classes share their work, and no promise: its tests say whether it still holds.
+    Messages that arrive before `listen` are kept for it. websockets does not document that `process_event` gets every
+    frame; the tests of this module check it.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -27,19 +27,19 @@ class CoreConnection(ClientConnection):
         self._on_lost: Callable[[], None] | None = None
 
     def on_lost(self, on_lost: Callable[[], None]) -> None:
-        """Have this called when the connection has ended."""
+        """Call `on_lost` when the connection has ended."""
         self._on_lost = on_lost
 
     def listen(self, receive: Callable[[str], None]) -> None:
-        """Hand every message to `receive`, in order, the earlier ones now."""
+        """Hand every message to `receive` in order; those kept so far immediately."""
         self._receive = receive
         for text in self._unheard:
             receive(text)
 
     def write(self, text: str) -> None:
-        """Send a message without waiting; nothing happens where the connection is not open any more.
+        """Send a message without waiting; a closed connection ignores it.
 
-        It ends where too much waits to be sent: the other end does not read.
+        The connection ends if more than _MOST_UNSENT_BYTES wait to be sent: the other end does not read.
         """
         broadcast((self,), text)
         if self.transport.get_write_buffer_size() > _MOST_UNSENT_BYTES:

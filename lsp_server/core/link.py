@@ -1,4 +1,4 @@
-"""Keeps a connection to the core: finds it, connects, and comes back when it dies, until that is hopeless."""
+"""Keeps up a connection to the core: finds the core, connects, and reconnects when it dies, within a retry limit."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ logger = logging.getLogger(__name__)
 
 LinkState = Literal["starting", "unloaded", "loading", "ready", "failed", "stopped"]
 
-# A connection that lasted this long was no failure when it ends.
+# The end of a connection that lasted this long does not count as a failure in a row.
 _STABLE_S = 60.0
 _STOPPED_PAUSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How stubbornly to try again."""
+    """How often and how long to retry."""
 
     pauses_s: tuple[float, ...]  # before the next attempt, by the failures in a row
-    give_up: bool  # after the last pause, or repeat it for ever
+    give_up: bool  # after the last pause; otherwise repeat it forever
 
 
 LOCAL_RETRY = Retry((0.0, 0.5, 1.0, 2.0, 4.0), give_up=True)
@@ -36,7 +36,7 @@ REMOTE_RETRY = Retry((0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0), give_up=False)
 
 @dataclass(frozen=True, slots=True)
 class CoreTarget:
-    """Which core to stay connected to: how to find it, and how stubbornly."""
+    """Which core to stay connected to: how to find it, and how to retry."""
 
     find: Callable[[], Awaitable[Endpoint]]
     retry: Retry
@@ -45,16 +45,16 @@ class CoreTarget:
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """What the connection, and the core behind it, are doing."""
+    """The state of the connection, and of the core behind it."""
 
     state: LinkState
-    core: CoreStatus | None = None  # what the core said last, while connected
-    note: str = ""  # for people: what they should know besides
-    error: MidfillError | None = field(default=None, compare=False)  # why the state is "failed", where that is known
+    core: CoreStatus | None = None  # the core's last status, while connected
+    note: str = ""  # further information for the user
+    error: MidfillError | None = field(default=None, compare=False)  # why the state is "failed", if known
 
 
 class CoreLink:
-    """A connection that is kept up. `on_status` hears of every change."""
+    """A connection that is kept up; it calls `on_status` at every change."""
 
     def __init__(self, on_status: Callable[[LinkStatus], None]) -> None:
         self.status = LinkStatus("stopped")
@@ -69,18 +69,18 @@ class CoreLink:
 
     @property
     def ready(self) -> bool:
-        """Whether a request would be answered now, without a model to be loaded first."""
+        """Whether the core can answer a request now, without loading a model first."""
         return self.status.state == "ready"
 
     @property
     def chars_per_token(self) -> float:
-        """Of source code, by the core's tokenizer; 0 while that is not known."""
+        """Characters per token of source code, by the core's tokenizer; 0 while unknown."""
         return self.status.core.chars_per_token if self.status.core else 0.0
 
     async def connect_to(self, target: CoreTarget, *, when_it_runs: bool = False) -> None:
-        """Let go of the core, if there is one, and keep up a connection to this one from now on.
+        """Disconnect from the present core, if any, and keep up a connection to this one from now on.
 
-        With `when_it_runs` one of this machine is not started, but waited for.
+        With `when_it_runs`, the link waits for a core of this machine instead of starting it.
         """
         async with self._changing:
             await self._let_go()
@@ -88,7 +88,7 @@ class CoreLink:
             self._keeper.add_done_callback(self._ended)
 
     async def stop(self) -> None:
-        """End the connection, and do not come back."""
+        """End the connection, and do not reconnect."""
         async with self._changing:
             await self._let_go()
 
@@ -100,25 +100,25 @@ class CoreLink:
         self._set(LinkStatus("stopped"))
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """The core's answer; CoreUnavailable at once where there is no connection."""
+        """The core's completion; CoreUnavailable at once if there is no connection."""
         if self._client is None:
             raise CoreUnavailable("there is no connection to a core")
         self._forgotten.discard(request.session)
         return await self._client.complete(request)
 
     def forget(self, session: str) -> None:
-        """Let the core drop the document's text, now and whenever one is connected that may have it on disk."""
+        """Tell the core to drop the session's document, now and at every later connection: it may be on disk."""
         self._forgotten.add(session)
         if self._client is not None:
             self._client.forget(session)
 
     def release(self, session: str) -> None:
-        """Tell the core that the document was closed; one that is connected later has nothing pinned for it."""
+        """Tell the core that the document was closed; a core connected later has nothing pinned for it."""
         if self._client is not None:
             self._client.release(session)
 
     def unload(self) -> None:
-        """Let the core give its model's memory back; CoreUnavailable where there is no connection."""
+        """Tell the core to free its model's memory; CoreUnavailable if there is no connection."""
         if self._client is None:
             raise CoreUnavailable("there is no connection to a core")
         self._client.unload()
@@ -181,7 +181,7 @@ class CoreLink:
             await client.close()
 
     def _told(self, note: str) -> None:
-        """The core stays: keep a note beside everything that it says from now on."""
+        """Add a note to the status of this connection from now on; the core stays."""
         self._note, self._gives_way = note, False
         self._show()
 

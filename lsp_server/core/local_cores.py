@@ -1,6 +1,6 @@
-"""The cores of this machine that run already: found by their address files, checked, and ended.
+"""Finds the running cores of this machine by their address files, checks them, and ends them.
 
-A core is believed to run if it holds its lock, and to be ours if it proves that it knows the token.
+A core counts as running if it holds its lock, and as the user's own if it proves that it knows the token.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _POLL_S = 0.05
 
 
 def published_core(file: Path) -> CoreAddress | None:
-    """The core that this address file names, if it runs; BadInput where the file or the lock cannot be used."""
+    """The core that this address file names, if it runs; BadInput if the file or the lock cannot be used."""
     return read_address(file) if is_held(file) else None
 
 
 def endpoint_of(address: CoreAddress, file: Path, differs: str = "") -> Endpoint:
-    """How to connect to a core of this machine, whose address file this is; BadInput for a bad token."""
+    """The endpoint of a core of this machine, from its address and address file; BadInput for a bad token."""
     return Endpoint(address.url, read_or_make_token(file.parent), own=True, differs=differs)
 
 
 async def answering_core(file: Path) -> CoreAddress | None:
     """The core that this address file names, if it runs, speaks our protocol and knows the token.
 
-    None where no core runs, or where it has just begun to listen or to exit. Raises CoreBlocked for another protocol,
-    CoreSilent where the core does not answer, Unauthorized where it does not know the token.
+    None if no core runs, or if it has just begun to listen or to exit. Raises CoreBlocked for another protocol
+    version, CoreSilent if the core does not answer, Unauthorized if it does not know the token.
     """
     address = published_core(file)
     if address is None:
@@ -61,7 +61,7 @@ async def answering_core(file: Path) -> CoreAddress | None:
         from lsp_server.core.os_process import CoreProcess
 
         if CoreProcess.of(address) is None:
-            return None  # the address is a former core's, and the next one has not published its own yet
+            return None  # a former core's address: the next core has not published its own yet
         raise Unauthorized(
             f"the core that runs as process {address.pid} does not know the token in {file.with_name('token')}: "
             "`midfill core stop` ends it"
@@ -74,7 +74,7 @@ async def answering_core(file: Path) -> CoreAddress | None:
 
 
 async def ask_status(endpoint: Endpoint) -> CoreStatus:
-    """What the core does now; raises what `CoreClient.open` raises, and CoreSilent where the core says nothing."""
+    """The core's status; errors as from `CoreClient.open`, and CoreSilent if the core sends none."""
     told: asyncio.Future[CoreStatus] = asyncio.get_running_loop().create_future()
 
     def hear(status: CoreStatus) -> None:
@@ -129,7 +129,7 @@ def _is_chosen(name: str, value: object) -> bool:
 
 
 async def unload(file: Path) -> None:
-    """Let the core that this address file names give its model's memory back; CoreUnavailable where none answers."""
+    """Tell the core that this address file names to free its model's memory; CoreUnavailable if none answers."""
     address = await answering_core(file)
     if address is None:
         raise CoreUnavailable("the core does not listen")
@@ -138,9 +138,9 @@ async def unload(file: Path) -> None:
 
 
 async def end_core(file: Path, how: StopHow) -> bool:
-    """End the core that this address file names, and return when it has gone; False where none runs.
+    """End the core that this address file names, and return when it has exited; False if none runs.
 
-    A core that cannot be asked is ended by signals. CoreBlocked, with the reason, where it stays.
+    A core that does not answer is ended by signals. CoreBlocked, with the reason, if it does not exit.
     """
     address = published_core(file)
     if address is None:
@@ -185,7 +185,7 @@ async def _ask_to_stop(address: CoreAddress, file: Path, how: StopHow) -> None:
 
 
 async def _first(told: asyncio.Future[Any], client: CoreClient, *, ends: bool = False) -> None:
-    """Wait until the core has told something or, where that `ends` the waiting well, until the connection has ended."""
+    """Wait for the result of `told`; with `ends`, the end of the connection suffices."""
     closed = asyncio.ensure_future(client.wait_closed())
     done, _ = await asyncio.wait({told, closed}, timeout=_ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
     closed.cancel()

@@ -1,6 +1,6 @@
-"""A core's process as the operating system sees it: surely the core's, used by others, stopped; ended by signals.
+"""A core's process in the operating system: identifies it, tells its connections and state, and ends it by signals.
 
-Only for cores that cannot be asked: importing psutil takes time that the start of a language server does not have.
+Import it only for cores that do not answer: importing psutil would delay the start of a language server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from protocol.rendezvous import CoreAddress
 
 
 class CoreProcess:
-    """The process of a core that holds its lock. One that has ended meanwhile is left alone."""
+    """The process of a core that holds its lock; signals to a process that has ended do nothing."""
 
     def __init__(self, process: psutil.Process, address: CoreAddress) -> None:
         self._process = process
@@ -23,7 +23,7 @@ class CoreProcess:
 
     @classmethod
     def of(cls, address: CoreAddress) -> CoreProcess | None:
-        """None if the process is not surely the core's: this user's, and listening at the published port."""
+        """The process, if it is certainly the core's: this user's, and listening at the published port; else None."""
         try:
             process = psutil.Process(address.pid)
             ours = process.username() == psutil.Process().username()
@@ -42,14 +42,14 @@ class CoreProcess:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal has stopped the process, as SIGSTOP does: it answers nothing until it is continued."""
+        """Whether a signal such as SIGSTOP has stopped the process: it does not answer until it is continued."""
         try:
             return bool(self._process.status() == psutil.STATUS_STOPPED)
         except psutil.NoSuchProcess:
             return False
 
     def terminate(self) -> None:
-        """Let the core exit; where there are signals it saves its KV caches first."""
+        """Tell the core to exit; on systems with signals it saves its KV caches first."""
         self._signal(self._process.terminate)
 
     def kill(self) -> None:
@@ -62,7 +62,7 @@ class CoreProcess:
 
 
 def resident_bytes(pid: int) -> int | None:
-    """The memory of a process; None where that cannot be told."""
+    """The resident memory of a process in bytes; None if unknown."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""Starts the core of this machine where none can be used: as a process of its own, which outlives this one."""
+"""Finds the core of this machine, or starts it as a process that outlives this one."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ logger = logging.getLogger(__name__)
 
 _POLL_S = 0.05
 _LOG_LINES = 8
-# A core that loads a model may hold up its event loop for seconds; a process that is stopped never answers.
+# A core that loads a model may block its event loop for seconds; a stopped process never answers.
 _SILENCE_S = 20.0
 
 
 def core_command(settings: Settings, log_file: Path) -> list[str]:
-    """The command line that starts the core which these settings ask for."""
+    """The command line that starts a core with these settings."""
     return [
         *(sys.executable, "-m", "midfill", "core", "--replaceable", "--log-file", str(log_file)),
         *itertools.chain.from_iterable(_option(name, getattr(settings, name)) for name in CORE_SETTINGS),
@@ -62,8 +62,8 @@ class LocalCore:
     async def find_or_start(self) -> CoreAddress:
         """The address of a core that answers.
 
-        Raises CoreUnavailable with its last log lines if it does not come up, BadInput with its reason where it
-        refuses the settings, and would again, and CoreBlocked where a core that runs can be neither used nor replaced.
+        Raises CoreUnavailable with the core's last log lines if it does not come up, BadInput with its reason if it
+        refuses the settings, and CoreBlocked if a running core can be neither used nor replaced.
         """
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -81,7 +81,7 @@ class LocalCore:
             raise CoreUnavailable(self._say(f"no core came up within {self._timeout_s:.0f} s")) from error
 
     async def find(self) -> CoreAddress | None:
-        """The core that runs, if it can be used; one that is in the way is ended where that is safe."""
+        """The running core, if it can be used; one that blocks its place is ended if that is safe."""
         address = self._published()
         if address is None:
             return None
@@ -122,7 +122,7 @@ class LocalCore:
         self._terminated.add(address.pid)
 
     def _end_if_hung(self, address: CoreAddress, silence: CoreSilent) -> None:
-        """Kill a core that does not answer: at once if its process is stopped, else after a patient wait."""
+        """Kill a core that does not answer: at once if its process is stopped, else after _SILENCE_S seconds."""
         from lsp_server.core.os_process import CoreProcess
 
         process = CoreProcess.of(address)
@@ -146,7 +146,7 @@ class LocalCore:
         return True
 
     async def _start(self) -> CoreAddress | None:
-        """Start the core; None where another one was faster."""
+        """Start the core; None if another process started one first."""
         logger.info("starting the core: %s", self._command)
         process = await asyncio.to_thread(_spawn, self._command, self._log_file)
         while (address := await self.find()) is None:
@@ -164,7 +164,7 @@ class LocalCore:
         return "\n".join([f"{what} (log: {self._log_file})", *self._last_lines()])
 
     def _reason(self) -> str:
-        """Why the core refused to start: what a command says last."""
+        """The reason why the core refused to start: its last log line."""
         *_, last = ["it said nothing", *self._last_lines()]
         return f"{last.removeprefix('midfill: ')} (log: {self._log_file})"
 
@@ -177,7 +177,7 @@ class LocalCore:
 
 
 def _spawn(command: Sequence[str], log_file: Path) -> subprocess.Popen[bytes]:
-    """Start a process that lives on when we end; it writes to a fresh log that only its user can read."""
+    """Start a process that outlives this one; it writes to a new log that only its user can read."""
     flags = 0
     if sys.platform == "win32":
         flags = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP

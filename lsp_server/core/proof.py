@@ -1,4 +1,4 @@
-"""Asks what listens at a core's address to prove that it knows the token, before the token is sent there."""
+"""Requires the process at a core's address to prove that it knows the token, before the token is sent there."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LONGEST_ANSWER = 256
 async def check_proof(url: str, token: str) -> None:
     """Return if the core at this `ws://` address knows the token.
 
-    Raises CoreUnavailable where nothing listens, CoreSilent where the answer takes too long, and Unauthorized where it
-    is not the one that only the token's owner can give.
+    Raises CoreUnavailable if nothing listens, CoreSilent if the answer takes too long, and Unauthorized if the answer
+    does not prove knowledge of the token.
     """
     address = urlsplit(url)
     host, port = address.hostname or "", address.port or 80
     nonce = secrets.token_hex(16)
     try:
-        async with asyncio.timeout(2 * _TIMEOUT_S):  # the thread's own counts from byte to byte
+        async with asyncio.timeout(2 * _TIMEOUT_S):  # the thread's own timeout restarts at every byte
             answer = await asyncio.to_thread(_ask, host, port, nonce)
     except TimeoutError as error:
         raise CoreSilent(f"the core at {url} does not answer") from error

@@ -1,4 +1,4 @@
-"""Which core the settings ask for: one on another machine, or the one of this machine."""
+"""Chooses the core from the settings: one on another machine, or the one of this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from protocol.identity import IDENTITY_SETTINGS, describe, differences
 from protocol.rendezvous import address_file, resolve_model, runtime_folder
 from protocol.settings import Settings, json_name
 
-# Importing torch from a cold disk, on a machine that is busy, takes its time.
+# Importing torch from a cold disk on a busy machine takes long.
 _START_TIMEOUT_S = 120.0
 _APPEARS_EVERY_S = 1.0
 
@@ -26,7 +26,7 @@ def target_of(settings: Settings) -> CoreTarget:
 
 
 def same_core(one: Settings, other: Settings) -> bool:
-    """Whether both ask for the same core in the same way."""
+    """Whether both settings lead to the same core in the same way."""
     return all(
         getattr(one, name) == getattr(other, name) for name in ("core", "core_token", "model", *IDENTITY_SETTINGS)
     )
@@ -35,8 +35,8 @@ def same_core(one: Settings, other: Settings) -> bool:
 def remote_endpoint(settings: Settings) -> Endpoint:
     """The core at the address that the settings name.
 
-    Raises BadSettings for what is no address, and Unauthorized where there is no token for it. Any client may name
-    an address, so this machine's own token, which opens everything that is resident here, never goes to one.
+    Raises BadSettings for a bad address, and Unauthorized if there is no token for it. Any client may name an
+    address, so it never receives this machine's own token, which gives access to everything resident here.
     """
     try:
         url = urlsplit(settings.core)
@@ -62,7 +62,7 @@ def _remote_target(settings: Settings) -> CoreTarget:
 
 
 def local_core(settings: Settings) -> LocalCore:
-    """The core of this machine that the settings ask for; BadInput where the runtime folder cannot be used."""
+    """The core of this machine for these settings; BadInput if the runtime folder cannot be used."""
     settings = replace(settings, model=resolve_model(settings.model))  # the core is started in another folder
     file = address_file(runtime_folder(), settings.model)
     log_file = file.with_suffix(".log")

@@ -1,4 +1,4 @@
-"""Notices a core that hangs: pings its event loop while an answer is pending."""
+"""Detects a core that hangs: pings its event loop while an answer is pending."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CoreWatch:
     def __init__(
         self, ping: Callable[[], Awaitable[None]], is_pending: Callable[[], bool], on_silence: Callable[[], None]
     ) -> None:
-        """`ping` returns with the pong; `on_silence` is called when that takes too long."""
+        """`ping` returns with the pong; the watch calls `on_silence` when that takes too long."""
         self.loaded = False  # whether the core has loaded its model
         self._ping = ping
         self._is_pending = is_pending
@@ -27,12 +27,12 @@ class CoreWatch:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """An answer is pending."""
+        """Start watching: an answer is pending."""
         if self._task is None:
             self._task = asyncio.create_task(self._watch())
 
     def end(self) -> None:
-        """The connection is closed."""
+        """Stop watching: the connection is closed."""
         if self._task is not None:
             self._task.cancel()
 

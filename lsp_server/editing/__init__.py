@@ -1,1 +1,1 @@
-"""Documents and what they are made of: positions, spans, brackets, languages, notebook cells."""
+"""Documents and their parts: positions, spans, brackets, languages, notebook cells."""

@@ -11,7 +11,7 @@ _BRACKET = re.compile(r"[()\[\]{}]")
 
 
 def open_brackets(text: str) -> list[str]:
-    """The closers that `text` still wants, innermost last; brackets in strings and comments count too."""
+    """The closers that `text` lacks, innermost last; brackets in strings and comments count too."""
     wanted: list[str] = []
     for match in _BRACKET.finditer(text):
         bracket = match.group()
@@ -25,9 +25,9 @@ def open_brackets(text: str) -> list[str]:
 def auto_closed_length(before: str, after: str) -> int:
     """How many code points of `after` only close what `before` opened, white space between them included.
 
-    `before` is the increment, from the anchor to the cursor: what stands open there was opened since
-    the anchor was laid, so that its closers can be the editor's. What was opened inside of those may still be
-    open: `f(a[` before `)` is somebody who has yet to type the `]`. Trailing white space is not counted.
+    `before` is the increment, from the anchor to the cursor: its open brackets were opened since the anchor
+    was laid, so the editor may have inserted their closers. Brackets opened inside of those may still be open:
+    in `f(a[` before `)`, the `]` is yet to be typed. Trailing white space is not counted.
     """
     head = after.lstrip()
     if not head or head[0] not in ")]}" + QUOTES:

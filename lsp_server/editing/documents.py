@@ -98,7 +98,7 @@ class Document:
             )
 
     def apply(self, edit: Edit) -> LineChange:
-        """Change the lines; the version is the caller's. BadInput, and nothing changed, for a bad range."""
+        """Change the lines; the caller sets the version. A bad range raises BadInput and changes nothing."""
         self.check(edit.start)
         self.check(edit.end)
         if edit.end < edit.start:
@@ -107,14 +107,14 @@ class Document:
         text = self.lines[first][: edit.start.column] + edit.text + self.lines[last][edit.end.column :]
         behind_return = first > 0 and self.lines[first - 1].endswith("\r")
         if first == last and not behind_return and "\n" not in edit.text and "\r" not in edit.text:
-            self.lines[first] = text  # as with most keys: one line that stays one, however long it is
+            self.lines[first] = text  # the common case: an edit within one line
             return LineChange(first, 1, 1)
         if behind_return:
-            # What follows may begin with \n now, and complete a \r\n.
+            # The following text may begin with \n, and complete a \r\n.
             first -= 1
             text = self.lines[first] + text
         new = split_lines(text)
         if last < len(self.lines) - 1:
-            new.pop()  # the text ends in a line end, so the last line is empty: it is the next line's place
+            new.pop()  # the text ends in a line end, so the next line takes the place of the empty last one
         self.lines[first : last + 1] = new
         return LineChange(first, last + 1 - first, len(new))

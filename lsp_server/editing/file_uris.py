@@ -1,4 +1,4 @@
-"""From the URI of a document to its path, by its text alone: the disk is not asked."""
+"""Converts document URIs to paths, by their text alone, without access to the disk."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def without_query(uri: str) -> str:
 def shown_path(uri: str, folders: Sequence[str]) -> str:
     """How a prompt names the document: its path in the innermost workspace folder, after its name if there are several.
 
-    `folders` are URIs. A document outside of them goes by its file name: where it lies is nobody's business.
+    `folders` are URIs. A document outside of them goes by its file name alone, so its folders stay private.
     """
     path = split_uri(uri).path
     roots = (split_uri(folder).path.rstrip("/") for folder in folders)

@@ -1,4 +1,4 @@
-"""What is known of a language by its id: what opens a block in it, and what of its text is no code."""
+"""The syntax of each language by its id: what opens a block, and which text is a comment or a string."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from re import Pattern
 
-_BRACKETS = r"\(|\)|\[|\]|\{|\}"  # a set would keep `re` from looking for first characters alone
+_BRACKETS = r"\(|\)|\[|\]|\{|\}"  # alternatives, not a set: `re` can then search by first characters
 _STRING = r'"(?:\\.|[^"\\\n])*"?'
 _CHARACTERS = r"'(?:\\.|[^'\\\n])*'?"
 _TEMPLATE = r"`(?:\\.|[^`\\])*`?"
@@ -19,25 +19,25 @@ _PYTHON_OPENER = re.compile(r"\s*(?:async|class|def|if|elif|else|for|while|with|
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """`tokens` matches comments and strings, each whole, and single brackets; nothing else of a text matters."""
+    """`tokens` matches comments and strings, each whole, and single brackets; other text does not match."""
 
     tokens: Pattern[str]
     openers: tuple[str, ...]  # what a line ends with that opens a block
-    opening_line: Pattern[str] | None = None  # or what such a line looks like
+    opening_line: Pattern[str] | None = None  # or the pattern of such a line
 
 
 def language(language_id: str) -> Language:
-    """The language with this id of LSP's; any other is taken for text with brackets and strings."""
+    """The language with this LSP id; an unknown id is treated as text with brackets and strings."""
     return _LANGUAGES.get(language_id, _UNKNOWN)
 
 
 def language_id_of(suffix: str) -> str:
-    """The language of files with this suffix, for want of an editor that says it; where that tells nothing, itself."""
+    """The language id for a file suffix, for use without an editor; an unknown suffix is returned itself."""
     return _ID_BY_SUFFIX.get(suffix, suffix.removeprefix("."))
 
 
 def opens_block(line: str, language_id: str) -> bool:
-    """Whether `line`, up to the cursor, ends with what opens a block."""
+    """Whether `line`, up to the cursor, ends with a block opener."""
     known, line = language(language_id), line.rstrip()
     if line.endswith(known.openers):
         return True

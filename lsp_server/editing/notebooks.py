@@ -1,4 +1,4 @@
-"""The cells of a notebook that are of one language, which prompts take for one text."""
+"""The cells of a notebook in one language, joined into one document for prompts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from lsp_server.editing.documents import Document, LineChange, Position
 
 
 class Cells:
-    """Keeps `document`, the texts of the cells one below the other, in step with the cells.
+    """Keeps `document`, the cells' texts one below the other, in step with the cells.
 
-    Each cell ends in a line end there, so that its lines are whole.
+    Each cell's text ends in a line end there, so that its lines are whole.
     """
 
     def __init__(self, uri: str, language_id: str) -> None:
@@ -23,7 +23,7 @@ class Cells:
         self.refresh()
 
     def refresh(self) -> None:
-        """Take the cells' texts as they are now."""
+        """Update `document` to the cells' current texts."""
         lines: list[str] = []
         for cell in self._cells:
             lines += cell.lines
@@ -35,7 +35,7 @@ class Cells:
         return Position(self._first_line(cell) + position.line, position.column)
 
     def change(self, cell: Document, change: LineChange) -> LineChange:
-        """What a change of the cell has changed in `document`."""
+        """A change of the cell, in `document`'s lines."""
         return change._replace(first=self._first_line(cell) + change.first)
 
     def _first_line(self, cell: Document) -> int:

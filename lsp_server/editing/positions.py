@@ -1,4 +1,4 @@
-"""The client's positions, in the code units it negotiated, to and from those of the document mirror."""
+"""Converts positions between the client's negotiated code units and the document's code points."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PositionEncoding(Enum):
 
 
 class ClientPosition(NamedTuple):
-    """A place as the client says it: line and `character` from 0, in code units of the negotiated encoding."""
+    """A position from the client: line and `character` from 0, in code units of the negotiated encoding."""
 
     line: int
     character: int
@@ -38,9 +38,9 @@ class PositionCodec:
     encoding: PositionEncoding
 
     def decode(self, document: Document, position: ClientPosition) -> Position:
-        """Where the client means.
+        """The position in the document.
 
-        A character beyond the line's end means its end, as LSP wants. BadInput names a line beyond the document,
+        A character beyond the line's end means its end, as LSP specifies. BadInput names a line beyond the document,
         and a character in the middle of a code point: rounding it would let document and mirror drift apart.
         """
         if not 0 <= position.line < len(document.lines):
@@ -58,7 +58,7 @@ class PositionCodec:
         return Position(position.line, min(column, line_length(line)))
 
     def encode(self, document: Document, position: Position) -> ClientPosition:
-        """How the client calls this place; the position must lie in the document."""
+        """The position in the client's code units; it must lie in the document."""
         head = document.lines[position.line][: position.column]
         return ClientPosition(position.line, self.units(head))
 
@@ -71,7 +71,7 @@ class PositionCodec:
         return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
     def code_points(self, text: str, units: int) -> int:
-        """How many code points of `text` its first `units` code units are, counting one that they end inside."""
+        """How many code points the first `units` code units of `text` span; a code point they end inside counts."""
         spanned = 0
         for length, character in enumerate(text):
             if spanned >= units:

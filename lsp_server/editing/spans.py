@@ -1,4 +1,4 @@
-"""A stretch of a document, followed through any edits: where the text that stood there has gone."""
+"""Follows a span of a document, or a cursor, through edits."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class Span:
 
 
 def end_of(start: Position, text: str) -> Position:
-    """Where `text` ends, put in at `start`."""
+    """Where `text` ends if it begins at `start`."""
     return moved(start, Edit(start, start, text)) if text else start
 
 
 def follow_span(span: Span, edit: Edit) -> Span:
-    """Where the span is after an edit; what is put in right at its end belongs to it only while it is empty."""
+    """Where the span is after an edit; text inserted right at its end belongs to it only while it is empty."""
     empty = span.start == span.end
     return Span(_start(span.start, edit, stays=empty), _end(span.end, edit, grows=empty))
 
 
 def follow_cursor(cursor: Position, edit: Edit) -> Position:
-    """Where a cursor is after an edit: behind what is typed at it, and inside of a replaced text no further than that.
+    """Where a cursor is after an edit: behind text inserted at it; in a replaced text, at most at the new text's end.
 
-    The document may have fewer lines or columns there, where a line end was put together or taken apart.
+    The position may lie outside of the document where the edit joined or split a line end.
     """
     if edit.end <= cursor:
         return moved(cursor, edit)
@@ -51,7 +51,7 @@ def _end(end: Position, edit: Edit, *, grows: bool) -> Position:
 
 
 def moved(position: Position, edit: Edit) -> Position:
-    """Where the text at `position`, which is not before the edit's end, stands after the edit."""
+    """Where `position` is after the edit; it must not lie before the edit's end."""
     inserted = split_lines(edit.text)
     last_line = edit.start.line + len(inserted) - 1
     last_column = len(inserted[-1]) + (edit.start.column if len(inserted) == 1 else 0)

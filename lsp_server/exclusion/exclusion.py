@@ -1,4 +1,4 @@
-"""Which documents must never enter a prompt: secrets, and what an ignore file or the kind of document rules out."""
+"""Decides which documents never enter a prompt: secrets, ignored files, and kinds of documents that hold other data."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from lsp_server.editing.file_uris import split_uri, without_query
 from lsp_server.exclusion.ignore_files import IgnoreFiles
 from lsp_server.exclusion.secret_files import SecretFiles
 
-# Documents that people write: files, scratch buffers, notebook cells. Others show what is not theirs to complete
-# in, and may hold anything: logs (output:), old revisions (git:), an editor's own settings.
+# Schemes of documents that users write: files, scratch buffers, notebook cells. Documents of other schemes may hold
+# anything: logs (output:), old revisions (git:), an editor's own settings.
 _WRITTEN = frozenset({"file", "untitled", "buffer", "inmemory", "vscode-notebook-cell"})
 
 
 class Exclusion:
-    """Tells why a document is excluded, from its URI, which takes looking at the disk: not for an event loop.
+    """Gives the reason why a document is excluded, from its URI; it reads the disk, so never call it in an event loop.
 
-    What is read of ignore files holds for `recheck_s` seconds.
+    Ignore files are read again after `recheck_s` seconds.
 
-    `folders` are the URIs of the workspace folders. A document with a path, saved or not, is held against all rules;
-    one with a mere name (`untitled:Untitled-1`) against the list of secrets. Where links are in the way, the path
-    as the editor gives it and the one where the file really lies both count, and so does the path before a `?` or `#`
-    that the editor did not encode. What cannot be told is excluded.
+    `folders` are the URIs of the workspace folders. All rules apply to a document with a path, saved or not; only the
+    list of secrets applies to one with a mere name (`untitled:Untitled-1`). The rules check the path as the editor
+    gives it, the path with links resolved, and the path before a `?` or `#` that the editor did not encode. A
+    document is excluded if the rules cannot be checked.
     """
 
     def __init__(self, folders: Iterable[str], now: Callable[[], float], recheck_s: float = 2.0) -> None:
@@ -55,5 +55,5 @@ class Exclusion:
 
 
 def _is_usable(path: str) -> bool:
-    """Whether it names a place on this machine's disks, rather than nothing or a place on another system's."""
+    """Whether the path names a place on this machine's disks: it is not empty, nor a path of another system."""
     return Path(path).is_absolute() and "\0" not in path

@@ -1,4 +1,4 @@
-"""The ignore files of the disk: which ones govern a path, read once and looked at again only after a while."""
+"""Finds and reads the ignore files that govern a path; a file is checked again only after some seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
-# As git does by default where file systems do not tell upper from lower case.
+# Git's default on systems whose file systems ignore case.
 _IGNORE_CASE = sys.platform in ("win32", "darwin")
 _MAX_REMEMBERED = 4096
 _MOST_BYTES = 1 << 21  # of one ignore file
@@ -26,7 +26,7 @@ _MOST_REPORTED = 10  # bad lines of one ignore file
 
 
 class Remembered(Generic[_Key, _Value]):
-    """The values of a function, each computed again only once `keep_s` seconds have passed."""
+    """Caches the values of a function for `keep_s` seconds each."""
 
     def __init__(self, compute: Callable[[_Key], _Value], now: Callable[[], float], keep_s: float) -> None:
         self._compute, self._now, self._keep_s = compute, now, keep_s
@@ -46,7 +46,7 @@ class Remembered(Generic[_Key, _Value]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IgnoreFile:
-    """What an ignore file says about what lies in `folder`, or the problem that kept it from being read."""
+    """The rules of an ignore file for `folder`, or the problem that kept it from being read."""
 
     path: Path
     folder: Path
@@ -55,14 +55,14 @@ class IgnoreFile:
 
 
 class IgnoreFiles:
-    """Answers from .midfillignore, .gitignore and .git/info/exclude; git's own excludes file of a user is not read.
+    """Applies .midfillignore, .gitignore and .git/info/exclude; it does not read the user's global excludes file.
 
-    .midfillignore goes before .gitignore, and that before info/exclude; within a kind the innermost goes first. They
-    are looked for from the top down to the file's folder: the top is the workspace folder or the repository's root,
-    whichever is further out, and the file's own folder where there is neither.
+    .midfillignore precedes .gitignore, which precedes info/exclude; within a kind the innermost file precedes. They
+    are searched from the top down to the document's folder. The top is the workspace folder or the repository's root,
+    the outer of the two, or the document's own folder if there is neither.
 
-    A file that exists and cannot be read, or would take too long to match, may hold any rule: everything it governs is
-    excluded.
+    An ignore file that exists and cannot be read, or would take too long to match, may hold any rule: it excludes
+    everything that it governs.
     """
 
     def __init__(self, folders: Sequence[Path], now: Callable[[], float], recheck_s: float) -> None:
@@ -93,7 +93,7 @@ class IgnoreFiles:
         return min(tops, key=lambda folder: len(folder.parts), default=path.parent)
 
     def _governing(self, top: Path, path: Path) -> list[IgnoreFile]:
-        """The ignore files that have a say over `path`, the one that goes before all others last."""
+        """The ignore files that govern `path`, the one with the highest precedence last."""
         folders = [folder for folder in reversed(path.parents) if folder.is_relative_to(top)]
         wanted = [(git / "info" / "exclude", folder) for folder in folders if (git := self._git_folder(folder))]
         wanted += [(folder / name, folder) for name in (".gitignore", ".midfillignore") for folder in folders]
@@ -120,7 +120,7 @@ def _shown(file: IgnoreFile, top: Path) -> str:
 
 
 def _signature(path: Path) -> object:
-    """Changes when the file does; None where there is none. A folder or a device of that name says nothing."""
+    """A value that changes when the file does; None if there is no file. Folders and devices count as none."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -156,7 +156,7 @@ def _useless(path: Path, folder: Path, problem: str) -> IgnoreFile:
 
 
 def _git_folder(folder: Path) -> Path | None:
-    """Where the repository whose root is `folder` keeps info/exclude, or None if it is no root."""
+    """The folder that holds info/exclude of the repository whose root is `folder`; None if it is no root."""
     marker = folder / ".git"
     if marker.is_dir():
         return marker

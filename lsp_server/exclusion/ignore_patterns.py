@@ -1,8 +1,8 @@
 """Patterns of .gitignore as regular expressions whose matching takes polynomial time, whatever their wildcards.
 
 They match what git's wildmatch does, byte by byte. A wildcard that more of the pattern follows commits to the first
-place where that fits, in an atomic group: within one name no later place can do better, and neither can a later
-folder after `**`. Without that, `*a*a*a*a*b` takes exponential time.
+place where that fits, in an atomic group: within one name no later place can match more, nor can a later
+folder after `**`. Without the group, `*a*a*a*a*b` takes exponential time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def is_literal(pattern: bytes) -> bool:
 
 def expression(pattern: bytes) -> bytes:
     """The regular expression for `fullmatch` of a pattern that matches a name or a path; BadPattern if nothing does."""
-    blocks: list[list[bytes]] = [[]]  # each but the first begins with what stands for any number of folders
+    blocks: list[list[bytes]] = [[]]  # each but the first is preceded by any number of folders
     for part in _parts(pattern):
         if part in _BETWEEN:
             blocks.append([part])
@@ -91,7 +91,7 @@ def _parts(pattern: bytes) -> Iterator[bytes]:
     while place < len(pattern):
         character = pattern[place : place + 1]
         if stars := _STARS.match(pattern, place):
-            # git compares what is literal at the beginning on its own, and so takes what follows for a new beginning.
+            # git compares a literal beginning separately, and treats the rest as a new beginning.
             begins = place == literal_end or pattern[place - 1 : place] == b"/"
             wildcard = _stars(stars, begins=begins)
             yield wildcard
@@ -127,7 +127,7 @@ def _bracket(pattern: bytes, place: int) -> tuple[bytes, int]:
     negated = pattern[place : place + 1] in (b"!", b"^")
     place += negated
     members: set[int] = set()
-    previous: int | None = None  # what a range may begin with
+    previous: int | None = None  # the byte that a range may begin with
     begin = place
     while place == begin or pattern[place : place + 1] != b"]":
         if (named := _named_class(pattern, place)) is not None:
@@ -161,7 +161,7 @@ def _member(pattern: bytes, place: int) -> tuple[int, int]:
 
 
 def _named_class(pattern: bytes, place: int) -> tuple[set[int], int] | None:
-    """What [:name:] stands for, and the place behind it; None where there is none at the place."""
+    """The bytes that [:name:] stands for, and the place behind it; None if the place has no such name."""
     if pattern[place : place + 2] != b"[:":
         return None
     end = pattern.find(b"]", place + 2)

@@ -1,8 +1,8 @@
-"""The rules of ignore files: one line each, in the syntax of .gitignore, and which of them decides over a path.
+"""The rules of ignore files, one per line in the syntax of .gitignore, and the rule that decides over a path.
 
-As git does over nested files: from the outermost folder down to the file, the last rule that matches decides, and what
-lies in an excluded folder is excluded. Names, paths and endings are looked up, so that a file of very many rules costs
-no more than one of few; the patterns with other wildcards are bounded in all.
+As in git, from the outermost folder down to the file, the last rule that matches decides, and everything in an excluded
+folder is excluded. Names, paths and endings are looked up in tables, so that the number of rules costs no time;
+the total size of patterns with other wildcards is limited.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _MOST_WILDCARDS = 1 << 16  # bytes of all patterns of one file that are matched 
 class Rule(NamedTuple):
     """A line of an ignore file."""
 
-    line: int  # from 1; of two rules that match, the one with the higher number decides
+    line: int  # from 1; the matching rule with the highest number decides
     text: str
     negated: bool
 
 
 class TooManyWildcards(ValueError):
-    """The patterns of one file would take too long to match; the message says how many there may be."""
+    """The patterns of one file would take too long to match; the message names the limit."""
 
 
 @dataclass(slots=True)
 class _Table:
-    """The rules for files, or those for folders: the last one of each pattern."""
+    """The rules for files, or those for folders; of equal patterns the last rule."""
 
     names: dict[bytes, Rule] = field(default_factory=dict)
     paths: dict[bytes, Rule] = field(default_factory=dict)
@@ -54,9 +54,9 @@ class _Table:
 
 
 class Rules:
-    """The rules of one file, from its lines; TooManyWildcards where they would take too long to match.
+    """The rules of one file, from its lines; TooManyWildcards if they would take too long to match.
 
-    `bad` names the lines that are no pattern, with the reason; git passes over them.
+    `bad` names the lines that are no pattern, with the reason; git ignores them.
     """
 
     def __init__(self, lines: Iterable[str], *, ignore_case: bool) -> None:
@@ -71,7 +71,7 @@ class Rules:
                 self.bad.append(f"line {number}: {text!r:.200} is not a pattern: {error}")
 
     def last_match(self, path: str, *, is_folder: bool) -> Rule | None:
-        """The rule that decides over this very path (relative to the rules' folder), not over a folder above it."""
+        """The rule that decides over the path itself (relative to the rules' folder), not over a folder above it."""
         table = self._folders if is_folder else self._files
         return table.last_match(self._folded(os.fsencode(path)))
 
@@ -111,7 +111,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The rules of one file, and how many folders below the top lies the one that they are relative to."""
+    """The rules of one file, and the depth of their folder below the top."""
 
     source: str
     depth: int
@@ -119,7 +119,7 @@ class Scope:
 
 
 def deciding_rule(scopes: Sequence[Scope], parts: Sequence[str]) -> tuple[Scope, Rule] | None:
-    """The rule that excludes the file at `parts` below the top, or None; later scopes go before earlier ones."""
+    """The rule that excludes the file at `parts` below the top, or None; later scopes precede earlier ones."""
     for end in range(1, len(parts) + 1):
         found = next(_matches(scopes, parts[:end], is_folder=end < len(parts)), None)
         if found is not None and not found[1].negated:

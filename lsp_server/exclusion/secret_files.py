@@ -6,8 +6,8 @@ from pathlib import PurePosixPath
 
 from lsp_server.exclusion.ignore_rules import Rules
 
-# A pattern without a slash matches a file's name alone, so that a project in a folder called credentials-service is
-# not lost; the files of a folder are matched by `**/folder/**`.
+# A pattern without a slash matches only a file's name, so that a project in a folder called credentials-service is
+# not excluded; `**/folder/**` matches the files of a folder.
 _PATTERNS = """
 # environments
 *.env
@@ -110,7 +110,7 @@ kubeconfig
 .*_history
 """
 
-# Names of data that source code about it may have too.
+# Names of secret data that source files may have too.
 _DATA_PATTERNS = """
 credentials*
 *credentials.json
@@ -138,7 +138,7 @@ _CODE_SUFFIXES = """
 
 
 class SecretFiles:
-    """Recognizes a secret by its path; upper and lower case are the same."""
+    """Recognizes a secret by its path, ignoring case."""
 
     def __init__(self) -> None:
         self._any = Rules(_PATTERNS.splitlines(), ignore_case=True)
@@ -146,7 +146,7 @@ class SecretFiles:
         self._code_suffixes = frozenset(_CODE_SUFFIXES.split())
 
     def reason(self, path: str) -> str | None:
-        """Which pattern of the list the path matches, for messages; `path` has forward slashes."""
+        """The pattern of the list that the path matches, for messages; `path` has forward slashes."""
         is_code = PurePosixPath(path).suffix.lower() in self._code_suffixes
         for rules in (self._any,) if is_code else (self._any, self._data):
             rule = rules.last_match(path.lstrip("/"), is_folder=False)

@@ -1,4 +1,4 @@
-"""Which documents are excluded, as last looked at: a thread reads the disk, and the event loop goes on meanwhile."""
+"""Remembers which documents are excluded; a thread reads the disk, so that the event loop never waits for it."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ _UNKNOWN = "it has not been looked at yet"
 
 
 class Rules(Protocol):
-    """What verdicts need of `Exclusion`; `reason` may take long, and is called in a thread, by one at a time."""
+    """The interface of `Exclusion` for verdicts; `reason` may take long, and is called by one thread at a time."""
 
     def reason(self, uri: str) -> str | None: ...
 
 
 class Verdicts:
-    """Remembers for each document why it is excluded, if it is; what was not looked at counts as excluded.
+    """Remembers for each document the reason of its exclusion, if any; an unchecked document counts as excluded.
 
     A verdict holds for `keep_s` seconds; after half of them it is renewed in the background if its document is in use.
     """
 
     def __init__(self, rules: Rules, now: Callable[[], float] = time.monotonic, keep_s: float = _KEEP_SECONDS) -> None:
         self._rules, self._now, self._keep_s = rules, now, keep_s
-        self._known: dict[str, tuple[float, str | None]] = {}  # when it was looked at, and the reason; oldest first
-        self._excluded: dict[str, str] = {}  # by reason: what was found to be excluded since that was last taken
+        self._known: dict[str, tuple[float, str | None]] = {}  # the time of the check, and the reason; oldest first
+        self._excluded: dict[str, str] = {}  # newly excluded since `take_excluded`: reasons by URI
         self._looking: asyncio.Task[None] | None = None
 
     def reason(self, uri: str) -> str | None:
-        """Which rule of which file excludes the document, by the last look; None if it may be used."""
+        """The rule and file that exclude the document, by the last check; None if it may be used."""
         _, reason = self._known.get(uri, (0.0, _UNKNOWN))
         return reason
 
     def is_excluded(self, uri: str) -> bool:
-        """Whether nothing of the document may enter a prompt, by the last look."""
+        """Whether nothing of the document may enter a prompt, by the last check."""
         return self.reason(uri) is not None
 
     async def look(self, uris: Iterable[str], more: Iterable[str] = ()) -> None:
-        """Return when the verdicts about `uris` are recent; where they are not, `more` is looked at with them."""
+        """Return when the verdicts about `uris` are recent; a check that this needs includes `more`."""
         while self._is_any_older(uris, self._keep_s):
             looking = self._looking or self._start(uris, more)
             await asyncio.wait([looking])
             looking.result()
 
     def renew(self, uris: Iterable[str], more: Iterable[str] = ()) -> None:
-        """Look in the background, before the next `look` has to wait for it."""
+        """Check in the background, so that the next `look` need not wait."""
         if self._looking is None and self._is_any_older(uris, self._keep_s / 2):
             self._start(uris, more)
 
     def take_excluded(self) -> dict[str, str]:
-        """What was found to be excluded, and was not before, since the last call: the reasons by URI."""
+        """The documents newly found excluded since the last call: the reasons by URI."""
         taken, self._excluded = self._excluded, {}
         return taken
 

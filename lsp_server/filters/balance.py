@@ -1,4 +1,4 @@
-"""Brackets and strings of a text: those that close what was never opened, and those that never end."""
+"""Counts a text's unbalanced brackets and unterminated strings, incrementally between keystrokes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _OPENER_OF = {")": "(", "]": "[", "}": "{"}
 CLOSERS = frozenset(_OPENER_OF)
 _QUOTES = "\"'`"
 
-# So many characters decide whether a token begins where they do: the longest is a character of Rust's, '\u{10ffff}'.
+# How many characters decide whether a token begins at the first of them: the longest is Rust's '\u{10ffff}'.
 _LOOK_AHEAD = 12
 
-# So many characters before the place are looked at every time, so that to delete some of them costs no more. They
-# must be no fewer than _LOOK_AHEAD.
+# How many characters before the place are scanned every time, so that deleting some of them costs no more. At least
+# _LOOK_AHEAD.
 _UNSETTLED = 200
 
 
 class Faults(NamedTuple):
-    """What is out of balance."""
+    """How many tokens are out of balance."""
 
     closers: int  # that close nothing
     strings: int  # that never end
@@ -32,7 +32,7 @@ class Faults(NamedTuple):
 
 @dataclass(slots=True)
 class _Count:
-    """The faults of the tokens that were taken so far, and which brackets stand open after them."""
+    """The faults of the tokens counted so far, and the brackets that are open after them."""
 
     closers: int = 0
     strings: int = 0
@@ -40,7 +40,7 @@ class _Count:
     opened: list[str] = field(default_factory=list)
 
     def take(self, tokens: Iterable[str]) -> None:
-        """Count on; a closer reaches past openers of other kinds to its own."""
+        """Count further tokens; a closer reaches past openers of other kinds to its own."""
         for token in tokens:
             if token in _OPENER_OF:
                 if _close(self.opened, _OPENER_OF[token]):
@@ -54,29 +54,29 @@ class _Count:
                 self.strings += 1
 
     def with_more(self, tokens: Iterable[str]) -> _Count:
-        """The count of these tokens too; this one stays as it is."""
+        """A new count that includes these tokens; this one does not change."""
         more = _Count(self.closers, self.strings, self.openers, self.opened[:])
         more.take(tokens)
         return more
 
     @property
     def faults(self) -> Faults:
-        """What is out of balance so far."""
+        """The faults so far."""
         return Faults(self.closers, self.strings, self.openers)
 
 
 class _Found(NamedTuple):
     """The tokens of a text of two parts."""
 
-    settled: _Count  # of those that end well before the place between the parts: what is put there changes none of them
+    settled: _Count  # of tokens that end so far before the place between the parts that no insertion changes them
     resume: int  # where the last of these ends
     rest: Sequence[str]  # the tokens after them
     begins: Mapping[int, int]  # where each of the rest begins, counted from the place: its index
 
     def again(self, tokens: Iterable[re.Match[str]], place: int, since: int) -> tuple[list[re.Match[str]], int]:
-        """Of the `tokens` of a changed text from `resume` on, those up to one of the rest, and the index of that.
+        """The new `tokens` of a changed text, up to the first that is one of `rest`, and its index there.
 
-        From `since` on the text is what it was; `place` is where the place would be, were it so from there on.
+        `tokens` begin at `resume`. From `since` on the text is unchanged; `place` is the place in its coordinates.
         """
         new: list[re.Match[str]] = []
         for token in tokens:
@@ -91,11 +91,11 @@ _NOTHING = _Found(_Count(), 0, (), {})
 
 
 class Balance:
-    """The faults of a text of two parts, `before` and `behind`, and of what it becomes when more is put between them.
+    """The faults of a text of two parts, `before` and `behind`, and of that text with an insertion between them.
 
-    What a key changes is little, so little is looked at again: tokens that end well before the place stay,
-    and from the first behind it that begins where one began, all of them are those that were there. So it is
-    with the balance of an `earlier` text, too, which may be any text, as far as it begins and ends as this one does.
+    A keystroke changes little, so little is scanned again: tokens that end well before the place stay, and
+    behind it the known tokens are reused from the first that begins where a known one began. The balance of an
+    `earlier` text, which may be any text, is reused as far as both texts begin and end alike.
     """
 
     def __init__(self, before: str, behind: str, language_id: str, earlier: Balance | None = None) -> None:
@@ -124,9 +124,9 @@ class Balance:
         return found.settled.with_more(chain((token.group() for token in new), found.rest[same:])).faults
 
     def first_surplus(self, text: str) -> int:
-        """Where `text`, put between the parts, first closes one more than may be; its length where it does not.
+        """Where `text`, put between the parts, has its first surplus closer; its length if it has none.
 
-        Whatever goes on beyond that place is out of balance: what was closed in vain stays so.
+        Every continuation beyond that place is out of balance: a surplus closer stays surplus.
         """
         place, count = len(self._before), self._found.settled.with_more(())
         tokens = self._pattern.finditer(self._before + text + self._behind, self._found.resume)
@@ -137,7 +137,7 @@ class Balance:
         return len(text)
 
     def _known_from(self, earlier: Balance | None) -> tuple[_Found, int]:
-        """What an earlier text's balance tells of this one, and where its place would be, were all behind it here."""
+        """The earlier tokens that this text shares, and the earlier place in this text's coordinates."""
         if earlier is None or earlier._pattern is not self._pattern:
             return _NOTHING, 0
         found = earlier._found
@@ -162,7 +162,7 @@ def closes_unopened(text: str, language_id: str) -> int | None:
 
 
 def _close(opened: list[str], opener: str) -> bool:
-    """Take back the last `opener`, and what was opened since; False if there is none."""
+    """Remove the last `opener` and all openers after it; False if there is none."""
     if opener not in opened:
         return False
     while opened.pop() != opener:

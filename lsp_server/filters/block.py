@@ -11,10 +11,9 @@ _CLOSERS = ")]}"
 
 
 def end_with_block(insertion: Insertion, place: Place) -> Insertion:
-    """One line where a line is wanted; else up to the dedent, or through the line that closes the block's bracket.
+    """One line where the stop rule wants a line; else up to the dedent, or through the closer of the block's bracket.
 
-    Of a dedented line the brackets that it begins with belong to the block: whether they are needed is for
-    `keep_balance` to say.
+    The brackets at the beginning of the dedented line belong to the block; `keep_balance` drops surplus ones.
     """
     rule = stop_rule(place.before, place.after, place.language_id, multi_line=place.multi_line)
     first, *more = insertion.text.split("\n")
@@ -29,7 +28,7 @@ def end_with_block(insertion: Insertion, place: Place) -> Insertion:
 
 
 def _closers(line: str) -> list[str]:
-    """The brackets that the line begins with, as a line; none if it begins with anything else."""
+    """The closing brackets that the line begins with, as a line; empty if it begins with anything else."""
     code = line.lstrip()
     rest = code.lstrip(_CLOSERS)
     closers = code[: len(code) - len(rest)]

@@ -16,10 +16,10 @@ class _Level(NamedTuple):
 
 
 def cut_broken_indentation(insertion: Insertion, place: Place) -> Insertion:
-    """Up to the line that opened a level from which a later line goes back to no open level.
+    """Cut at the line that opened a level if a later line dedents from it to a level that is not open.
 
-    An `else:` at column 20 below a body at 24 below an `if` at 16 belongs to nothing: the body was wrong already. Only
-    where indentation makes the blocks.
+    An `else:` at column 20 below a body at 24 below an `if` at 16 belongs to nothing: the body was wrong already.
+    Applies only to languages whose blocks are made by indentation.
     """
     text = insertion.text
     if "\n" not in text or language(place.language_id).opening_line is None:
@@ -39,7 +39,7 @@ def cut_broken_indentation(insertion: Insertion, place: Place) -> Insertion:
 
 
 def _levels_above(place: Place, depth: int) -> list[_Level]:
-    """Those that are open in the cursor's line, of this depth, the outermost first."""
+    """The levels open at the cursor's line, which has this depth; the outermost first."""
     levels = [_Level(depth)]
     for line in reversed(place.lines_above):
         if line.strip() and (above := indentation(line)) < levels[-1].depth:
@@ -48,9 +48,9 @@ def _levels_above(place: Place, depth: int) -> list[_Level]:
 
 
 def _statement_lines(text: str, place: Place) -> Iterator[tuple[int, int]]:
-    """Where each later line begins, with the newline before it, and its depth; but for those inside of others.
+    """For each later line that begins a statement: where its preceding newline is, and its depth in columns.
 
-    Lines inside of brackets and strings, and behind a backslash, may stand anywhere, as may comments.
+    Lines inside of brackets and strings, lines after a backslash, and comments may have any indentation.
     """
     head = place.statement.head
     inside = [stretch for stretch in _inside(head + text, place.language_id) if stretch.stop > len(head)]
@@ -65,7 +65,7 @@ def _statement_lines(text: str, place: Place) -> Iterator[tuple[int, int]]:
 
 
 def _inside(text: str, language_id: str) -> list[range]:
-    """The stretches of brackets and of strings that have several lines."""
+    """The ranges of brackets, and of strings of several lines."""
     stretches: list[range] = []
     opened: list[int] = []
     for token in language(language_id).tokens.finditer(text):

@@ -11,10 +11,10 @@ _CLOSERS = frozenset(")]}" + QUOTES)
 
 
 def keep_balance(insertion: Insertion, place: Place) -> Insertion:
-    """Closers that stand behind the cursor, or below it, are not said again.
+    """Drop closers that the document already has behind the cursor or below it.
 
-    What is in balance stays whole: `bar()` before `)`. Where the text goes on behind a closer that stands there
-    already, it replaces it; otherwise it ends before its own.
+    A balanced suggestion stays whole, as `bar()` before `)`. A text that goes on after such a closer replaces the
+    document's closer; otherwise the text ends before its own.
     """
     text, statement = insertion.text, place.statement
     if statement.balanced_by(text):
@@ -29,7 +29,7 @@ def keep_balance(insertion: Insertion, place: Place) -> Insertion:
 
 
 def _close_once(insertion: Insertion, after: str) -> Insertion:
-    """The closers that `after` begins with, closed by the text alone or by the document alone."""
+    """Let either the text or the document, not both, close with the closers that `after` begins with."""
     text = insertion.text
     closed = _closed_behind(text, after)
     kept = len(text)
@@ -41,9 +41,9 @@ def _close_once(insertion: Insertion, after: str) -> Insertion:
 
 
 def _closed_behind(text: str, after: str) -> list[int]:
-    """Where `text` closes, in their order, the closers that `after` begins with."""
+    """Where `text` has, in order, the closers that `after` begins with."""
     closed: list[int] = []
-    wanted: list[str] = []  # closers of what the text itself opened, innermost last
+    wanted: list[str] = []  # closers of the text's own openers, innermost last
     for index, character in enumerate(text):
         behind = after[len(closed)] if len(closed) < len(after) else ""
         if behind not in _CLOSERS:

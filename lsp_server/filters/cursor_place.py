@@ -1,4 +1,4 @@
-"""The values that the filters work on: where the cursor is, and what is to be put there."""
+"""The values that the filters work on: the cursor's surroundings, and the insertion at the cursor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lsp_server.filters.balance import Balance
 from lsp_server.filters.indentation import indent_unit
 from lsp_server.filters.statement import Statement
 
-LONGEST_LINE = 10_000  # code points; nothing is suggested in a longer line, and none is looked at
+LONGEST_LINE = 10_000  # code points; the server suggests nothing in a longer line, and reads none
 _WINDOW_LINES = 100  # above the cursor's line, and as many below
 _WINDOW_CHARS = 20_000  # code points of these lines, above and below each
 _WORD_CHARACTER = re.compile(r"\w")
@@ -21,9 +21,9 @@ _WORD_CHARACTER = re.compile(r"\w")
 
 @dataclass(frozen=True)
 class Place:
-    """What the filters know of the cursor's surroundings, the nearest lines.
+    """The lines nearest to the cursor, as the filters see them.
 
-    What follows from them is worked out once: by the first filter that asks for it, or before, by `work_out`.
+    Derived values are computed once: by the first filter that reads them, or earlier, by `work_out`.
     """
 
     before: str = ""  # of the cursor's line
@@ -35,21 +35,21 @@ class Place:
     language_id: str = ""
     line_end: str = "\n"  # of the document
     multi_line: bool = True  # whether blocks are wanted
-    earlier: Balance | None = field(default=None, compare=False)  # of the statement some keys ago, or of any other
+    earlier: Balance | None = field(default=None, compare=False)  # of the statement some edits ago, or of any other
 
     @cached_property
     def filled_above(self) -> tuple[str, ...]:
-        """What the lines above say that are not blank, without white space before and behind."""
+        """The lines above that are not blank, stripped of white space on both sides."""
         return tuple(filter(None, map(str.strip, self.lines_above)))
 
     @cached_property
     def filled_below(self) -> tuple[str, ...]:
-        """The lines below that are not blank, without white space behind."""
+        """The lines below that are not blank, without trailing white space."""
         return tuple(filter(None, map(str.rstrip, self.lines_below)))
 
     @cached_property
     def indent_unit(self) -> str:
-        """What the document indents by, one step deeper."""
+        """The document's white space for one step of indentation."""
         return indent_unit((*self.lines_above, *self.lines_below))
 
     @cached_property
@@ -58,7 +58,7 @@ class Place:
         return Statement.around(self)
 
     def work_out(self, *, indents: bool) -> None:
-        """Have at hand what the filters ask for: for who has time now, and none when there is something to filter.
+        """Compute the derived values now, while the core is at work, so that the filters find them.
 
         `indents` says whether a suggestion here may indent a line.
         """
@@ -69,9 +69,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Insertion:
-    """What to put at the cursor: a text whose lines end in \\n until the last filter. An empty text is nothing.
+    """The text to put at the cursor, its lines ending in \\n until the last filter; an empty text suggests nothing.
 
-    It takes the place of the `replaced` code points behind the cursor, and of the `taken` ones before it.
+    It replaces `replaced` code points behind the cursor and `taken` code points before it.
     """
 
     text: str
@@ -79,14 +79,14 @@ class Insertion:
     taken: int = 0  # by the entry that is selected in the popup; the filters leave it alone
 
     def with_text(self, text: str) -> Insertion:
-        """The same of another text."""
+        """The same insertion with another text."""
         return self if text == self.text else Insertion(text, self.replaced, self.taken)
 
 
 def place_at(document: Document, cursor: Position, *, multi_line: bool = True, earlier: Balance | None = None) -> Place:
     """The place of a cursor in a line of the document that is no longer than LONGEST_LINE.
 
-    Lines above and below are in it as far as they are within reach and not too long in all.
+    It holds at most _WINDOW_LINES lines and _WINDOW_CHARS code points above, and as many below.
     """
     lines = document.lines
     line = lines[cursor.line]
@@ -108,11 +108,11 @@ def place_at(document: Document, cursor: Position, *, multi_line: bool = True, e
 
 
 def _nearest(lines: Sequence[str]) -> tuple[str, ...]:
-    """The first lines, up to where they are too long to look at with every key."""
+    """The first lines, up to _WINDOW_CHARS code points."""
     chars = accumulate(map(len, lines))
     return tuple(line for line, _ in zip(lines, takewhile(_WINDOW_CHARS.__ge__, chars), strict=False))
 
 
 def word_characters(text: str) -> int:
-    """How many letters, digits and underscores `text` has: how much it says."""
+    """How many letters, digits and underscores `text` has: a measure of its content."""
     return len(_WORD_CHARACTER.findall(text))

@@ -1,4 +1,4 @@
-"""The filter that takes back indentation which the lines above do not ask for."""
+"""The filter that removes indentation that the lines above do not call for."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def drop_extra_indentation(insertion: Insertion, place: Place) -> Insertion:
 
 
 def _how_far_out(text: str, depth: int, asked_for: int, place: Place) -> int:
-    """The columns that the later lines move with the first, which stands at `depth` and goes to `asked_for`.
+    """By how many columns the later lines move out when the first moves from `depth` to `asked_for`.
 
-    Where one of them is less deep than the first, the model has said the indentation of the cursor's line again:
-    then they stand right as they are, if the next one is as deep as the first line wants it, and else they count
+    If one of them is less deep than the first, the model has repeated the indentation of the cursor's line. Then
+    they are right as they are if the next line is as deep as the first line calls for; otherwise they count
     from the start of the line, as the first does.
     """
     first, *more = (line for line in text.split("\n") if line.strip())
@@ -41,13 +41,13 @@ def _how_far_out(text: str, depth: int, asked_for: int, place: Place) -> int:
 
 
 def _depth_asked_for(place: Place) -> int:
-    """By the nearest line above that is not blank."""
+    """The depth in columns that the nearest line above that is not blank calls for."""
     line = next((line for line in reversed(place.lines_above) if line.strip()), "")
     return indentation(line) + (indentation(place.indent_unit) if opens_block(line, place.language_id) else 0)
 
 
 def _moved(line: str, columns: int) -> str:
-    """The line so many columns further in, or further out as far as it has them; a blank one stays as it is."""
+    """The line moved in by `columns`, or out by as many as it has; a blank line does not change."""
     if columns >= 0:
         return " " * columns + line if line.strip() else line
     space = leading_space(line)

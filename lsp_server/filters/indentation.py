@@ -1,4 +1,4 @@
-"""Indentation: how deep a line is, and what a document takes for one step."""
+"""Measures indentation: the depth of a line, and the white space of one step in a document."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def indentation(line: str) -> int:
 
 
 def indent_unit(lines: Iterable[str]) -> str:
-    """What these lines are indented by, one step deeper than another: a tab, or the most frequent step of spaces."""
+    """One step of these lines' indentation: a tab, or the most frequent step of spaces."""
     tabs = 0
     steps: Counter[int] = Counter()
     depth = 0

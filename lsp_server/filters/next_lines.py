@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from lsp_server.filters.cursor_place import Insertion, Place, word_characters
 from lsp_server.filters.indentation import leading_space
 
-_SAYS_ENOUGH = 3  # word characters, of a line that is known again by itself
+_SAYS_ENOUGH = 3  # word characters, of a line that one match suffices for
 
 
 def cut_at_next_lines(insertion: Insertion, place: Place) -> Insertion:
-    """Up to the first line that the document goes on with anyway.
+    """Cut at the first line that the document continues with anyway.
 
-    A line that says little (`}`, `else:`) counts where the suggestion goes on as the document does, to its end.
-    The last line may be cut short, if all of it was suggested.
+    A line with little content (`}`, `else:`) counts only if the suggestion matches the document from there to its
+    end. The last line may be incomplete, if all of it was suggested.
     """
     below = place.filled_below
     lines = (place.before + insertion.text + place.after[insertion.replaced :]).split("\n")

@@ -1,4 +1,4 @@
-"""The order of the filters: those of an answer's content, once, and those of its fit, wherever its rest is shown."""
+"""The order of the filters: content filters run once per completion, fit filters wherever its rest is shown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONTENT: tuple[Filter, ...] = (
 FIT: tuple[Filter, ...] = (
     drop_trailing_space,
     keep_balance,
-    drop_rest_of_line,  # once more: what ends before a closer may now say what follows
+    drop_rest_of_line,  # again: a text cut before a closer may now repeat the rest of the line
     cut_at_next_lines,
     drop_previous_lines,
     drop_trailing_space,
@@ -40,15 +40,15 @@ FIT: tuple[Filter, ...] = (
 
 
 def worth_saying(text: str, place: Place) -> str:
-    """What is offered of the core's `text`, whose lines end in \\n; empty if nothing is.
+    """The part of the core's `text`, whose lines end in \\n, that is offered; empty if none is.
 
-    An offer is followed while the user types it: what is decided here does not change on the way.
+    The offer is followed while the user types it, and this decision does not change on the way.
     """
     return _apply(CONTENT, text, place).text
 
 
 def fitted(text: str, place: Place) -> Insertion:
-    """What to show of an offer, or of the rest of one, at this place; an empty text is nothing."""
+    """The insertion to show at this place for an offer, or for its rest; an empty text suggests nothing."""
     return _apply(FIT, text, place)
 
 

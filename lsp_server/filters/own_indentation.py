@@ -1,4 +1,4 @@
-"""The filter that puts a suggestion's indentation into the document's own unit."""
+"""The filter that converts a suggestion's indentation to the document's own unit."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from lsp_server.filters.cursor_place import Insertion, Place
 from lsp_server.filters.indentation import TAB_COLUMNS, indentation, leading_space
 
 _COMMENTS = ("#", "//", "/*")
-_BODY_OPENERS = (":", "{", "=>")  # behind which one step deeper is the rule; behind `(` many indent by two
+_BODY_OPENERS = (":", "{", "=>")  # after which the body is one step deeper; after `(` two steps are common
 
 
 def use_own_indentation(insertion: Insertion, place: Place) -> Insertion:
-    """Tabs stay tabs and steps of two stay steps of two, whatever the model likes; no space too many at the start."""
+    """Use the document's tabs or step of spaces instead of the model's, and drop surplus space at the start."""
     first, *more = insertion.text.split("\n")
     lines = [_first_line(first, place), *(_later_lines(more, place) if more else ())]
     return insertion.with_text("\n".join(lines))
 
 
 def _first_line(line: str, place: Place) -> str:
-    """Behind white space: whole steps on a blank line, and no second space anywhere else."""
+    """After white space: whole steps on a blank line, and no second space elsewhere."""
     space = leading_space(line)
     if not space or line.lstrip().startswith(_COMMENTS):
         return line
@@ -49,7 +49,7 @@ def _is_foreign(line: str, place: Place) -> bool:
 
 
 def _indented(line: str, columns: int, theirs: int, place: Place) -> str:
-    """The line, `columns` deep, and aligned by the spaces that are no whole step of theirs."""
+    """The line, `columns` deep, plus the alignment: the spaces beyond whole steps of `theirs` columns."""
     if not line.strip():
         return ""
     aligned = (indentation(line) - indentation(place.before)) % theirs

@@ -1,17 +1,17 @@
-"""The filter that drops a suggestion which only says the lines above the cursor again."""
+"""The filter that drops a suggestion which only repeats the lines above the cursor."""
 
 from __future__ import annotations
 
 from lsp_server.filters.cursor_place import Insertion, Place, word_characters
 
-_SAYS_ENOUGH = 3  # word characters, of a line that was cut short
+_SAYS_ENOUGH = 3  # word characters, of an incomplete line
 
 
 def drop_previous_lines(insertion: Insertion, place: Place) -> Insertion:
-    """Nothing where the cursor's line would become the one above it, or a block the lines above it.
+    """Drop the suggestion if it would make the cursor's line, or a block, equal to the lines above.
 
-    The last line may be cut short, if all of it was suggested. Of a block that begins with several lines above, such as
-    the method above, what goes on behind them is not said either.
+    The last line may be incomplete, if all of it was suggested. A block that begins with several of the last lines
+    above, such as the method above, is dropped together with its continuation.
     """
     text = place.before + insertion.text + place.after[insertion.replaced :]
     told = [line.strip() for line in text.split("\n") if line.strip()]
@@ -28,7 +28,7 @@ def drop_previous_lines(insertion: Insertion, place: Place) -> Insertion:
 
 
 def _begins_as_lines_above(told: list[str], above: list[str]) -> bool:
-    """Whether what is told begins with the last lines above, several of them, from where its first line stands last."""
+    """Whether `told` begins with all lines from its first line's last occurrence above on, at least two."""
     if len(told) < 2 or told[0] not in above:
         return False
     again = above[len(above) - 1 - above[::-1].index(told[0]) :]

@@ -1,4 +1,4 @@
-"""The filter that ends a suggestion where it begins to say the same over and over, as small models do."""
+"""The filter that ends a suggestion where it begins to repeat itself, as small models do."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from lsp_server.filters.cursor_place import Insertion, Place, word_characters
 
 _MAX_LINES = 6  # of a repeated piece
 _FEW_WORD_CHARACTERS = 3
-# The same three times, or of short pieces, which data may well repeat, more often.
+# A piece three times; a short piece, which data may repeat, eight times.
 _REPEATED = re.compile(r"(?=([^\n]{1,3}?)\1{7}|([^\n]{4,60}?)\2{2})")
 
 
 def cut_repetition(insertion: Insertion, place: Place) -> Insertion:
-    """Up to the first repetition: of lines that say something, or of a piece of a line."""
+    """Cut at the first repetition: of lines with content, or of a piece of a line."""
     text = _cut_pieces(_cut_lines(insertion.text, place.before))
     return insertion.with_text(text)
 
 
 def _cut_lines(text: str, head: str) -> str:
-    """Up to where one to six lines follow upon the same lines; the last one may be cut short.
+    """The text up to where one to six lines repeat the lines before them; the last line may be incomplete.
 
-    The first line counts with its `head` before the cursor: a line that repeats it is indented as it is.
+    The first line includes its `head` before the cursor, so that a repetition has the same indentation.
     """
     lines = (head + text).split("\n")
     for index in range(1, len(lines)):
@@ -45,6 +45,6 @@ def _cut_pieces(text: str) -> str:
 
 
 def _says_something_twice(text: str) -> bool:
-    """Whether seven characters stand in two places, as some do in whatever `_REPEATED` finds; most text has none."""
+    """Whether seven characters occur in two places: true of every match of `_REPEATED`, and of little other text."""
     starts = range(len(text) - 6)
     return len({text[start : start + 7] for start in starts}) < len(starts)

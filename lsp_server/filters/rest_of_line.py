@@ -1,4 +1,4 @@
-"""The filter that ends a suggestion where it says what stands behind the cursor on its line."""
+"""The filter that ends a suggestion where it repeats the text behind the cursor on its line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SAYS_ENOUGH = 3  # word characters
 
 
 def drop_rest_of_line(insertion: Insertion, place: Place) -> Insertion:
-    """Up to where it says the rest of the line, or ends with its beginning.
+    """Cut where the suggestion repeats the rest of the line, or ends with its beginning.
 
     Closing brackets and quotes alone are no overlap: the suggestion may have opened them itself.
     """

@@ -1,4 +1,4 @@
-"""The statement that the cursor stands in, and whether a text would leave its brackets and strings in balance."""
+"""The statement around the cursor, and whether an insertion leaves its brackets and strings in balance."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _LONGEST_REMEMBERED = 500  # code points of a line; a longer one is not worth it
 
 @dataclass(frozen=True)
 class Statement:
-    """The outermost statement around the cursor that the place holds from end to end, and how balanced it is.
+    """The outermost statement around the cursor that the place holds from end to end, and its balance.
 
-    A longer one would not do: what closes its brackets is out of sight, so that each of them would seem to want a
-    closer, and any closer too many would pass for it.
+    A longer statement has its closers out of sight: each of its brackets would seem to lack one, and any surplus
+    closer would be taken for it.
     """
 
     head: str  # up to the cursor
     after: str  # the rest of the cursor's line
     below: str
     language_id: str
-    earlier: Balance | None = field(default=None, compare=False)  # of this statement some keys ago, or of any other
+    earlier: Balance | None = field(default=None, compare=False)  # of this statement some edits ago, or of any other
 
     @classmethod
     def around(cls, place: Place) -> Statement:
-        """The one at a place; all that is in sight where no statement is there from end to end."""
+        """The statement at a place; all lines of the place if it holds no whole statement."""
         above, below = _whole(place) or (place.lines_above, place.lines_below)
         *ended, last = ("\n", *below) if below else ("",)
         below_text = _joined(ended) + last.rstrip("\r\n")
@@ -43,7 +43,7 @@ class Statement:
 
     @cached_property
     def balance(self) -> Balance:
-        """Of the statement as it is, and with what may be put at the cursor."""
+        """The balance of the statement, with and without an insertion at the cursor."""
         return Balance(self.head, self.after + self.below, self.language_id, self.earlier)
 
     @property
@@ -54,7 +54,7 @@ class Statement:
     def balanced_by(self, text: str, replaced: int = 0) -> bool:
         """Whether `text`, in place of the `replaced` code points behind the cursor, adds no fault.
 
-        At the end of a line a string may stay open: that is for the user to go on with.
+        At the end of a line a string may stay open, for the user to continue.
         """
         now, then = self.balance.now, self.balance.with_text(text, replaced)
         strings_close = then.strings <= now.strings or not self.after.strip()
@@ -64,7 +64,7 @@ class Statement:
 def _whole(place: Place) -> tuple[Sequence[str], Sequence[str]] | None:
     """The lines above and below of the outermost statement around the cursor that is in sight; None if none is.
 
-    Of one that begins or ends out of sight only what is further in is in sight.
+    A statement that begins or ends outside of the place does not count; statements inside of it may.
     """
     depths_above, begin_above = _measured((*place.lines_above, place.before))
     depths_below, begin_below = _measured(place.lines_below)
@@ -92,10 +92,10 @@ def _measured(lines: Sequence[str]) -> tuple[Sequence[int], Sequence[int]]:
 
 
 class _Measures(dict[str, tuple[int, int]]):
-    """Both of a line, remembered: most lines are what they were a key ago."""
+    """Indentation and depth by line, remembered: few lines change with a keystroke."""
 
     def __missing__(self, line: str) -> tuple[int, int]:
-        """A line that begins with a closer belongs to the statement that it closes, or, further out, to another."""
+        """Measure a line; one that begins with a closer belongs to the statement that it closes or to one around it."""
         code = line.lstrip()
         depth = indentation(line) if code else _BLANK
         measure = depth, _BLANK if code[:1] in CLOSERS else depth

@@ -10,9 +10,9 @@ from protocol.messages import StopRule
 def stop_rule(before: str, after: str, language_id: str, *, multi_line: bool) -> StopRule:
     """The rule for a cursor between `before` and `after`, both on its line, the line end left out.
 
-    A blank line takes a block of its own indentation or deeper, the end of a line that opens a block takes
-    what is indented deeper than that line. Everything else takes the rest of its line: also the inside of
-    brackets that the editor closed, where a block would have to push the closers down.
+    A blank line takes a block of its own indentation or deeper; the end of a line that opens a block takes
+    lines indented deeper than that line. All other places take the rest of the line, including the inside of
+    brackets that the editor closed: a block would push the closers down.
     """
     if not multi_line or after.strip():
         return StopRule()

@@ -1,14 +1,14 @@
-"""The filters of white space: none at the end, nothing where there is nothing else, the document's own line ends."""
+"""The filters of white space: they drop trailing white space and write the document's own line ends."""
 
 from __future__ import annotations
 
 from lsp_server.filters.cursor_place import Insertion, Place
 
-_STUCK_TO = frozenset("_\"'`([{")  # what one writes a space before
+_STUCK_TO = frozenset("_\"'`([{")  # a space may precede these
 
 
 def drop_trailing_space(insertion: Insertion, place: Place) -> Insertion:
-    """No white space or blank lines at the end, but the space before a word that follows."""
+    """Drop white space and blank lines at the end, but keep the space before a following word."""
     text = insertion.text.rstrip()
     behind = place.after[insertion.replaced :][:1]
     keeps_words_apart = behind.isalnum() or behind in _STUCK_TO
@@ -18,5 +18,5 @@ def drop_trailing_space(insertion: Insertion, place: Place) -> Insertion:
 
 
 def use_line_ends(insertion: Insertion, place: Place) -> Insertion:
-    """The document's own line ends."""
+    """Replace \\n by the document's own line ends."""
     return insertion.with_text(insertion.text.replace("\n", place.line_end))

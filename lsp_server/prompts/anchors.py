@@ -1,7 +1,7 @@
-"""The anchor: where a prompt was laid down, with its frozen windows, found again in the document by its text.
+"""Anchors: frozen windows of a document, laid above the cursor and found again by comparing text.
 
-An anchor is a value and follows no edits. Whether it still holds is decided by comparing its frozen lines with
-the document around the cursor, so a stale anchor cannot be served, and undo finds the anchor it returns to.
+An anchor is a value and follows no edits. It holds if its frozen lines equal the document's lines around the
+cursor, so a stale anchor cannot be served, and after an undo the earlier anchor holds again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lsp_server.editing.brackets import auto_closed_length, is_auto_closed
 from lsp_server.editing.documents import Document, Position
 from lsp_server.prompts.windows import StickyEdges, WindowBudget, suffix_stop
 
-# How far above the cursor an anchor is laid: corrections within these lines find it still valid.
+# How many lines above the cursor an anchor is laid: corrections within them keep it valid.
 LINES_BACK = 8
 # How many lines auto-closed text may span between the cursor and the frozen suffix.
 _GAP_LINES = 4
@@ -48,7 +48,7 @@ class Anchor:
 
 
 class Fit(NamedTuple):
-    """Where an anchor holds in a document: the increment runs from `start` to the cursor, the gap from there on."""
+    """Where an anchor holds in a document: the increment runs from `start` to the cursor, the gap begins there."""
 
     start: Position
     suffix_start: Position
@@ -57,8 +57,8 @@ class Fit(NamedTuple):
 def lay(document: Document, cursor: Position, budget: WindowBudget, edges: StickyEdges) -> tuple[Anchor, Fit]:
     """A new anchor some lines above the cursor, and where it holds.
 
-    Closing brackets behind the cursor that the increment wants stay out of the suffix, so that typing
-    over them changes nothing.
+    The suffix leaves out closing brackets behind the cursor that the increment lacks, so that typing over them
+    changes nothing.
     """
     start = _anchor_position(document, cursor, budget.increment_chars // 2)
     increment = document.slice(start, cursor)
@@ -89,7 +89,7 @@ def lay(document: Document, cursor: Position, budget: WindowBudget, edges: Stick
 
 
 def _anchor_position(document: Document, cursor: Position, max_chars: int) -> Position:
-    """At most LINES_BACK lines and `max_chars` above the cursor; within its line only where that is overlong."""
+    """At most LINES_BACK lines and `max_chars` above the cursor; within its line only if that is overlong."""
     if cursor.column > max_chars:
         return Position(cursor.line, (cursor.column - max_chars // 2) // max_chars * max_chars)
     line, chars = cursor.line, cursor.column
@@ -116,7 +116,7 @@ def find(anchor: Anchor, document: Document, cursor: Position, max_chars: int) -
 
 
 def _find_suffix(anchor: Anchor, document: Document, cursor: Position) -> Position | None:
-    """The nearest place at or behind the cursor where the document reads as the frozen suffix does."""
+    """The nearest place at or behind the cursor where the document's text equals the frozen suffix."""
     lines = document.lines
     for line in range(cursor.line, min(cursor.line + _GAP_LINES, len(lines))):
         column = len(lines[line]) - anchor.suffix_skip - len(anchor.suffix_head)
@@ -134,17 +134,17 @@ def _suffix_stands_at(anchor: Anchor, lines: Sequence[str], line: int, column: i
 
 
 def _find_prefix(anchor: Anchor, document: Document, cursor: Position, max_chars: int) -> Position | None:
-    """The nearest place at or before the cursor up to where the document reads as the frozen prefix does."""
+    """The nearest place at or before the cursor where the frozen prefix ends in the document."""
     lines = document.lines
     line_above = anchor.prefix_lines[-1] if anchor.prefix_lines else None
-    chars = cursor.column - anchor.column  # of the increment, were the anchor's line the cursor's
+    chars = cursor.column - anchor.column  # of the increment, if the anchor's line is the cursor's
     for line in range(cursor.line, -1, -1):
         if line < cursor.line:
             chars += len(lines[line])
         if chars > max_chars:
             return None
         if line_above is not None and (line == 0 or lines[line - 1] != line_above):
-            continue  # as with most lines: without a copy of the window, or a call
+            continue  # rejects most lines without a copy of the window, or a call
         if chars >= 0 and _prefix_stands_at(anchor, lines, line):
             return Position(line, anchor.column)
     return None

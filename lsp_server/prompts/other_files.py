@@ -1,7 +1,7 @@
-"""The chunks of other open documents that stand before a prefix: which ones, and in what order.
+"""Chooses the snippets of other open documents that stand before a prefix, and their order.
 
-Whatever changes before the prefix is paid for with all that stands behind it. A chunk once chosen for a document
-therefore keeps its place and its text for as long as it can, and new ones are appended.
+A change before the prefix costs the prefill of everything behind it. A snippet once chosen for a document
+therefore keeps its place and its text as long as possible, and new snippets are appended.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _Value = TypeVar("_Value")
 
 _MAX_DOCUMENTS = 64
 _MAX_SELECTIONS = 32
-# A chunk gives way to more recent places only when its own is this many times further down than what fits.
+# A snippet gives way to more recent places only when its rank is this many times the number that fits.
 _LAG = 2
-# So many chunks fit at least, where there is text for them.
+# The budget has room for at least so many snippets.
 _MIN_CHUNKS = 2
 
 _FAMILIES = (
@@ -34,7 +34,7 @@ _FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Chunks in the order of the prompt, and the URIs of the documents they were taken from."""
+    """Snippets in the order of the prompt, and the URIs of their documents."""
 
     chunks: tuple[ContextChunk, ...] = ()
     sources: frozenset[str] = frozenset()
@@ -49,10 +49,10 @@ class _Candidate(NamedTuple):
 
 
 class ContextRing:
-    """Remembers where the user was in each open document, and chooses chunks for a prompt when asked.
+    """Remembers where the user was in each open document, and chooses snippets for a prompt.
 
-    `is_excluded` tells from a URI whether a document may be used, `path_of` what a prompt calls it. A keystroke costs
-    a few list operations; text is read in `context_for` alone.
+    `is_excluded` says whether the document of a URI is excluded; `path_of` gives its path for the prompt. A keystroke
+    costs a few list operations; only `context_for` reads text.
     """
 
     def __init__(self, is_excluded: Callable[[str], bool], path_of: Callable[[str], str]) -> None:
@@ -64,11 +64,11 @@ class ContextRing:
 
     @property
     def uris(self) -> Sequence[str]:
-        """The documents that chunks may be taken from."""
+        """The documents that snippets may be taken from."""
         return list(self._documents)
 
     def visited(self, document: Document, line: int) -> None:
-        """The user has the cursor in this line."""
+        """Record that the cursor is in this line."""
         self._used(document).touch(line, self._sequence)
 
     def edited(self, document: Document, change: LineChange) -> None:
@@ -76,13 +76,13 @@ class ContextRing:
         self._used(document).edited(change, self._sequence)
 
     def closed(self, uri: str) -> None:
-        """Let go of a document that was closed or excluded, and of all text from it."""
+        """Drop a document that was closed or excluded, and all text from it."""
         self._documents.pop(uri, None)
         for target, selection in self._selections.items():
             self._selections[target] = tuple(chunk for chunk in selection if chunk.uri != uri)
 
     def context_for(self, uri: str, language_id: str, budget_chars: int) -> Context:
-        """What to put before the prefix of a prompt for `uri`: paths and text of at most `budget_chars`."""
+        """The snippets for a prompt of `uri`; paths and text have at most `budget_chars` code points."""
         kept = self._still_good(self._selections.pop(uri, ()), budget_chars)
         selection = self._complete(kept, self._candidates(uri, language_id), budget_chars)
         self._selections[uri] = selection
@@ -99,7 +99,7 @@ class ContextRing:
         return places
 
     def _still_good(self, selection: Sequence[FrozenChunk], budget_chars: int) -> list[FrozenChunk]:
-        """The chunks whose documents are open, usable and still contain them, up to where the budget ends."""
+        """The snippets whose documents are open, not excluded and still contain them, within the budget."""
         kept: list[FrozenChunk] = []
         for chunk in selection:
             source = self._documents.get(chunk.uri)
@@ -115,7 +115,7 @@ class ContextRing:
         return kept
 
     def _candidates(self, uri: str, language_id: str) -> list[_Candidate]:
-        """The places of all other documents, related languages first and then the most recent ones."""
+        """The places of all other documents, related languages first, then by recency."""
         candidates = [
             _Candidate(places.document, place)
             for places in self._documents.values()
@@ -128,7 +128,7 @@ class ContextRing:
     def _complete(
         self, kept: list[FrozenChunk], candidates: Sequence[_Candidate], budget_chars: int
     ) -> tuple[FrozenChunk, ...]:
-        """The kept chunks and new ones behind them, the one touched last at the very end."""
+        """The kept snippets and new ones behind them, the one touched last at the very end."""
         added, crowded_out = self._fill(kept, candidates, budget_chars)
         furthest = _LAG * (len(kept) + len(added))
         if crowded_out is not None and crowded_out < furthest:
@@ -141,7 +141,7 @@ class ContextRing:
     def _fill(
         self, kept: Sequence[FrozenChunk], candidates: Sequence[_Candidate], budget_chars: int
     ) -> tuple[list[FrozenChunk], int | None]:
-        """New chunks, best first, until one does not fit; and the index of its candidate, None if all fit."""
+        """New snippets, best first, until one does not fit; and the index of its candidate, None if all fit."""
         added: list[FrozenChunk] = []
         room = budget_chars - sum(chunk.chars for chunk in kept)
         for index, candidate in enumerate(candidates):

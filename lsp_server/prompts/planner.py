@@ -1,4 +1,4 @@
-"""From a cursor to the text of a prompt: keeps the anchors of one document and lays new ones when none holds."""
+"""Plans the prompts of one document: keeps its anchors, and lays a new one when none holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_ANCHORS = 8
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A prompt, and what of the document it leaves out."""
+    """A prompt, the gap that it leaves out, and its sources."""
 
     prompt: Prompt
     gap: str  # auto-closed text between the cursor and the suffix: not in the prompt
@@ -45,9 +45,9 @@ def _nothing_excluded(_: str) -> bool:
 class PromptPlanner:
     """The prompts of one document: EFIM's from anchors, the rivals' (PSM, SPM) from the windows at the cursor.
 
-    `context` is asked for what stands before the prefix when an anchor is laid, and given the budget for its estimate
-    of characters per token alone: the windows do not shrink for it. `is_excluded` is asked at every use of an anchor
-    for the documents that its context was taken from.
+    The planner calls `context` for the snippets when it lays an anchor. The budget gives `context` only the estimate
+    of characters per token: the windows do not shrink for it. At every use of an anchor the planner calls
+    `is_excluded` for the sources of its snippets.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class PromptPlanner:
         self._edges.edited(change)
 
     def observe(self, prompt: Prompt, prompt_tokens: int) -> None:
-        """Learn from an answered request how many characters of this document make a token."""
+        """Update the estimate of characters per token from an answered request."""
         chars = len(prompt.prefix) + len(prompt.suffix) + len(prompt.increment)
         chars += sum(len(chunk.path) + len(chunk.text) for chunk in prompt.context)
         self.budget = self.budget.observe(chars, prompt_tokens)
@@ -79,8 +79,8 @@ class PromptPlanner:
     def plan(self, cursor: Position, *, ahead: bool = False) -> Plan:
         """The prompt for this cursor; BadInput if it lies outside of the document.
 
-        `ahead` says that nobody waits for the answer: an anchor whose increment has grown past half of what
-        it may is laid anew while that is free.
+        `ahead` marks a prompt for ahead work: the planner re-lays an anchor whose increment has grown past half
+        of its limit, since no user waits for the prefill.
         """
         self.document.check(cursor)
         if self.strategy in ("psm", "spm"):
@@ -121,5 +121,5 @@ class PromptPlanner:
 
 
 def _prompt_text(text: str) -> str:
-    """Models are trained on \\n alone; the document's own line ends are put back into the suggestion."""
+    """The text with \\n for all line ends, as models are trained; a filter restores the document's own."""
     return text.replace("\r\n", "\n") if "\r" in text else text

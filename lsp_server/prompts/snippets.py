@@ -1,4 +1,4 @@
-"""The places of a document where the user was last, and the chunks that are cut around them."""
+"""The places of a document where the user was last, and the snippets that are cut around them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lsp_server.editing.documents import Document, LineChange
 from protocol.messages import ContextChunk
 
 CHUNK_LINES = 40
-_CHUNK_CHARS = 4000  # a chunk of long lines has fewer
-_MIN_LINES = 5  # what is left between other chunks is not worth its separator below this
+_CHUNK_CHARS = 4000  # the most code points of a snippet: with long lines it has fewer than CHUNK_LINES
+_MIN_LINES = 5  # a shorter piece between other snippets is not worth its separator
 _MAX_PLACES = 4
 _NEAR_LINES = CHUNK_LINES // 2
-# How far from its last known place a chunk is looked for; text that moved further counts as gone.
+# How far from its last known place a snippet is searched; text that moved further counts as gone.
 _REACH_LINES = 2000
 
 
@@ -33,7 +33,7 @@ class DocumentPlaces:
     places: tuple[Place, ...] = ()
 
     def touch(self, line: int, sequence: int) -> None:
-        """The user was there; a place nearby is the same one, moved."""
+        """Record that the user was at `line`; a nearby place moves there instead of a new one."""
         line = min(line, len(self.document.lines) - 1)
         others = list(self.places)
         near = next((place for place in others if abs(place.line - line) <= _NEAR_LINES), None)
@@ -42,7 +42,7 @@ class DocumentPlaces:
         self.places = (Place(line, sequence), *others)[:_MAX_PLACES]
 
     def edited(self, change: LineChange, sequence: int) -> None:
-        """Follow an edit, and count it as a visit unless it is too large to be one's typing."""
+        """Follow an edit, and count it as a visit unless it is too large for typing."""
         first, removed, added = change
         last = first + max(added - 1, 0)
 
@@ -58,7 +58,7 @@ class DocumentPlaces:
 
 @dataclass(frozen=True, slots=True)
 class FrozenChunk:
-    """A chunk as it was cut from the lines [first, first + len(lines)) of a document."""
+    """A snippet as it was cut from the lines [first, first + len(lines)) of a document."""
 
     uri: str
     first: int
@@ -72,12 +72,12 @@ class FrozenChunk:
 
     @property
     def chars(self) -> int:
-        """What it takes of the budget."""
+        """Its size in code points, path included."""
         return len(self.chunk.path) + len(self.chunk.text)
 
 
 def cut(document: Document, line: int, path: str, max_chars: int, taken: Sequence[range]) -> FrozenChunk | None:
-    """Whole lines around `line`, clear of those that are `taken`; None if there is nothing worth it."""
+    """A snippet of whole lines around `line`, without lines that are `taken`; None if too little is left."""
     lines = document.lines
     room = min(_CHUNK_CHARS, max_chars - len(path)) - len(lines[line])
     first, stop = line, line + 1
@@ -105,11 +105,11 @@ def _is_free(lines: Sequence[str], line: int, room: int, taken: Sequence[range])
 
 
 def find_again(chunk: FrozenChunk, document: Document) -> FrozenChunk | None:
-    """The chunk at the place nearest to its last one where the document still has its text, or None."""
+    """The snippet at the place nearest to its last one where the document still has its text, or None."""
     lines, wanted, last = document.lines, chunk.lines, chunk.first
     if tuple(lines[last : last + len(wanted)]) == wanted:
         return chunk
-    # The longest line is the one least often met: elsewhere the chunk can only be where that is.
+    # The longest line is the least frequent, so it leaves the fewest places to compare.
     key = max(range(len(wanted)), key=lambda index: len(wanted[index]))
     found = _indices(lines, wanted[key], last + key - _REACH_LINES, last + key + _REACH_LINES)
     starts = (index - key for index in sorted(found, key=lambda index: abs(index - key - last)))
@@ -124,5 +124,5 @@ def _indices(lines: list[str], line: str, start: int, stop: int) -> Iterator[int
         while True:
             index = lines.index(line, index + 1, max(stop, 0))
             yield index
-    except ValueError:  # list's way to say that there is none left
+    except ValueError:  # list.index found no further one
         return

@@ -1,4 +1,4 @@
-"""What surrounds the documents of a workspace: which of them may enter prompts, and what they lend to each other's."""
+"""The shared state of a workspace's documents: exclusion verdicts, and the places that snippets are cut from."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from protocol.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The verdicts by the rules of some workspace folders, and the ring of what was viewed and edited in them."""
+    """The exclusion verdicts for some workspace folders, and the ring of places viewed and edited in them."""
 
     verdicts: Verdicts
     ring: ContextRing
 
     @classmethod
     def of_folders(cls, folders: Sequence[str], now: Callable[[], float] = time.monotonic) -> Surroundings:
-        """Those of these folders' URIs, with nothing viewed yet."""
+        """The surroundings of these folders' URIs, with nothing viewed yet."""
         verdicts = Verdicts(Exclusion(folders, now), now)
         return cls(verdicts, ContextRing(verdicts.is_excluded, lambda uri: shown_path(uri, folders)))
 
     def planner(self, document: Document, settings: Settings) -> PromptPlanner:
-        """The planner of a document's prompts, with context from the other documents where the settings want it."""
+        """The planner of a document's prompts, with snippets of other documents if the settings enable them."""
         budget = WindowBudget(settings.prefix_tokens, settings.suffix_tokens)
         if not settings.other_files:
             return PromptPlanner(document, budget, settings.strategy)

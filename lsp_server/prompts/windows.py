@@ -1,4 +1,4 @@
-"""The windows of a document around the cursor: how large they are, and where the prefix window begins."""
+"""The windows of a document around the cursor: their sizes, and where the prefix window begins."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 from lsp_server.editing.documents import Document, LineChange
 
-# A window that must move keeps this share of its budget, so that it moves rarely and in large steps.
+# A window that must move is laid with this share of its budget, so that it moves rarely and in large steps.
 _KEEP = 0.6
 # An edge that leaves the window smaller than this share of its budget is not used again.
 _MIN_FILL = 0.3
 _MAX_EDGES = 32
-# The estimate of characters per token follows a document only when it is off by more than this: it moves
-# window ends, and a window end that trembles costs what it was meant to save.
+# The estimate of characters per token changes only when it is off by more than this: each change moves window
+# ends, and a moved end costs a prefill.
 _TOLERANCE = 0.15
-# Beyond any tokenizer's average on code or prose. A core whose context is smaller than the windows cuts prompts and
-# counts what is left: believing that would make the windows larger, and the next count even less true.
+# Above any tokenizer's average on code or prose. A core whose context is smaller than the windows cuts prompts and
+# counts the remaining tokens: without this limit the windows would grow, and the next count be further off.
 _MOST_CHARS_PER_TOKEN = 6.4
 
 
@@ -43,7 +43,7 @@ class WindowBudget:
     def observe(self, chars: int, tokens: int) -> WindowBudget:
         """The budget after a prompt of `chars` code points was found to have `tokens` tokens."""
         if tokens < 200:
-            return self  # too few to tell
+            return self  # too few for an estimate
         measured = min(chars / tokens, _MOST_CHARS_PER_TOKEN)
         if abs(measured - self.chars_per_token) <= _TOLERANCE * self.chars_per_token:
             return self
@@ -53,8 +53,8 @@ class WindowBudget:
 class StickyEdges:
     """The lines where prefix windows of one document begin, most recently used first.
 
-    An edge serves every place below it that it still fits, so that prompts laid there begin with the
-    same tokens; it moves with the text when lines above it come and go.
+    An edge serves every line below it whose window it still fits, so that prompts laid there begin with the
+    same tokens; it moves with the text when lines above it are inserted or deleted.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class StickyEdges:
 
 
 def suffix_stop(document: Document, line: int, budget_chars: int) -> int:
-    """The line before which the suffix window ends that begins with the whole lines from `line` on."""
+    """The line before which a suffix window ends that begins at `line`, within `budget_chars`."""
     chars = 0
     while line < len(document.lines) and chars + len(document.lines[line]) <= budget_chars:
         chars += len(document.lines[line])

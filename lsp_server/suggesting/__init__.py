@@ -1,1 +1,1 @@
-"""From a request to suggestions: what is at hand first, then the core; the latest request wins."""
+"""From a request to suggestions: from the last suggestion if possible, else from the core; the latest request wins."""

@@ -1,4 +1,4 @@
-"""How long to wait before the core is asked: not at all where it answers faster than the user types."""
+"""The debounce before a request to the core: none if the core answers faster than the user types."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 _WEIGHT = 0.2  # of the newest observation
-_REST_MS = 2000.0  # a longer interval is a rest, and says nothing of how fast somebody types
+_REST_MS = 2000.0  # a longer interval is a rest, and does not count as typing speed
 
 
 class Pace:
@@ -19,10 +19,10 @@ class Pace:
         self._answer_ms: float | None = None
 
     def pause_s(self, limit_ms: int) -> float:
-        """Tell that something is asked now: how long to wait before the core is.
+        """Record a request now; returns the seconds to wait before it goes to the core.
 
-        A user who types on before the core could answer makes it compute in vain: then it is worth waiting for
-        a rest as long as an answer takes, but no longer than the limit.
+        If the user types faster than the core answers, most answers are outdated before they arrive. Then the
+        pause is as long as an answer takes, but at most `limit_ms`.
         """
         now = self._clock()
         if self._asked is not None and (interval_ms := (now - self._asked) * 1000) < _REST_MS:
@@ -33,7 +33,7 @@ class Pace:
         return min(limit_ms, self._answer_ms) / 1000
 
     def answered(self, milliseconds: float) -> None:
-        """Tell how long the core took for an answer."""
+        """Record how long the core took for an answer."""
         self._answer_ms = _average(self._answer_ms, milliseconds)
 
 

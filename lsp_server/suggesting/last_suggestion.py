@@ -1,4 +1,4 @@
-"""What was suggested last, followed through the edits since: its rest is served while the user types it."""
+"""The last suggestion, followed through later edits: its rest is served while the user types it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lsp_server.filters.order import fitted
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A suggestion for the place `start`; from there to `end` stands what was typed since.
+    """A suggestion for the place `start`; the text from there to `end` was typed since.
 
-    `text` is what is worth saying of the core's answer, with \\n for line ends, and `shown` what was shown of it
-    (or would have been: an offer that is `held` back is shown once the user types what it says).
+    `text` is the completion after the content filters, with \\n for line ends; `shown` is the suggestion that was
+    shown (or would have been: an offer that is `held` back is shown once the user types its beginning).
     """
 
     start: Position
@@ -39,10 +39,10 @@ def follow(offer: Offer, edit: Edit) -> Offer | None:
 
 
 def rest_of(offer: Offer, document: Document, cursor: Position) -> Insertion | None:
-    """What of the offer is still to be shown at the cursor; None if something else was typed, or all of it.
+    """The rest of the offer at the cursor; None if the user typed something else, or all of it.
 
-    Behind the cursor may stand what the editor closed on its own: that changes what fits. Otherwise what is shown
-    is the rest of what was shown before, to the letter.
+    If the editor auto-closed brackets behind the cursor, the fit filters run again. Otherwise the rest is exactly
+    the rest of the text shown before.
     """
     if not offer.start <= cursor <= offer.end:
         return None

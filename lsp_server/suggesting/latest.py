@@ -11,15 +11,15 @@ Work = Callable[[], Coroutine[Any, Any, T | None]]
 
 
 class Latest(Generic[T]):
-    """Runs the newest of several computations that may yield a T; `purpose` tells what one is for."""
+    """Runs the newest of several computations that may yield a T; `purpose` identifies one."""
 
     def __init__(self) -> None:
         self._current: asyncio.Task[None] | None = None
         self._purpose: object = None
-        self._awaited: asyncio.Future[T | None] | None = None  # what is waited for: the result, or None where it left
+        self._awaited: asyncio.Future[T | None] | None = None  # the waiter's future: the result, or None if superseded
 
     def start(self, work: Work[T], purpose: object = None) -> None:
-        """Run `work` in the background, in place of what is running."""
+        """Run `work` in the background; it supersedes the running work."""
         self.supersede()
         self._current = asyncio.create_task(self._finish(work))
         self._purpose = purpose
@@ -30,7 +30,7 @@ class Latest(Generic[T]):
         return await self.join()
 
     async def join(self) -> T | None:
-        """The result of what is running, like `run`; who waited for it before gets None."""
+        """The result of the running work, as from `run`; an earlier waiter gets None."""
         assert self._current is not None, "nothing is running"
         self._leave()
         awaited: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
@@ -42,7 +42,7 @@ class Latest(Generic[T]):
                 self.supersede()
 
     def supersede(self) -> None:
-        """End what is running, if anything is."""
+        """End the running work, if any."""
         if self._current is not None:
             self._current.cancel()
             self._current = None
@@ -50,22 +50,22 @@ class Latest(Generic[T]):
 
     @property
     def busy(self) -> bool:
-        """Whether something is running."""
+        """Whether work is running."""
         return self._current is not None
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody waits for what is running."""
+        """Whether a caller waits for the running work."""
         return self._awaited is not None
 
     def is_for(self, purpose: object) -> bool:
-        """Whether something is running, and for this."""
+        """Whether work for this purpose is running."""
         return self._current is not None and self._purpose == purpose
 
     async def _finish(self, work: Work[T]) -> None:
-        """Work, and give the result or the error to who waits, if somebody does, before the task has ended.
+        """Run `work`, and pass its result or error to the waiter, if any, before the task ends.
 
-        A callback of the task would come a turn of the event loop later.
+        A callback of the task would run one turn of the event loop later.
         """
         result: T | None = None
         try:
@@ -80,7 +80,7 @@ class Latest(Generic[T]):
                 self._leave(result)
 
     def _leave(self, result: T | None = None) -> None:
-        """Let go of who waits, with this result."""
+        """Release the waiter with this result."""
         if self._awaited is not None:
             if not self._awaited.done():
                 self._awaited.set_result(result)

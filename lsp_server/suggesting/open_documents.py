@@ -1,4 +1,4 @@
-"""The documents that the client has open: their mirrors, and for each what is known of its cursor and suggestions."""
+"""The client's open documents: their mirrors, and the state of cursor and suggestions for each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PLANNING_SETTINGS = ("prefix_tokens", "suffix_tokens", "strategy", "other_files
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change as the client tells it; without a range it is the whole text."""
+    """One change from the client; without a range it is the whole text."""
 
     text: str
     range: tuple[ClientPosition, ClientPosition] | None = None
@@ -40,8 +40,8 @@ class Change:
 class OpenDocument:
     """One open document.
 
-    `edits` counts the edits that were applied, whatever the client's versions say: an answer is outdated when it
-    has moved on. `inserted` is what they inserted since the last request. `cursor` follows the edits, too.
+    `edits` counts the applied edits, independent of the client's versions: an answer is outdated when the count has
+    grown. `inserted` is the text that edits inserted since the last request. `cursor` follows the edits.
     """
 
     document: Document
@@ -53,15 +53,15 @@ class OpenDocument:
     cursor: Position = field(default=Position(0, 0))
     offers: tuple[Offer, ...] = ()  # the last suggestion, and its alternatives
     watched: dict[int, Span] = field(default_factory=dict)  # followed through all edits, by the keys of `watch`
-    balance: Balance | None = None  # of the statement that a suggestion was last asked for in
-    out_of_step: bool = False  # a change could not be applied, or a line is too long: only the whole text mends that
+    balance: Balance | None = None  # of the last request's statement
+    out_of_step: bool = False  # a change failed, or a line is too long: only the whole text recovers from that
     last_exchange: tuple[CompletionRequest, Completion] | None = None  # with the core, for a suggestion
-    cells: Cells | None = None  # those of its language in its notebook; they share a planner
-    looked_at: bool = False  # rather than open only
+    cells: Cells | None = None  # the cells of its language in its notebook, which share a planner
+    looked_at: bool = False  # the user has viewed it, rather than only opened it
     requests: int = 0  # for suggestions, of which only the newest is answered
 
     def apply(self, edit: Edit) -> LineChange:
-        """Edit the document, and let go of what the edit makes void; BadInput, and nothing changed, if it cannot be."""
+        """Edit the document, and drop state that this invalidates; a bad edit raises BadInput and changes nothing."""
         change = self.document.apply(edit)
         self._edited(change)
         self.cursor = self.document.nearest(follow_cursor(self.cursor, edit))
@@ -75,12 +75,12 @@ class OpenDocument:
 
     @property
     def session(self) -> str:
-        """What the core knows its prompts by: its URI, or for a cell one of its notebook's."""
+        """The session of its prompts in the core: its URI, or for a cell one of its notebook's."""
         return self.source.uri
 
     @property
     def source(self) -> Document:
-        """What prompts are cut from: the document, or for a cell all cells of its language."""
+        """The document that prompts are cut from: itself, or for a cell all cells of its language."""
         return self.cells.document if self.cells is not None else self.document
 
     def plan(self, cursor: Position, *, ahead: bool = False) -> Plan:
@@ -99,30 +99,30 @@ class OpenDocument:
         self.surroundings.ring.edited(self.source, change)
 
     def lose_step(self) -> None:
-        """The client has made a change that is not known here."""
+        """Mark the mirror as out of step: a change of the client was lost."""
         self.out_of_step = True
         self.latest.supersede()
 
     def watch(self, span: Span) -> int:
-        """Follow this stretch of text from now on; the key of where it is."""
+        """Follow this span through edits from now on; returns its key in `watched`."""
         key = max(self.watched, default=0) + 1
         self.watched[key] = span
         return key
 
     @property
     def excluded(self) -> str | None:
-        """Why nothing of it may enter a prompt, by the last look at the disk."""
+        """The reason why its text may not enter a prompt, by the last check of the disk; None if it may."""
         return self.surroundings.verdicts.reason(self.document.uri)
 
     @property
     def is_in_long_line(self) -> bool:
-        """Whether the cursor's line is too long to suggest anything in it."""
+        """Whether the cursor's line is too long for suggestions."""
         return len(self.document.lines[self.cursor.line]) > LONGEST_LINE
 
     def look_at(self, cursor: Position) -> None:
-        """Note where the cursor is; a place that was reached without an edit is one that was looked at.
+        """Record the cursor; a place reached without an edit counts as viewed.
 
-        So is line 0 of a document that was not looked at before: its imports are there.
+        The first view of a document also counts line 0 as viewed, since its imports are there.
         """
         self.cursor = cursor
         if not self.looked_at:
@@ -132,7 +132,7 @@ class OpenDocument:
             self.surroundings.ring.visited(self.source, self._in_source(cursor).line)
 
     def let_go(self) -> None:
-        """The document has become excluded: forget its last suggestion, and its place in other documents' context."""
+        """Forget the last suggestion of a newly excluded document, and its snippets in other documents' prompts."""
         self.latest.supersede()
         self.offers, self.last_exchange, self.balance = (), None, None
         self.surroundings.ring.closed(self.session)
@@ -163,11 +163,11 @@ class OpenDocuments:
 
     @property
     def uris(self) -> tuple[str, ...]:
-        """Of all open documents."""
+        """The URIs of all open documents."""
         return tuple(self._open)
 
     def configure(self, settings: Settings) -> None:
-        """Work by these settings from now on: what was suggested by others is not offered any more."""
+        """Use these settings from now on; suggestions made under other settings are dropped."""
         before, self._settings = self._settings, settings
         if before != settings:
             for opened in self._open.values():
@@ -177,14 +177,14 @@ class OpenDocuments:
         self._renew_planners()
 
     def use_folders(self, folders: Sequence[str]) -> None:
-        """Take the rules of these workspace folders; what was viewed so far is forgotten."""
+        """Use the rules of these workspace folders; the viewed places are forgotten."""
         self._surroundings = Surroundings.of_folders(folders)
         for opened in self._open.values():
             opened.surroundings = self._surroundings
         self._renew_planners()
 
     def open(self, uri: str, language_id: str, version: int, text: str) -> OpenDocument:
-        """Mirror a document, in place of what was known of it before; it lends no text until it is looked at."""
+        """Mirror a document, replacing earlier state; snippets are cut from it only after it is viewed."""
         self.close(uri)
         document = Document.from_text(uri, language_id, version, text)
         planner = self._surroundings.planner(document, self._settings)
@@ -199,7 +199,7 @@ class OpenDocuments:
             self._surroundings.ring.closed(uri)
 
     def splice_cells(self, notebook: str, start: int, deleted: int, uris: Sequence[str]) -> None:
-        """Put these open documents in place of some cells of the notebook; BadInput for one that is not open."""
+        """Replace `deleted` cells of the notebook from `start` on by these documents; BadInput for one not open."""
         known = self._notebooks.setdefault(notebook, _Notebook())
         removed = [self[uri] for uri in known.order[start : start + deleted] if uri in self._open]
         known.order[start : start + deleted] = uris
@@ -216,17 +216,17 @@ class OpenDocuments:
                 cell.cells, cell.planner = together, planner
 
     def close_notebook(self, notebook: str) -> list[str]:
-        """Forget a notebook whose cells are closed; the core's sessions of its prompts."""
+        """Forget a notebook whose cells are closed; returns the core's sessions of its prompts."""
         sessions = [cells.document.uri for cells in self._notebooks.pop(notebook, _Notebook()).cells.values()]
         for session in sessions:
             self._surroundings.ring.closed(session)
         return sessions
 
     def change(self, uri: str, version: int, changes: Sequence[Change]) -> None:
-        """Follow the client's changes, each of which counts from the one before it.
+        """Apply the client's changes in order, each in the coordinates that the one before it left.
 
-        BadInput if one cannot be applied or the version goes backwards. The document is then out of step: the
-        changes after it are ignored, since there is no telling where they belong, until one brings the whole text.
+        BadInput if one cannot be applied or the version goes backwards. The document is then out of step: later
+        changes are ignored, since their positions are unreliable, until one brings the whole text.
         """
         opened = self[uri]
         whole = max((index for index, change in enumerate(changes) if change.range is None), default=None)
@@ -245,7 +245,7 @@ class OpenDocuments:
         opened.document.version = version
 
     def refuse_change(self, uri: str, reason: str) -> None:
-        """As `change` with one that cannot be applied; BadInput with this reason, unless it is out of step already."""
+        """Act as `change` does for a bad change: BadInput with this reason, unless already out of step."""
         opened = self[uri]
         if not opened.out_of_step:
             opened.lose_step()

@@ -1,4 +1,4 @@
-"""What a client asks for, and what the entry that is selected in its completion popup changes about it."""
+"""A client's query for suggestions, and how the entry selected in its completion popup changes it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A suggestion is wanted at the cursor; several where the user asked for them by hand.
+    """A query for a suggestion at the cursor, or for several if the user invoked it explicitly.
 
-    With an entry selected in the popup, it has to begin with that entry's text and to take its place.
+    With an entry selected in the popup, a suggestion begins with that entry's text and replaces its range.
     """
 
     cursor: Position
@@ -35,11 +35,11 @@ class Query:
 
     @property
     def on_one_line(self) -> bool:
-        """Whether what is selected is one line: nothing is suggested behind more than that."""
+        """Whether the selected text is one line: longer entries get no suggestion."""
         return self.selected is None or not re.search(r"[\r\n]", self.selected.text)
 
     def place(self, document: Document, *, multi_line: bool, earlier: Balance | None = None) -> Place:
-        """The surroundings of what is to be suggested: with the selected text in the document."""
+        """The surroundings of the suggestion, with the selected text in the document."""
         place = place_at(document, self.cursor, multi_line=multi_line, earlier=earlier)
         if self.selected is None:
             return place
@@ -48,7 +48,7 @@ class Query:
         return replace(place, before=before[: selected.start] + selected.text, after=after)
 
     def prompt(self, prompt: Prompt, document: Document) -> Prompt:
-        """The prompt for the cursor, made to go on from the selected text."""
+        """The prompt for the cursor, extended by the selected text."""
         if self.selected is None:
             return prompt
         typed, text = self._typed(document), self.selected.text
@@ -57,7 +57,7 @@ class Query:
         return structs.replace(prompt, prefix=prompt.prefix.removesuffix(typed) + text)
 
     def ending(self, document: Document) -> str | None:
-        """What the selected text adds to what was typed; None where that is no beginning of it."""
+        """The rest of the selected text behind the typed text; None if it does not begin with the typed text."""
         if self.selected is None:
             return ""
         typed = self._typed(document)
@@ -65,7 +65,7 @@ class Query:
         return self.selected.text.removeprefix(typed) if extends else None
 
     def item(self, insertion: Insertion) -> Insertion:
-        """The insertion with the selected text before it, in the range of that."""
+        """The insertion with the selected text before it, in the selected entry's range."""
         if self.selected is None:
             return insertion
         column = self.cursor.column
@@ -77,6 +77,6 @@ class Query:
         )
 
     def _typed(self, document: Document) -> str:
-        """What stands between the selected entry's start and the cursor."""
+        """The text between the selected entry's start and the cursor."""
         start = self.selected.start if self.selected else self.cursor.column
         return document.lines[self.cursor.line][start : self.cursor.column]

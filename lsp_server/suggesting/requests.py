@@ -1,4 +1,4 @@
-"""Asking the core on behalf of a document: its session there, what each answer cost, and what is to be forgotten."""
+"""Sends documents' requests to the core, reports their costs, and purges text of excluded documents."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from protocol.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-# So many documents besides those that a prompt concerns are looked at together with them.
+# How many further documents each check of the exclusion rules includes, in turn.
 _LOOKED_AT_IN_TURN = 32
 
 _NOTHING_COMPUTED = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
 
 
 class Core(Protocol):
-    """What asking needs of the core's link."""
+    """The interface of the core's link for requests."""
 
     @property
     def ready(self) -> bool: ...
@@ -57,7 +57,7 @@ class Cost:
 
 @dataclass(slots=True)
 class _Asked:
-    """A document that prompts were made of, and the URIs of those that lent text to them, open or closed by now."""
+    """A document that prompts were made for, and the URIs of their snippets' documents, open or closed by now."""
 
     opened: OpenDocument | None
     """None once it is closed."""
@@ -65,19 +65,19 @@ class _Asked:
 
 
 class Asker:
-    """Asks for all documents. `session_prefix` tells a language server's documents from those of other clients."""
+    """Sends the requests of all documents. `session_prefix` separates this language server's sessions from others'."""
 
     def __init__(self, core: Core, session_prefix: str, on_cost: Callable[[Cost], None]) -> None:
         self._core = core
         self._session_prefix = session_prefix
         self._on_cost = on_cost
         self._asked: dict[str, _Asked] = {}
-        self._resident: dict[str, None] = {}  # URIs of documents whose text prompts were made of; next in turn first
+        self._resident: dict[str, None] = {}  # URIs of documents whose text entered prompts; next in turn first
 
     async def suggest(
         self, opened: OpenDocument, query: Query, settings: Settings, stop: StopRule
     ) -> Completion | None:
-        """The core's suggestion; None if it has none, or if the document has changed meanwhile."""
+        """The core's completion; None if it has none, or if the document has changed meanwhile."""
         plan = opened.plan(query.cursor)
         prompt = query.prompt(plan.prompt, opened.document)
         request = CompletionRequest(
@@ -101,15 +101,15 @@ class Asker:
         await self._complete(opened, cursor, plan, request)
 
     def typed(self, opened: OpenDocument, cursor: Position) -> None:
-        """Tell that nothing had to be asked: the user types what was suggested."""
+        """Report the cost of an answer from the last suggestion: zero, since the core computed nothing."""
         document = opened.document
         cost = Cost(document.uri, document.version, cursor, "typed", False, 0.0, "hot", _NOTHING_COMPUTED)
         self._on_cost(cost)
 
     async def look_at_rules(self, opened: OpenDocument) -> None:
-        """Return when what the next prompt of the document may hold text of was looked at not long ago.
+        """Return when the exclusion verdicts of all documents that the next prompt may use are recent.
 
-        Whatever turns out to be excluded is purged then.
+        Purges the text of newly excluded documents.
         """
         verdicts = opened.surroundings.verdicts
         await verdicts.look(self._concerned(opened), self._next_in_turn())
@@ -117,33 +117,33 @@ class Asker:
             self._purge(opened, excluded)
 
     def renew_rules(self, opened: OpenDocument) -> None:
-        """Look in the background, so that the next request does not wait for it."""
+        """Renew the verdicts in the background, so that the next request does not wait for them."""
         opened.surroundings.verdicts.renew(self._concerned(opened), self._next_in_turn())
 
     def release(self, uri: str) -> None:
-        """Tell the core that this document was closed. What was computed of it stays, and so does the note of that."""
+        """Tell the core that this document was closed. Its KV stays resident, and so does the record of it here."""
         if (asked := self._asked.get(uri)) is not None:
             asked.opened = None
             self._core.release(self._session(uri))
 
     def _concerned(self, opened: OpenDocument) -> set[str]:
-        """The URIs of the documents whose text the next prompt of this one may hold, or its last ones did."""
+        """The URIs of the documents whose text this one's next prompt may hold, or its earlier prompts held."""
         uri = opened.document.uri
         asked = self._asked.get(opened.session)
         return {uri, *opened.surroundings.ring.uris, *(asked.sources if asked is not None else ())}
 
     def _next_in_turn(self) -> Iterator[str]:
-        """Some of the documents whose text may be resident, others at every call, so that none is about all of them."""
+        """Some of the documents whose text may be resident, in turn, so that no call checks all of them."""
         for _ in range(min(_LOOKED_AT_IN_TURN, len(self._resident))):
             uri = next(iter(self._resident))
             self._resident[uri] = self._resident.pop(uri)
             yield uri
 
     def _purge(self, looked_at: OpenDocument, excluded: Mapping[str, str]) -> None:
-        """Drop everything computed, if text of a document that may not be used any more is in it.
+        """Drop the KV that may hold text of newly excluded documents.
 
-        That is one that prompts were made of, or that lent text to another's, whether it is still open or not. Where it
-        is neither, it alone is dropped: an earlier run may have left that on disk.
+        If such a document's text entered a prompt, its own or as a snippet, every session is dropped, open or closed.
+        Otherwise only its own session is dropped: an earlier run may have left it on disk.
         """
         for uri, reason in excluded.items():
             logger.warning("%s enters no prompt: %s", uri, reason)
@@ -168,7 +168,7 @@ class Asker:
     async def _complete(
         self, opened: OpenDocument, cursor: Position, plan: Plan, request: CompletionRequest
     ) -> Completion | None:
-        """The core's answer, its cost told; None if it has none, or if the document has changed meanwhile."""
+        """The core's completion, its cost reported; None if it has none, or if the document has changed meanwhile."""
         since, edits = time.perf_counter(), opened.edits
         asked = self._asked.setdefault(opened.session, _Asked(opened))
         asked.opened = opened

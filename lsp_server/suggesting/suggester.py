@@ -1,4 +1,4 @@
-"""From a cursor in an open document to suggestions: what is at hand first, then the core; the latest request wins."""
+"""From a cursor to suggestions: from the last suggestion if possible, else from the core; the latest request wins."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from protocol import garbage
 from protocol.messages import Completion, StopRule
 from protocol.settings import Settings
 
-# After so many seconds without an edit, what the next keystrokes would have to compute is computed.
+# After so many seconds without an edit, ahead work for the next keystrokes starts.
 _IDLE_SECONDS = 2.0
 
-# After so many seconds the request has left, and the core is at work: what will be needed soon is worked out then.
+# After so many seconds the request has left and the core is at work: the filters' values are computed meanwhile.
 _MEANWHILE_SECONDS = 0.001
 
-# A document that stays the newest for so many seconds counts as looked at: editors that restore a session, or preview a
-# change of many files, open more than that in less time.
+# A document that stays the newest for so many seconds counts as viewed: an editor that restores a session, or previews
+# a change of many files, opens the next one sooner.
 _OPENING_SECONDS = 0.3
 
 # A request waits for so many seconds at most while the core starts and loads its model.
@@ -39,14 +39,14 @@ _LOADING_SECONDS = 120.0
 
 
 def _tell_nothing(*_: object) -> None:
-    """For callers that show no status."""
+    """Ignores a status, for callers that show none."""
 
 
 class Suggester:
-    """Answers for all documents. `session_prefix` tells a language server's documents from those of other clients.
+    """Makes suggestions for all documents. `session_prefix` separates this language server's sessions from others'.
 
-    `on_excluded` is called with the URI of the document that is looked at and the reason why it is excluded; with None
-    for the reason when the next one, or the same one later, is not.
+    The suggester calls `on_excluded` with the viewed document's URI and the reason of its exclusion; with None for
+    the reason when the next one, or the same one later, is not excluded.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Suggester:
         self._core_moved = asyncio.Event()
         self._looked_at: tuple[str, str | None] = "", None  # the document, and why it is excluded
         self._last: OpenDocument | None = None
-        self._opened: OpenDocument | None = None  # the newest, until it counts as looked at or another one is
+        self._opened: OpenDocument | None = None  # the newest, until it or another one counts as viewed
         self._opening: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
 
     def opened(self, opened: OpenDocument) -> None:
-        """The client opened a document: prepare for typing in it, once it has stayed the newest one for a moment."""
+        """Prepare for typing in a document that was opened, once it has stayed the newest for `opening_s`."""
         self._forget_opening()
         self._opened = opened
         self._opening = asyncio.get_running_loop().call_later(self._opening_s, self.look_ahead, opened)
@@ -83,10 +83,10 @@ class Suggester:
     async def suggest(
         self, opened: OpenDocument, query: Query, *, waits_for_core: bool = True
     ) -> tuple[Insertion, ...]:
-        """What to show, the best first; nothing also where the document changes before it is known.
+        """The suggestions, the best first; none if the document changes before the answer.
 
-        While the core starts and loads its model the request waits, until a newer one or an edit takes its place; it
-        returns nothing at once if `waits_for_core` is false. A request for what is being computed already joins it.
+        While the core starts and loads its model, the request waits until a newer one or an edit supersedes it; it
+        returns nothing at once if `waits_for_core` is false. A repeated request joins the one that is under way.
         """
         self._look_at(opened, query.cursor)
         opened.requests += 1
@@ -118,7 +118,7 @@ class Suggester:
             opened.latest.start(partial(self._ahead, opened, opened.cursor))
 
     def suggest_ahead(self, opened: OpenDocument, cursor: Position) -> None:
-        """Compute what the client will ask for next, when it is known before the client asks."""
+        """Compute the suggestion at `cursor` before the client's request for it."""
         query = Query(cursor)
         self._look_at(opened, cursor)
         if self._core.ready and self._is_enabled(opened) and not opened.latest.is_for(query):
@@ -134,7 +134,7 @@ class Suggester:
             self.look_ahead(self._last)
 
     def release(self, uri: str) -> None:
-        """Let go of a closed document, here and in the core."""
+        """Release a closed document, here and in the core."""
         if self._last is not None and self._last.document.uri == uri:
             self._last = None
             if self._idle is not None:
@@ -144,7 +144,7 @@ class Suggester:
         self._asker.release(uri)
 
     def _look_at(self, opened: OpenDocument, cursor: Position) -> None:
-        """The user is here now; what is not to be computed before they type on waits until they rest."""
+        """Record where the user is, and restart the timer of the work at rest."""
         opened.look_at(cursor)
         self._forget_opening()
         self._last = opened
@@ -159,7 +159,7 @@ class Suggester:
             self._opening = None
 
     def _at_idle(self, opened: OpenDocument, edits: int) -> None:
-        """Lay a long increment's anchor anew while nobody waits for it, and collect garbage."""
+        """Re-lay the anchor of a long increment as ahead work, and collect garbage."""
         garbage.collect_what_is_new()
         if opened.edits != edits or opened.latest.busy or opened.excluded or not self._is_enabled(opened):
             return
@@ -167,12 +167,12 @@ class Suggester:
             opened.latest.start(partial(self._ahead, opened, opened.cursor))
 
     def _is_enabled(self, opened: OpenDocument) -> bool:
-        """Whether something may be suggested at the document's cursor, the exclusion rules left aside."""
+        """Whether the document's cursor may get a suggestion, apart from the exclusion rules."""
         disabled = opened.document.language_id in self.settings.disabled_languages
         return not (disabled or opened.out_of_step or opened.is_in_long_line)
 
     async def _is_allowed(self, opened: OpenDocument) -> bool:
-        """Whether no rule excludes the document; looks at the disk where that was too long ago."""
+        """Whether no rule excludes the document; checks the disk if the last check is too old."""
         await self._asker.look_at_rules(opened)
         before, self._looked_at = self._looked_at, (opened.document.uri, opened.excluded)
         if before != self._looked_at and (before[1], opened.excluded) != (None, None):
@@ -180,9 +180,9 @@ class Suggester:
         return opened.excluded is None
 
     def _at_hand(self, opened: OpenDocument, query: Query) -> tuple[Insertion, ...]:
-        """The rest of what was offered, where that is what the user types: nothing to compute.
+        """The rests of the last offers, if the user types their text; the core computes nothing.
 
-        Who asks by hand gets what is at hand only where there is a choice.
+        An explicit request returns them only if there are several; a single one needs alternatives from the core.
         """
         insertions = tuple(dict.fromkeys(_rests(opened, query)))
         if not query.invoked:
@@ -195,7 +195,7 @@ class Suggester:
         return insertions
 
     async def _ask_in_time(self, opened: OpenDocument, query: Query) -> tuple[Insertion, ...]:
-        """As `_ask`, where somebody may be typing, and the core may have to start and load first."""
+        """As `_ask`, after the debounce, or after the core has started and loaded."""
         if self._core.ready:
             return await self._ask(opened, query, self._pace.pause_s(self.settings.debounce_ms))
         try:
@@ -228,13 +228,13 @@ class Suggester:
         return self._offer(opened, query, place, completion)
 
     def _prepare(self, opened: OpenDocument, place: Place, stop: StopRule) -> None:
-        """Work out what the filters will look at, and look at the exclusion rules, before the answer is there."""
+        """Compute the filters' values and renew the exclusion verdicts while the core is at work."""
         place.work_out(indents=stop.indent is not None or not place.before.strip())
         opened.balance = place.statement.balance
         self._asker.renew_rules(opened)
 
     def _offer(self, opened: OpenDocument, query: Query, place: Place, completion: Completion) -> tuple[Insertion, ...]:
-        """Remember what is offered, and show it, unless it is held back."""
+        """Filter the completions and remember them as offers; returns the suggestions, none if held back."""
         held = not query.invoked and self._is_unlikely(completion)
         ending = query.ending(opened.document)
         shown: dict[str, Insertion] = {}
@@ -261,7 +261,7 @@ class Suggester:
 
 
 def _rests(opened: OpenDocument, query: Query) -> Iterator[Insertion]:
-    """The rests of the offers that go on from what was typed, and from what is selected in the popup."""
+    """The rests of the offers that continue the typed text and the entry selected in the popup."""
     ending = query.ending(opened.document)
     for offer in opened.offers:
         rest = None if ending is None else rest_of(offer, opened.document, query.cursor)

@@ -1,1 +1,1 @@
-"""What became of suggestions: acceptance, and statistics kept on this machine."""
+"""The outcome of suggestions: acceptance, and statistics kept on this machine."""

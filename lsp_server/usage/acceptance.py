@@ -1,4 +1,4 @@
-"""What becomes of the suggestions that are shown: accepted, typed, rejected, and what is left of them after a while."""
+"""Counts the outcome of shown suggestions: accepted, typed or rejected, and the share kept after a while."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REMEMBERED = 32  # answers that may still be accepted, over all documents
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One answer as the client has it. What goes on with an earlier one has its `length`, of which it is the rest."""
+    """One answer as the client has it. The rest of an earlier suggestion keeps that suggestion's `length`."""
 
     number: int
     opened: OpenDocument
@@ -39,20 +39,20 @@ class Shown:
 
 
 class Acceptances:
-    """Counts for all documents; `count` is told what there is to count, as it happens."""
+    """Counts for all documents; calls `count` with each event's statistics."""
 
     def __init__(self, count: Callable[[Statistics], None], watch_s: float = WATCH_SECONDS) -> None:
         self._count = count
         self._watch_s = watch_s
         self._numbers = itertools.count(1)
         self._answers: dict[int, Shown] = {}
-        self._open: dict[str, Shown] = {}  # by document: what has been shown, and has not ended
-        self._client_tells = False  # which answers are shown: until it does, all of them are taken to be
+        self._open: dict[str, Shown] = {}  # by document: the suggestion that is shown now
+        self._client_tells = False  # whether the client reports shown answers: until it does, all count as shown
 
     def answered(
         self, opened: OpenDocument, cursor: Position, insertions: tuple[Insertion, ...], milliseconds: float
     ) -> int:
-        """Note an answer that holds something; the number to accept its items by."""
+        """Record a non-empty answer; returns its number, by which its items are accepted."""
         self._count(one_answer(milliseconds))
         texts = tuple(insertion.text for insertion in insertions)
         start = Position(cursor.line, cursor.column - insertions[0].taken)
@@ -71,13 +71,13 @@ class Acceptances:
         return shown.number
 
     def shown(self, number: int) -> None:
-        """The client tells that it shows an item of this answer, and from now on of every answer that it shows."""
+        """Record that the client shows an item of this answer; from now on only reported answers count as shown."""
         self._client_tells = True
         if number in self._answers:
             self._show(self._answers[number])
 
     def accepted(self, number: int, index: int) -> tuple[OpenDocument, Position] | None:
-        """An item was accepted whole: where the cursor is now; None where its text has not been put in (yet)."""
+        """Record that an item was accepted whole; returns the cursor behind it, None if its text is not there yet."""
         shown = self._answers.pop(number, None)
         if shown is None or index >= len(shown.texts):
             return None
@@ -91,7 +91,7 @@ class Acceptances:
         return (shown.opened, span.end) if there else None
 
     def accepted_partly(self, number: int, characters: int) -> None:
-        """The first characters of an item were accepted; its rest is still shown."""
+        """Record that the first `characters` of an item were accepted; its rest is still shown."""
         shown = self._answers.get(number)
         if shown is None:
             return
@@ -102,7 +102,7 @@ class Acceptances:
         self._answers[number] = self._open[shown.opened.document.uri] = changed
 
     def ended(self, uri: str) -> None:
-        """What was shown in this document is shown no more, and was not accepted whole."""
+        """Record that this document's suggestion is no longer shown, and was not accepted whole."""
         last = self._open.pop(uri, None)
         if last is None or last.accepted_characters:
             return
@@ -116,7 +116,7 @@ class Acceptances:
         self._open[uri] = shown
 
     def _look_again(self, opened: OpenDocument, key: int, text: str) -> None:
-        """Count what of an accepted text is still there."""
+        """Count the characters of an accepted text that are still there."""
         text = text[:_COMPARED_CHARACTERS]
         span = opened.watched.pop(key)
         there = _text(opened, span)[: 2 * _COMPARED_CHARACTERS]
@@ -124,13 +124,13 @@ class Acceptances:
 
 
 def _kept_characters(before: str, now: str) -> int:
-    """The characters of the words of `before`, and of what stands between them, that `now` has in the same order."""
+    """How many characters of `before`, by whole words and separators, `now` still has in the same order."""
     words, words_now = _WORDS.findall(before), _WORDS.findall(now)
     same = (step for step in LCSseq.opcodes(words, words_now) if step.tag == "equal")
     return sum(len(word) for step in same for word in words[step.src_start : step.src_end])
 
 
 def _text(opened: OpenDocument, span: Span) -> str:
-    """What stands there now; nothing where the document does not reach so far, or has become another."""
+    """The text of the span now; empty if the span lies outside of the document."""
     reaches = span.start <= span.end <= opened.document.end
     return opened.document.slice(span.start, span.end) if reaches else ""

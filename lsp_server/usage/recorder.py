@@ -1,4 +1,4 @@
-"""Gathers statistics and adds them to their database now and then, off the event loop."""
+"""Collects statistics and adds them to their database at intervals, off the event loop."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _SAVE_SECONDS = 10.0
 
 
 class Recorder:
-    """Counts while it is `enabled`. What cannot be written is kept, and tried again with the next count."""
+    """Counts while it is `enabled`. A failed write keeps its counts, and is tried again with the next one."""
 
     def __init__(self, path: Path, save_s: float = _SAVE_SECONDS) -> None:
         self.enabled = True
         self._path = path
         self._save_s = save_s
-        self._unsaved: list[Statistics] = []  # added up when they are saved: an answer waits while it is counted
+        self._unsaved: list[Statistics] = []  # summed on saving: an answer waits for `count`
         self._saving: asyncio.Task[None] | None = None
 
     def count(self, more: Statistics) -> None:
-        """Add to what is to be saved."""
+        """Add statistics to be saved later."""
         if not self.enabled:
             return
         self._unsaved.append(more)
@@ -33,7 +33,7 @@ class Recorder:
             self._saving = asyncio.create_task(self._save_later())
 
     def close(self) -> None:
-        """Write what is left, and end. A write that has begun is finished by its thread before the process ends."""
+        """Write the unsaved counts, and end. A write under way is finished by its thread before the process ends."""
         if self._saving is not None:
             self._saving.cancel()
         self._write(self._take())

@@ -1,4 +1,4 @@
-"""What became of suggestions, in numbers: a value, and the database on this machine that it is added to."""
+"""Statistics of suggestions: a value of counts, and the database on this machine that it is added to."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import platformdirs
 
 from protocol.errors import BadInput
 
-# Times to an answer are counted in these classes: up to so many milliseconds each, and one class beyond.
+# The upper bounds of the latency classes, in milliseconds; one more class is beyond the last.
 LATENCY_CLASSES_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 _LOCK_SECONDS = 0.2  # the shutdown waits for it
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Counts, and nothing of any text."""
+    """Counts only, no text."""
 
-    shown: int = 0  # suggestions; going on with one is not another one
+    shown: int = 0  # suggestions; the rest of one is not another one
     accepted: int = 0  # whole
     accepted_partly: int = 0  # by word or line, at least once
     typed: int = 0  # by hand, more than half of it
@@ -39,11 +39,11 @@ class Statistics:
 
     @property
     def kept_share(self) -> float | None:
-        """How much of what was accepted was still there 30 s later; None before anything was."""
+        """The share of accepted characters that was still there 30 s later; None before any was watched."""
         return self.kept_characters / self.watched_characters if self.watched_characters else None
 
     def latency_ms(self, share: float) -> int | None:
-        """The time within which this share of the answers came, rounded up to its class; None where none did."""
+        """The latency quantile at `share` in milliseconds, rounded up to its class; None without answers."""
         wanted = share * sum(self.answers)
         for count, limit in zip(_running_sums(self.answers), LATENCY_CLASSES_MS, strict=False):
             if count and count >= wanted:
@@ -61,12 +61,12 @@ def one_answer(milliseconds: float) -> Statistics:
 
 
 def statistics_file() -> Path:
-    """Where the user's statistics are kept."""
+    """The path of the user's statistics."""
     return Path(platformdirs.user_state_dir("midfill", appauthor=False)) / "statistics.sqlite"
 
 
 def read_statistics(path: Path) -> Statistics:
-    """What the database holds, or zeros where there is none; BadInput, naming it, where it cannot be read."""
+    """The database's statistics, zeros if it does not exist; BadInput, naming it, if it cannot be read."""
     if not path.exists():
         return Statistics()
     try:
@@ -81,7 +81,7 @@ def read_statistics(path: Path) -> Statistics:
 def add_to_file(path: Path, more: Statistics) -> None:
     """Add to the counts; language servers of several windows may do so at the same time.
 
-    OSError or sqlite3.Error, and nothing added, where that is not possible now.
+    On failure it raises OSError or sqlite3.Error, and adds nothing.
     """
     counts = asdict(more)
     counts |= {f"answers_{place}": count for place, count in enumerate(counts.pop("answers"))}

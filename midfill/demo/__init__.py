@@ -1,1 +1,1 @@
-"""`midfill demo`: a language server and a core at work on a sample file, key by key, with what each key costs."""
+"""`midfill demo`: shows a language server and a core at work on a sample file, key by key, with each key's cost."""

@@ -1,4 +1,4 @@
-"""The editor's text as the demo draws it: highlighted code around the cursor, with the suggestion as ghost text."""
+"""Draws the demo's editor: highlighted code around the cursor, with the suggestion as ghost text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def code_view(keystroke: Keystroke, height: int) -> Text:
 
 
 def cursor_line(line: Text, cursor: Position, suggestion: Suggestion | None) -> Sequence[Text]:
-    """The cursor's line with the ghost text in it, which may make it several lines."""
+    """The cursor's line with the ghost text in it; it may become several lines."""
     before, after = line[: cursor.column], line[cursor.column :]
     if suggestion is None:
         block, rest = (after[:1], after[1:]) if after else (Text(" "), Text())

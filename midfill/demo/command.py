@@ -23,8 +23,8 @@ def demo_command(
 ) -> None:
     """Watch a language server and a core at work.
 
-    Code is typed key by key, and each key shows what it costs. Both run as real processes. Unless --share is given
-    the core is one that only the demo knows, and ends with it.
+    The demo types code key by key and shows the cost of each key. Both run as real processes. Unless --share is given,
+    the demo starts a core of its own, which ends with it.
     """
     from midfill.demo.run import DemoOptions, run_demo
 

@@ -1,4 +1,4 @@
-"""How to connect an editor, as the demo says at its end."""
+"""The instructions for connecting an editor, which the demo prints at its end."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def how_to_connect() -> Text:
 
 
 def midfill_command() -> str:
-    """The command as an editor can find it: by its name where it is on the path, else by where it is installed."""
+    """The command as an editor can find it: its name if it is on the path, else its installed path."""
     if shutil.which("midfill"):
         return "midfill"
     return str(Path(sys.executable).with_name("midfill"))
 
 
 def checkout_folder() -> str:
-    """The checkout that midfill runs from; the extension and the plugin are there, and not in the Python package."""
+    """The checkout that midfill runs from; it holds the extension and the plugin, which the Python package lacks."""
     folder = Path(__file__).parents[2]
     return str(folder) if (folder / "nvim").is_dir() else _ANY_CHECKOUT
 

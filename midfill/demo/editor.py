@@ -1,4 +1,4 @@
-"""A text editor without a screen: what keys do to a document, with auto-indentation and auto-closed brackets."""
+"""A text editor without a screen: applies keys to a document, with auto-indentation and auto-closed brackets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INDENT = 4
 
 @dataclass(frozen=True, slots=True)
 class KeyPress:
-    """What a key did: the edit to tell the language server of, if there is one."""
+    """The effect of a key: the edit to send to the language server, if any."""
 
     label: str
     edit: Edit | None
@@ -23,7 +23,7 @@ class KeyPress:
 
 
 class Editor:
-    """One document with a cursor. Each key returns what it did, applied already."""
+    """One document with a cursor. Each key is applied at once and returns its effect."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -32,7 +32,7 @@ class Editor:
         self._cursor_before = self.cursor
 
     def type_character(self, character: str) -> KeyPress:
-        """Insert it; an opening bracket brings its closer, and a closer that stands there already is typed over."""
+        """Insert it; an opening bracket also inserts its closer, and a closer already there is typed over."""
         if character == "\n":
             return self._enter()
         if character == "\t":
@@ -59,13 +59,13 @@ class Editor:
         return self._apply(Edit(start, end, ""), start, "backspace")
 
     def accept(self, text: str, end: Position) -> KeyPress:
-        """Take a suggestion, which replaces everything from the cursor to `end`."""
+        """Insert a suggestion in place of the text from the cursor to `end`."""
         edit = Edit(self.cursor, end, text)
         self._apply(edit, _end_of_inserted(edit), "accept")
         return KeyPress("accept", edit, accepted=True)
 
     def undo(self) -> KeyPress:
-        """Take the last edit back; BadInput if there was none."""
+        """Undo the last edit; BadInput if there was none."""
         if self._inverse is None:
             raise BadInput(f"there is nothing to undo in {self.document.uri}")
         inverse = self._inverse
@@ -87,7 +87,7 @@ class Editor:
         return Position(len(lines) - 1, len(lines[-1]))
 
     def _enter(self) -> KeyPress:
-        """Break the line, keep its indentation, and leave no white space behind on a blank one."""
+        """Break the line, keep its indentation, and strip a blank line's white space."""
         line, column = self.cursor
         before = self.document.lines[line][:column]
         indent = len(before) - len(before.lstrip(" "))

@@ -1,4 +1,4 @@
-"""The picture of a run: a terminal with its most telling frame and the result, as SVG."""
+"""The picture of a run: an SVG of a terminal with one representative frame and the result."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_picture(path: Path, keystrokes: Sequence[Keystroke], result: Renderabl
 
 
 def _telling(keystrokes: Sequence[Keystroke]) -> int:
-    """A keystroke with a suggestion: best one that was about to be accepted for good, or else shortly after a jump."""
+    """The index of a keystroke with a suggestion: preferably just before its acceptance, or shortly after a jump."""
 
     def worth(index: int) -> tuple[bool, bool, bool, int]:
         after = [key.press for key in keystrokes[index + 1 : index + 3]]

@@ -1,4 +1,4 @@
-"""Plays the script against a language server at a typist's pace, and reports each keystroke with what it cost."""
+"""Plays the script against a language server at a typist's pace, and reports each keystroke with its cost."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _AHEAD_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Keystroke:
-    """One key press and what came of it, with the editor's state after it.
+    """One key press with its suggestion and cost, and the editor's state after it.
 
-    `cost` is None where the server had nothing to compute. A jump asks for no suggestion: the server makes the
-    place resident ahead of the next key, and the cost is that of this work.
+    `cost` is None if the server had nothing to compute. A jump requests no suggestion: the server makes the
+    place resident ahead of the next key, and `cost` is that of this ahead work.
     """
 
     press: KeyPress
@@ -40,8 +40,8 @@ async def play(
 ) -> AsyncIterator[Keystroke]:
     """Every keystroke of the script, once it is answered.
 
-    The next key comes `seconds_per_key` after the last one, or when the answer is there if that takes longer, so
-    that each keystroke has a cost to show. (Editors do not wait: they cancel.)
+    The next key comes `seconds_per_key` after the last one, or with its answer if that takes longer, so that each
+    keystroke has a cost to show. (Editors do not wait: they cancel.)
     """
     typist = Typist(editor)
     uri = editor.document.uri

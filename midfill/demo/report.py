@@ -1,4 +1,4 @@
-"""The tables that the demo ends with."""
+"""The tables of the demo's result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.settings import Strategy
 
 
 def report(summary: Summary, rivals: Mapping[Strategy, float], model: str, device: str) -> RenderableType:
-    """What the run cost, beside what the same keys would have cost with prompts laid out otherwise."""
+    """The cost of the run, next to that of the same keys under other prompt layouts."""
     table = Table(
         title=f"model {model}, device {device}", title_justify="left", title_style="bold", box=None, show_header=False
     )

@@ -1,4 +1,4 @@
-"""What other prompt layouts would have recomputed for the keystrokes of a demo: counted, without a model."""
+"""Counts the tokens that other prompt layouts would have recomputed for a demo's keystrokes, without a model."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from protocol.settings import Settings, Strategy
 
 
 async def mean_recomputed(strategy: Strategy, settings: Settings, text: str, keystrokes: Sequence[Keystroke]) -> float:
-    """Tokens recomputed per request, had prompts been laid out as `strategy` says.
+    """The mean of recomputed tokens per request if prompts had the layout `strategy`.
 
-    Everything is real but the model: windows, tokenizer, and the longest common prefix with what is resident. The
-    requests are those that the core computed, and jumps are prepared ahead of the next key, as they were in the run.
+    Windows, tokenizer and the longest common prefix with resident tokens are real; only the model is missing. The
+    requests are those that the core computed, and jumps are prepared ahead of the next key, as in the run.
     """
     engine = load_dry_engine(engine_options(settings))
     costs: list[Cost] = []

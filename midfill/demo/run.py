@@ -1,4 +1,4 @@
-"""The demo from start to end: processes up, script played, figures told, processes down."""
+"""Runs the demo from start to end: starts the processes, plays the script, reports the figures, ends the processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RIVALS: tuple[Strategy, ...] = ("psm", "spm")
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """How to run it; `speed` 1 is about 12 keys per second."""
+    """The options of the demo; `speed` 1 is about 12 keys per second."""
 
     speed: float = 1.0
     share: bool = False

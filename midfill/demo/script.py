@@ -1,4 +1,4 @@
-"""What the demo types: a method in the middle of a class, with slips, and a jump to the imports and back."""
+"""The script of the demo: a method typed into the middle of a class, with slips, and a jump to the imports and back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """Type this text; if `accepting`, a suggestion that says exactly what comes next in it is accepted."""
+    """Type this text; if `accepting`, accept a suggestion that equals its next characters."""
 
     text: str
     accepting: bool = True
@@ -22,12 +22,12 @@ class Backspace:
 
 @dataclass(frozen=True, slots=True)
 class TryOut:
-    """Accept the suggestion that is shown, if one is, whatever it says, and undo that."""
+    """Accept the suggestion that is shown, if any, whatever its text, and undo that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Click behind the last place where `behind` stands."""
+    """Click behind the last occurrence of `behind`."""
 
     behind: str
 

@@ -1,4 +1,4 @@
-"""What the demo measured: the figures of one run."""
+"""The figures of one run of the demo."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from midfill.replay.results import percentile
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of one run. A request is a keystroke that was answered; work ahead of need is counted apart."""
+    """The figures of one run. A request is a keystroke that was answered; ahead work is counted separately."""
 
     requests: int
     hot: int
     accepted: int
     undone: int
-    computed: int  # requests that the core computed; the others went on with the last suggestion
+    computed: int  # requests that the core computed; the last suggestion answered the others
     prompt_tokens: int  # of all computed requests together
     recomputed_tokens: int
     ahead_tokens: int

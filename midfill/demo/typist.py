@@ -1,4 +1,4 @@
-"""The typist: turns a script into key presses, one at a time, and accepts suggestions that say what is next."""
+"""The typist: converts a script into key presses, one at a time, and accepts suggestions that match the script."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from midfill.demo.editor import Editor, KeyPress
 from midfill.demo.script import Action, Backspace, Jump, TryOut
 from midfill.headless.lsp_values import Suggestion
 
-# Nobody reaches for the accept key for less, or before having read what is shown.
+# The typist accepts no suggestion of fewer characters, and none before some keys' time to read it.
 _WORTH_ACCEPTING = 5
 _KEYS_TO_READ = 2
 
 
 class Typist:
-    """Plays a script in an editor. `shown` is the suggestion on the screen; whoever shows it sets it."""
+    """Plays a script in an editor. `shown` is the suggestion on the screen; the caller sets it."""
 
     def __init__(self, editor: Editor) -> None:
         self.shown: Suggestion | None = None
         self._editor = editor
-        self._agreed = 0  # for how many keys the suggestion has said what is next
+        self._agreed = 0  # for how many keys the suggestion has matched the script
 
     def keys(self, script: Iterable[Action]) -> Iterator[KeyPress]:
         """Every key press, applied when it is yielded."""
@@ -53,7 +53,7 @@ class Typist:
             yield self._editor.undo()
 
     def _worth_accepting(self, text: str) -> Suggestion | None:
-        """The suggestion shown, if it has said for a few keys what is next, and leaves no bracket behind too many."""
+        """The shown suggestion, if it has matched the script for some keys, and leaves no surplus bracket."""
         if self.shown is None or len(self.shown.text) < _WORTH_ACCEPTING or not text.startswith(self.shown.text):
             self._agreed = 0
             return None
@@ -63,7 +63,7 @@ class Typist:
         return self.shown if self._agreed > _KEYS_TO_READ and behind in left_to_type else None
 
     def _indent(self, columns: int) -> Iterator[KeyPress]:
-        """From the indentation that the editor gave to the one that is wanted."""
+        """Change the indentation that the editor made to `columns`."""
         while self._editor.cursor.column > columns:
             yield self._editor.backspace()
         while self._editor.cursor.column < columns:

@@ -1,4 +1,4 @@
-"""How the demo is shown while it runs: drawn live in a terminal, or as plain lines where there is none."""
+"""Shows the running demo: drawn live in a terminal, or as plain lines without one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class View(Protocol):
     """Shows a run as it goes."""
 
     def show(self, keystrokes: Sequence[Keystroke]) -> None:
-        """Show the newest keystroke; those before it are given too."""
+        """Show the newest keystroke, the last of `keystrokes`."""
         ...
 
 
@@ -65,7 +65,7 @@ class LiveView:
 
 
 def frame(keystrokes: Sequence[Keystroke], code_rows: int = _CODE_ROWS) -> RenderableType:
-    """The code, what the last keystrokes cost, and the totals so far."""
+    """The code, the costs of the last keystrokes, and the totals so far."""
     code = Panel(
         code_view(keystrokes[-1], code_rows), title=f"[bold]{SAMPLE}", title_align="left", border_style="bright_black"
     )
@@ -102,7 +102,7 @@ def _cost_cells(key: Keystroke) -> tuple[RenderableType, ...]:
 
 
 def _bar(cost: Cost, style: str) -> Text:
-    """The share of the prompt that was recomputed, at least a sliver where there was any."""
+    """A bar of the recomputed share of the prompt; visible if any token was recomputed."""
     usage = cost.usage
     eighths = round(8 * _BAR_CELLS * usage.recomputed_tokens / max(1, usage.prompt_tokens))
     full, part = divmod(max(eighths, 1 if usage.recomputed_tokens else 0), 8)

@@ -1,1 +1,1 @@
-"""`midfill doctor`: what is installed and running, and what is wrong, in words that a user can act on."""
+"""`midfill doctor`: checks the installation, the model and the cores, and reports problems with their remedies."""

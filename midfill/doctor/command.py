@@ -42,7 +42,7 @@ def doctor_command(
 
 
 async def examine(settings: Settings, refused: Sequence[BadSettings] = ()) -> list[Section]:
-    """Everything that the doctor looks at; `refused` are variables. Takes about a second, and imports no torch."""
+    """All findings; `refused` holds bad environment variables. Takes about a second, and does not import torch."""
     from midfill.doctor.core import cores
     from midfill.doctor.folders import folders
     from midfill.doctor.machine import find_gpus, hardware, installed

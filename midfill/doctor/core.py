@@ -1,4 +1,4 @@
-"""The cores: which are running, whether they answer, and whether the token that guards them is private."""
+"""Checks the cores: which run, whether they answer, and whether their token file is private."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _END_IT = "midfill core stop"
 
 
 async def cores(settings: Settings) -> Section:
-    """The token file, the cores of this machine, and the one on another machine if the settings name one."""
+    """The token file, the cores of this machine, and the core on another machine if the settings name one."""
     try:
         folder = runtime_folder()
         read_or_make_token(folder)
@@ -72,7 +72,7 @@ def _memory(address: CoreAddress) -> str:
 
 
 async def _ask(endpoint: Endpoint, remedy: str) -> tuple[str, str]:
-    """What the core says that it does, and the problem if it says nothing or has failed."""
+    """The core's state, and the problem if it does not answer or has failed."""
     try:
         status = await ask_status(endpoint)
     except CoreUnavailable as error:

@@ -1,4 +1,4 @@
-"""What the doctor finds: facts by section, and problems that keep midfill from completing."""
+"""The doctor's findings: facts by section, and problems that keep midfill from working."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The facts about one thing, by name, and what is wrong with it; a problem says what to do."""
+    """The facts about one subject by name, and its problems; each problem names its remedy."""
 
     title: str
     facts: tuple[tuple[str, str], ...]
@@ -28,5 +28,5 @@ def as_json(sections: Iterable[Section]) -> dict[str, Any]:
 
 
 def megabytes(count: float) -> str:
-    """A number of bytes for people."""
+    """A number of bytes as readable text."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

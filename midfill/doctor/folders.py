@@ -1,4 +1,4 @@
-"""Where midfill keeps files on this machine: caches, state, logs."""
+"""The folders in which midfill keeps files on this machine: caches, state, logs."""
 
 from __future__ import annotations
 

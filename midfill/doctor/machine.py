@@ -1,4 +1,4 @@
-"""The machine: what is installed, what the processor can do, which GPUs there are, and how much room is left."""
+"""Examines the machine: installed packages, processor features, GPUs, free memory and disk."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Gpu:
     total_bytes: int
     free_bytes: int
     capability: tuple[int, int] | None = None
-    """Compute capability; None where the driver does not tell."""
+    """Compute capability; None if the driver does not report it."""
 
 
 def installed() -> Section:
-    """Versions of what midfill is made of; missing packages are problems."""
+    """The versions of midfill and its packages; a missing package is a problem."""
     facts = [("Python", f"{platform.python_version()} ({sys.executable})")]
     facts += [(name, version_of(name) or "missing") for name in _SHOWN]
     problems = [
@@ -91,7 +91,7 @@ def hardware(gpus: tuple[Gpu, ...]) -> Section:
 
 
 def cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
-    """What of interest the processor can do, as Linux tells it; nothing where there is no such file."""
+    """The relevant processor features, from Linux's cpuinfo; empty if the file does not exist."""
     if not cpuinfo.is_file():
         return ()
     flags: set[str] = set()
@@ -104,7 +104,7 @@ def cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
 
 
 def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
-    """The CUDA devices, as nvidia-smi tells them; none where it is not there or does not answer."""
+    """The CUDA devices that nvidia-smi lists; none if it is not installed or does not answer."""
     program = shutil.which("nvidia-smi", path=environment.get("PATH"))
     if program is None:
         return ()
@@ -112,7 +112,7 @@ def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_QUERY_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
-        return ()  # a driver that does not answer is no device that could be used
+        return ()  # a device whose driver does not answer cannot be used
     rows = [[cell.strip() for cell in line.split(",")] for line in answer.stdout.splitlines()]
     return tuple(
         Gpu(name, int(total) * 2**20, int(free) * 2**20, _capability(capability))

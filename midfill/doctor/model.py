@@ -1,4 +1,4 @@
-"""The model that the settings ask for: whether it is there and whole, and how it will run; torch is not imported."""
+"""Checks the configured model: its files, and how it will run on this machine, without importing torch."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from protocol.errors import MidfillError
 from protocol.settings import Settings
 
 _DEVICES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
-_PREFILL_CHUNK = 256  # what a core has
+_PREFILL_CHUNK = 256  # a core's
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where the model will run, and what is wrong with that; on CUDA, its GPU."""
+    """The device that the model will run on, and its problem if any; on CUDA, its GPU."""
 
     name: str
     problem: str = ""
@@ -33,7 +33,7 @@ class Device:
 
 
 def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
-    """The model, its device, and what it takes."""
+    """The model, its device, and its memory."""
     device = choose_device(settings, gpus)
     facts = [("model", settings.model)]
     problems = [problem for problem in (device.problem, weights_problem(settings, device.name)) if problem]
@@ -54,7 +54,7 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
 
 
 def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
-    """The device that the core will choose, told from the build of torch and the GPUs that the driver names."""
+    """The device that the core will choose, from the build of torch and the GPUs that the driver lists."""
     name = settings.device
     if not _DEVICES.fullmatch(name):
         return Device(name, f"there is no device {name!r}: choose --device auto, cpu, cuda, cuda:N or mps")
@@ -76,7 +76,7 @@ def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
 
 
 def weights_problem(settings: Settings, device: str) -> str:
-    """What is wrong with the weights that are asked for, on this device; nothing, as a rule."""
+    """The problem with the setting `weights` on this device; empty if there is none."""
     on_gpu = device.startswith("cuda")
     if settings.weights == "fp8" and not on_gpu:
         return f"fp8 weights need a CUDA GPU, and the device is {device}: choose --weights auto, or int8 on a CPU"
@@ -99,7 +99,7 @@ def choose_dtype(settings: Settings, device: Device, shape: ModelShape) -> str:
 
 
 def _no_download(model: str) -> list[str]:
-    """The problem with a model that has to be downloaded where the hub's library must not."""
+    """The problem of a model that must be downloaded while the hub's library is offline."""
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     if not HF_HUB_OFFLINE:
@@ -126,7 +126,7 @@ def _describe(checkpoint: Checkpoint, settings: Settings, dtype: str) -> list[tu
 
 
 def _plan(checkpoint: Checkpoint, settings: Settings, dtype: str, device: Device) -> MemoryPlan:
-    """The plan that the core will make when it loads the model, from what is free now."""
+    """The memory plan that the core will make when it loads the model, from the memory free now."""
     demand = MemoryDemand(
         shape=checkpoint.architecture,
         files=checkpoint.weights(),
@@ -148,7 +148,7 @@ def _show_plan(plan: MemoryPlan) -> str:
 
 
 def _too_large(plan: MemoryPlan, device: Device, dtype: str) -> list[str]:
-    """What is wrong where the model does not fit; `auto` then spreads it over a GPU and main memory."""
+    """The problem of a model that does not fit; `auto` then spreads it over a GPU and main memory."""
     if plan.fits:
         return []
     remedy = (

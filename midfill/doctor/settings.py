@@ -1,4 +1,4 @@
-"""The settings in force, and where each came from."""
+"""The settings in force, and the origin of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.settings_sources import read_environment
 def settings_in_force(settings: Settings, environment: Mapping[str, str], refused: Sequence[BadSettings]) -> Section:
     """Every setting with its value and origin, and the refused variables. Secrets are not shown.
 
-    An editor's own settings are not known here.
+    The doctor does not see an editor's settings.
     """
     facts = []
     for setting in SETTINGS.values():

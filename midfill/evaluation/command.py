@@ -96,7 +96,7 @@ def eval_command(
 
 @contextmanager
 def _json_lines(file: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Writes objects as they come, so that a run that is broken off has told what it knew; opened before it starts."""
+    """A function that writes each object at once, so that an aborted run keeps its rows; opens the file first."""
     if file is None:
         yield lambda _: None
     elif file == Path("-"):
@@ -141,7 +141,7 @@ def _task_sets(
 
 
 def _sandbox(allowed: bool, unconfined: bool, task_sets: Sequence[TaskSet], notes: Console) -> Sandbox | None:
-    """The sandbox if code may run and there are tests; prints what holds for the code, or what is left out."""
+    """The sandbox, if code may run and there are tests; prints its confinement, or why pass@1 is left out."""
     if not any(task.test for tasks in task_sets for task in tasks.tasks):
         return None
     if not allowed:

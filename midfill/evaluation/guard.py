@@ -65,7 +65,7 @@ class _System:
 def enter_namespaces(visible: list[str], root: str) -> None:
     """Leave the machine's files, processes and network: only `visible` stays, read-only, under a new root.
 
-    Returns in a process of the new namespaces; `root` is an empty folder to mount on. OSError where the kernel refuses.
+    Returns in a process of the new namespaces; `root` is an empty folder to mount on. OSError if the kernel refuses.
     """
     system, user, group = _System(), os.geteuid(), os.getegid()
     system.unshare(_NEW_MOUNTS | _NEW_HOST_NAME | _NEW_IPC | _NEW_PIDS | _NEW_NETWORK | (_NEW_USER if user != 0 else 0))
@@ -104,7 +104,7 @@ def _continue_in_child(system: _System) -> None:
 
 
 def drop_privileges() -> None:
-    """Become `nobody` where the process is root, and give up all capabilities and the way back to any."""
+    """Become the user `nobody` if the process is root, and give up all capabilities for good."""
     system = _System()
     if os.geteuid() == 0:
         os.setgroups([])
@@ -117,7 +117,7 @@ def drop_privileges() -> None:
 
 def limit(cpu_seconds: int, wall_seconds: int, memory_bytes: int) -> None:
     """Set the limits of time, memory, open files, new processes (none) and the size of written files (0)."""
-    # One second more for the hard limit: at the soft one the kernel sends SIGXCPU, at the hard one SIGKILL.
+    # The hard limit is one second later: at the soft one the kernel sends SIGXCPU, at the hard one SIGKILL.
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -170,7 +170,7 @@ def _send(channel: BufferedRWPair, value: object) -> None:
 
 
 def main() -> None:
-    """Play the part that the request on standard input names."""
+    """Run the part that the request on standard input names."""
     request = json.load(sys.stdin)
     if request["confine"]:
         enter_namespaces(request["visible"], request["root"])

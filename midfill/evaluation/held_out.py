@@ -15,9 +15,9 @@ SPAN_CHARS = (8, 200)  # short spans as likely as long ones: the logarithm of th
 
 
 def cut_files(folders: list[Path], split: Split, count: int, seed: int) -> list[Task]:
-    """At most `count` tasks, spread evenly over the files; BadInput where no file can be used.
+    """At most `count` tasks, spread evenly over the files; BadInput if no file can be used.
 
-    Files are those that training would take: Python in UTF-8, neither tests nor generated nor copies of others.
+    The files are those that training would use: Python in UTF-8, neither tests nor generated nor copies of others.
     """
     texts = {name: text for folder in folders for name, text in _read(folder).items()}
     if not texts:

@@ -1,4 +1,4 @@
-"""Reading HumanEval-Infilling (Bavarian et al., arXiv 2207.14255): its files into tasks with their tests."""
+"""Reads HumanEval-Infilling (Bavarian et al., arXiv 2207.14255): its files into tasks with their tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIELDS = ("task_id", "entry_point", "prompt", "suffix", "canonical_solution", "
 
 
 def read_benchmark(path: Path) -> dict[Split, list[Task]]:
-    """The tasks of a file, or of a folder with the benchmark's own file names; BadInput where there are none."""
+    """The tasks of a file, or of a folder with the benchmark's own file names; BadInput if there are none."""
     tasks: dict[Split, list[Task]] = {}
     for file in _files(path):
         for number, line in enumerate(_lines(file), 1):

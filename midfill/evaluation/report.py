@@ -1,4 +1,4 @@
-"""An evaluation's result as a table for people and as an object per row for programs."""
+"""Formats an evaluation's result: a table for the terminal, and a JSON object per row."""
 
 from __future__ import annotations
 

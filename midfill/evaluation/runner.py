@@ -1,4 +1,4 @@
-"""Running an evaluation: every case of every row through the model, its tests through the sandbox."""
+"""Runs an evaluation: every case of every row through the model, its tests through the sandbox."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from inference.engine.engine import Engine
     from inference.text.tokenization import TextTokenizer
 
-UNTIL_THE_END = StopRule(indent=0)  # no line is indented by less: only the model's own end ends it
+UNTIL_THE_END = StopRule(indent=0)  # no line is indented by less, so only an end token or the limit ends it
 _STOPS: dict[Split, StopRule] = {"single-line": StopRule(), "random-span": UNTIL_THE_END}
 
 Complete = Callable[[Prompt, StopRule], str]
@@ -58,7 +58,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """What a row needs: the model, the windows, and the sandbox where code may be run."""
+    """Evaluates rows with a model, windows, and a sandbox if code may run."""
 
     complete: Complete
     token_ends: TokenEnds
@@ -67,11 +67,11 @@ class Evaluator:
     sandbox: Sandbox | None
 
     def row(self, tasks: TaskSet, cut: Cut, form: Format, progress: Progress) -> Row:
-        """Evaluate one row; `progress` is told of every case."""
+        """Evaluate one row; calls `progress` after every case."""
         return _row(tasks, cut, form, self.scores(tasks, cut, form, progress))
 
     def scores(self, tasks: TaskSet, cut: Cut, form: Format, progress: Progress) -> list[Score]:
-        """The same case by case: two rows of the same tasks can be compared in pairs."""
+        """A row's scores case by case, so that two rows of the same tasks can be compared in pairs."""
         scores = []
         for task in tasks.tasks:
             scores.append(self._score(place_cursor(task, cut, self.token_ends, self.seed), form))
@@ -102,7 +102,7 @@ def _row(tasks: TaskSet, cut: Cut, form: Format, scores: Sequence[Score]) -> Row
 
 
 def completes_with(engine: Engine, max_new_tokens: int) -> Complete:
-    """The engine's greedy completions, computed cold: a figure must owe nothing to what was resident."""
+    """The engine's greedy completions, computed cold, so that resident KV cannot affect a figure."""
 
     def complete(prompt: Prompt, stop: StopRule) -> str:
         return engine.complete(CompletionRequest("evaluation", prompt, max_new_tokens, stop, reuse=False)).text
@@ -120,6 +120,6 @@ def _ends(tokenizer: TextTokenizer, text: str) -> Iterator[int]:
     stream = tokenizer.text_stream()
     for token_id in tokenizer.encode(text):
         stream.push(token_id)
-        # The text so far is handed over, so that it is not grown by a copy at every token.
+        # Resetting the text avoids a copy of the whole text at every token.
         done, stream.text = done + len(stream.text), ""
         yield done

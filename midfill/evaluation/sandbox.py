@@ -1,7 +1,7 @@
-"""Judging generated code: starts the candidate and the examiner, confined, and reads the verdict.
+"""Judges generated code: starts the candidate and the examiner, confined, and reads the verdict.
 
-`guard.py` is what runs in both processes. They are confined by bubblewrap, or by namespaces of their own where the
-kernel permits them; where neither is to be had, code runs only on explicit demand.
+Both processes run `guard.py`. Bubblewrap confines them, or namespaces of their own if the kernel permits them; without
+either, code runs only on explicit demand.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _OUT_OF_TIME = (-signal.SIGXCPU, 128 + signal.SIGXCPU)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one program may use. Processor time decides, so that a busy machine fails no program that computes.
+    """The limits of one program. Processor time counts first, so that a busy machine fails no program that computes.
 
-    A sleeping program meets the wall time. The benchmark's own harness gives a program 3 seconds of wall time.
+    The wall time ends a sleeping program. The benchmark's own harness gives a program 3 seconds of wall time.
     """
 
     cpu_seconds: int = 4
@@ -69,7 +69,7 @@ class Sandbox:
         allow_unconfined: bool = False,
         candidates: tuple[Confinement, ...] | None = None,
     ) -> None:
-        """BadInput where no confinement works (and `allow_unconfined` is not given), or the system is not POSIX."""
+        """BadInput if no confinement works (and `allow_unconfined` is not given), or the system is not POSIX."""
         if os.name != "posix":
             raise BadInput("generated code runs on POSIX systems only: elsewhere its limits cannot be set")
         self._limits = limits or Limits()
@@ -78,7 +78,7 @@ class Sandbox:
 
     @property
     def description(self) -> str:
-        """What holds for every program, and what does not, in words."""
+        """The restrictions that confine every program, and those that do not hold, as text."""
         limits = self._limits
         held = f"{limits.cpu_seconds} s of CPU time, {limits.wall_seconds} s in all, {limits.memory_bytes >> 20} MB"
         if self.confinement.confined:
@@ -153,7 +153,7 @@ class Sandbox:
 
 
 def _outcome(candidate: subprocess.Popen[bytes], examiner: subprocess.Popen[bytes], deadline: float) -> Outcome:
-    """Wait for the examiner; the candidate's status matters only where it ran out of CPU time."""
+    """Wait for the examiner; the candidate's status matters only if it ran out of CPU time."""
     assert examiner.stdout is not None
     with examiner.stdout as stdout:
         try:
@@ -189,7 +189,7 @@ def confinements() -> tuple[Confinement, ...]:
 
 
 def _bubblewrap(program: str) -> tuple[str, ...]:
-    """Root keeps its user until the guard drops it, since the mounts are made for an interpreter of root's, too."""
+    """The command of bubblewrap; root stays root until the guard drops it, since its interpreter may be root's own."""
     if os.geteuid() == 0:
         spaces = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--cap-drop", "ALL"]
         spaces += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]

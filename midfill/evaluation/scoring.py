@@ -1,4 +1,4 @@
-"""How one completion is judged, and how many of them become a figure with its interval."""
+"""Scores one completion, and turns many scores into a figure with its interval."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What came of one case; None where the question does not arise."""
+    """The score of one case; None where a measure does not apply."""
 
     exact: bool
     similarity: float
-    first_word: bool | None  # None where the cursor is not inside a word
-    outcome: Outcome | None = None  # None where no code was run
+    first_word: bool | None  # None if the cursor is not inside a word
+    outcome: Outcome | None = None  # None if no code was run
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Estimate:
 
 
 def score(case: Case, completion: str, outcome: Outcome | None = None) -> Score:
-    """Judge a completion by its text. White space at the end of a single line does not count."""
+    """Score a completion by its text. White space at the end of a single line does not count."""
     expected, given = case.expected, completion
     if case.task.split == "single-line":
         expected, given = expected.rstrip(), given.rstrip()
@@ -50,7 +50,7 @@ def score(case: Case, completion: str, outcome: Outcome | None = None) -> Score:
 
 
 def _first_word(case: Case, completion: str) -> bool | None:
-    """Whether the word that the cursor stands in is finished correctly, with what follows in the suffix."""
+    """Whether the completion and the suffix finish the word at the cursor correctly."""
     after = case.task.after
     expected, given = _leading_word(case.expected + after), _leading_word(completion + after)
     inside = bool(expected) and bool(_WORD.fullmatch(case.left_of_cursor[-1:])) and case.left_of_cursor != ""
@@ -59,12 +59,12 @@ def _first_word(case: Case, completion: str) -> bool | None:
 
 def _leading_word(text: str) -> str:
     word = _WORD.match(text)
-    assert word is not None  # it matches nothing at all, too
+    assert word is not None  # it also matches the empty text
     return word.group()
 
 
 def share(hits: Sequence[bool]) -> Estimate | None:
-    """The share of hits with Wilson's interval; None where there is nothing to count."""
+    """The share of hits with Wilson's interval; None without values."""
     n = len(hits)
     if n == 0:
         return None

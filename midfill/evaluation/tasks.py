@@ -1,4 +1,4 @@
-"""What is evaluated: a text with a middle to fill in, where the cursor stands in it, and the prompt of each format."""
+"""Tasks of an evaluation: a text with a middle to fill in, the cursor in it, and the prompt of each format."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class Case:
 
 
 def place_cursor(task: Task, cut: Cut, token_ends: TokenEnds, seed: int) -> Case:
-    """Where the user has stopped typing; the same place for the same seed, whatever else is evaluated.
+    """The case of a task whose user has stopped typing at the cursor; the same place for the same seed.
 
     `given` is the beginning of the middle. In a single line, `token` and `character` are any token boundary and any
-    character of its code. A random span begins at a random character already, so that `character` leaves it as it
-    is, and `token` moves on to the next token boundary. At least one character is left to complete.
+    character of its code. A random span begins at a random character already, so `character` does not move the
+    cursor, and `token` moves it to the next token boundary. At least one character is left to complete.
     """
     middle = task.middle
     if cut == "given" or (cut == "character" and task.split == "random-span"):
@@ -87,9 +87,9 @@ def _boundaries(task: Task, token_ends: TokenEnds) -> set[int]:
 
 
 def lay_prompt(case: Case, form: Format, budget: WindowBudget) -> Prompt:
-    """The prompt of a case: PSM and SPM put all that stands left of the cursor into the prefix.
+    """The prompt of a case: PSM and SPM put all text left of the cursor into the prefix.
 
-    EFIM lays its anchor where the language server does, at a line start some lines above the cursor; what lies
+    EFIM lays its anchor as the language server does, at a line start some lines above the cursor; the text
     between is the increment. All formats show the model the same text.
     """
     left = _last_lines(case.left_of_cursor, budget.prefix_chars)

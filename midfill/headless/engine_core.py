@@ -1,4 +1,4 @@
-"""An engine in this process: how settings load one, and how it stands in the place of a connection to the core."""
+"""An engine in this process, loaded from settings and used in place of a connection to the core."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from protocol.settings import Settings
 
 
 def engine_options(settings: Settings) -> EngineOptions:
-    """How these settings load an engine, one that keeps nothing on disk."""
+    """The options of an engine with these settings that saves nothing on disk."""
     return EngineOptions(
         model=settings.model,
         device=settings.device,
@@ -26,7 +26,7 @@ def engine_options(settings: Settings) -> EngineOptions:
 
 
 class EngineCore:
-    """Answers as a connection to the core does."""
+    """Adapts an engine to the interface of a connection to the core."""
 
     ready = True
 

@@ -1,4 +1,4 @@
-"""The process of a language server, seen from an editor: start it, talk JSON-RPC over its stdio, end it."""
+"""A language server's process, as an editor runs it: starts it, exchanges JSON-RPC over its stdio, and ends it."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ class LanguageServerFailed(MidfillError):
 class Asked:
     """A request on its way.
 
-    Its times, of `time.perf_counter`, are taken at the pipes: what this side does to the messages is not in them.
+    Its times, of `time.perf_counter`, are taken at the pipes, so they exclude this side's work on the messages.
     """
 
     id: str
     method: str
     future: Future[Any]
     sent: float  # when its bytes were handed to the pipe
-    answered: float | None = None  # when the bytes of its answer had come
+    answered: float | None = None  # when the bytes of its answer had arrived
 
     @property
     def milliseconds(self) -> float:
-        """From the request to its answer, which has come."""
+        """The time from the request to its answer, which must have arrived."""
         assert self.answered is not None, f"{self.method} has not been answered"
         return (self.answered - self.sent) * 1000
 
 
 class _TimedWriter:
-    """Notes when it writes, before it does: who reads may be done before the operating system lets us go on."""
+    """Records the time before each write: the reader may finish before the operating system resumes this process."""
 
     def __init__(self, writer: AsyncWriter | Writer) -> None:
         self._writer = writer
@@ -70,7 +70,7 @@ class _TimedWriter:
 
 
 class _TimedProtocol(LanguageServerProtocol):
-    """Notes when a message leaves, and when one came, before anything is made of it."""
+    """Records when a message leaves, and when one arrives, before it is converted."""
 
     writer: _TimedWriter
     came = 0.0
@@ -79,13 +79,13 @@ class _TimedProtocol(LanguageServerProtocol):
         super().set_writer(_TimedWriter(writer), include_headers)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
-        if "jsonrpc" in data:  # pygls asks for every object in a message, the message itself last
+        if "jsonrpc" in data:  # pygls calls this for every object in a message, the message itself last
             self.came = time.perf_counter()
         return super().structure_message(data)
 
 
 class LspProcess(LanguageClient):
-    """A running language server. What it writes to stderr is read, and its last lines stand in error messages."""
+    """A running language server. Error messages quote the last lines of its stderr."""
 
     protocol: _TimedProtocol
 
@@ -97,7 +97,7 @@ class LspProcess(LanguageClient):
     async def launch(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Start `command`, with `environment` over this process's own; LanguageServerFailed if it is no program.
 
-        It gets a process group of its own: Ctrl-C in a terminal is for the caller, who then ends it in order.
+        It gets a process group of its own, so that Ctrl-C in a terminal reaches only the caller, which then ends it.
         """
         try:
             await self.start_io(*command, env={**os.environ, **(environment or {})}, start_new_session=True)
@@ -107,7 +107,7 @@ class LspProcess(LanguageClient):
 
     def hear(self, method: str, handler: Callable[[Any], None]) -> None:
         """Call `handler` with the parameters of every notification `method`."""
-        self.feature(method)(functools.partial(handler))  # pygls sets attributes on it, which methods refuse
+        self.feature(method)(functools.partial(handler))  # pygls sets attributes on the handler, and methods have none
 
     def send(self, method: str, params: object) -> None:
         """Send a notification; LanguageServerFailed if the server is gone."""
@@ -138,7 +138,7 @@ class LspProcess(LanguageClient):
             raise Cancelled(asked.method) from error
         except JsonRpcException as error:
             raise LanguageServerFailed(f"{asked.method} was refused: {error.message} (code {error.code})") from error
-        except RuntimeError as error:  # what pygls gives to pending requests when the server exits
+        except RuntimeError as error:  # pygls' error for pending requests when the server exits
             raise LanguageServerFailed(await self._last_words(str(error))) from error
 
     async def ask(self, method: str, params: object) -> Any:
@@ -146,7 +146,7 @@ class LspProcess(LanguageClient):
         return await self.finish(self.begin(method, params))
 
     async def end(self) -> None:
-        """Shut the server down as LSP wants, and kill it if it does not obey. Ending it twice is no error."""
+        """Shut the server down as LSP specifies, and kill it if it does not exit. Ending it twice is no error."""
         process = self._server
         if process is None:
             return
@@ -168,13 +168,13 @@ class LspProcess(LanguageClient):
             raise LanguageServerFailed("the language server is not running")
 
     async def _last_words(self, what: str) -> str:
-        """`what`, and the end of what the dead server wrote to stderr."""
+        """`what`, and the last lines of the dead server's stderr."""
         if self._stderr_reader is not None:
             await asyncio.wait([self._stderr_reader], timeout=_EXIT_SECONDS)
         return "\n".join([what, *(f"  {line}" for line in self._stderr)])
 
     async def _read_stderr(self) -> None:
-        """Keep the pipe empty: a server whose log fills it would stand still."""
+        """Read stderr continuously: a server whose log fills the pipe would block."""
         if self._server is None or self._server.stderr is None:
             raise AssertionError("start_io has set both")
         async for line in self._server.stderr:
@@ -182,7 +182,7 @@ class LspProcess(LanguageClient):
 
 
 def _notice(answer: asyncio.Future[Any]) -> None:
-    """An error is no news where whoever waited has left, as at Ctrl-C; asyncio would print it."""
+    """Retrieve the error of an answer without a waiter, as after Ctrl-C; asyncio would print it otherwise."""
     if not answer.cancelled():
         answer.exception()
 

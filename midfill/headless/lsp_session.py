@@ -1,4 +1,4 @@
-"""An editor without a screen: the documents it has open in a language server, and the suggestions it asks for."""
+"""An editor's session without a screen: its open documents in a language server, and its requests for suggestions."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ async def open_session(
 
 
 class LspSession:
-    """One initialized language server and the documents open in it; `open_session` makes it.
+    """One initialized language server and the documents open in it; `open_session` creates it.
 
-    Positions are in code points: the session converts them, by its own mirror of each document.
+    Positions are in code points: the session converts them, with its own mirror of each document.
     """
 
     def __init__(self, process: LspProcess, encoding: PositionEncoding) -> None:
         self.documents: dict[str, Document] = {}
         self.status: ServerStatus | None = None
-        self.ahead: list[Cost] = []  # of what no request waited for, oldest first; the caller may clear it
-        self.messages: list[str] = []  # that a user would have seen as a popup
+        self.ahead: list[Cost] = []  # of ahead work, oldest first; the caller may clear it
+        self.messages: list[str] = []  # that an editor would have shown in a popup
         self._process = process
         self._codec = PositionCodec(encoding)
-        self._costs: dict[_CostKey, Cost] = {}  # of answers, until they are asked for
+        self._costs: dict[_CostKey, Cost] = {}  # of answers, until `take_cost`
         self._news = asyncio.Event()
         process.hear(STATUS, self._heard_status)
         process.hear(USAGE, self._heard_usage)
         process.hear(types.WINDOW_SHOW_MESSAGE, self._heard_message)
 
     async def initialize(self, settings: Mapping[str, object]) -> None:
-        """Shake hands; LanguageServerFailed if the server counts columns otherwise than it was asked to."""
+        """Initialize the server; LanguageServerFailed if it does not accept the position encoding."""
         wanted = self._codec.encoding.value
         capabilities = types.ClientCapabilities(
             general=types.GeneralClientCapabilities(position_encodings=[types.PositionEncodingKind(wanted)]),
@@ -87,7 +87,7 @@ class LspSession:
         self._process.send(types.TEXT_DOCUMENT_DID_OPEN, types.DidOpenTextDocumentParams(item))
 
     def change(self, uri: str, edits: Sequence[Edit]) -> None:
-        """Apply the edits, each in the coordinates that the one before it left, and tell of them as one version."""
+        """Apply the edits, each in the coordinates that the one before it left, and send them as one version."""
         document = self.documents[uri]
         changes: list[types.TextDocumentContentChangeEvent] = []
         for edit in edits:
@@ -99,7 +99,7 @@ class LspSession:
         self._process.send(types.TEXT_DOCUMENT_DID_CHANGE, types.DidChangeTextDocumentParams(identifier, changes))
 
     def move_cursor(self, uri: str, cursor: Position) -> None:
-        """Tell that the cursor went elsewhere without an edit."""
+        """Announce a cursor move without an edit."""
         position = self._encode(self.documents[uri], cursor)
         params = types.TextDocumentPositionParams(types.TextDocumentIdentifier(uri), position)
         self._process.send(DID_MOVE_CURSOR, params)
@@ -111,11 +111,11 @@ class LspSession:
         self._process.send(types.TEXT_DOCUMENT_DID_CLOSE, params)
 
     async def suggest(self, uri: str, cursor: Position) -> Answer:
-        """Ask for a suggestion as an editor does on its own while the user types, and wait for it."""
+        """Request a suggestion as an editor does while the user types, and wait for it."""
         return await self.begin_suggest(uri, cursor).wait()
 
     def begin_suggest(self, uri: str, cursor: Position) -> PendingAnswer:
-        """Ask for a suggestion and go on."""
+        """Request a suggestion without waiting."""
         document = self.documents[uri]
         context = types.InlineCompletionContext(types.InlineCompletionTriggerKind.Automatic)
         position = self._encode(document, cursor)
@@ -144,8 +144,8 @@ class LspSession:
     async def wait_until_ready(self, silence_s: float, hear: Callable[[ServerStatus], None] | None = None) -> None:
         """Return when the model is in memory; servers load it when a document is first opened.
 
-        LanguageServerFailed, with the server's message, if it will not be, or if the server says nothing new for
-        `silence_s` seconds. `hear` is told of what it says meanwhile.
+        LanguageServerFailed, with the server's message, if loading fails, or if the server's status does not change for
+        `silence_s` seconds. The session calls `hear` with each status meanwhile.
         """
         while (status := self.status) is None or status.state != "ready":
             if status is not None and status.state == "failed":
@@ -161,7 +161,7 @@ class LspSession:
                 ) from error
 
     async def wait_for_ahead(self, timeout_s: float) -> Cost | None:
-        """The cost of the next work ahead of need, as a move brings it; None if there is none within that time."""
+        """The cost of the next ahead work, such as after a move; None if there is none within `timeout_s`."""
         count = len(self.ahead)
         try:
             async with asyncio.timeout(timeout_s):
@@ -172,7 +172,7 @@ class LspSession:
         return self.ahead[-1]
 
     def cancel(self, message_id: str) -> None:
-        """Tell the server that the answer to this request is no longer wanted."""
+        """Cancel a request in the server."""
         self._process.send(types.CANCEL_REQUEST, types.CancelParams(message_id))
 
     async def receive(self, asked: Asked) -> tuple[types.InlineCompletionItem, ...]:
@@ -185,9 +185,9 @@ class LspSession:
         return self._codec.decode(document, ClientPosition(position.line, position.character))
 
     async def take_cost(self, uri: str, version: int, position: types.Position) -> Cost | None:
-        """The cost of an answer that has come, once; None where the core was not asked.
+        """The cost of an answer that has arrived, once; None if the server sent nothing to the core.
 
-        The server tells it right behind the answer, so before it answers anything else.
+        The server sends it right after the answer, before any other answer.
         """
         key = uri, version, ClientPosition(position.line, position.character)
         if key not in self._costs and uri in self.documents:
@@ -195,7 +195,7 @@ class LspSession:
         return self._costs.pop(key, None)
 
     def _forget_costs(self, uri: str, before: float = math.inf) -> None:
-        """Forget those of a document's versions before this one, which nobody will ask for."""
+        """Forget the costs of a document's versions before this one, which `take_cost` will not need."""
         self._costs = {key: cost for key, cost in self._costs.items() if key[0] != uri or key[1] >= before}
 
     def _encode(self, document: Document, position: Position) -> types.Position:
@@ -243,7 +243,7 @@ class PendingAnswer:
             self._session.cancel(self._asked.id)
 
     async def wait(self) -> Answer:
-        """The answer, without suggestions where the document has changed since: they are of another text."""
+        """The answer; it has no suggestions if the document has changed since, as they are of another text."""
         items = await self._session.receive(self._asked)
         if self._document.version != self._version:
             return Answer((), self._asked.milliseconds, None)

@@ -1,4 +1,4 @@
-"""What an editor hears from the language server: suggestions, what they cost, and what the server is doing."""
+"""Values that an editor receives from the language server: suggestions, their costs, and the server's status."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the server says that a prompt cost (`midfill/usage`)."""
+    """The cost of a prompt, as the server reports it (`midfill/usage`)."""
 
     uri: str
     version: int
-    position: ClientPosition  # of the cursor that it was for
-    ahead: bool  # no request waited for it
+    position: ClientPosition  # of the prompt's cursor
+    ahead: bool  # whether it was ahead work
     source: str
     heat: Heat
     usage: Usage
@@ -51,7 +51,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back for one request; `cost` is None where the server did not ask the core."""
+    """The answer to one request; `cost` is None if the server sent nothing to the core."""
 
     suggestions: tuple[Suggestion, ...]
     milliseconds: float  # from the bytes of the request to those of the answer, at the pipes
@@ -60,13 +60,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """What the server says that it is doing (`midfill/status`)."""
+    """The server's status (`midfill/status`)."""
 
     state: str
     message: str
     model: str
     device: str
-    progress: float | None  # 0..1, where it is known how far the loading is
+    progress: float | None  # of loading, 0..1; None if unknown
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> ServerStatus:

@@ -1,4 +1,4 @@
-"""A runtime folder of its own for a demo or a replay, so that its core is not the user's; it ends with the block."""
+"""A private runtime folder for a demo or a replay, whose core is not the user's and ends with the block."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import psutil
 
 RUNTIME_VARIABLE = "MIDFILL_RUNTIME_DIR"
 _TERMINATE_SECONDS = 10.0
-_LEFT_ALONE_SECONDS = 60  # after which the core ends by itself, should this process be killed
+_LEFT_ALONE_SECONDS = 60  # after which the core exits by itself if this process was killed
 
 
 @contextmanager
 def private_core_environment() -> Iterator[dict[str, str]]:
-    """Environment variables under which language servers start and share a core that nobody else finds."""
+    """Environment variables under which language servers start and share a core that no other program finds."""
     folder = Path(tempfile.mkdtemp(prefix="midfill-"))
     try:
         yield {
@@ -32,7 +32,7 @@ def private_core_environment() -> Iterator[dict[str, str]]:
 
 
 def _end_processes_of(folder: Path) -> None:
-    """End what runs with this runtime folder: also a core that has not got as far as publishing its address."""
+    """End all processes with this runtime folder, including a core that has not published its address yet."""
     running = [process for process in psutil.process_iter() if _runtime_folder_of(process) == str(folder)]
     for process in running:
         with suppress(psutil.NoSuchProcess):

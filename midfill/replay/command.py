@@ -98,7 +98,7 @@ def _play(session: Trace, settings: Settings, options: ReplayOptions) -> ReplayR
 
 
 def _write(result: ReplayResult, json_file: Path | None, html_file: Path | None) -> Iterator[Path]:
-    """Write what was asked for, and say which files."""
+    """Write the requested files, and yield their paths."""
     from midfill.replay.html_report import write_html_report
     from midfill.replay.results import summary
 

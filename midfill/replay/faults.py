@@ -1,4 +1,4 @@
-"""The checker of a replay's suggestions: counts what nobody wants to see, by rules of its own."""
+"""Checks a replay's suggestions for duplicates and unmatched closers, by rules independent of the filters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OUTDATED = "was shown for an outdated state"
 KINDS = {DUPLICATE: "duplicates", CLOSERS: "closers", OUTDATED: "outdated"}
 
 _CLOSING = {")": "(", "]": "[", "}": "{"}
-_SAYS_ENOUGH = 3  # word characters; less than that is no duplicate worth the name
+_SAYS_ENOUGH = 3  # word characters; a shorter repetition is no duplicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Shown:
 
 
 def rudeness(document: Document, shown: Shown) -> list[str]:
-    """What is wrong with a suggestion for this document, of `KINDS`; nothing, if all is well."""
+    """The faults of a suggestion for this document, of `KINDS`; empty if it has none."""
     line = document.lines[shown.end.line]
     behind = line[shown.end.column : line_length(line)]
     found = []
@@ -40,7 +40,7 @@ def rudeness(document: Document, shown: Shown) -> list[str]:
 
 
 def _says_rest_of_line(text: str, behind: str) -> bool:
-    """Whether the text says the rest of the line, or ends with what the rest begins with."""
+    """Whether the text contains the rest of the line, or ends with its beginning."""
     rest = behind.strip()
     if _word_characters(rest) >= _SAYS_ENOUGH and rest in text:
         return True
@@ -49,7 +49,7 @@ def _says_rest_of_line(text: str, behind: str) -> bool:
 
 
 def _says_next_line(document: Document, shown: Shown, behind: str) -> bool:
-    """Whether one of the lines that would be new is the next one that is not blank."""
+    """Whether one of the new lines equals the document's next line that is not blank."""
     below = (line.rstrip() for line in document.lines[shown.end.line + 1 :])
     next_line = next((line for line in below if line), "")
     head = document.lines[shown.start.line][: shown.start.column]

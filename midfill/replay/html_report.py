@@ -16,7 +16,7 @@ from midfill.replay.results import ReplayResult, StrategyResult, percentile
 
 _HEAT_COLOURS = {"hot": "#e4572e", "warm": "#f3a712", "cold": "#3a7ca5"}
 _STRATEGY_COLOURS = {"efim": "#e4572e", "spm": "#7a5195", "psm": "#3a7ca5", "none": "#8d99ae"}
-_NONE = 0.5  # where no tokens are drawn on an axis that has no 0
+_NONE = 0.5  # the place of zero tokens on a logarithmic axis
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin-bottom: 0; }
@@ -103,7 +103,7 @@ def _per_keystroke(result: ReplayResult) -> go.Figure:
 
 
 def _logarithmic(tokens: float) -> float:
-    """A place on a logarithmic axis for none, too."""
+    """The place of `tokens` on a logarithmic axis, which has one for zero."""
     return max(tokens, _NONE)
 
 

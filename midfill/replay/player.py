@@ -1,4 +1,4 @@
-"""Playing a session against a target, by strategy: the loop, and what it records."""
+"""Plays a session against a target, once per strategy, and records every request."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _NOTHING = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What to play, against what."""
+    """The options of a replay."""
 
     mode: Mode
     strategies: tuple[Strategy, ...]
     start: int = 0
     limit: int | None = None
-    moves: bool = False  # tell `efim` of the cursor move before an edit that happens elsewhere
-    moves_for_all: bool = False  # and the other strategies too
+    moves: bool = False  # announce to `efim` the cursor move before an edit elsewhere
+    moves_for_all: bool = False  # and to the other strategies too
     language_id: str = "plaintext"
-    verify: int = 0  # so many requests, evenly spread, are computed again by an engine that reuses nothing
+    verify: int = 0  # how many requests, evenly spread, a cold engine computes again
 
 
 async def replay(trace: Trace, settings: Settings, options: ReplayOptions, progress: Progress) -> ReplayResult:
-    """Play the trace once per strategy; `progress` hears the strategy and the steps done."""
-    count = sum(1 for _ in play(trace, options.start, options.limit))  # a bad trace is refused before the work
+    """Play the trace once per strategy; calls `progress` with the strategy and the number of steps done."""
+    count = sum(1 for _ in play(trace, options.start, options.limit))  # raises for a bad trace before the work begins
     tokenizer = find_checkpoint(settings.model).tokenizer()
     verifier = Verifier(load_engine(engine_options(settings)), options.verify, count) if options.verify else None
     results = []
@@ -95,7 +95,7 @@ async def _play(
     suggestions: list[str] = []
     rude: Counter[str] = Counter()
     remarks: list[str] = []
-    # The engines that lay prompts out as PSM or SPM are told of no moves, so their strategies are not, by default.
+    # Other programs, with PSM or SPM prompts, get no announced moves, so by default neither do these strategies.
     tell_move = options.moves_for_all or (options.moves and settings.strategy == "efim")
     played: list[Step] = []
     for number, step in enumerate(steps):

@@ -1,4 +1,4 @@
-"""The text of a replay's result: one table, a column per strategy, and what went wrong."""
+"""The terminal report of a replay: one table with a column per strategy, and the errors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def report(result: ReplayResult) -> RenderableType:
 
 
 def summary_cells(result: StrategyResult) -> list[str]:
-    """The numbers of one strategy as they are shown, in the order of `COLUMNS`."""
+    """The formatted numbers of one strategy, in the order of `COLUMNS`."""
     numbers = strategy_summary(result)
     recomputed, times = numbers["recomputed_tokens"], numbers["time_to_suggestion_ms"]
     saved = numbers["keystrokes_saved_share"]

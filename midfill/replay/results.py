@@ -1,4 +1,4 @@
-"""What a replay measured: a record per request, and the summary that is printed and written as JSON."""
+"""The results of a replay: a record per request, and the summary for terminal and JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Mode = str  # "stdio", "engine" or "dry"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One request of a replay: the edit before it, what it cost, and what came back."""
+    """One request of a replay: the edit before it, its cost, and its suggestion."""
 
     step: int
     kind: str
@@ -24,7 +24,7 @@ class Record:
     inserted_tokens: int
     prompt_tokens: int
     recomputed_tokens: int
-    ahead_tokens: int  # recomputed ahead of this request, when the cursor moved
+    ahead_tokens: int  # recomputed by ahead work before this request, when the cursor moved
     milliseconds: float  # from the request to its answer, as the client sees it
     heat: Heat
     suggestion: str
@@ -33,16 +33,16 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class StrategyResult:
-    """The records of one strategy, and what went wrong on the way."""
+    """The records of one strategy, and its errors."""
 
     strategy: str
     records: tuple[Record, ...]
     errors: tuple[str, ...]
-    keystrokes_saved_share: float | None  # None where no model wrote suggestions
+    keystrokes_saved_share: float | None  # None without a model
     tiers: tuple[str, ...] = ()  # names for `Record.store_bytes`
-    rude: Mapping[str, int] = field(default_factory=dict)  # suggestions, by what is wrong with them
-    remarks: tuple[str, ...] = ()  # the same, each in words
-    told_of_moves: bool = False  # it heard of the cursor before an edit that happened elsewhere
+    rude: Mapping[str, int] = field(default_factory=dict)  # suggestions by kind of fault
+    remarks: tuple[str, ...] = ()  # the same, a text for each
+    told_of_moves: bool = False  # whether moves before edits elsewhere were announced
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def summary(result: ReplayResult) -> dict[str, Any]:
 
 
 def strategy_summary(result: StrategyResult) -> dict[str, Any]:
-    """The numbers of one strategy, under the names that DESIGN's section on measuring gives them."""
+    """The JSON object of one strategy."""
     records = result.records
     recomputed = [record.recomputed_tokens for record in records]
     times = [record.milliseconds for record in records]
@@ -104,10 +104,10 @@ def _hot_share(records: Sequence[Record]) -> float:
 
 
 def keystrokes_saved_share(steps: Sequence[Step], suggestions: Sequence[str]) -> float:
-    """The share of keystrokes that a user saves who accepts a suggestion when it says just what comes next.
+    """The share of keystrokes saved by accepting each suggestion that equals the next typed text.
 
-    A keystroke is a step. `suggestions[i]` was shown after step i. The simulated user knows what comes: where the
-    whole suggestion is what they type next, in one place and without a break, they press one key instead.
+    A keystroke is a step. `suggestions[i]` was shown after step i. If the session continues with exactly the whole
+    suggestion, in one place and without a break, one keystroke accepts it instead.
     """
     saved, index = 0, 0
     while index < len(steps):
@@ -119,7 +119,7 @@ def keystrokes_saved_share(steps: Sequence[Step], suggestions: Sequence[str]) ->
 
 
 def _steps_covered(steps: Sequence[Step], index: int, suggestion: str) -> int:
-    """How many steps after `index` type exactly the suggestion; 0 where they type something else."""
+    """How many steps after `index` type exactly the suggestion; 0 if they type something else."""
     rest, position = suggestion, steps[index].cursor
     for covered, step in enumerate(steps[index + 1 :], start=1):
         if not rest or not step.single_cursor:

@@ -1,4 +1,4 @@
-"""What a replay plays against: the language server's own parts with an engine in process, or the real processes."""
+"""The targets of a replay: the language server's own parts with an engine in process, or the real processes."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ _AHEAD_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back for one step. `usage` is None where nobody was asked: there was nothing to suggest."""
+    """The answer to one step. `usage` is None if the core got no request, since there was nothing to suggest."""
 
     usage: Usage | None
     suggestion: str
     ahead_tokens: int
     milliseconds: float
-    rude: tuple[str, ...] = ()  # what is wrong with the suggestion, and with one that the edits overtook
-    core_milliseconds: float = 0.0  # of them, what the language server waited for the core
+    rude: tuple[str, ...] = ()  # faults of the suggestion, and of an outdated one
+    core_milliseconds: float = 0.0  # of these, the language server's wait for the core
 
 
 class Target(Protocol):
     """One open document that follows the steps of a session."""
 
     async def play(self, step: Step, *, tell_move: bool) -> Answer:
-        """Tell of the move, if asked to, and of the edits, and wait for a suggestion; MidfillError if that fails."""
+        """Send the move, if `tell_move`, and the edits, and wait for a suggestion; MidfillError if that fails."""
         ...
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
-        """What the core was last asked to suggest, and its answer; None before that."""
+        """The last request for a suggestion to the core and its completion; None if there was none."""
         ...
 
     def store_bytes(self) -> dict[str, int]:
-        """What the store holds by tier, where the target can tell."""
+        """The store's bytes by tier, if the target knows them."""
         ...
 
 
 class EngineTarget:
-    """The language server's documents and suggestions, on an engine in process: no protocol, no other process."""
+    """The language server's documents and suggester on an engine in this process, without protocols."""
 
     def __init__(self, engine: Engine, settings: Settings, language_id: str, text: str) -> None:
         self.core = EngineCore(engine)

@@ -1,4 +1,4 @@
-"""Recorded editing sessions: reading them, and turning each transaction into what an editor would have told.
+"""Reads recorded editing sessions, and converts each transaction into an editor's events.
 
 The format is that of the editing-traces data sets: a JSON object, gzipped or not, with `startContent`, `endContent`
 and `txns`, each `{"patches": [[position, deleted, inserted], ...]}` in code points, applied one after the other.
@@ -38,7 +38,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One transaction as the editor tells it: a cursor move if it happens elsewhere, edits, the cursor after.
+    """One transaction as an editor reports it: a cursor move if it happens elsewhere, edits, the cursor after.
 
     Each edit is in the coordinates of the document that the edits before it left.
     """
@@ -47,7 +47,7 @@ class Step:
     edits: tuple[Edit, ...]
     cursor: Position
     text: str  # of the document, after the edits
-    kind: str  # of edit: what the report groups by
+    kind: str  # of edit, for grouping in the report
 
     @property
     def inserted(self) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ class Step:
 
 
 def read_trace(path: Path) -> Trace:
-    """The trace in the file; BadTrace, saying what is wrong with it, if it is not one."""
+    """The trace in the file; BadTrace, naming the fault, if it is not one."""
     try:
         data = path.read_bytes()
         fields = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
@@ -142,7 +142,7 @@ def _main_patch(patches: tuple[Patch, ...]) -> int:
 
 
 def _cursor_before(patches: tuple[Patch, ...]) -> int:
-    """The cursor before the edit: traces have none, so it is the end of what the main patch replaced."""
+    """The cursor before the edit: traces have none, so it is the end of the text that the main patch replaced."""
     main = _main_patch(patches)
     offset = patches[main].position + patches[main].deleted
     for patch in reversed(patches[:main]):
@@ -152,7 +152,7 @@ def _cursor_before(patches: tuple[Patch, ...]) -> int:
 
 
 def _cursor_after(patches: tuple[Patch, ...]) -> int:
-    """The cursor after the edit: behind what the main patch inserted."""
+    """The cursor after the edit: behind the main patch's insertion."""
     main = _main_patch(patches)
     offset = patches[main].position + len(patches[main].inserted)
     for patch in patches[main + 1 :]:
@@ -164,7 +164,7 @@ def _cursor_after(patches: tuple[Patch, ...]) -> int:
 
 
 def _is_forward_delete(patches: tuple[Patch, ...], cursor: int | None) -> bool:
-    """The Delete key takes what follows the cursor, which stays where it was."""
+    """Whether the edit is a Delete key's: it deletes text behind the cursor, which does not move."""
     return len(patches) == 1 and patches[0].deleted == 1 and not patches[0].inserted and patches[0].position == cursor
 
 

@@ -10,15 +10,15 @@ from protocol.messages import Completion, CompletionRequest
 
 
 class SuggestionDiffers(MidfillError):
-    """A suggestion from resident KV is not the one that a cold engine gives."""
+    """A completion from resident KV differs from a cold engine's."""
 
     code = "suggestion_differs"
 
 
 class Verifier:
-    """Wants `count` of `total` steps, evenly spread, and compares their texts with those of a cold engine.
+    """Selects `count` of `total` steps, evenly spread, and compares their completions with a cold engine's.
 
-    Where the core was not asked at a wanted step, the next one at which it was takes its place.
+    A selected step without a request to the core is replaced by the next step with one.
     """
 
     def __init__(self, engine: Engine, count: int, total: int) -> None:
@@ -28,12 +28,12 @@ class Verifier:
         self._wanted = {index * total // min(count, total) for index in range(min(count, total))}
 
     def wants(self, number: int) -> bool:
-        """Whether the core's last answer after this step is to be checked; ask once for every step."""
+        """Whether to check the core's last completion after this step; call it once for every step."""
         self._due += number in self._wanted
         return self._due > 0
 
     def check(self, exchange: tuple[CompletionRequest, Completion] | None) -> None:
-        """Raise SuggestionDiffers, with both texts, if the answer was another one than a cold engine's."""
+        """Raise SuggestionDiffers, with both texts, if the completion differs from a cold engine's."""
         if exchange is None or exchange[0] == self._last:
             return
         self._due -= 1

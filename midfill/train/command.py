@@ -88,7 +88,7 @@ def train_command(
     """
     if lora and start is None:
         raise OptionError("--lora needs --from MODEL: adapters are trained on a checkpoint")
-    # accelerate imports torchao where it is installed, and that warns of kernels that training does not use.
+    # accelerate imports torchao if it is installed, which warns of kernels that training does not use.
     for library in ("torchao", "torch.utils._pytree"):
         logging.getLogger(library).setLevel(logging.ERROR)
     from midfill.train.data import DataOptions
@@ -143,7 +143,7 @@ def _shape(layers: int, hidden: int) -> ModelShape:
 
 
 def _precision(start: str | None, cpu: bool) -> Precision | None:
-    """From scratch None where that is fast: pure bf16 with masters; from a checkpoint what its device computes fast."""
+    """The precision that is fast on the device; None from scratch means pure bf16 with master weights."""
     import torch
 
     from inference.training.machine import multiplies_bf16

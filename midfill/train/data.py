@@ -1,4 +1,4 @@
-"""The data of a run: collected once, with its tokenizer, and the same whenever the run is resumed."""
+"""The data of a run: collected once, with its tokenizer, and unchanged when the run is resumed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from protocol.errors import BadModel
 
 @dataclass(frozen=True, slots=True)
 class DataOptions:
-    """What the data is made from; the paths are absolute.
+    """The options of a run's data; the paths are absolute.
 
     Attributes:
         held_out: share of the files to hold out.
@@ -76,7 +76,7 @@ def prepare_data(output: Path, options: DataOptions) -> Data:
 
 
 def open_data(output: Path, options: DataOptions) -> Data:
-    """The data that was prepared; CheckpointError where it was made with other options."""
+    """The prepared data; CheckpointError if it was made with other options."""
     noted: dict[str, Any] = json.loads(_note(output).read_text())
     fim_format = noted.pop("found_format")
     for name, value in json.loads(json.dumps(asdict(options))).items():

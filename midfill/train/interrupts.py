@@ -17,10 +17,10 @@ _SHOW_CURSOR = "\033[?25h"
 
 @contextmanager
 def stops_on_signals(*, again: bool, heard: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
-    """A function that tells whether a signal to stop has come; another thread calls `heard` at the first.
+    """A function that tells whether a signal to stop has arrived; another thread calls `heard` at the first.
 
-    If `again`, a second Ctrl-C ends the process at once, also within a long computation: checkpoints are whole or not
-    there. Among several processes it must not: each receives one Ctrl-C from the terminal and one from its launcher.
+    If `again`, a second Ctrl-C ends the process at once, even within a long computation; checkpoints stay whole. With
+    several processes `again` must be False: each receives one Ctrl-C from the terminal and one from its launcher.
     """
     received: list[int] = []
 
@@ -28,7 +28,7 @@ def stops_on_signals(*, again: bool, heard: Callable[[], None] = lambda: None) -
         received.append(number)
 
     # Python runs handlers between two steps of the interpreter, which may be minutes apart while torch computes. The
-    # wake-up descriptor is written to by the system's handler itself.
+    # system's handler itself writes to the wake-up descriptor.
     inbox, wake_up = socket.socketpair()
     wake_up.setblocking(False)
     watcher = Thread(target=_watch, args=(inbox, again, heard), daemon=True)

@@ -1,4 +1,4 @@
-"""What a training tells: the counts before it starts, the losses by format, and the model's card."""
+"""The texts of a training: the counts before it starts, the losses by format, and the model's card."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Nats a byte of middle, its end included; "in fragments" has it tokenized in two 
 
 
 def told_data(data: Data, tokens_per_byte: float) -> list[str]:
-    """Lines that say what is trained on and what is not."""
+    """Lines with the files to train on and those left out."""
     train, held_out = _size(data.manifest.of_role("train")), _size(data.manifest.of_role("held_out"))
     tokens = round(train[1] * tokens_per_byte)
     lines = [f"Training on {_told_size(train)}, about {tokens:,} tokens. Held out: {_told_size(held_out)}."]
@@ -55,7 +55,7 @@ def told_data(data: Data, tokens_per_byte: float) -> list[str]:
 
 
 def told_run(options: TrainingOptions, learning: int, parameters: int, epochs: float, seconds: float) -> list[str]:
-    """Lines that say what will be done, and how long it will take."""
+    """Lines with the plan of the run and its expected duration."""
     window = options.stages[0].window
     what = f"{parameters / 1e6:,.1f}M parameters"
     if learning != parameters:

@@ -37,7 +37,7 @@ MAX_EVALUATION_WINDOW = 256
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asked for.
+    """The user's request for a training.
 
     Attributes:
         training: its `max_steps` is worked out from `steps`, or else from `epochs`.
@@ -56,14 +56,14 @@ class Request:
 
 
 def train(request: Request, console: Console) -> bool:
-    """Train, or go on; the model is in the folder `model` of the output if this returns True, else it was stopped.
+    """Train, or resume; True if the model is in the output's folder `model`, False if the run was stopped.
 
     Raises:
         BadInput: something that was asked for cannot be done.
     """
     _check_window(request.training)
     if not is_launched() and request.processes > 1:
-        prepare_data(request.output, request.data)  # what is wrong with it is told before anything is launched
+        prepare_data(request.output, request.data)  # reports bad data before launching processes
         launch(request.processes)
     accelerator = join_processes(request.training.mixed_precision, cpu=request.cpu)
     run = _Run(request, accelerator, Console(quiet=True) if not accelerator.is_main_process else console)
@@ -98,7 +98,7 @@ class _Run:
         self._trainer = Trainer(self._folder, corpus, self._data.vocabulary, self._options, accelerator)
 
     def train(self) -> bool:
-        """Make the steps that are left; False if it was stopped."""
+        """Run the remaining steps; False if the run was stopped."""
         for line in told_data(self._data, _tokens_per_byte(self._data)):
             self._console.print(line, highlight=False, soft_wrap=True)
         if self._trainer.progress.step == 0:
@@ -127,7 +127,7 @@ class _Run:
         return finished
 
     def export(self) -> None:
-        """Write the model folder and tell what came out."""
+        """Write the model folder and print the losses."""
         before, after = self._measured()
         output = self._request.output / MODEL
         model = self._accelerator.unwrap_model(self._trainer.model, keep_fp32_wrapper=False)

@@ -1,4 +1,4 @@
-"""The files of a user's folders: which are trained on, which are held out, and why the others are left out."""
+"""Reads the files of the user's folders: those to train on, those to hold out, and those left out with reasons."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What was found; every file is in one of the three."""
+    """The files found, each in one of three groups."""
 
     train: tuple[SourceFile, ...]
     held_out: tuple[SourceFile, ...]
@@ -60,7 +60,7 @@ class Sources:
         return {"train": [file.text for file in self.train], "held_out": [file.text for file in self.held_out]}
 
     def manifest(self) -> Manifest:
-        """What a corpus of these files is made from: a record per folder and split."""
+        """The manifest of a corpus of these files: a record per folder and split."""
         splits: dict[Split, tuple[SourceFile, ...]] = {"train": self.train, "held_out": self.held_out}
         records = [
             _record(folder, split, [file for file in files if file.folder == folder])
@@ -74,8 +74,8 @@ class Sources:
 def read_sources(places: Sequence[Path], held_out_share: float) -> Sources:
     """Read folders, with all that lies below them, and files.
 
-    Left out is what ignore files and the list of secrets exclude, what is not UTF-8 text, and what is not worth
-    learning: generated, minified, repetitive or duplicate files. Which files are held out depends on their names alone.
+    Left out are files that ignore files or the list of secrets exclude, files that are not UTF-8 text, and generated,
+    minified, repetitive or duplicate files. Which files are held out depends on their names alone.
 
     Raises:
         BadInput: a place is not there, a file that was named cannot be trained on, or nothing is left.
