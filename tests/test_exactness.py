@@ -225,7 +225,6 @@ def last_logits(engine: Engine, token_ids: TokenIds) -> torch.Tensor:
     return model.logits(model.hidden([chunk]))  # type: ignore[attr-defined]
 
 
-@pytest.mark.timeout(300)
 def test_reuse_never_changes_a_suggestion(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = write_checkpoint(tmp_path_factory.mktemp("tiny"), tie_word_embeddings=True)
     # Room for a few prompts in memory and on disk, so that they move down, back up and out all the time.

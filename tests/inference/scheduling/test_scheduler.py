@@ -16,7 +16,7 @@ from protocol.errors import BadModel, Busy, Cancelled, MidfillError
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt, Usage
 
 USAGE = Usage(1, 1, 1, 1, 0.0, 0.0, 0.0)
-PATIENCE_S = 10.0
+PATIENCE_S = 100.0
 
 
 @dataclass(eq=False)

@@ -34,7 +34,7 @@ from protocol.wire import (
 )
 from tests.inference.serving import BEARER, Served, serving
 
-PATIENCE_S = 60.0
+PATIENCE_S = 100.0
 
 
 @dataclass(frozen=True)
