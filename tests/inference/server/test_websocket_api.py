@@ -34,6 +34,8 @@ from protocol.wire import (
 )
 from tests.inference.serving import BEARER, Served, serving
 
+pytestmark = pytest.mark.usefixtures("quick_core")
+
 PATIENCE_S = 100.0
 
 
