@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from inference.backends.cpu.library import unavailable_reason
-
-ROOT = Path(__file__).parents[2]
+from tests.bench.conftest import ROOT, RunBench
 
 
 @pytest.mark.parametrize(
@@ -30,15 +27,14 @@ def test_quartiles_lie_within_what_was_measured(
 
 
 @pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
-def test_a_tiny_run_writes_a_row_per_engine_and_case(tmp_path: Path) -> None:
+def test_a_tiny_run_writes_a_row_per_engine_and_case(
+    tmp_path: Path, run_bench: RunBench, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "figures.json"
-    command = [sys.executable, "bench/decode.py", "--shape", "tiny", "--threads", "1", "--rounds", "2"]
-    printed = subprocess.run(
-        [*command, "--level", "portable", "--json", str(path)], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout
+    run_bench("decode.py", "--shape", "tiny", "--threads", "1", "--rounds", "2", "--level", "portable", "--json", path)
     rows = json.loads(path.read_text())["rows"]
     assert {row["case"] for row in rows} == {"512+1", "2048+1", "2048+2", "2048+4", "2048+8"}
     assert len({row["engine"] for row in rows}) == 6
     assert all(0 < row["quartiles"][0] <= row["microseconds"] <= row["quartiles"][1] for row in rows)
     assert all(row["times_torch"] > 0 and row["share_of_bandwidth"] > 0 for row in rows)
-    assert "2048+8" in printed
+    assert "2048+8" in capsys.readouterr().out

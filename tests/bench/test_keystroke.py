@@ -1,19 +1,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.bench.conftest import RunBench
 from tests.inference.tiny import write_checkpoint
 
-ROOT = Path(__file__).parents[2]
 
-
-def test_a_tiny_run_tells_the_model_from_the_rest(tmp_path: Path) -> None:
+def test_a_tiny_run_tells_the_model_from_the_rest(tmp_path: Path, run_bench: RunBench) -> None:
     model = str(write_checkpoint(tmp_path / "model", max_position_embeddings=8192))
-    command = [sys.executable, "bench/keystroke.py", "--model", model, "--warm-up", "1", "--limit", "3"]
-    subprocess.run([*command, "--json", str(tmp_path / "figures.json")], cwd=ROOT, check=True)
+    session = ("--warm-up", "1", "--limit", "3")
+    run_bench("keystroke.py", "--model", model, *session, "--json", tmp_path / "figures.json")
     figures = json.loads((tmp_path / "figures.json").read_text())["models"][model]
     assert figures["requests"] == 3
     for rank in ("p50", "p95", "p99"):

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from inference.backends.cpu.library import unavailable_reason
+from tests.bench.conftest import RunBench
 
 pytest.importorskip("gguf")
 
-ROOT = Path(__file__).parents[2]
 FAKE_BENCH = """
 import json, sys
 options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
@@ -22,15 +21,14 @@ FAKE_QUANTIZER = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])\n"
 
 
 @pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
-def test_a_tiny_run_takes_the_better_of_the_peers_settings(tmp_path: Path) -> None:
+def test_a_tiny_run_takes_the_better_of_the_peers_settings(tmp_path: Path, run_bench: RunBench) -> None:
     for name, text in (("llama-bench", FAKE_BENCH), ("llama-quantize", FAKE_QUANTIZER)):
         program = tmp_path / name
         program.write_text(f"#!{sys.executable}\n{text}")
         program.chmod(0o755)
-    command = [sys.executable, "bench/llama_tokens.py", "--llama-bench", str(tmp_path / "llama-bench")]
-    command += ["--shape", "S", "--rounds", "1", "--threads", "1", "--json", str(tmp_path / "figures.json")]
-    subprocess.run(command, cwd=ROOT, check=True)
-    rows = json.loads((tmp_path / "figures.json").read_text())["shapes"]["S"]
+    size = ("--shape", "tiny", "--rounds", "1", "--threads", "1")
+    run_bench("llama_tokens.py", "--llama-bench", tmp_path / "llama-bench", *size, "--json", tmp_path / "figures.json")
+    rows = json.loads((tmp_path / "figures.json").read_text())["shapes"]["tiny"]
     found = {(row["case"], row["engine"]): row for row in rows}
     assert found["512+1", "llama.cpp q8_0"]["milliseconds"] == 1000 / 16, "a run's 16 tokens, one at a time"
     assert found["2048+4", "llama.cpp bf16"]["milliseconds"] == 1000

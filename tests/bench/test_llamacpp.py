@@ -1,33 +1,32 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from inference.backends.cpu.library import unavailable_reason
+from tests.bench.conftest import RunBench
 from tests.inference.tiny import write_checkpoint
 
 pytest.importorskip("gguf")
 
-ROOT = Path(__file__).parents[2]
 FAKE = Path(__file__).with_name("fake_llama_server.py")
 
 
 @pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
-def test_a_tiny_run_compares_each_order_with_midfill(tmp_path: Path) -> None:
+def test_a_tiny_run_compares_each_order_with_midfill(
+    tmp_path: Path, run_bench: RunBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shape = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1}  # heads that the kernel knows
     model = str(write_checkpoint(tmp_path / "model", max_position_embeddings=8192, **shape))
     server = tmp_path / "llama-server"
     server.write_text(f"#!{sys.executable}\n{FAKE.read_text()}")
     server.chmod(0o755)
-    command = [sys.executable, "bench/llamacpp.py", "--server", str(server), "--model", model, "--kind", "bf16"]
-    command += ["--warm-up", "1", "--limit", "2", "--json", str(tmp_path / "figures.json")]
-    environment = {**os.environ, "FAKE_LLAMA_LOG": str(tmp_path / "log")}
-    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+    monkeypatch.setenv("FAKE_LLAMA_LOG", str(tmp_path / "log"))
+    arguments = ("--server", server, "--model", model, "--kind", "bf16", "--warm-up", "1", "--limit", "2")
+    run_bench("llamacpp.py", *arguments, "--json", tmp_path / "figures.json")
     result = json.loads((tmp_path / "figures.json").read_text())
     assert result["llama.cpp"] == "version: fake"
     figures = result["models"][model]

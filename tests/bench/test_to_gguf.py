@@ -1,30 +1,23 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from protocol.errors import BadModel
+from tests.bench.conftest import RunBench
 from tests.inference.tiny import write_checkpoint
 
 gguf = pytest.importorskip("gguf")
 
-ROOT = Path(__file__).parents[2]
-
-
-def convert(model: Path, file: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "bench/to_gguf.py", str(model), str(file)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
 
 @pytest.mark.parametrize("kind", ["Llama", "Qwen2"])
-def test_a_checkpoint_becomes_a_file_that_llama_cpp_knows(tmp_path: Path, kind: str) -> None:
+def test_a_checkpoint_becomes_a_file_that_llama_cpp_knows(tmp_path: Path, run_bench: RunBench, kind: str) -> None:
     model = write_checkpoint(tmp_path / "model", kind, tie_word_embeddings=True)
     file = tmp_path / "model.gguf"
-    assert convert(model, file).returncode == 0
+    run_bench("to_gguf.py", model, file)
     reader = gguf.GGUFReader(file)
     fields = {name: field.contents() for name, field in reader.fields.items()}
     architecture = kind.lower()
@@ -46,13 +39,12 @@ def test_a_checkpoint_becomes_a_file_that_llama_cpp_knows(tmp_path: Path, kind: 
     assert torch.equal(values(theirs["blk.0.attn_q.weight"]), query)
 
 
-def test_another_split_pattern_is_refused(tmp_path: Path) -> None:
+def test_another_split_pattern_is_refused(tmp_path: Path, run_bench: RunBench) -> None:
     model = write_checkpoint(tmp_path / "model")
     tokenizer = model / "tokenizer.json"
     tokenizer.write_text(tokenizer.read_text().replace("{N}", "{N}+"))
-    done = convert(model, tmp_path / "model.gguf")
-    assert done.returncode != 0
-    assert "does not split text as Qwen2's does" in done.stderr
+    with pytest.raises(BadModel, match="does not split text as Qwen2's does"):
+        run_bench("to_gguf.py", model, tmp_path / "model.gguf")
 
 
 def values(tensor: object) -> torch.Tensor:

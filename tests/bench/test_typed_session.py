@@ -1,20 +1,16 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from midfill.replay.trace import play, read_trace
+from tests.bench.conftest import RunBench
 
-ROOT = Path(__file__).parents[2]
 
-
-def test_what_is_typed_makes_the_file_whole_again(tmp_path: Path) -> None:
+def test_what_is_typed_makes_the_file_whole_again(tmp_path: Path, run_bench: RunBench) -> None:
     text = "".join(f"def f{number}(x):\n    return x + {number}\n\n\n" for number in range(40))
     file, session = tmp_path / "file.py", tmp_path / "session.json"
     file.write_text(text)
-    command = [sys.executable, "bench/typed_session.py", str(file), str(session), "--statements", "5", "--lines", "2"]
-    subprocess.run(command, cwd=ROOT, check=True)
+    run_bench("typed_session.py", file, session, "--statements", "5", "--lines", "2")
     trace = read_trace(session)
     steps = list(play(trace, 0, len(trace.transactions)))
     typed = len(text.splitlines()) - len(trace.start.splitlines())

@@ -54,7 +54,7 @@ async def test_what_was_resident_is_warm_from_disk_after_a_restart(open_editor: 
     (pid,) = core_pids(runtime)
     core = psutil.Process(pid)
     core.terminate()  # it saves what is resident
-    core.wait(30)
+    core.wait(100)
     async with open_editor() as editor:
         editor.open(text)
         await ready(editor)

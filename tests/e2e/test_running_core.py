@@ -21,7 +21,7 @@ from protocol.errors import AlreadyServed, BadInput, Unauthorized
 from protocol.rendezvous import address_file, read_address
 from protocol.settings import BUNDLED_MODEL, Settings
 
-START_SECONDS = 60.0
+START_SECONDS = 100.0
 ROOT = Path(__file__).parents[2]
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from inference.server import process
 from inference.text.tokenization import TextTokenizer, read_tokenizer
+from protocol import garbage
 from tests.inference.simulated_cuda import SimulatedCuda
 from tests.inference.tiny import ROOT, write_checkpoint
 
@@ -36,6 +38,17 @@ def simulated() -> Iterator[SimulatedCuda]:
         pytest.skip("it needs the simulated device's faults and counters")
     with SimulatedCuda() as device:
         yield device
+
+
+@pytest.fixture
+def quick_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A core in the tests' process notices its end at once, and does not collect garbage when it loads or unloads.
+
+    A full collection looks through all that the tests have imported, which takes most of a second.
+    """
+    monkeypatch.setattr(process, "WATCH_EVERY_S", 0.02)
+    for collection in ("keep_what_is_loaded", "collect_all"):
+        monkeypatch.setattr(garbage, collection, lambda: None)
 
 
 @pytest.fixture(scope="session")

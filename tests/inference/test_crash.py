@@ -23,7 +23,7 @@ from protocol.rendezvous import read_or_make_token
 from protocol.wire import Complete, Completed, StatusChanged, decode_core, encode
 from tests.inference.server.test_process import wait_for_address
 
-PATIENCE_S = 60.0
+PATIENCE_S = 100.0
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lsp_server.editor import Editor, connected_editor
+from tests.lsp_server.editor import PATIENCE_S, Editor, connected_editor
 from tests.lsp_server.fake_core import FakeCore, shake_hands
 
 
@@ -43,7 +43,7 @@ async def deaf_url() -> AsyncIterator[str]:
     async with await asyncio.start_server(be_deaf, "127.0.0.1", 0, limit=1024) as server:
         yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
         finished.set()
-        await asyncio.wait_for(gone.wait(), 10)
+        await asyncio.wait_for(gone.wait(), PATIENCE_S)
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from lsp_server.launch import listen
 from protocol.settings import Settings
 
 URI = "file:///project/a.py"
+PATIENCE_S = 100.0
+"""For what happens at once where no other process has the CPU."""
 
 
 _make_converter = functools.cache(default_converter)
@@ -123,13 +125,13 @@ class Editor(LanguageClient):
         """Say goodbye as LSP has it, and wait for the server to end the connection."""
         await self.shutdown_async(None)
         self.exit(None)
-        await asyncio.wait_for(self._async_tasks[0], 10)  # which reads
+        await asyncio.wait_for(self._async_tasks[0], PATIENCE_S)  # which reads
 
     async def until_state(self, state: str) -> None:
         await until(lambda: bool(self.statuses) and self.statuses[-1].state == state)
 
 
-async def until(true: Callable[[], object], seconds: float = 10.0) -> None:
+async def until(true: Callable[[], object], seconds: float = PATIENCE_S) -> None:
     async with asyncio.timeout(seconds):
         while not true():
             await asyncio.sleep(0.005)

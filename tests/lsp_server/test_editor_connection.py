@@ -16,7 +16,7 @@ from lsp_server.editor_connection import MessageReader
 from lsp_server.launch import listen
 from protocol.errors import BadInput
 from protocol.settings import Settings
-from tests.lsp_server.editor import URI, Editor, connected_editor, until
+from tests.lsp_server.editor import PATIENCE_S, URI, Editor, connected_editor, until
 from tests.lsp_server.fake_core import FakeCore
 
 
@@ -88,7 +88,7 @@ async def test_a_web_page_cannot_speak_to_the_language_server(core: FakeCore, ca
         reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname()[:2])
         writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n")
         writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             with contextlib.suppress(ConnectionError):  # it was closed with the body unread
                 assert await reader.read() == b""
         writer.close()
@@ -137,7 +137,7 @@ async def test_a_request_that_is_not_utf8_is_answered(editor: Editor) -> None:
     editor.protocol._request_futures["r"] = future = asyncio.Future()  # type: ignore[assignment]
     send(editor, b'{"jsonrpc": "2.0", "id": "r", "method": "midfill/documentHash", "params": "\xff"}')
     with pytest.raises(Exception, match="not JSON"):
-        await asyncio.wait_for(future, 10)
+        await asyncio.wait_for(future, PATIENCE_S)
 
 
 async def test_an_opened_document_that_cannot_be_read_can_be_opened_again(core: FakeCore) -> None:

@@ -18,7 +18,7 @@ from lsp_server.launch import run_tcp
 from lsp_server.usage.statistics import read_statistics, statistics_file
 from protocol.errors import BadInput, PortInUse
 from protocol.settings import Settings
-from tests.lsp_server.editor import Editor, connected_editor, until
+from tests.lsp_server.editor import PATIENCE_S, Editor, connected_editor, until
 from tests.lsp_server.fake_core import FakeCore
 
 LSP = (sys.executable, "-X", "importtime", "-m", "midfill", "lsp")
@@ -164,7 +164,7 @@ async def test_ends_when_its_client_is_gone(core: FakeCore) -> None:
         assert process.stdin is not None
         await editor.start({})
         process.stdin.close()
-        await asyncio.wait_for(process.wait(), 10)
+        await asyncio.wait_for(process.wait(), PATIENCE_S)
 
 
 async def test_a_bad_variable_is_named_before_anything_starts() -> None:

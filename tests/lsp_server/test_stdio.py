@@ -85,7 +85,7 @@ def test_one_socket_for_both_directions() -> None:
             stream.flush()
             check(answers(stream))
             stream.write(message("exit", None))
-        assert process.wait(60) == 0
+        assert process.wait(100) == 0
 
 
 def test_a_client_that_is_gone_is_no_error() -> None:
@@ -116,11 +116,11 @@ def test_the_end_of_the_clients_process_ends_the_server(tmp_path: Path, *, stdin
     with ours, theirs, (tmp_path / "out").open("wb") as out:
         ours.sendall(hello)
         process = subprocess.Popen(LSP, env=NO_CORE, stdin=theirs, stdout=out if stdin_is_polled else theirs)
-        assert process.wait(60) == 1
+        assert process.wait(100) == 1
 
 
 def test_a_client_that_dies_in_the_middle_of_a_message() -> None:
     torn = message("initialize", {"capabilities": {}}, 1) + message("initialized", {})[:-1]
-    done = subprocess.run(LSP, env=NO_CORE, input=torn, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(LSP, env=NO_CORE, input=torn, capture_output=True, timeout=100, check=False)
     assert done.returncode == 1, "LSP's status for a client that left without a shutdown"
     assert b"Traceback" not in done.stderr

@@ -36,7 +36,7 @@ def start(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
     def start(model: str, *options: str) -> int:
         processes.append(subprocess.Popen(command(model, *options)))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 100
         while not address_file(runtime, model).exists():
             assert time.monotonic() < deadline
             time.sleep(0.02)

@@ -19,6 +19,7 @@ from protocol.messages import CompletionRequest, Prompt
 REQUEST = CompletionRequest("a.py", Prompt("def size_of(path):\n    return 1\n\n\n", "\n", "x = "), max_tokens=1)
 
 
+@pytest.mark.usefixtures("quick_core")
 @pytest.mark.parametrize("forgotten", [(), ("a.py",), ("b.py",)])
 def test_what_is_forgotten_while_unloaded_is_gone_from_disk(
     tiny_checkpoint: Path, tmp_path: Path, forgotten: tuple[str, ...]

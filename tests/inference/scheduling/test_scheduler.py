@@ -15,8 +15,10 @@ from kv_store.interface import StoreStats
 from protocol.errors import BadModel, Busy, Cancelled, MidfillError
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt, Usage
 
+pytestmark = pytest.mark.usefixtures("quick_core")
+
 USAGE = Usage(1, 1, 1, 1, 0.0, 0.0, 0.0)
-PATIENCE_S = 10.0
+PATIENCE_S = 100.0
 
 
 @dataclass(eq=False)

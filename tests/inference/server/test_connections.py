@@ -23,7 +23,9 @@ from protocol.messages import CompletionRequest, Prompt
 from protocol.wire import Complete, Completed, Failed, StatusChanged, decode_core, encode
 from tests.inference.serving import BEARER, TOKEN, Served, serving
 
-PATIENCE_S = 30.0
+pytestmark = pytest.mark.usefixtures("quick_core")
+
+PATIENCE_S = 100.0
 COMPLETE = ("Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {'A' * 22}==")
 
 

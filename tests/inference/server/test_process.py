@@ -21,7 +21,7 @@ from protocol.messages import CompletionRequest, Prompt
 from protocol.rendezvous import CoreAddress, address_file, read_address, read_or_make_token
 from protocol.wire import Complete, Completed, Failed, StatusChanged, decode_core, encode
 
-PATIENCE_S = 60.0
+PATIENCE_S = 100.0
 
 CODE = """
 import sys

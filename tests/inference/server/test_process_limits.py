@@ -13,7 +13,7 @@ from inference.server.connections import AcceptErrors
 
 def run(code: str, *arguments: str) -> str:
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True, timeout=100
     ).stdout
 
 

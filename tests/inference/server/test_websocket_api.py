@@ -34,7 +34,9 @@ from protocol.wire import (
 )
 from tests.inference.serving import BEARER, Served, serving
 
-PATIENCE_S = 60.0
+pytestmark = pytest.mark.usefixtures("quick_core")
+
+PATIENCE_S = 100.0
 
 
 @dataclass(frozen=True)

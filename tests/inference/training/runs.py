@@ -53,10 +53,8 @@ def steps(number: int, checkpoint_minutes: float = OPTIONS.checkpoint_minutes) -
     return replace(OPTIONS, max_steps=number, checkpoint_minutes=checkpoint_minutes)
 
 
-def main(corpus: str, run: str, number: str = "8", processes: str = "1") -> None:
-    """Train slowly enough to be killed in the middle: print each step with its loss, and wait a moment after it."""
-    import time
-
+def main(corpus: str, run: str, number: str = "8", processes: str = "1", last: str = "") -> None:
+    """Train, and print each step with its loss; after step `last` wait to be killed."""
     import torch
 
     if int(processes) > 1 and not is_launched():
@@ -67,7 +65,8 @@ def main(corpus: str, run: str, number: str = "8", processes: str = "1") -> None
         if int(os.environ.get("RANK", "0")) == 0:
             sys.stdout.write(f"{step.progress.step} {step.loss}\n")
             sys.stdout.flush()
-        time.sleep(0.1)
+        if str(step.progress.step) == last:
+            sys.stdin.read()
 
     train(Path(corpus), Path(run), steps(int(number), AFTER_EVERY_STEP), tell)
 

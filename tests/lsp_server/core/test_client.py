@@ -18,7 +18,7 @@ from lsp_server.core.client import CoreClient, Endpoint
 from protocol.errors import BadInput, BadModel, CoreBlocked, CoreSilent, CoreUnavailable, Unauthorized
 from protocol.messages import PROTOCOL_VERSION, CompletionRequest, CoreStatus, Prompt
 from protocol.wire import StatusChanged, encode
-from tests.lsp_server.editor import until
+from tests.lsp_server.editor import PATIENCE_S, until
 from tests.lsp_server.fake_core import READY, FakeCore, shake_hands
 
 REQUEST = CompletionRequest("s", Prompt("a", "b"), max_tokens=4)
@@ -174,7 +174,7 @@ async def test_nobody_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(CoreUnavailable, match="no core answers"):
             await CoreClient.open(Endpoint(f"ws://127.0.0.1:{port}/ws", "t"), lambda _: None)
-        await asyncio.wait_for(gone.wait(), 10)
+        await asyncio.wait_for(gone.wait(), PATIENCE_S)
 
 
 async def test_core_that_does_not_know_the_token_any_more(client: CoreClient, core: FakeCore) -> None:
@@ -220,8 +220,8 @@ async def test_ends_though_the_core_does_not_read(deaf_url: str) -> None:
     client = await CoreClient.open(Endpoint(deaf_url, "t"), lambda _: None)
     for _ in range(100):
         client.forget("s" * 100_000)
-    await asyncio.wait_for(client.close(), 10)
-    await asyncio.wait_for(client.wait_closed(), 10)
+    await asyncio.wait_for(client.close(), PATIENCE_S)
+    await asyncio.wait_for(client.wait_closed(), PATIENCE_S)
 
 
 def test_the_token_is_not_shown() -> None:
@@ -247,7 +247,7 @@ async def test_a_core_that_hangs_is_left_while_an_answer_is_pending(monkeypatch:
         client = await CoreClient.open(Endpoint(f"ws://127.0.0.1:{port}/ws", "t"), states.append)
         await until(lambda: states)
         with pytest.raises(CoreSilent, match="does not answer"):
-            await asyncio.wait_for(client.complete(REQUEST), 10)
+            await asyncio.wait_for(client.complete(REQUEST), PATIENCE_S)
         with pytest.raises(CoreSilent, match="does not answer"):
             await client.wait_closed()
         await client.close()

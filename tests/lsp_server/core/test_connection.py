@@ -11,7 +11,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosedError
 
 from lsp_server.core.connection import CoreConnection
-from tests.lsp_server.editor import until
+from tests.lsp_server.editor import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ async def test_the_end_is_told_once_and_nothing_is_sent_after_it(
 
 
 async def test_pings_are_answered(connection: CoreConnection) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await (await connection.ping())
 
 

@@ -30,7 +30,7 @@ from protocol.rendezvous import (
     write_address,
 )
 from protocol.settings import Settings
-from tests.lsp_server.editor import until
+from tests.lsp_server.editor import PATIENCE_S, until
 
 FAKE_CORE = Path(__file__).parents[1] / "fake_core.py"
 REPOSITORY = Path(__file__).parents[3]
@@ -50,7 +50,7 @@ def _command(folder: Path, *options: str) -> list[str]:
     return [sys.executable, str(FAKE_CORE), "--model", "fake", "--starts", str(folder / "starts"), *options]
 
 
-def _local_core(folder: Path, *options: str, timeout_s: float = 20.0) -> LocalCore:
+def _local_core(folder: Path, *options: str, timeout_s: float = PATIENCE_S) -> LocalCore:
     return LocalCore(address_file(folder, "fake"), _command(folder, *options), folder / "core.log", timeout_s)
 
 
@@ -75,7 +75,7 @@ async def test_a_killed_core_is_replaced(folder: Path) -> None:
     core = _local_core(folder)
     first = await core.find_or_start()
     psutil.Process(first.pid).kill()
-    psutil.wait_procs([psutil.Process(first.pid)], timeout=5)
+    psutil.wait_procs([psutil.Process(first.pid)], timeout=PATIENCE_S)
     second = await core.find_or_start()
     assert second.pid != first.pid
     assert _starts(folder) == [first.pid, second.pid]
@@ -105,13 +105,15 @@ async def test_a_core_that_ends_is_reported_with_its_last_words(folder: Path) ->
 
 async def test_a_core_that_refuses_would_refuse_again(folder: Path) -> None:
     program = "import sys; print('midfill: no model', file=sys.stderr); sys.exit(2)"
-    core = LocalCore(address_file(folder, "fake"), [sys.executable, "-c", program], folder / "core.log", timeout_s=20)
+    core = LocalCore(
+        address_file(folder, "fake"), [sys.executable, "-c", program], folder / "core.log", timeout_s=PATIENCE_S
+    )
     with pytest.raises(BadInput, match=r"^no model \(log: .*core\.log\)"):
         await core.find_or_start()
 
 
 async def test_a_core_that_does_not_come_up_is_reported(folder: Path) -> None:
-    command = [sys.executable, "-c", "import time; time.sleep(3)"]
+    command = [sys.executable, "-c", "import time; time.sleep(30)"]
     core = LocalCore(address_file(folder, "fake"), command, folder / "core.log", timeout_s=0.3)
     with pytest.raises(CoreUnavailable, match="no core came up"):
         await core.find_or_start()
@@ -145,7 +147,7 @@ async def test_a_core_that_leaves_it_to_another_is_no_failure(folder: Path) -> N
     while not _starts(folder):
         await asyncio.sleep(0.02)
     other = _local_core(folder)
-    started = await asyncio.wait_for(other._start(), 20)
+    started = await asyncio.wait_for(other._start(), PATIENCE_S)
     assert await pending == started
 
 
@@ -157,7 +159,7 @@ async def test_a_stopped_core_is_replaced(folder: Path) -> None:
     core = _local_core(folder)
     first = await core.find_or_start()
     os.kill(first.pid, signal.SIGSTOP)
-    second = await asyncio.wait_for(core.find_or_start(), 20)
+    second = await asyncio.wait_for(core.find_or_start(), PATIENCE_S)
     assert _starts(folder) == [first.pid, second.pid]
     await until(lambda: _has_ended(first.pid))
 

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from lsp_server.exclusion.verdicts import Verdicts
+from tests.lsp_server.editor import PATIENCE_S
 
 KEEP_S = 2.0
 
@@ -102,7 +103,7 @@ async def test_what_is_renewed_in_time_is_not_waited_for(verdicts: Verdicts, rul
         await asyncio.sleep(0.001)
     clock.time += KEEP_S - 0.1
     rules.held.clear()
-    await asyncio.wait_for(verdicts.look(["a"]), 10)
+    await asyncio.wait_for(verdicts.look(["a"]), PATIENCE_S)
 
 
 async def test_an_error_of_the_rules_reaches_those_that_wait(verdicts: Verdicts, rules: Rules) -> None:

@@ -21,7 +21,7 @@ from lsp_server.suggesting.suggester import Suggester
 from protocol.errors import BadInput, CoreUnavailable, MidfillError
 from protocol.messages import Completion, CompletionRequest, StopRule
 from protocol.settings import Settings
-from tests.lsp_server.editor import until
+from tests.lsp_server.editor import PATIENCE_S, until
 from tests.lsp_server.fake_core import completion
 
 
@@ -75,7 +75,7 @@ async def allowed(text: str) -> OpenDocument:
 
 async def until_rest(document: OpenDocument) -> None:
     """Wait until nothing is computed for the document any more."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while document.latest.busy:
             await asyncio.sleep(0.001)
 

@@ -11,6 +11,7 @@ import pytest
 
 from lsp_server.usage.recorder import Recorder
 from lsp_server.usage.statistics import Statistics, add_to_file, read_statistics
+from tests.lsp_server.editor import PATIENCE_S
 
 
 async def test_saves_after_a_while_and_at_the_end(tmp_path: Path) -> None:
@@ -18,7 +19,7 @@ async def test_saves_after_a_while_and_at_the_end(tmp_path: Path) -> None:
     recorder = Recorder(path, save_s=0.01)
     recorder.count(Statistics(shown=1))
     recorder.count(Statistics(shown=1))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not path.exists() or path.stat().st_size == 0 or read_statistics(path).shown != 2:
             await asyncio.sleep(0.01)
     recorder.count(Statistics(shown=1))

@@ -106,7 +106,7 @@ async def test_an_edit_while_the_cost_is_waited_for_moves_no_suggestion(monkeypa
 async def test_a_move_is_told_and_its_cost_heard() -> None:
     async with session_with("a\nb\n") as session:
         session.move_cursor(URI, Position(1, 0))
-        cost = await session.wait_for_ahead(timeout_s=10)
+        cost = await session.wait_for_ahead(timeout_s=100)
         assert cost is not None
         assert cost.ahead
         assert await session.wait_for_ahead(timeout_s=0.05) is None

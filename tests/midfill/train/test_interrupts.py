@@ -23,6 +23,6 @@ def test_a_second_ctrl_c_ends_a_computation_that_the_first_is_heard_in() -> None
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "stopping\n"
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 130
+            assert process.wait(100) == 130
         finally:
             process.kill()

@@ -20,14 +20,17 @@ def threads_of_this_process() -> int:
     return len(list(Path("/proc/self/task").iterdir()))
 
 
+def cpu_seconds_of_a_rest() -> float:
+    before = time.process_time()
+    time.sleep(0.2)
+    return time.process_time() - before
+
+
 def test_idle_threads_use_no_cpu() -> None:
     model = RandomModel(Shape())
     kernel = model.kernel(threads=4)
     kernel.forward([Chunk([1, 2, 3], 0, model.workspace(), 1)])[0]
-    time.sleep(0.05)
-    before = time.process_time()
-    time.sleep(0.5)
-    assert time.process_time() - before < 0.05
+    assert any(cpu_seconds_of_a_rest() < 0.02 for _ in range(20))  # threads spin for a while before they sleep
     kernel.close()
 
 

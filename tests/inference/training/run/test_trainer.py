@@ -46,8 +46,9 @@ def test_a_killed_run_resumes_as_if_nothing_had_happened(
     corpus_folder: Path, tmp_path: Path, uninterrupted: tuple[Path, list[StepReport]]
 ) -> None:
     command = [sys.executable, "-W", "ignore", "-m", "tests.inference.training.runs", str(corpus_folder), str(tmp_path)]
+    command += ["8", "1", "5"]
     root = Path(__file__).parents[4]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("5 "):
