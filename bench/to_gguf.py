@@ -2,7 +2,7 @@
 
     python bench/to_gguf.py MODEL FILE.gguf [--quantize PATH/TO/llama-quantize --type q8_0]
 
-MODEL is "bundled" or a folder. Matrices are written in bfloat16, the rest in float32. The tokenizer has to be a
+MODEL is "bundled" or a folder. Matrices are written in bfloat16, the rest in float32. The tokenizer must be a
 byte-level BPE with the split pattern and the markers of Qwen2.5-Coder, which llama.cpp knows: then `/infill` works.
 """
 
@@ -31,7 +31,7 @@ PERMUTED = ("self_attn.q_proj.weight", "self_attn.k_proj.weight")
 
 
 def convert(model: str, path: Path) -> None:
-    """Write the model to a GGUF file; BadModel where it is not one that this converter knows."""
+    """Write the model to a GGUF file; BadModel if this converter does not know its kind."""
     checkpoint = find_checkpoint(model)
     shape = checkpoint.architecture
     if not isinstance(shape, Architecture) or shape.model_type not in ARCHITECTURES or shape.rope_type != "default":

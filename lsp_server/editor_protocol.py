@@ -63,7 +63,7 @@ class EditorProtocol(LanguageServerProtocol):
             self.refuse(message.id, JsonRpcServerNotInitialized(f"{method} before initialize"))
 
     def refuse(self, message_id: str | int | None, error: JsonRpcException) -> None:
-        """Answer a request with `error`; the id is None where it could not be read."""
+        """Answer a request with `error`; the id is None if it could not be read."""
         super().handle_message(JsonRPCRequestMessage(message_id, _REFUSED, self.VERSION, error))  # type: ignore[arg-type]
 
     @lsp_method(types.SHUTDOWN)

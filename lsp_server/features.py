@@ -190,7 +190,7 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
 
 
 def _folders(ls: MidfillServer) -> list[str]:
-    """The URIs of the client's workspace folders, or of its root where it knows no folders."""
+    """The URIs of the client's workspace folders, or of its root if it has no folders."""
     root = ls.workspace.root_uri
     return list(ls.workspace.folders) or ([root] if root else [])
 
@@ -205,7 +205,7 @@ def _place(
 def _selected(
     ls: MidfillServer, opened: OpenDocument, cursor: Position, info: types.SelectedCompletionInfo | None
 ) -> Selected | None:
-    """The selected entry of the popup; BadInput where it does not lie around the cursor, on its line."""
+    """The selected entry of the popup; BadInput if it does not lie around the cursor, on its line."""
     if info is None:
         return None
     codec, document = ls.documents.codec, opened.document

@@ -94,7 +94,7 @@ def core(
 ) -> None:
     """Run the inference core that language servers share, or control the running ones with a subcommand.
 
-    Language servers start a core where none runs. Run one by hand to serve other machines, or programs that speak HTTP.
+    Language servers start a core if none runs. Run one by hand to serve other machines, or programs that speak HTTP.
     """
     if context.invoked_subcommand is not None:
         return

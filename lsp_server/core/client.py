@@ -66,7 +66,7 @@ class Endpoint:
 
 
 def _ignore(_: str) -> None:
-    """Ignores the reason why a core does not exit."""
+    """Ignores the reason why a core refuses to exit."""
 
 
 class CoreClient:
@@ -218,7 +218,7 @@ class CoreClient:
             self._settle(message)
 
     def _receive_unreadable(self, text: str, error: BadInput) -> None:
-        """Fail the request that the message is about, or all of them where the message does not say."""
+        """Fail the request that the message names, or all requests if it names none."""
         logger.error("from the core: %s", error)
         envelope = read_envelope(text)
         if envelope.protocol_version is not None:

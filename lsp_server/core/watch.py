@@ -46,6 +46,6 @@ class CoreWatch:
         except TimeoutError:
             self._on_silence()
         except WebSocketException:
-            pass  # the connection has ended, and fails what is pending
+            pass  # the connection has ended, which fails pending requests
         finally:
             self._task = None

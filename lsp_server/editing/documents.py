@@ -82,7 +82,7 @@ class Document:
         return "".join([self.lines[start.line][start.column :], *middle, self.lines[end.line][: end.column]])
 
     def nearest(self, position: Position) -> Position:
-        """The position, moved into the document where it lies outside of it."""
+        """The position itself, or the nearest one in the document."""
         line = min(position.line, len(self.lines) - 1)
         return Position(line, min(position.column, line_length(self.lines[line])))
 

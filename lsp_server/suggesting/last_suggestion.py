@@ -32,7 +32,7 @@ def offer_at(cursor: Position, text: str, shown: Insertion, *, held: bool = Fals
 
 
 def follow(offer: Offer, edit: Edit) -> Offer | None:
-    """The offer after an edit of what was typed; None if the edit changed anything else."""
+    """The offer after an edit of the typed text; None if the edit changed anything else."""
     if edit.start < offer.start or edit.end > offer.end:
         return None
     return replace(offer, end=moved(offer.end, edit))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Name = TypeVar("Name", bound=str)
 
-HELD_OUT_TASKS = 500  # where no limit is given
+HELD_OUT_TASKS = 500  # without --limit
 
 
 def eval_command(
@@ -188,7 +188,7 @@ def _evaluator(
 def _evaluate(
     evaluator: Evaluator, task_sets: Sequence[TaskSet], cuts: Sequence[Cut], formats: Sequence[Format], notes: Console
 ) -> Iterator[Row]:
-    """Every row in turn, a bar for each on stderr where that is a terminal."""
+    """Every row in turn, with a bar for each on stderr if that is a terminal."""
     columns = (TextColumn("{task.description:42}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=notes, disable=not notes.is_terminal) as progress:
         for tasks, cut, form in product(task_sets, cuts, formats):

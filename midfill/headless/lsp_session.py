@@ -131,7 +131,7 @@ class LspSession:
         return str(result["sha256"])
 
     async def last_exchange(self, uri: str) -> tuple[CompletionRequest, Completion] | None:
-        """What the server last asked the core to suggest for the document, and the core's answer; None if nothing."""
+        """The server's last request to the core for the document, and its completion; None if there was none."""
         params = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri))
         result = await self._process.ask(LAST_EXCHANGE, params)
         if result is None:

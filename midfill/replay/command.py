@@ -85,7 +85,7 @@ def _strategies(names: str) -> tuple[Strategy, ...]:
 
 
 def _play(session: Trace, settings: Settings, options: ReplayOptions) -> ReplayResult:
-    """Run the replay, with a bar per strategy on stderr where that is a terminal."""
+    """Run the replay, with a bar per strategy on stderr if that is a terminal."""
     from midfill.replay.player import replay
 
     console = Console(stderr=True)

@@ -33,7 +33,7 @@ class DataOptions:
     Attributes:
         held_out: share of the files to hold out.
         start: the checkpoint whose tokenizer is used; None learns one of `vocabulary_size` tokens.
-        add_fim_markers: gives the checkpoint's tokenizer midfill's markers where it has none of any family.
+        add_fim_markers: adds midfill's markers to the checkpoint's tokenizer if it has none of any family.
     """
 
     folders: tuple[str, ...]

@@ -59,7 +59,7 @@ def train(request: Request, console: Console) -> bool:
     """Train, or resume; True if the model is in the output's folder `model`, False if the run was stopped.
 
     Raises:
-        BadInput: something that was asked for cannot be done.
+        BadInput: a part of the request cannot be done.
     """
     _check_window(request.training)
     if not is_launched() and request.processes > 1:
