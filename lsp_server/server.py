@@ -18,9 +18,9 @@ from lsp_server.core.target import same_core, target_of
 from lsp_server.editor_protocol import EditorProtocol, make_converter
 from lsp_server.mistakes import log_error
 from lsp_server.notices import Notices
+from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import OpenDocuments
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from lsp_server.usage.acceptance import Acceptances
 from lsp_server.usage.recorder import Recorder
 from lsp_server.usage.statistics import statistics_file
@@ -55,7 +55,7 @@ class MidfillServer(LanguageServer):
         self.notices = Notices(self.protocol.notify, self.window_show_message, self.work_done_progress)
         self.documents = OpenDocuments(settings)
         self.link = CoreLink(self._core_changed)
-        self.suggester = Suggester(
+        self.suggester = EditingSession(
             self.link, settings, secrets.token_hex(4), self._tell_cost, on_excluded=self.notices.excluded
         )
         self.recorder = Recorder(statistics_file())

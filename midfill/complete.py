@@ -92,9 +92,9 @@ async def complete(settings: Settings, place: Place) -> Result:
     """The suggestion for the place; BadInput for a file or place that is not there, and what the core fails with."""
     from lsp_server.editing.languages import language_id_of
     from lsp_server.filters.cursor_place import Insertion
+    from lsp_server.suggesting.editing_session import EditingSession
     from lsp_server.suggesting.open_documents import OpenDocuments
     from lsp_server.suggesting.queries import Query
-    from lsp_server.suggesting.suggester import Suggester
 
     text = _read(place.path)
     _check_allowed(place.path)
@@ -104,7 +104,7 @@ async def complete(settings: Settings, place: Place) -> Result:
     async with _find_core(settings) as core:
         answers = _Witness(core)
         started = time.perf_counter()
-        suggester = Suggester(answers, replace(settings, alternatives=0), "complete", lambda _: None)
+        suggester = EditingSession(answers, replace(settings, alternatives=0), "complete", lambda _: None)
         insertions = await suggester.suggest(opened, Query(cursor, invoked=True))
         milliseconds = (time.perf_counter() - started) * 1000
         answers.release(f"complete/{uri}")

@@ -11,10 +11,10 @@ from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Edit, Position
 from lsp_server.editing.spans import end_of
+from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from midfill.headless.engine_core import EngineCore
 from protocol.settings import Settings
 from tests.inference.tiny import write_checkpoint
@@ -33,7 +33,7 @@ class Session:
     def __init__(self, engine: Engine) -> None:
         settings = Settings(max_tokens=12, hold_back_percent=0)
         self.costs: list[Cost] = []
-        self.suggester = Suggester(EngineCore(engine), settings, "test", self.costs.append)
+        self.suggester = EditingSession(EngineCore(engine), settings, "test", self.costs.append)
         self.opened: OpenDocument = OpenDocuments(settings).open("file:///a.py", "python", 1, TEXT)
 
     async def suggest(self, cursor: Position, *, invoked: bool = False) -> tuple[str, ...]:

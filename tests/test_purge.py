@@ -12,10 +12,10 @@ from inference.engine.engine import Engine
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Position
+from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from midfill.headless.engine_core import EngineCore
 from protocol.settings import Settings
 from tests.inference.slots import last_slot
@@ -32,7 +32,7 @@ class Editor:
     folder: Path
     engine: Engine
     documents: OpenDocuments
-    suggester: Suggester
+    suggester: EditingSession
 
     def open(self, name: str, text: str) -> OpenDocument:
         opened = self.documents.open((self.folder / name).as_uri(), "python", 1, text)
@@ -96,7 +96,7 @@ async def editor(options: EngineOptions, tmp_path: Path) -> AsyncIterator[Editor
     engine = load_engine(options)
     documents = OpenDocuments(settings)
     documents.use_folders([folder.as_uri()])
-    yield Editor(folder, engine, documents, Suggester(EngineCore(engine), settings, "test", lambda cost: None))
+    yield Editor(folder, engine, documents, EditingSession(EngineCore(engine), settings, "test", lambda cost: None))
     engine.close()
 
 
@@ -133,8 +133,8 @@ async def test_what_another_client_had_of_the_document_goes_too_from_idle_worksp
     editor.engine = load_engine(replace(options, slots=3))
     core = EngineCore(editor.engine)
     settings = editor.suggester.settings
-    editor.suggester = Suggester(core, settings, "one", lambda cost: None)
-    others = Suggester(core, settings, "two", lambda cost: None)
+    editor.suggester = EditingSession(core, settings, "one", lambda cost: None)
+    others = EditingSession(core, settings, "two", lambda cost: None)
     lib = editor.open("lib.py", f"def {MARK}_crossing():\n    return 1\n" * 8)
     await others.suggest(lib, Query(Position(3, 0)))
     lib.offers = ()
@@ -155,7 +155,7 @@ async def test_what_another_client_had_of_the_document_goes_too_from_idle_worksp
 
 async def test_a_closed_document_is_hot_when_it_is_opened_again(editor: Editor) -> None:
     costs: list[Cost] = []
-    editor.suggester = Suggester(EngineCore(editor.engine), editor.suggester.settings, "test", costs.append)
+    editor.suggester = EditingSession(EngineCore(editor.engine), editor.suggester.settings, "test", costs.append)
     text = (SOURCE / "suggesting" / "last_suggestion.py").read_text()
     await editor.ask(main := editor.open("main.py", text), 9)
     editor.close(main)
@@ -169,7 +169,7 @@ async def test_what_an_earlier_run_of_the_language_server_left_on_disk(editor: E
     await editor.ask(lib, 3)
     editor.engine.close()
     editor.engine = load_engine(options)
-    editor.suggester = Suggester(EngineCore(editor.engine), editor.suggester.settings, "later", lambda cost: None)
+    editor.suggester = EditingSession(EngineCore(editor.engine), editor.suggester.settings, "later", lambda cost: None)
     assert any(MARK in text for text in editor.resident())
     editor.exclude("lib.py")
     await editor.ask(lib, 12)

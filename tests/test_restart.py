@@ -10,10 +10,10 @@ import pytest
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Edit, Position
+from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from midfill.headless.engine_core import EngineCore
 from protocol.messages import ContextChunk
 from protocol.settings import Settings
@@ -45,7 +45,7 @@ class Editor:
         opened.apply(Edit(self.cursor, self.cursor, "x"))
         self.cursor = Position(9, self.cursor.column + 1)
         opened.offers = ()
-        await Suggester(core, self.settings, "test", self.costs.append).suggest(opened, Query(self.cursor))
+        await EditingSession(core, self.settings, "test", self.costs.append).suggest(opened, Query(self.cursor))
         return self.costs[-1]
 
     @property

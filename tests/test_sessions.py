@@ -13,10 +13,10 @@ import pytest
 from inference.loading.engine import load_dry_engine
 from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Document, Position
+from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import OpenDocuments
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from midfill.replay.results import percentile
 from midfill.replay.targets import EngineCore
 from protocol.heat import heat
@@ -73,7 +73,7 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.core = CheckingCore(self)
-        self.suggester = Suggester(self.core, self.settings, "test", self.costs.append)
+        self.suggester = EditingSession(self.core, self.settings, "test", self.costs.append)
         self.documents = OpenDocuments(self.settings)
         self.documents.use_folders(["file:///project"])
         self.opened = [

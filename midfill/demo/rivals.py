@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from inference.loading.engine import load_dry_engine
+from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import OpenDocuments
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from midfill.demo.player import Keystroke
 from midfill.headless.engine_core import EngineCore, engine_options
 from protocol.settings import Settings, Strategy
@@ -24,7 +24,7 @@ async def mean_recomputed(strategy: Strategy, settings: Settings, text: str, key
     """
     engine = load_dry_engine(engine_options(settings))
     costs: list[Cost] = []
-    suggester = Suggester(EngineCore(engine), replace(settings, strategy=strategy), "demo", costs.append)
+    suggester = EditingSession(EngineCore(engine), replace(settings, strategy=strategy), "demo", costs.append)
     opened = OpenDocuments(suggester.settings).open("file:///demo", "python", 1, text)
     for key in keystrokes:
         if key.press.edit is not None:

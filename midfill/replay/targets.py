@@ -9,10 +9,10 @@ from typing import Protocol
 
 from inference.engine.engine import Engine
 from lsp_server.editing.documents import Position
+from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import OpenDocuments
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from midfill.headless.engine_core import EngineCore
 from midfill.headless.lsp_session import LspSession
 from midfill.replay.faults import OUTDATED, Shown, rudeness
@@ -59,7 +59,7 @@ class EngineTarget:
     def __init__(self, engine: Engine, settings: Settings, language_id: str, text: str) -> None:
         self.core = EngineCore(engine)
         self._costs: list[Cost] = []
-        self._suggester = Suggester(self.core, settings, "replay", self._costs.append)
+        self._suggester = EditingSession(self.core, settings, "replay", self._costs.append)
         self._document = OpenDocuments(settings).open(URI, language_id, 1, text)
 
     async def play(self, step: Step, *, tell_move: bool) -> Answer:

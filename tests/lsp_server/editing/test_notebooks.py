@@ -8,10 +8,10 @@ from lsprotocol import types
 from inference.loading.engine import load_dry_engine
 from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Edit, Position
+from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import OpenDocuments
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from midfill.headless.engine_core import EngineCore
 from protocol.settings import BUNDLED_MODEL, Settings
 from tests.lsp_server.editor import Editor, until
@@ -97,7 +97,7 @@ async def test_keys_are_hot_and_so_is_the_next_cell() -> None:
     costs: list[Cost] = []
     settings = Settings(max_tokens=1)
     engine = load_dry_engine(EngineOptions(BUNDLED_MODEL))
-    suggester, documents = Suggester(EngineCore(engine), settings, "test", costs.append), OpenDocuments(settings)
+    suggester, documents = EditingSession(EngineCore(engine), settings, "test", costs.append), OpenDocuments(settings)
     names = [str(number) for number in range(40)]
     for name in names:
         documents.open(uri(name), "python", 1, f"value_{name} = compute(1, 2, 3)\nprint(value_{name})\n")

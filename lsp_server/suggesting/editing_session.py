@@ -42,7 +42,7 @@ def _tell_nothing(*_: object) -> None:
     """For callers that show no status."""
 
 
-class Suggester:
+class EditingSession:
     """Answers for all documents. `session_prefix` tells a language server's documents from those of other clients.
 
     `on_excluded` is called with the URI of the document that is looked at and the reason why it is excluded; with None

@@ -14,10 +14,10 @@ from lsp_server.editing.documents import Edit, Position
 from lsp_server.filters.balance import Balance
 from lsp_server.filters.cursor_place import Insertion, Place
 from lsp_server.filters.statement import Statement
+from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
 from lsp_server.suggesting.queries import Query, Selected
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from protocol.errors import BadInput, CoreUnavailable, MidfillError
 from protocol.messages import Completion, CompletionRequest, StopRule
 from protocol.settings import Settings
@@ -58,8 +58,8 @@ def costs() -> list[Cost]:
     return []
 
 
-def suggester(core: StubCore, costs: list[Cost], settings: Settings | None = None) -> Suggester:
-    return Suggester(core, settings or Settings(), "me", costs.append)
+def suggester(core: StubCore, costs: list[Cost], settings: Settings | None = None) -> EditingSession:
+    return EditingSession(core, settings or Settings(), "me", costs.append)
 
 
 def opened(text: str, language: str = "python") -> OpenDocument:
@@ -238,7 +238,7 @@ async def test_nothing_ahead_in_disabled_languages(core: StubCore, costs: list[C
 
 
 async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCore, costs: list[Cost]) -> None:
-    suggest = Suggester(core, Settings(), "me", costs.append, idle_s=0.01).suggest
+    suggest = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01).suggest
     document = opened("")
     await suggest(document, Query(Position(0, 0)))
     document.apply(Edit(Position(0, 0), Position(0, 0), "long line\n" * 120))
@@ -252,7 +252,7 @@ async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCor
 
 
 async def test_at_rest_nothing_is_computed_that_is_resident(core: StubCore, costs: list[Cost]) -> None:
-    suggest = Suggester(core, Settings(), "me", costs.append, idle_s=0.01).suggest
+    suggest = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01).suggest
     await suggest(opened("x = "), Query(Position(0, 4)))
     await asyncio.sleep(0.1)
     assert len(core.requests) == 1
@@ -473,7 +473,7 @@ async def test_no_flicker_while_it_is_typed(core: StubCore, costs: list[Cost]) -
 async def test_documents_that_are_opened_at_once_are_one_to_prepare_and_lend_nothing(
     core: StubCore, costs: list[Cost]
 ) -> None:
-    suggesting = Suggester(core, Settings(), "me", costs.append, opening_s=0.01)
+    suggesting = EditingSession(core, Settings(), "me", costs.append, opening_s=0.01)
     documents = OpenDocuments(Settings())
     many = [documents.open(f"file:///{number}.py", "python", 1, f"x{number} = 1\n" * 9) for number in range(20)]
     for document in many:
@@ -486,7 +486,7 @@ async def test_documents_that_are_opened_at_once_are_one_to_prepare_and_lend_not
 
 
 async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore, costs: list[Cost]) -> None:
-    suggesting = Suggester(core, Settings(), "me", costs.append, opening_s=0.01)
+    suggesting = EditingSession(core, Settings(), "me", costs.append, opening_s=0.01)
     documents = OpenDocuments(Settings())
     here, preview, closed = (documents.open(f"file:///{name}.py", "python", 1, "x = ") for name in "abc")
     suggesting.opened(preview)
@@ -512,7 +512,7 @@ async def test_a_request_waits_for_the_core_to_start(core: StubCore, costs: list
 
 async def test_a_request_does_not_wait_for_ever(core: StubCore, costs: list[Cost]) -> None:
     core.ready = False
-    suggesting = Suggester(core, Settings(), "me", costs.append, loading_s=0.01)
+    suggesting = EditingSession(core, Settings(), "me", costs.append, loading_s=0.01)
     suggesting.core_changed("starting")
     assert await suggesting.suggest(opened("x = "), Query(Position(0, 4))) == ()
 
@@ -531,7 +531,7 @@ async def test_why_a_document_is_excluded_is_told_where_it_is_looked_at(
     core: StubCore, costs: list[Cost], caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[tuple[str, str | None]] = []
-    suggest = Suggester(core, Settings(), "me", costs.append, lambda *what: told.append(what)).suggest
+    suggest = EditingSession(core, Settings(), "me", costs.append, lambda *what: told.append(what)).suggest
     documents = OpenDocuments(Settings())
     secret, main = (documents.open(uri, "python", 1, "x = ") for uri in ("file:///w/.env", "file:///w/a.py"))
     for document in (main, secret, secret, main, main):
