@@ -30,8 +30,8 @@ async def restart_core(ls: MidfillServer) -> None:
 async def stop_core(ls: MidfillServer) -> None:
     """End the core of this machine; no client starts another before it is told to."""
     await _end(ls, "stop")
-    if not ls.settings.core:
-        await ls.link.connect_to(target_of(ls.settings), when_it_runs=True)
+    if not ls.session.settings.core:
+        await ls.link.connect_to(target_of(ls.session.settings), when_it_runs=True)
 
 
 async def unload_model(ls: MidfillServer) -> None:
@@ -49,9 +49,9 @@ async def list_cores(ls: MidfillServer) -> list[dict[str, Any]]:  # noqa: ARG001
 
 async def _end(ls: MidfillServer, how: StopHow) -> None:
     await ls.link.stop()
-    if ls.settings.core:
+    if ls.session.settings.core:
         return
     try:
-        await end_core(local_core(ls.settings).file, how)
+        await end_core(local_core(ls.session.settings).file, how)
     except MidfillError as error:
         ls.notices.error(str(error))

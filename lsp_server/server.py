@@ -19,7 +19,6 @@ from lsp_server.editor_protocol import EditorProtocol, make_converter
 from lsp_server.mistakes import log_error
 from lsp_server.notices import Notices
 from lsp_server.suggesting.editing_session import EditingSession
-from lsp_server.suggesting.open_documents import OpenDocuments
 from lsp_server.suggesting.requests import Cost
 from lsp_server.usage.acceptance import Acceptances
 from lsp_server.usage.recorder import Recorder
@@ -39,7 +38,7 @@ _ALL_NOTEBOOKS = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilter
 
 
 class MidfillServer(LanguageServer):
-    """Owns the collaborators, and the settings that they work by."""
+    """Owns the collaborators, and tells them of changed settings."""
 
     protocol: EditorProtocol
 
@@ -51,13 +50,11 @@ class MidfillServer(LanguageServer):
             converter_factory=make_converter,
             notebook_document_sync=_ALL_NOTEBOOKS,
         )
-        self._initial_settings = self.settings = settings
+        self._initial_settings = settings
         self.notices = Notices(self.protocol.notify, self.window_show_message, self.work_done_progress)
-        self.documents = OpenDocuments(settings)
         self.link = CoreLink(self._core_changed)
-        self.suggester = EditingSession(
-            self.link, settings, secrets.token_hex(4), self._tell_cost, on_excluded=self.notices.excluded
-        )
+        client = secrets.token_hex(4)
+        self.session = EditingSession(self.link, settings, client, self._tell_cost, self.notices.excluded)
         self.recorder = Recorder(statistics_file())
         self._untold: list[Callable[[], None]] = []  # costs of requests that are not answered yet
         self._connecting: asyncio.Task[None] | None = None
@@ -67,8 +64,8 @@ class MidfillServer(LanguageServer):
 
     async def connect(self) -> None:
         """Find or start the core that the settings ask for, in place of the present one."""
-        self._connected_by = self.settings
-        await self.link.connect_to(target_of(self.settings))
+        self._connected_by = self.session.settings
+        await self.link.connect_to(target_of(self._connected_by))
 
     async def leave(self) -> None:
         """The client is gone: save what was counted, and let go of the core, which goes on."""
@@ -98,13 +95,13 @@ class MidfillServer(LanguageServer):
 
     def _settle(self) -> None:
         """Connect to another core if that is what the settings ask for now."""
-        if self._connected_by is not None and not same_core(self._connected_by, self.settings):
+        if self._connected_by is not None and not same_core(self._connected_by, self.session.settings):
             self._connecting = asyncio.create_task(self.connect())
 
     def lose_step(self, uri: str, reason: str) -> None:
         """A change of a document was lost: ask the client for the whole text, once."""
         try:
-            self.documents.refuse_change(uri, reason)
+            self.session.documents.refuse_change(uri, reason)
         except BadInput as error:
             self.notices.lost_step(uri, str(error))
 
@@ -125,19 +122,18 @@ class MidfillServer(LanguageServer):
             tell()
 
     def _apply(self, settings: Settings) -> None:
-        self.settings = settings
-        self.suggester.settings = settings
+        self.session.documents.configure(settings)
         self.recorder.enabled = settings.statistics
-        self.documents.configure(settings)
         logging.getLogger("lsp_server").setLevel(settings.log_level.upper())
 
     def _core_changed(self, status: LinkStatus) -> None:
         self.notices.core_status(status)
-        self.suggester.core_changed(status.state)
+        self.session.core_changed(status.state)
 
     def _tell_cost(self, cost: Cost) -> None:
-        document = self.documents[cost.uri].document
-        tell = functools.partial(self.notices.cost, cost, self.documents.codec.encode(document, cost.cursor))
+        documents = self.session.documents
+        cursor = documents.codec.encode(documents[cost.uri].document, cost.cursor)
+        tell = functools.partial(self.notices.cost, cost, cursor)
         if cost.ahead:
             tell()
         else:

@@ -1,11 +1,11 @@
-"""From a cursor in an open document to suggestions: what is at hand first, then the core; the latest request wins."""
+"""What one client edits: its open documents, and from a cursor in one to suggestions; the latest request wins."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 from msgspec.structs import replace
@@ -16,8 +16,8 @@ from lsp_server.filters.cursor_place import Insertion, Place
 from lsp_server.filters.order import fitted, worth_saying
 from lsp_server.filters.stop_rules import stop_rule
 from lsp_server.suggesting.debounce import Pace
-from lsp_server.suggesting.last_suggestion import Offer, offer_at, rest_of
-from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.suggesting.last_suggestion import Offer, offer_at
+from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Asker, Core, Cost
 from protocol import garbage
@@ -43,7 +43,11 @@ def _tell_nothing(*_: object) -> None:
 
 
 class EditingSession:
-    """Answers for all documents. `session_prefix` tells a language server's documents from those of other clients.
+    """The documents that a client has open, and the suggestions for them.
+
+    `client` names the client to the core: it must differ from the names of the core's other clients. `documents`
+    mirrors the client's text; documents opened through it are not prepared for typing. Where a parameter is called
+    `opened`, it is one of these documents.
 
     `on_excluded` is called with the URI of the document that is looked at and the reason why it is excluded; with None
     for the reason when the next one, or the same one later, is not.
@@ -53,18 +57,18 @@ class EditingSession:
         self,
         core: Core,
         settings: Settings,
-        session_prefix: str,
+        client: str,
         on_cost: Callable[[Cost], None],
         on_excluded: Callable[[str, str | None], None] = _tell_nothing,
         idle_s: float = _IDLE_SECONDS,
         opening_s: float = _OPENING_SECONDS,
         loading_s: float = _LOADING_SECONDS,
     ) -> None:
-        self.settings = settings
+        self.documents = OpenDocuments(settings)
         self._idle_s, self._opening_s, self._loading_s = idle_s, opening_s, loading_s
         self._on_excluded = on_excluded
         self._core = core
-        self._asker = Asker(core, session_prefix, on_cost)
+        self._asker = Asker(core, client, on_cost)
         self._pace = Pace()
         self._core_state: LinkState = "stopped"
         self._core_moved = asyncio.Event()
@@ -74,11 +78,33 @@ class EditingSession:
         self._opening: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
 
-    def opened(self, opened: OpenDocument) -> None:
-        """The client opened a document: prepare for typing in it, once it has stayed the newest one for a moment."""
+    @property
+    def settings(self) -> Settings:
+        """The settings in force; `documents.configure` changes them."""
+        return self.documents.settings
+
+    def open(self, uri: str, language_id: str, version: int, text: str) -> OpenDocument:
+        """Mirror a document, and prepare for typing in it once it has stayed the newest one for a moment."""
         self._forget_opening()
-        self._opened = opened
+        opened = self._opened = self.documents.open(uri, language_id, version, text)
         self._opening = asyncio.get_running_loop().call_later(self._opening_s, self.look_ahead, opened)
+        return opened
+
+    def close(self, uri: str) -> None:
+        """Forget a document, and release its prompts in the core; the core evicts them by its ordinary rules."""
+        self.documents.close(uri)
+        if self._last is not None and self._last.document.uri == uri:
+            self._last = None
+            if self._idle is not None:
+                self._idle.cancel()
+        if self._opened is not None and self._opened.document.uri == uri:
+            self._forget_opening()
+        self._asker.release(uri)
+
+    def close_notebook(self, uri: str) -> None:
+        """As `close`, for a notebook whose cells are closed."""
+        for session in self.documents.close_notebook(uri):
+            self._asker.release(session)
 
     async def suggest(
         self, opened: OpenDocument, query: Query, *, waits_for_core: bool = True
@@ -133,16 +159,6 @@ class EditingSession:
         if came_up and self._last is not None:
             self.look_ahead(self._last)
 
-    def release(self, uri: str) -> None:
-        """Let go of a closed document, here and in the core."""
-        if self._last is not None and self._last.document.uri == uri:
-            self._last = None
-            if self._idle is not None:
-                self._idle.cancel()
-        if self._opened is not None and self._opened.document.uri == uri:
-            self._forget_opening()
-        self._asker.release(uri)
-
     def _look_at(self, opened: OpenDocument, cursor: Position) -> None:
         """The user is here now; what is not to be computed before they type on waits until they rest."""
         opened.look_at(cursor)
@@ -180,11 +196,11 @@ class EditingSession:
         return opened.excluded is None
 
     def _at_hand(self, opened: OpenDocument, query: Query) -> tuple[Insertion, ...]:
-        """The rest of what was offered, where that is what the user types: nothing to compute.
+        """The rests of the offers that the user is typing: nothing to compute.
 
-        Who asks by hand gets what is at hand only where there is a choice.
+        A query that the user invoked is answered from them only if they are a choice.
         """
-        insertions = tuple(dict.fromkeys(_rests(opened, query)))
+        insertions = tuple(dict.fromkeys(query.rests(opened.document, opened.offers)))
         if not query.invoked:
             insertions = insertions[:1]
         elif len(insertions) == 1 and self.settings.alternatives:
@@ -258,12 +274,3 @@ class EditingSession:
     async def _ahead(self, opened: OpenDocument, cursor: Position) -> None:
         if await self._is_allowed(opened):
             await self._asker.look_ahead(opened, cursor, self.settings)
-
-
-def _rests(opened: OpenDocument, query: Query) -> Iterator[Insertion]:
-    """The rests of the offers that go on from what was typed, and from what is selected in the popup."""
-    ending = query.ending(opened.document)
-    for offer in opened.offers:
-        rest = None if ending is None else rest_of(offer, opened.document, query.cursor)
-        if ending is not None and rest is not None and rest.text != ending and rest.text.startswith(ending):
-            yield query.item(Insertion(rest.text.removeprefix(ending), rest.replaced))
