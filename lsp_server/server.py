@@ -53,8 +53,7 @@ class MidfillServer(LanguageServer):
         self._initial_settings = settings
         self.notices = Notices(self.protocol.notify, self.window_show_message, self.work_done_progress)
         self.link = CoreLink(self._core_changed)
-        client = secrets.token_hex(4)
-        self.session = EditingSession(self.link, settings, client, self._tell_cost, self.notices.excluded)
+        self.session = EditingSession(self.link, settings, secrets.token_hex(4), self._tell_cost, self.notices.excluded)
         self.recorder = Recorder(statistics_file())
         self._untold: list[Callable[[], None]] = []  # costs of requests that are not answered yet
         self._connecting: asyncio.Task[None] | None = None

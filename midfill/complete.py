@@ -111,30 +111,29 @@ async def complete(settings: Settings, place: Place) -> Result:
         raise answers.error
     insertion = insertions[0] if insertions else Insertion("")
     usage = percent = None
-    if answers.completion is not None:
-        usage, logprob = answers.completion.usage, answers.completion.mean_logprob
+    if opened.last_exchange is not None:
+        _, completion = opened.last_exchange
+        usage, logprob = completion.usage, completion.mean_logprob
         percent = None if logprob is None else 100 * math.exp(logprob)
     return Result(insertion.text, insertion.replaced, milliseconds, usage, percent)
 
 
 class _Witness:
-    """Passes requests on to a core and keeps what came back: suggesting keeps a core's errors to its log."""
+    """Passes requests on to a core and keeps its error, which an editing session only logs."""
 
     ready = True
     chars_per_token = 0.0  # only costs need it, and nobody listens to them
 
     def __init__(self, core: CoreClient | EngineCore) -> None:
-        self.completion: Completion | None = None
         self.error: MidfillError | None = None
         self._core = core
 
     async def complete(self, request: CompletionRequest) -> Completion:
         try:
-            self.completion = await self._core.complete(request)
+            return await self._core.complete(request)
         except MidfillError as error:
             self.error = error
             raise
-        return self.completion
 
     def forget(self, session: str) -> None:
         self._core.forget(session)

@@ -38,16 +38,11 @@ _OPENING_SECONDS = 0.3
 _LOADING_SECONDS = 120.0
 
 
-def _tell_nothing(*_: object) -> None:
-    """For callers that show no status."""
-
-
 class EditingSession:
     """The documents that a client has open, and the suggestions for them.
 
-    `client` names the client to the core: it must differ from the names of the core's other clients. `documents`
-    mirrors the client's text; documents opened through it are not prepared for typing. Where a parameter is called
-    `opened`, it is one of these documents.
+    `client` is its name in the core, different from those of other clients. A document that is opened by `documents`
+    rather than by `open` is not prepared for typing.
 
     `on_excluded` is called with the URI of the document that is looked at and the reason why it is excluded; with None
     for the reason when the next one, or the same one later, is not.
@@ -59,7 +54,7 @@ class EditingSession:
         settings: Settings,
         client: str,
         on_cost: Callable[[Cost], None],
-        on_excluded: Callable[[str, str | None], None] = _tell_nothing,
+        on_excluded: Callable[[str, str | None], None] = lambda *_: None,
         idle_s: float = _IDLE_SECONDS,
         opening_s: float = _OPENING_SECONDS,
         loading_s: float = _LOADING_SECONDS,
@@ -74,7 +69,6 @@ class EditingSession:
         self._core_moved = asyncio.Event()
         self._looked_at: tuple[str, str | None] = "", None  # the document, and why it is excluded
         self._last: OpenDocument | None = None
-        self._opened: OpenDocument | None = None  # the newest, until it counts as looked at or another one is
         self._opening: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
 
@@ -85,20 +79,17 @@ class EditingSession:
 
     def open(self, uri: str, language_id: str, version: int, text: str) -> OpenDocument:
         """Mirror a document, and prepare for typing in it once it has stayed the newest one for a moment."""
-        self._forget_opening()
-        opened = self._opened = self.documents.open(uri, language_id, version, text)
+        if self._opening is not None:
+            self._opening.cancel()
+        opened = self.documents.open(uri, language_id, version, text)
         self._opening = asyncio.get_running_loop().call_later(self._opening_s, self.look_ahead, opened)
         return opened
 
     def close(self, uri: str) -> None:
         """Forget a document, and release its prompts in the core; the core evicts them by its ordinary rules."""
         self.documents.close(uri)
-        if self._last is not None and self._last.document.uri == uri:
+        if self._last not in self.documents:
             self._last = None
-            if self._idle is not None:
-                self._idle.cancel()
-        if self._opened is not None and self._opened.document.uri == uri:
-            self._forget_opening()
         self._asker.release(uri)
 
     def close_notebook(self, uri: str) -> None:
@@ -135,9 +126,10 @@ class EditingSession:
     def look_ahead(self, opened: OpenDocument, cursor: Position | None = None) -> None:
         """Make the prompt at the cursor, or at the last one, resident in the background.
 
-        A request for the same place goes on undisturbed; one for another place is superseded.
+        A request for the same place goes on undisturbed; one for another place is superseded. Nothing happens if the
+        document is closed.
         """
-        if opened.latest.busy and cursor in (None, opened.cursor):
+        if opened not in self.documents or (opened.latest.busy and cursor in (None, opened.cursor)):
             return
         self._look_at(opened, cursor or opened.cursor)
         if self._is_enabled(opened):
@@ -162,17 +154,11 @@ class EditingSession:
     def _look_at(self, opened: OpenDocument, cursor: Position) -> None:
         """The user is here now; what is not to be computed before they type on waits until they rest."""
         opened.look_at(cursor)
-        self._forget_opening()
         self._last = opened
-        if self._idle is not None:
-            self._idle.cancel()
+        for timer in (self._opening, self._idle):
+            if timer is not None:
+                timer.cancel()
         self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._at_idle, opened, opened.edits)
-
-    def _forget_opening(self) -> None:
-        self._opened = None
-        if self._opening is not None:
-            self._opening.cancel()
-            self._opening = None
 
     def _at_idle(self, opened: OpenDocument, edits: int) -> None:
         """Lay a long increment's anchor anew while nobody waits for it, and collect garbage."""
@@ -185,7 +171,7 @@ class EditingSession:
     def _is_enabled(self, opened: OpenDocument) -> bool:
         """Whether something may be suggested at the document's cursor, the exclusion rules left aside."""
         disabled = opened.document.language_id in self.settings.disabled_languages
-        return not (disabled or opened.out_of_step or opened.is_in_long_line)
+        return opened in self.documents and not (disabled or opened.out_of_step or opened.is_in_long_line)
 
     async def _is_allowed(self, opened: OpenDocument) -> bool:
         """Whether no rule excludes the document; looks at the disk where that was too long ago."""

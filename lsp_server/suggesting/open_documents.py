@@ -161,6 +161,10 @@ class OpenDocuments:
         except KeyError as error:
             raise BadInput(f"{uri} is not open") from error
 
+    def __contains__(self, opened: OpenDocument | None) -> bool:
+        """Whether this document is open: neither closed, nor replaced by one with the same URI."""
+        return opened is not None and self._open.get(opened.document.uri) is opened
+
     @property
     def uris(self) -> tuple[str, ...]:
         """Of all open documents."""

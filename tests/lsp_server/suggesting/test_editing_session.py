@@ -257,6 +257,18 @@ async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCor
     assert len(ahead.prompt.increment) < len(long.prompt.increment)
 
 
+async def test_at_rest_nothing_is_computed_for_a_closed_document(core: StubCore, costs: list[Cost]) -> None:
+    session = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01)
+    document = opened(session, "")
+    await session.suggest(document, Query(Position(0, 0)))
+    document.apply(Edit(Position(0, 0), Position(0, 0), "long line\n" * 120))
+    session.look_ahead(document, Position(120, 0))
+    session.close("file:///a")
+    core.requests.clear()
+    await asyncio.sleep(0.05)
+    assert core.requests == []
+
+
 async def test_at_rest_nothing_is_computed_that_is_resident(core: StubCore, costs: list[Cost]) -> None:
     session = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01)
     await session.suggest(opened(session, "x = "), Query(Position(0, 4)))
@@ -489,6 +501,7 @@ async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore,
     session.close(session.open("file:///c.py", "python", 1, "x = ").document.uri)
     await asyncio.sleep(0.05)
     assert [request.session for request in core.requests] == ["me/file:///a.py"]
+    assert set(here.surroundings.ring.uris) == {"file:///a.py"}
 
 
 async def test_a_request_waits_for_the_core_to_start(core: StubCore, session: EditingSession) -> None:
