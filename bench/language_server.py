@@ -54,7 +54,7 @@ def did_change_ms(edits: int) -> dict[int, list[float]]:
     server = MidfillServer(Settings())
     for lines in DOCUMENT_LINES:
         text = "".join(f"    value_{line} = compute({line})\n" for line in range(lines))
-        server.documents.open(f"file:///{lines}.py", "python", 0, text)
+        server.session.documents.open(f"file:///{lines}.py", "python", 0, text)
     times: dict[int, list[float]] = {lines: [] for lines in DOCUMENT_LINES}
     for edit in range(edits):
         for lines in DOCUMENT_LINES:

@@ -28,20 +28,20 @@ def register(server: MidfillServer) -> None:
 async def restart_core(ls: MidfillServer) -> None:
     """Replace the core of this machine by a new process; reconnect to a core on another machine."""
     await ls.link.stop()
-    if not ls.settings.core:
+    if not ls.session.settings.core:
         await _end(ls, "restart")
     await ls.connect()
 
 
 async def stop_core(ls: MidfillServer) -> None:
     """End the core of this machine; no client starts another until the user restarts it."""
-    if ls.settings.core:
+    if ls.session.settings.core:
         raise RequestFailed(
-            f"the core at {ls.settings.core} is on another machine: end it there, by `midfill core stop`"
+            f"the core at {ls.session.settings.core} is on another machine: end it there, by `midfill core stop`"
         )
     await ls.link.stop()
     await _end(ls, "stop")
-    await ls.link.connect_to(target_of(ls.settings), when_it_runs=True)
+    await ls.link.connect_to(target_of(ls.session.settings), when_it_runs=True)
 
 
 async def unload_model(ls: MidfillServer) -> None:
@@ -60,7 +60,7 @@ async def list_cores(ls: MidfillServer) -> list[dict[str, Any]]:  # noqa: ARG001
 async def _end(ls: MidfillServer, how: StopHow) -> None:
     """End the core of this machine; where that fails, connect as before and raise RequestFailed."""
     try:
-        await end_core(local_core(ls.settings).file, how)
+        await end_core(local_core(ls.session.settings).file, how)
     except (MidfillError, OSError) as error:
         await ls.connect()
         raise RequestFailed(str(error)) from error

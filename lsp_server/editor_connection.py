@@ -112,8 +112,8 @@ def refuse(server: MidfillServer, body: bytes, error: Exception) -> None:
     else:
         logger.warning("from the client: %s", refusal)
     if 'Document/didChange"' in text.replace("\\", ""):
-        named = [uri for uri in server.documents.uris if f'"{uri}"' in text]
-        for uri in named or server.documents.uris:
+        named = [uri for uri in server.session.documents.uris if f'"{uri}"' in text]
+        for uri in named or server.session.documents.uris:
             server.lose_step(uri, str(refusal))
 
 

@@ -63,8 +63,8 @@ def refusing_bad_input(
 def initialize(ls: MidfillServer, params: types.InitializeParams) -> None:
     """Take the client's capabilities and settings; a bad setting is shown, and then none is taken."""
     ls.notices.introduce(params.capabilities)
-    ls.documents.codec = PositionCodec(PositionEncoding(ls.workspace.position_encoding))
-    ls.documents.use_folders(_folders(ls))
+    ls.session.documents.codec = PositionCodec(PositionEncoding(ls.workspace.position_encoding))
+    ls.session.documents.use_folders(_folders(ls))
     try:
         ls.take_initial_settings(params.initialization_options)
     except BadSettings as error:
@@ -75,7 +75,7 @@ def initialize(ls: MidfillServer, params: types.InitializeParams) -> None:
 
 def did_change_folders(ls: MidfillServer, _: types.DidChangeWorkspaceFoldersParams) -> None:
     """Use the ignore rules of the present folders."""
-    ls.documents.use_folders(_folders(ls))
+    ls.session.documents.use_folders(_folders(ls))
 
 
 async def initialized(ls: MidfillServer, _: types.InitializedParams) -> None:
@@ -104,14 +104,14 @@ async def did_change_configuration(ls: MidfillServer, params: types.DidChangeCon
 def did_open(ls: MidfillServer, params: types.DidOpenTextDocumentParams) -> None:
     """Mirror the document."""
     item = params.text_document
-    ls.suggester.opened(ls.documents.open(item.uri, item.language_id, item.version, item.text))
+    ls.session.open(item.uri, item.language_id, item.version, item.text)
 
 
 def did_change(ls: MidfillServer, params: types.DidChangeTextDocumentParams) -> None:
     """Follow the edits."""
-    document = params.text_document
+    document, changes = params.text_document, [_change(event) for event in params.content_changes]
     try:
-        ls.documents.change(document.uri, document.version, [_change(event) for event in params.content_changes])
+        ls.session.documents.change(document.uri, document.version, changes)
     except BadInput as error:
         logger.warning("lost step: %s", error)
         ls.notices.lost_step(document.uri, str(error))
@@ -120,18 +120,17 @@ def did_change(ls: MidfillServer, params: types.DidChangeTextDocumentParams) -> 
 def did_close(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> None:
     """Release the document; the core keeps its KV by the ordinary rules, so that it is hot when opened again."""
     ls.acceptances.ended(params.text_document.uri)
-    ls.documents.close(params.text_document.uri)
-    ls.suggester.release(params.text_document.uri)
+    ls.session.close(params.text_document.uri)
 
 
 def did_move_cursor(ls: MidfillServer, params: types.TextDocumentPositionParams) -> None:
     """Prepare for typing at the new cursor."""
-    ls.suggester.look_ahead(*_place(ls, params.text_document, params.position))
+    ls.session.look_ahead(*_place(ls, params.text_document, params.position))
 
 
 def did_focus(ls: MidfillServer, params: DocumentParams) -> None:
     """Prepare for typing at the last cursor."""
-    ls.suggester.look_ahead(ls.documents[params.text_document.uri])
+    ls.session.look_ahead(ls.session.documents[params.text_document.uri])
 
 
 @refusing_bad_input
@@ -141,7 +140,7 @@ async def inline_completion(ls: MidfillServer, params: types.InlineCompletionPar
     invoked = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
     query = Query(cursor, invoked, _selected(ls, opened, cursor, params.context.selected_completion_info))
     insertions, commands = await suggest(ls, opened, query)
-    item = functools.partial(inline_item, ls.documents.codec, opened.document, cursor)
+    item = functools.partial(inline_item, ls.session.documents.codec, opened.document, cursor)
     return types.InlineCompletionList(list(map(item, insertions, commands)))
 
 
@@ -150,14 +149,14 @@ async def completion(ls: MidfillServer, params: types.CompletionParams) -> types
     """Suggest in the popup, for clients without inline completion."""
     opened, cursor = _place(ls, params.text_document, params.position)
     insertions, commands = await suggest(ls, opened, Query(cursor), waits_for_core=False)
-    item = functools.partial(popup_item, ls.documents.codec, opened.document, cursor)
+    item = functools.partial(popup_item, ls.session.documents.codec, opened.document, cursor)
     return types.CompletionList(is_incomplete=True, items=list(map(item, insertions, commands)))
 
 
 @refusing_bad_input
 async def document_hash(ls: MidfillServer, params: DocumentParams) -> dict[str, int | str]:
     """Return version, hash and length of the mirror's text."""
-    document = ls.documents[params.text_document.uri].document
+    document = ls.session.documents[params.text_document.uri].document
     text = document.text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return {"version": document.version, "sha256": digest, "length": len(text)}
@@ -166,7 +165,7 @@ async def document_hash(ls: MidfillServer, params: DocumentParams) -> dict[str, 
 @refusing_bad_input
 async def last_exchange(ls: MidfillServer, params: DocumentParams) -> dict[str, str] | None:
     """Return the last request to the core and its completion."""
-    exchange = ls.documents[params.text_document.uri].last_exchange
+    exchange = ls.session.documents[params.text_document.uri].last_exchange
     if exchange is None:
         return None
     request, completion = exchange
@@ -198,8 +197,8 @@ def _folders(ls: MidfillServer) -> list[str]:
 def _place(
     ls: MidfillServer, identifier: types.TextDocumentIdentifier, position: types.Position
 ) -> tuple[OpenDocument, Position]:
-    opened = ls.documents[identifier.uri]
-    return opened, ls.documents.codec.decode(opened.document, _client(position))
+    opened = ls.session.documents[identifier.uri]
+    return opened, ls.session.documents.codec.decode(opened.document, _client(position))
 
 
 def _selected(
@@ -208,7 +207,7 @@ def _selected(
     """The selected entry of the popup; BadInput if it does not lie around the cursor, on its line."""
     if info is None:
         return None
-    codec, document = ls.documents.codec, opened.document
+    codec, document = ls.session.documents.codec, opened.document
     start, end = (codec.decode(document, _client(place)) for place in (info.range.start, info.range.end))
     if not start.line == cursor.line == end.line or not start <= cursor <= end:
         raise BadInput(f"the selected entry, from {tuple(start)} to {tuple(end)}, is not around {tuple(cursor)}")

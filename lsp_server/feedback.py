@@ -37,7 +37,7 @@ async def suggest(
     assert request is not None, "pygls answers a request from a task"
     request.add_done_callback(ls.tell_costs)  # behind pygls' own callback, which sends the answer
     since = time.perf_counter()
-    insertions = await ls.suggester.suggest(opened, query, waits_for_core=waits_for_core)
+    insertions = await ls.session.suggest(opened, query, waits_for_core=waits_for_core)
     if not insertions:
         return (), []
     milliseconds = (time.perf_counter() - since) * 1000
@@ -61,4 +61,4 @@ def accepted(ls: MidfillServer, number: int, index: int) -> None:
     """Record that an item was accepted whole, and compute the next suggestion ahead of its request."""
     place = ls.acceptances.accepted(number, index)
     if place is not None:
-        ls.suggester.suggest_ahead(*place)
+        ls.session.suggest_ahead(*place)

@@ -49,17 +49,16 @@ def did_close_notebook(ls: MidfillServer, params: types.DidCloseNotebookDocument
     """Release the cells; the core keeps their KV by the ordinary rules."""
     for cell in params.cell_text_documents:
         did_close(ls, types.DidCloseTextDocumentParams(cell))
-    for session in ls.documents.close_notebook(params.notebook_document.uri):
-        ls.suggester.release(session)
+    ls.session.close_notebook(params.notebook_document.uri)
 
 
 def _open(ls: MidfillServer, items: Iterable[types.TextDocumentItem]) -> None:
     for item in items:
-        ls.documents.open(item.uri, item.language_id, item.version, item.text)
+        ls.session.documents.open(item.uri, item.language_id, item.version, item.text)
 
 
 def _splice(ls: MidfillServer, notebook: str, start: int, deleted: int, cells: Iterable[types.NotebookCell]) -> None:
     try:
-        ls.documents.splice_cells(notebook, start, deleted, [cell.document for cell in cells])
+        ls.session.documents.splice_cells(notebook, start, deleted, [cell.document for cell in cells])
     except BadInput as error:
         logger.warning("a cell of %s: %s", notebook, error)

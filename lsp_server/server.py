@@ -18,9 +18,8 @@ from lsp_server.core.target import same_core, target_of
 from lsp_server.editor_protocol import EditorProtocol, make_converter
 from lsp_server.mistakes import log_error
 from lsp_server.notices import Notices
-from lsp_server.suggesting.open_documents import OpenDocuments
+from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from lsp_server.usage.acceptance import Acceptances
 from lsp_server.usage.recorder import Recorder
 from lsp_server.usage.statistics import statistics_file
@@ -39,7 +38,7 @@ _ALL_NOTEBOOKS = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilter
 
 
 class MidfillServer(LanguageServer):
-    """Owns the components and their settings."""
+    """Owns the components, and passes changed settings on to them."""
 
     protocol: EditorProtocol
 
@@ -51,13 +50,10 @@ class MidfillServer(LanguageServer):
             converter_factory=make_converter,
             notebook_document_sync=_ALL_NOTEBOOKS,
         )
-        self._initial_settings = self.settings = settings
+        self._initial_settings = settings
         self.notices = Notices(self.protocol.notify, self.window_show_message, self.work_done_progress)
-        self.documents = OpenDocuments(settings)
         self.link = CoreLink(self._core_changed)
-        self.suggester = Suggester(
-            self.link, settings, secrets.token_hex(4), self._tell_cost, on_excluded=self.notices.excluded
-        )
+        self.session = EditingSession(self.link, settings, secrets.token_hex(4), self._tell_cost, self.notices.excluded)
         self.recorder = Recorder(statistics_file())
         self._untold: list[Callable[[], None]] = []  # reports of costs, kept until their answers have left
         self._connecting: asyncio.Task[None] | None = None
@@ -67,8 +63,8 @@ class MidfillServer(LanguageServer):
 
     async def connect(self) -> None:
         """Find or start the core for the present settings, and leave the previous one."""
-        self._connected_by = self.settings
-        await self.link.connect_to(target_of(self.settings))
+        self._connected_by = self.session.settings
+        await self.link.connect_to(target_of(self._connected_by))
 
     async def leave(self) -> None:
         """Save the statistics and disconnect from the core, which keeps running; the client has disconnected."""
@@ -98,13 +94,13 @@ class MidfillServer(LanguageServer):
 
     def _settle(self) -> None:
         """Connect to another core if the settings now need one."""
-        if self._connected_by is not None and not same_core(self._connected_by, self.settings):
+        if self._connected_by is not None and not same_core(self._connected_by, self.session.settings):
             self._connecting = asyncio.create_task(self.connect())
 
     def lose_step(self, uri: str, reason: str) -> None:
         """Request the whole text from the client, once, after a change of the document was lost."""
         try:
-            self.documents.refuse_change(uri, reason)
+            self.session.documents.refuse_change(uri, reason)
         except BadInput as error:
             self.notices.lost_step(uri, str(error))
 
@@ -125,19 +121,18 @@ class MidfillServer(LanguageServer):
             tell()
 
     def _apply(self, settings: Settings) -> None:
-        self.settings = settings
-        self.suggester.settings = settings
+        self.session.documents.configure(settings)
         self.recorder.enabled = settings.statistics
-        self.documents.configure(settings)
         logging.getLogger("lsp_server").setLevel(settings.log_level.upper())
 
     def _core_changed(self, status: LinkStatus) -> None:
         self.notices.core_status(status)
-        self.suggester.core_changed(status.state)
+        self.session.core_changed(status.state)
 
     def _tell_cost(self, cost: Cost) -> None:
-        document = self.documents[cost.uri].document
-        tell = functools.partial(self.notices.cost, cost, self.documents.codec.encode(document, cost.cursor))
+        documents = self.session.documents
+        cursor = documents.codec.encode(documents[cost.uri].document, cost.cursor)
+        tell = functools.partial(self.notices.cost, cost, cursor)
         if cost.ahead:
             tell()
         else:

@@ -28,7 +28,7 @@ from protocol.settings import SETTINGS, Settings, option_name
 
 if TYPE_CHECKING:
     from lsp_server.core.client import CoreClient
-    from lsp_server.editing.documents import Document, Position
+    from lsp_server.editing.documents import Position
     from midfill.headless.engine_core import EngineCore
 
 
@@ -91,50 +91,48 @@ async def complete(settings: Settings, place: Place) -> Result:
     """The suggestion for the place; BadInput if the file or the place does not exist, and the core's errors."""
     from lsp_server.editing.languages import language_id_of
     from lsp_server.filters.cursor_place import Insertion
-    from lsp_server.suggesting.open_documents import OpenDocuments
+    from lsp_server.suggesting.editing_session import EditingSession
     from lsp_server.suggesting.queries import Query
-    from lsp_server.suggesting.suggester import Suggester
 
     text = _read(place.path)
     _check_allowed(place.path)
     uri = place.path.resolve().as_uri()
-    opened = OpenDocuments(settings).open(uri, language_id_of(place.path.suffix), 1, text)
-    cursor = _cursor(opened.document, place)
+    cursor = _cursor(text, place)
     async with _find_core(settings) as core:
         answers = _Witness(core)
+        session = EditingSession(answers, replace(settings, alternatives=0), "complete", lambda _: None)
+        opened = session.open(uri, language_id_of(place.path.suffix), 1, text)
         started = time.perf_counter()
-        suggester = Suggester(answers, replace(settings, alternatives=0), "complete", lambda _: None)
-        insertions = await suggester.suggest(opened, Query(cursor, invoked=True))
+        insertions = await session.suggest(opened, Query(cursor, invoked=True))
         milliseconds = (time.perf_counter() - started) * 1000
-        answers.release(f"complete/{uri}")
+        session.close(uri)
     if answers.error is not None:
         raise answers.error
     insertion = insertions[0] if insertions else Insertion("")
     usage = percent = None
-    if answers.completion is not None:
-        usage, logprob = answers.completion.usage, answers.completion.mean_logprob
+    if opened.last_exchange is not None:
+        _, completion = opened.last_exchange
+        usage, logprob = completion.usage, completion.mean_logprob
         percent = None if logprob is None else 100 * math.exp(logprob)
     return Result(insertion.text, insertion.replaced, milliseconds, usage, percent)
 
 
 class _Witness:
-    """Passes requests on to a core and keeps its completion or error: the suggester only logs errors."""
+    """Passes requests on to a core and keeps its error, which an editing session only logs."""
 
     ready = True
     chars_per_token = 0.0  # only costs need it, and they are not reported here
 
     def __init__(self, core: CoreClient | EngineCore) -> None:
-        self.completion: Completion | None = None
         self.error: MidfillError | None = None
         self._core = core
 
     async def complete(self, request: CompletionRequest) -> Completion:
         try:
-            self.completion = await self._core.complete(request)
+            return await self._core.complete(request)
         except MidfillError as error:
             self.error = error
             raise
-        return self.completion
 
     def forget(self, session: str) -> None:
         self._core.forget(session)
@@ -219,13 +217,13 @@ def _read(path: Path) -> str:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _cursor(document: Document, place: Place) -> Position:
-    from lsp_server.editing.documents import Position, line_length
+def _cursor(text: str, place: Place) -> Position:
+    from lsp_server.editing.documents import Position, line_length, split_lines
 
-    lines = len(document.lines)
-    if place.line > lines:
-        raise BadInput(f"{place.path} has no line {place.line}: its lines are 1 to {lines}")
-    last = line_length(document.lines[place.line - 1]) + 1
+    lines = split_lines(text)
+    if place.line > len(lines):
+        raise BadInput(f"{place.path} has no line {place.line}: its lines are 1 to {len(lines)}")
+    last = line_length(lines[place.line - 1]) + 1
     if place.column > last:
         raise BadInput(f"line {place.line} of {place.path} has no column {place.column}: valid columns: 1 to {last}")
     return Position(place.line - 1, place.column - 1)

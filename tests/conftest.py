@@ -1,10 +1,14 @@
-"""Tests keep out of the user's own folders."""
+"""Tests keep out of the user's own folders, and hypothesis asserts no times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("midfill", deadline=None)
+settings.load_profile("midfill")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,10 @@ from inference.engine.engine import Engine
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Position
-from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
+from lsp_server.suggesting.editing_session import EditingSession
+from lsp_server.suggesting.open_documents import OpenDocument
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from midfill.headless.engine_core import EngineCore
 from protocol.settings import Settings
 from tests.inference.slots import last_slot
@@ -25,30 +25,38 @@ MARK = "zebra"  # stands in the text of lib.py alone
 SOURCE = Path(__file__).parents[1] / "lsp_server"
 
 
-@dataclass
 class Editor:
-    """A workspace folder with ignore files, its open documents, and an engine with a disk tier."""
+    """A client that edits in a workspace folder with ignore files; its engine has a disk tier."""
 
-    folder: Path
-    engine: Engine
-    documents: OpenDocuments
-    suggester: Suggester
+    def __init__(self, folder: Path, core: EngineCore, client: str) -> None:
+        self.folder, self.core = folder, core
+        self.costs: list[Cost] = []
+        settings = Settings(prefix_tokens=400, suffix_tokens=200, max_tokens=2)
+        self.session = EditingSession(core, settings, client, self.costs.append)
+        self.session.documents.use_folders([folder.as_uri()])
+
+    @property
+    def engine(self) -> Engine:
+        return self.core.engine
+
+    def restart_core(self, options: EngineOptions) -> None:
+        self.engine.close()
+        self.core.engine = load_engine(options)
 
     def open(self, name: str, text: str) -> OpenDocument:
-        opened = self.documents.open((self.folder / name).as_uri(), "python", 1, text)
+        opened = self.session.documents.open((self.folder / name).as_uri(), "python", 1, text)
         opened.look_at(opened.cursor)
         return opened
 
     async def ask(self, opened: OpenDocument, line: int = 0) -> None:
-        await self.suggester.suggest(opened, Query(Position(line, 0)))
+        await self.session.suggest(opened, Query(Position(line, 0)))
 
     def close(self, opened: OpenDocument) -> None:
-        self.documents.close(opened.document.uri)
-        self.suggester.release(opened.document.uri)
+        self.session.close(opened.document.uri)
 
     def exclude(self, name: str) -> None:
         (self.folder / ".gitignore").write_text(f"{name}\n")
-        self.documents.use_folders([self.folder.as_uri()])  # which looks at the ignore files at once
+        self.session.documents.use_folders([self.folder.as_uri()])  # which looks at the ignore files at once
 
     def resident(self) -> list[str]:
         """The texts of the workspace and of all pages in all tiers."""
@@ -92,12 +100,9 @@ def options(tmp_path: Path) -> EngineOptions:
 async def editor(options: EngineOptions, tmp_path: Path) -> AsyncIterator[Editor]:
     folder = tmp_path / "project"
     folder.mkdir()
-    settings = Settings(prefix_tokens=400, suffix_tokens=200, max_tokens=2)
-    engine = load_engine(options)
-    documents = OpenDocuments(settings)
-    documents.use_folders([folder.as_uri()])
-    yield Editor(folder, engine, documents, Suggester(EngineCore(engine), settings, "test", lambda cost: None))
-    engine.close()
+    editor = Editor(folder, EngineCore(load_engine(options)), "test")
+    yield editor
+    editor.engine.close()
 
 
 @pytest.mark.parametrize("closed", [False, True])
@@ -119,8 +124,7 @@ async def test_a_file_that_lent_text_and_becomes_excluded(editor: Editor, option
     assert not any(MARK in text for text in editor.resident())
     editor.engine.check_integrity()
     await editor.ask(main, 5)
-    editor.engine.close()
-    editor.engine = load_engine(options)
+    editor.restart_core(options)
     assert len(editor.resident()) > 1  # what did not hold it is found again
     assert not any(MARK in text for text in editor.resident())
 
@@ -129,16 +133,11 @@ async def test_what_another_client_had_of_the_document_goes_too_from_idle_worksp
     editor: Editor, options: EngineOptions
 ) -> None:
     """Another client's prompt is displaced, and the core closed, after the purge: both save what is in a workspace."""
-    editor.engine.close()
-    editor.engine = load_engine(replace(options, slots=3))
-    core = EngineCore(editor.engine)
-    settings = editor.suggester.settings
-    editor.suggester = Suggester(core, settings, "one", lambda cost: None)
-    others = Suggester(core, settings, "two", lambda cost: None)
-    lib = editor.open("lib.py", f"def {MARK}_crossing():\n    return 1\n" * 8)
-    await others.suggest(lib, Query(Position(3, 0)))
-    lib.offers = ()
-    await editor.ask(lib)
+    editor.restart_core(replace(options, slots=3))
+    other = Editor(editor.folder, editor.core, "other")
+    text = f"def {MARK}_crossing():\n    return 1\n" * 8
+    await other.ask(other.open("lib.py", text), 3)
+    await editor.ask(lib := editor.open("lib.py", text))
     assert sum(MARK in editor.text(slot.token_ids) for slot in editor.engine._slots._idle) == 2
     editor.exclude("lib.py")
     await editor.ask(lib, 5)
@@ -147,30 +146,27 @@ async def test_what_another_client_had_of_the_document_goes_too_from_idle_worksp
     for name in ("editing/documents.py", "editing/positions.py", "suggesting/last_suggestion.py"):
         await editor.ask(editor.open(name, (SOURCE / name).read_text()), 5)
     assert not any(MARK in text for text in editor.resident())
-    editor.engine.close()
-    editor.engine = load_engine(options)
+    editor.restart_core(options)
     assert len(editor.resident()) > 1
     assert not any(MARK in text for text in editor.resident())
 
 
 async def test_a_closed_document_is_hot_when_it_is_opened_again(editor: Editor) -> None:
-    costs: list[Cost] = []
-    editor.suggester = Suggester(EngineCore(editor.engine), editor.suggester.settings, "test", costs.append)
     text = (SOURCE / "suggesting" / "last_suggestion.py").read_text()
     await editor.ask(main := editor.open("main.py", text), 9)
     editor.close(main)
     await editor.ask(editor.open("main.py", text), 9)
-    assert costs[0].usage.recomputed_tokens == costs[0].usage.prompt_tokens
-    assert costs[1].usage.recomputed_tokens <= 1
+    first, second = (cost.usage for cost in editor.costs)
+    assert first.recomputed_tokens == first.prompt_tokens
+    assert second.recomputed_tokens <= 1
 
 
 async def test_what_an_earlier_run_of_the_language_server_left_on_disk(editor: Editor, options: EngineOptions) -> None:
-    lib = editor.open("lib.py", f"def {MARK}_crossing():\n    return 1\n" * 8)
-    await editor.ask(lib, 3)
-    editor.engine.close()
-    editor.engine = load_engine(options)
-    editor.suggester = Suggester(EngineCore(editor.engine), editor.suggester.settings, "later", lambda cost: None)
-    assert any(MARK in text for text in editor.resident())
-    editor.exclude("lib.py")
-    await editor.ask(lib, 12)
-    assert not any(MARK in text for text in editor.resident())
+    text = f"def {MARK}_crossing():\n    return 1\n" * 8
+    await editor.ask(editor.open("lib.py", text), 3)
+    editor.restart_core(options)
+    later = Editor(editor.folder, editor.core, "later")
+    assert any(MARK in text for text in later.resident())
+    later.exclude("lib.py")
+    await later.ask(later.open("lib.py", text), 12)
+    assert not any(MARK in text for text in later.resident())

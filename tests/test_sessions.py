@@ -13,10 +13,9 @@ import pytest
 from inference.loading.engine import load_dry_engine
 from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Document, Position
-from lsp_server.suggesting.open_documents import OpenDocuments
+from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from midfill.replay.results import percentile
 from midfill.replay.targets import EngineCore
 from protocol.heat import heat
@@ -73,8 +72,8 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.core = CheckingCore(self)
-        self.suggester = Suggester(self.core, self.settings, "test", self.costs.append)
-        self.documents = OpenDocuments(self.settings)
+        self.session = EditingSession(self.core, self.settings, "test", self.costs.append)
+        self.documents = self.session.documents
         self.documents.use_folders(["file:///project"])
         self.opened = [
             self.documents.open(f"file:///project/{number}.py", "python", 1, text)
@@ -91,12 +90,12 @@ class Desk:
         for key in keys:
             opened = self.documents[key.uri]
             if at != (key.uri, key.cursor_before):
-                self.suggester.look_ahead(opened, key.cursor_before)
+                self.session.look_ahead(opened, key.cursor_before)
                 await opened.latest.join()
             for edit in key.edits:
                 opened.apply(edit)
             self.costs.clear()
-            await self.suggester.suggest(opened, Query(key.cursor))
+            await self.session.suggest(opened, Query(key.cursor))
             self.record(key)
             at = key.uri, key.cursor
 

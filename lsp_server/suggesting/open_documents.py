@@ -149,7 +149,7 @@ class OpenDocuments:
 
     def __init__(self, settings: Settings) -> None:
         self.codec = PositionCodec(PositionEncoding.UTF16)  # LSP's default; the client may have another
-        self._settings = settings
+        self.settings = settings
         self._surroundings = Surroundings.of_folders(())
         self._open: dict[str, OpenDocument] = {}
         self._notebooks: dict[str, _Notebook] = {}
@@ -161,6 +161,10 @@ class OpenDocuments:
         except KeyError as error:
             raise BadInput(f"{uri} is not open") from error
 
+    def __contains__(self, opened: OpenDocument | None) -> bool:
+        """Whether this document is open: neither closed, nor replaced by one with the same URI."""
+        return opened is not None and self._open.get(opened.document.uri) is opened
+
     @property
     def uris(self) -> tuple[str, ...]:
         """The URIs of all open documents."""
@@ -168,7 +172,7 @@ class OpenDocuments:
 
     def configure(self, settings: Settings) -> None:
         """Use these settings from now on; suggestions made under other settings are dropped."""
-        before, self._settings = self._settings, settings
+        before, self.settings = self.settings, settings
         if before != settings:
             for opened in self._open.values():
                 opened.offers = ()
@@ -187,7 +191,7 @@ class OpenDocuments:
         """Mirror a document, replacing earlier state; snippets are cut from it only after it is viewed."""
         self.close(uri)
         document = Document.from_text(uri, language_id, version, text)
-        planner = self._surroundings.planner(document, self._settings)
+        planner = self._surroundings.planner(document, self.settings)
         opened = self._open[uri] = OpenDocument(document, planner, self._surroundings)
         opened.out_of_step = _is_too_long(document, LineChange(0, 0, len(document.lines)))
         return opened
@@ -204,14 +208,14 @@ class OpenDocuments:
         removed = [self[uri] for uri in known.order[start : start + deleted] if uri in self._open]
         known.order[start : start + deleted] = uris
         for opened in removed:
-            opened.cells, opened.planner = None, self._surroundings.planner(opened.document, self._settings)
+            opened.cells, opened.planner = None, self._surroundings.planner(opened.document, self.settings)
         cells = [self[uri] for uri in known.order]
         for language_id in {*known.cells, *(cell.document.language_id for cell in cells)}:
             alike = [cell for cell in cells if cell.document.language_id == language_id]
             together = known.cells.setdefault(language_id, Cells(f"{notebook}#{language_id}", language_id))
             together.arrange([cell.document for cell in alike])
             planner = next((cell.planner for cell in alike if cell.cells is together), None)
-            planner = planner or self._surroundings.planner(together.document, self._settings)
+            planner = planner or self._surroundings.planner(together.document, self.settings)
             for cell in alike:
                 cell.cells, cell.planner = together, planner
 
@@ -253,7 +257,7 @@ class OpenDocuments:
 
     def _renew_planners(self) -> None:
         planners = {
-            opened.session: self._surroundings.planner(opened.source, self._settings) for opened in self._open.values()
+            opened.session: self._surroundings.planner(opened.source, self.settings) for opened in self._open.values()
         }
         for opened in self._open.values():
             opened.planner = planners[opened.session]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from msgspec import structs
@@ -10,6 +11,7 @@ from msgspec import structs
 from lsp_server.editing.documents import Document, Position
 from lsp_server.filters.balance import Balance
 from lsp_server.filters.cursor_place import Insertion, Place, place_at
+from lsp_server.suggesting.last_suggestion import Offer, rest_of
 from protocol.messages import Prompt
 
 
@@ -63,6 +65,15 @@ class Query:
         typed = self._typed(document)
         extends = self.selected.end == self.cursor.column and self.selected.text.startswith(typed)
         return self.selected.text.removeprefix(typed) if extends else None
+
+    def rests(self, document: Document, offers: Iterable[Offer]) -> Iterator[Insertion]:
+        """The rests of the offers that continue what was typed, and the selected text."""
+        if (ending := self.ending(document)) is None:
+            return
+        for offer in offers:
+            rest = rest_of(offer, document, self.cursor)
+            if rest is not None and rest.text != ending and rest.text.startswith(ending):
+                yield self.item(Insertion(rest.text.removeprefix(ending), rest.replaced))
 
     def item(self, insertion: Insertion) -> Insertion:
         """The insertion with the selected text before it, in the selected entry's range."""

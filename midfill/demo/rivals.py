@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from inference.loading.engine import load_dry_engine
-from lsp_server.suggesting.open_documents import OpenDocuments
+from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from midfill.demo.player import Keystroke
 from midfill.headless.engine_core import EngineCore, engine_options
 from protocol.settings import Settings, Strategy
@@ -24,17 +23,18 @@ async def mean_recomputed(strategy: Strategy, settings: Settings, text: str, key
     """
     engine = load_dry_engine(engine_options(settings))
     costs: list[Cost] = []
-    suggester = Suggester(EngineCore(engine), replace(settings, strategy=strategy), "demo", costs.append)
-    opened = OpenDocuments(suggester.settings).open("file:///demo", "python", 1, text)
+    session = EditingSession(EngineCore(engine), replace(settings, strategy=strategy), "demo", costs.append)
+    opened = session.open("file:///demo", "python", 1, text)
     for key in keystrokes:
         if key.press.edit is not None:
             opened.apply(key.press.edit)
         if key.press.jumped:
-            suggester.look_ahead(opened, key.cursor)
+            session.look_ahead(opened, key.cursor)
             while opened.latest.busy:
                 await asyncio.sleep(0)
         elif key.cost is not None and key.cost.source == "core":
-            await suggester.suggest(opened, Query(key.cursor))
+            await session.suggest(opened, Query(key.cursor))
+    session.close(opened.document.uri)
     engine.close()
     recomputed = [cost.usage.recomputed_tokens for cost in costs if not cost.ahead]
     return sum(recomputed) / max(1, len(recomputed))

@@ -9,10 +9,9 @@ from typing import Protocol
 
 from inference.engine.engine import Engine
 from lsp_server.editing.documents import Position
-from lsp_server.suggesting.open_documents import OpenDocuments
+from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from midfill.headless.engine_core import EngineCore
 from midfill.headless.lsp_session import LspSession
 from midfill.replay.faults import OUTDATED, Shown, rudeness
@@ -59,16 +58,16 @@ class EngineTarget:
     def __init__(self, engine: Engine, settings: Settings, language_id: str, text: str) -> None:
         self.core = EngineCore(engine)
         self._costs: list[Cost] = []
-        self._suggester = Suggester(self.core, settings, "replay", self._costs.append)
-        self._document = OpenDocuments(settings).open(URI, language_id, 1, text)
+        self._session = EditingSession(self.core, settings, "replay", self._costs.append)
+        self._document = self._session.open(URI, language_id, 1, text)
 
     async def play(self, step: Step, *, tell_move: bool) -> Answer:
         self._costs.clear()
         if tell_move and step.moved_to is not None:
-            self._suggester.look_ahead(self._document, step.moved_to)
+            self._session.look_ahead(self._document, step.moved_to)
             while self._document.latest.busy:
                 await asyncio.sleep(0)
-        overtaken = asyncio.create_task(self._suggester.suggest(self._document, Query(self._document.cursor)))
+        overtaken = asyncio.create_task(self._session.suggest(self._document, Query(self._document.cursor)))
         await asyncio.sleep(0)
         outdated = not overtaken.done()
         for edit in step.edits:
@@ -77,7 +76,7 @@ class EngineTarget:
         ahead_tokens = sum(cost.usage.recomputed_tokens for cost in self._costs)
         self._costs.clear()
         started = asyncio.get_running_loop().time()
-        insertions = await self._suggester.suggest(self._document, Query(step.cursor))
+        insertions = await self._session.suggest(self._document, Query(step.cursor))
         milliseconds = (asyncio.get_running_loop().time() - started) * 1000
         usage = self._costs[-1].usage if self._costs else None
         rude = [OUTDATED] if outdated else []

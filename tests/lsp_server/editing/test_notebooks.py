@@ -8,10 +8,9 @@ from lsprotocol import types
 from inference.loading.engine import load_dry_engine
 from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Edit, Position
-from lsp_server.suggesting.open_documents import OpenDocuments
+from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from midfill.headless.engine_core import EngineCore
 from protocol.settings import BUNDLED_MODEL, Settings
 from tests.lsp_server.editor import Editor, until
@@ -104,20 +103,19 @@ async def test_a_closed_notebook_is_released(editor: Editor, core: FakeCore) -> 
 
 async def test_keys_are_hot_and_so_is_the_next_cell() -> None:
     costs: list[Cost] = []
-    settings = Settings(max_tokens=1)
     engine = load_dry_engine(EngineOptions(BUNDLED_MODEL))
-    suggester, documents = Suggester(EngineCore(engine), settings, "test", costs.append), OpenDocuments(settings)
+    session = EditingSession(EngineCore(engine), Settings(max_tokens=1), "test", costs.append)
     names = [str(number) for number in range(40)]
     for name in names:
-        documents.open(uri(name), "python", 1, f"value_{name} = compute(1, 2, 3)\nprint(value_{name})\n")
-    documents.splice_cells(NOTEBOOK, 0, 0, [uri(name) for name in names])
+        session.documents.open(uri(name), "python", 1, f"value_{name} = compute(1, 2, 3)\nprint(value_{name})\n")
+    session.documents.splice_cells(NOTEBOOK, 0, 0, [uri(name) for name in names])
     for name in ("35", "36"):
-        opened = documents[uri(name)]
+        opened = session.documents[uri(name)]
         for column, letter in enumerate("for x in y"):
             here = Position(2, column)
             opened.apply(Edit(here, here, letter))
             opened.offers = ()
-            await suggester.suggest(opened, Query(Position(2, column + 1)))
+            await session.suggest(opened, Query(Position(2, column + 1)))
     assert [cost.uri for cost in costs] == [uri("35")] * 10 + [uri("36")] * 10
     assert all(cost.usage.recomputed_tokens <= 3 for cost in (*costs[1:10], *costs[11:]))
     assert costs[10].usage.recomputed_tokens < costs[0].usage.recomputed_tokens / 2

@@ -32,6 +32,13 @@ def documents() -> OpenDocuments:
     return documents
 
 
+def test_a_document_that_was_closed_or_opened_anew_is_not_open(documents: OpenDocuments) -> None:
+    first, second = documents[URI], documents.open(URI, "python", 1, "a\nb\n")
+    assert (first in documents, second in documents, None in documents) == (False, True, False)
+    documents.close(URI)
+    assert second not in documents
+
+
 def test_each_change_counts_from_the_one_before(documents: OpenDocuments) -> None:
     documents.change(URI, 2, [insert(0, 0, "x\n"), insert(1, 1, "y"), Change("", (ClientPosition(2, 0),) * 2)])
     opened = documents[URI]

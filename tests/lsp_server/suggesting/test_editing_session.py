@@ -14,10 +14,10 @@ from lsp_server.editing.documents import Edit, Position
 from lsp_server.filters.balance import Balance
 from lsp_server.filters.cursor_place import Insertion, Place
 from lsp_server.filters.statement import Statement
-from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
+from lsp_server.suggesting.editing_session import EditingSession
+from lsp_server.suggesting.open_documents import OpenDocument
 from lsp_server.suggesting.queries import Query, Selected
 from lsp_server.suggesting.requests import Cost
-from lsp_server.suggesting.suggester import Suggester
 from protocol.errors import BadInput, CoreUnavailable, MidfillError
 from protocol.messages import Completion, CompletionRequest, StopRule
 from protocol.settings import Settings
@@ -58,17 +58,18 @@ def costs() -> list[Cost]:
     return []
 
 
-def suggester(core: StubCore, costs: list[Cost], settings: Settings | None = None) -> Suggester:
-    return Suggester(core, settings or Settings(), "me", costs.append)
+@pytest.fixture
+def session(core: StubCore, costs: list[Cost]) -> EditingSession:
+    return EditingSession(core, Settings(), "me", costs.append)
 
 
-def opened(text: str, language: str = "python") -> OpenDocument:
-    return OpenDocuments(Settings()).open("file:///a", language, 1, text)
+def opened(session: EditingSession, text: str, language: str = "python") -> OpenDocument:
+    return session.documents.open("file:///a", language, 1, text)
 
 
-async def allowed(text: str) -> OpenDocument:
-    """An open document that no rule is known to exclude."""
-    document = opened(text)
+async def allowed(session: EditingSession, text: str) -> OpenDocument:
+    """An open document that is not excluded, as looked up just now."""
+    document = opened(session, text)
     await document.surroundings.verdicts.look([document.document.uri])
     return document
 
@@ -85,17 +86,17 @@ def looked_at(document: OpenDocument) -> OpenDocument:
     return document
 
 
-async def test_the_request_says_where_and_how(core: StubCore, costs: list[Cost]) -> None:
-    settings = Settings(max_tokens=9, strategy="none")
-    document = opened("def f():\n    ")
-    assert await suggester(core, costs, settings).suggest(document, Query(Position(1, 4))) == (Insertion("1"),)
+async def test_the_request_says_where_and_how(core: StubCore, session: EditingSession) -> None:
+    session.documents.configure(Settings(max_tokens=9, strategy="none"))
+    document = opened(session, "def f():\n    ")
+    assert await session.suggest(document, Query(Position(1, 4))) == (Insertion("1"),)
     (request,) = core.requests
     assert (request.session, request.max_tokens, request.reuse) == ("me/file:///a", 9, False)
     assert request.stop == StopRule(indent=4)
 
 
 async def test_the_filters_and_the_next_key_find_worked_out_what_they_need(
-    core: StubCore, costs: list[Cost], monkeypatch: pytest.MonkeyPatch
+    core: StubCore, session: EditingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []
     known: list[Balance | None] = []
@@ -111,14 +112,14 @@ async def test_the_filters_and_the_next_key_find_worked_out_what_they_need(
         happened.append("answered")
         return completion("1")
 
-    document = await allowed("x = ()\n")
+    document = await allowed(session, "x = ()\n")
     monkeypatch.setattr(Statement, "around", noting)
     monkeypatch.setattr(document.surroundings.verdicts, "renew", lambda uris, _: happened.extend(uris))
     core.answer = answer_later
-    assert await suggester(core, costs).suggest(document, Query(Position(0, 5))) == (Insertion("1"),)
+    assert await session.suggest(document, Query(Position(0, 5))) == (Insertion("1"),)
     assert happened == ["worked out", "file:///a", "answered"]
     found = document.balance
-    await suggester(core, costs).suggest(document, Query(Position(0, 4)))
+    await session.suggest(document, Query(Position(0, 4)))
     assert known == [None, found]
     assert found is not None
 
@@ -133,116 +134,121 @@ async def test_the_filters_and_the_next_key_find_worked_out_what_they_need(
     ],
 )
 async def test_a_block_includes_the_bracket_that_the_document_lacks(
-    core: StubCore, costs: list[Cost], text: str, cursor: Position, closes: bool
+    core: StubCore, session: EditingSession, text: str, cursor: Position, closes: bool
 ) -> None:
-    await suggester(core, costs).suggest(opened(text, "rust"), Query(cursor))
+    await session.suggest(opened(session, text, "rust"), Query(cursor))
     assert core.requests[-1].stop.closes is closes
 
 
-async def test_single_line_where_blocks_are_off(core: StubCore, costs: list[Cost]) -> None:
-    await suggester(core, costs, Settings(multi_line=False)).suggest(opened(""), Query(Position(0, 0)))
+async def test_single_line_where_blocks_are_off(core: StubCore, session: EditingSession) -> None:
+    session.documents.configure(Settings(multi_line=False))
+    await session.suggest(opened(session, ""), Query(Position(0, 0)))
     assert core.requests[0].stop == StopRule()
 
 
-async def test_the_cost_counts_what_was_inserted_since_the_last_answer(core: StubCore, costs: list[Cost]) -> None:
+async def test_the_cost_counts_what_was_inserted_since_the_last_answer(
+    core: StubCore, session: EditingSession, costs: list[Cost]
+) -> None:
     async def five_tokens() -> Completion:
         return completion("1", prompt_tokens=100, recomputed_tokens=5)
 
     core.answer = five_tokens
-    document, suggest = opened("x"), suggester(core, costs).suggest
+    document = opened(session, "x")
     document.inserted = "12345678"
-    await suggest(document, Query(Position(0, 1)))
-    await suggest(document, Query(Position(0, 0)))
+    await session.suggest(document, Query(Position(0, 1)))
+    await session.suggest(document, Query(Position(0, 0)))
     assert [cost.heat for cost in costs] == ["hot", "warm"]
 
 
 @pytest.mark.parametrize("error", [CoreUnavailable("gone"), BadInput("too long")])
-async def test_errors_of_the_core_mean_no_suggestion(core: StubCore, costs: list[Cost], error: MidfillError) -> None:
+async def test_errors_of_the_core_mean_no_suggestion(
+    core: StubCore, session: EditingSession, costs: list[Cost], error: MidfillError
+) -> None:
     async def fail() -> Completion:
         raise error
 
     core.answer = fail
-    assert await suggester(core, costs).suggest(opened("x"), Query(Position(0, 1))) == ()
+    assert await session.suggest(opened(session, "x"), Query(Position(0, 1))) == ()
     assert costs == []
 
 
-async def test_what_was_cut_short_is_not_shown(core: StubCore, costs: list[Cost]) -> None:
+async def test_what_was_cut_short_is_not_shown(core: StubCore, session: EditingSession) -> None:
     async def cancelled() -> Completion:
         return Completion("half", "cancelled", completion("").usage)
 
     core.answer = cancelled
-    assert await suggester(core, costs).suggest(opened("x"), Query(Position(0, 1))) == ()
+    assert await session.suggest(opened(session, "x"), Query(Position(0, 1))) == ()
 
 
-async def test_white_space_is_no_suggestion(core: StubCore, costs: list[Cost]) -> None:
+async def test_white_space_is_no_suggestion(core: StubCore, session: EditingSession) -> None:
     async def blank() -> Completion:
         return completion("  \n")
 
     core.answer = blank
-    assert await suggester(core, costs).suggest(opened("x"), Query(Position(0, 1))) == ()
+    assert await session.suggest(opened(session, "x"), Query(Position(0, 1))) == ()
 
 
-async def test_debounce_asks_only_after_a_rest(core: StubCore, costs: list[Cost]) -> None:
-    document, suggest = opened("xy"), suggester(core, costs, Settings(debounce_ms=20)).suggest
-    first = asyncio.create_task(suggest(document, Query(Position(0, 1))))
+async def test_debounce_asks_only_after_a_rest(core: StubCore, session: EditingSession) -> None:
+    session.documents.configure(Settings(debounce_ms=20))
+    document = opened(session, "xy")
+    first = asyncio.create_task(session.suggest(document, Query(Position(0, 1))))
     await asyncio.sleep(0)
-    assert await suggest(document, Query(Position(0, 2))) == (Insertion("1"),)
+    assert await session.suggest(document, Query(Position(0, 2))) == (Insertion("1"),)
     assert await first == ()
     assert len(core.requests) == 1
 
 
-async def test_crlf_documents_get_crlf(core: StubCore, costs: list[Cost]) -> None:
+async def test_crlf_documents_get_crlf(core: StubCore, session: EditingSession) -> None:
     async def two_lines() -> Completion:
         return completion("\n    pass")
 
     core.answer = two_lines
-    insertion = await suggester(core, costs).suggest(opened("x\r\nif x:"), Query(Position(1, 5)))
+    insertion = await session.suggest(opened(session, "x\r\nif x:"), Query(Position(1, 5)))
     assert insertion == (Insertion("\r\n    pass"),)
 
 
-async def test_a_core_that_comes_up_prepares_for_the_last_document(core: StubCore, costs: list[Cost]) -> None:
+async def test_a_core_that_comes_up_prepares_for_the_last_document(core: StubCore, session: EditingSession) -> None:
     core.ready = False
-    suggesting = suggester(core, costs)
-    document = opened("x")
-    suggesting.look_ahead(document, Position(0, 1))
-    suggesting.core_changed("starting")
+    document = opened(session, "x")
+    session.look_ahead(document, Position(0, 1))
+    session.core_changed("starting")
     await until_rest(document)
     core.requests.clear()
-    suggesting.core_changed("unloaded")
+    session.core_changed("unloaded")
     await until_rest(document)
     assert [request.max_tokens for request in core.requests] == [0]
-    suggesting.core_changed("ready")
-    suggesting.core_changed("unloaded")  # idle: it stays so until the user types
+    session.core_changed("ready")
+    session.core_changed("unloaded")  # idle: it stays so until the user types
     await until_rest(document)
     assert len(core.requests) == 1
 
 
-async def test_a_closed_document_is_not_prepared(core: StubCore, costs: list[Cost]) -> None:
-    suggesting, document = suggester(core, costs), opened("x")
-    suggesting.look_ahead(document)
+async def test_a_closed_document_is_not_prepared(core: StubCore, session: EditingSession) -> None:
+    document = opened(session, "x")
+    session.look_ahead(document)
     await until_rest(document)
-    suggesting.release("file:///a")
+    session.close("file:///a")
     assert (core.released, core.forgotten) == (["me/file:///a"], [])
-    suggesting.core_changed("starting")
-    suggesting.core_changed("ready")
+    session.core_changed("starting")
+    session.core_changed("ready")
     await until_rest(document)
     assert len(core.requests) == 1
 
 
-async def test_nothing_ahead_in_disabled_languages(core: StubCore, costs: list[Cost]) -> None:
-    suggesting = suggester(core, costs, Settings(disabled_languages=("markdown",)))
-    document = opened("x", "markdown")
-    suggesting.look_ahead(document)
+async def test_nothing_ahead_in_disabled_languages(core: StubCore, session: EditingSession) -> None:
+    session.documents.configure(Settings(disabled_languages=("markdown",)))
+    document = opened(session, "x", "markdown")
+    session.look_ahead(document)
     await until_rest(document)
     assert core.requests == []
 
 
 async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCore, costs: list[Cost]) -> None:
-    suggest = Suggester(core, Settings(), "me", costs.append, idle_s=0.01).suggest
-    document = opened("")
-    await suggest(document, Query(Position(0, 0)))
+    session = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01)
+    document = opened(session, "")
+    await session.suggest(document, Query(Position(0, 0)))
     document.apply(Edit(Position(0, 0), Position(0, 0), "long line\n" * 120))
-    await suggest(document, Query(Position(120, 0)))
+    await session.suggest(document, Query(Position(120, 0)))
     await until(lambda: len(core.requests) == 3)
     short, long, ahead = core.requests
     assert long.prompt.prefix == short.prompt.prefix == ""
@@ -251,76 +257,80 @@ async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCor
     assert len(ahead.prompt.increment) < len(long.prompt.increment)
 
 
+async def test_at_rest_nothing_is_computed_for_a_closed_document(core: StubCore, costs: list[Cost]) -> None:
+    session = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01)
+    document = opened(session, "")
+    await session.suggest(document, Query(Position(0, 0)))
+    document.apply(Edit(Position(0, 0), Position(0, 0), "long line\n" * 120))
+    session.look_ahead(document, Position(120, 0))
+    session.close("file:///a")
+    core.requests.clear()
+    await asyncio.sleep(0.05)
+    assert core.requests == []
+
+
 async def test_at_rest_nothing_is_computed_that_is_resident(core: StubCore, costs: list[Cost]) -> None:
-    suggest = Suggester(core, Settings(), "me", costs.append, idle_s=0.01).suggest
-    await suggest(opened("x = "), Query(Position(0, 4)))
+    session = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01)
+    await session.suggest(opened(session, "x = "), Query(Position(0, 4)))
     await asyncio.sleep(0.1)
     assert len(core.requests) == 1
 
 
-async def test_other_files_stand_before_the_prefix_unless_that_is_off(core: StubCore, costs: list[Cost]) -> None:
+async def test_other_files_stand_before_the_prefix_unless_that_is_off(core: StubCore, session: EditingSession) -> None:
     for settings, paths in ((Settings(), ["lib.py"]), (Settings(other_files=False), [])):
         core.requests.clear()
-        documents = OpenDocuments(settings)
-        documents.use_folders(["file:///work"])
-        looked_at(documents.open("file:///work/lib.py", "python", 1, "def helper(a, b):\n    return a + b\n"))
-        main = documents.open("file:///work/main.py", "python", 1, "x = ")
-        await suggester(core, costs, settings).suggest(main, Query(Position(0, 4)))
+        session.documents.configure(settings)
+        session.documents.use_folders(["file:///work"])
+        looked_at(session.documents.open("file:///work/lib.py", "python", 1, "def helper(a, b):\n    return a + b\n"))
+        main = session.documents.open("file:///work/main.py", "python", 1, "x = ")
+        await session.suggest(main, Query(Position(0, 4)))
         assert [chunk.path for chunk in core.requests[0].prompt.context] == paths
 
 
-async def test_secrets_enter_no_prompt(core: StubCore, costs: list[Cost]) -> None:
-    documents = OpenDocuments(Settings())
-    documents.use_folders(["file:///work"])
-    secret = documents.open("file:///work/.env", "dotenv", 1, "KEY=1\n")
-    main = documents.open("file:///work/main.py", "python", 1, "x = ")
-    suggest = suggester(core, costs).suggest
-    assert await suggest(secret, Query(Position(1, 0))) == ()
-    await suggest(main, Query(Position(0, 4)))
+async def test_secrets_enter_no_prompt(core: StubCore, session: EditingSession) -> None:
+    session.documents.use_folders(["file:///work"])
+    secret = session.documents.open("file:///work/.env", "dotenv", 1, "KEY=1\n")
+    main = session.documents.open("file:///work/main.py", "python", 1, "x = ")
+    assert await session.suggest(secret, Query(Position(1, 0))) == ()
+    await session.suggest(main, Query(Position(0, 4)))
     assert [request.prompt.context for request in core.requests] == [()]
 
 
 async def test_a_document_that_becomes_excluded_is_purged_from_every_session(
-    core: StubCore, costs: list[Cost], tmp_path: Path
+    core: StubCore, session: EditingSession, tmp_path: Path
 ) -> None:
-    documents = OpenDocuments(Settings())
-    documents.use_folders([tmp_path.as_uri()])
-    lib = documents.open((tmp_path / "lib.py").as_uri(), "python", 1, "def helper():\n    return 1\n")
-    main = documents.open((tmp_path / "main.py").as_uri(), "python", 1, "x = ")
-    suggest = suggester(core, costs).suggest
-    await suggest(lib, Query(Position(2, 0)))
-    await suggest(main, Query(Position(0, 4)))
+    session.documents.use_folders([tmp_path.as_uri()])
+    lib = session.documents.open((tmp_path / "lib.py").as_uri(), "python", 1, "def helper():\n    return 1\n")
+    main = session.documents.open((tmp_path / "main.py").as_uri(), "python", 1, "x = ")
+    await session.suggest(lib, Query(Position(2, 0)))
+    await session.suggest(main, Query(Position(0, 4)))
     assert core.requests[-1].prompt.context
     lib.balance = Balance("x = (", ")", "python")
     (tmp_path / ".midfillignore").write_text("lib.py\n")
-    documents.use_folders([tmp_path.as_uri()])  # which looks at the ignore files at once
-    await suggest(main, Query(Position(0, 4)))
+    session.documents.use_folders([tmp_path.as_uri()])  # which looks at the ignore files at once
+    await session.suggest(main, Query(Position(0, 4)))
     assert set(core.forgotten) == {f"me/{each.document.uri}" for each in (lib, main)}
     assert core.requests[-1].prompt.context == ()
-    assert await suggest(lib, Query(Position(2, 0))) == ()
+    assert await session.suggest(lib, Query(Position(2, 0))) == ()
     assert lib.balance is None
 
 
 class Lending:
     """main.py is completed with a chunk of lib.py before it, and other.py with nothing, in a folder on the disk."""
 
-    def __init__(self, core: StubCore, costs: list[Cost], folder: Path) -> None:
-        self.core = core
-        self.folder = folder
-        self.documents = OpenDocuments(Settings())
-        self.suggester = suggester(core, costs)
-        self.suggest = self.suggester.suggest
+    def __init__(self, core: StubCore, session: EditingSession, folder: Path) -> None:
+        self.core, self.session, self.folder = core, session, folder
         self.refresh()
         self.other = self.open("other.py", "y = ")
         self.lib = self.open("lib.py", "def helper():\n    return 1\n")
         self.main = self.open("main.py", "x = ")
 
     def open(self, name: str, text: str) -> OpenDocument:
-        return looked_at(self.documents.open((self.folder / name).as_uri(), "python", 1, text))
+        return looked_at(self.session.documents.open((self.folder / name).as_uri(), "python", 1, text))
 
     def refresh(self) -> None:
         """Look at the ignore files now, rather than after a while."""
-        self.documents.use_folders([self.folder.as_uri()])
+        self.session.documents.use_folders([self.folder.as_uri()])
 
     def exclude(self, line: str) -> None:
         (self.folder / ".midfillignore").write_text(f"{line}\n")
@@ -328,7 +338,7 @@ class Lending:
 
     async def complete_main(self) -> list[str]:
         """The files whose text stands before main.py's prompt."""
-        await self.suggest(self.main, Query(Position(0, 4)))
+        await self.session.suggest(self.main, Query(Position(0, 4)))
         return [chunk.path for chunk in self.core.requests[-1].prompt.context]
 
     @property
@@ -337,8 +347,8 @@ class Lending:
 
 
 @pytest.fixture
-def lending(core: StubCore, costs: list[Cost], tmp_path: Path) -> Lending:
-    return Lending(core, costs, tmp_path)
+def lending(core: StubCore, session: EditingSession, tmp_path: Path) -> Lending:
+    return Lending(core, session, tmp_path)
 
 
 async def test_a_document_that_only_lent_its_text_is_purged_too(lending: Lending) -> None:
@@ -351,10 +361,9 @@ async def test_a_document_that_only_lent_its_text_is_purged_too(lending: Lending
 @pytest.mark.parametrize("asked_for", [False, True])
 async def test_a_closed_document_that_becomes_excluded_is_purged(lending: Lending, asked_for: bool) -> None:
     if asked_for:
-        await lending.suggest(lending.lib, Query(Position(2, 0)))
+        await lending.session.suggest(lending.lib, Query(Position(2, 0)))
     await lending.complete_main()
-    lending.documents.close(lending.lib.document.uri)
-    lending.suggester.release(lending.lib.document.uri)
+    lending.session.close(lending.lib.document.uri)
     assert lending.core.forgotten == []  # what was computed may be of use when it is opened again
     lending.exclude("lib.py")
     await lending.complete_main()
@@ -366,7 +375,7 @@ async def test_a_closed_document_that_becomes_excluded_is_purged(lending: Lendin
 
 async def test_opening_what_was_never_used_drops_nothing_else(lending: Lending) -> None:
     await lending.complete_main()
-    await lending.suggest(lending.open(".env", "KEY=1\n"), Query(Position(0, 3)))
+    await lending.session.suggest(lending.open(".env", "KEY=1\n"), Query(Position(0, 3)))
     assert lending.forgotten == {".env"}  # of which an earlier run may have left something
 
 
@@ -377,12 +386,12 @@ def answering(core: StubCore, text: str, *alternatives: str, mean_logprob: float
     core.answer = answer
 
 
-async def test_what_is_unlikely_is_held_back_until_it_is_typed(core: StubCore, costs: list[Cost]) -> None:
+async def test_what_is_unlikely_is_held_back_until_it_is_typed(core: StubCore, session: EditingSession) -> None:
     answering(core, "value", mean_logprob=-3.0)
-    document, suggest = opened("x = "), suggester(core, costs).suggest
-    assert await suggest(document, Query(Position(0, 4))) == ()
+    document = opened(session, "x = ")
+    assert await session.suggest(document, Query(Position(0, 4))) == ()
     document.apply(Edit(Position(0, 4), Position(0, 4), "v"))
-    assert await suggest(document, Query(Position(0, 5))) == (Insertion("alue"),)
+    assert await session.suggest(document, Query(Position(0, 5))) == (Insertion("alue"),)
     assert len(core.requests) == 1
 
 
@@ -395,46 +404,49 @@ async def test_what_is_unlikely_is_held_back_until_it_is_typed(core: StubCore, c
     ],
 )
 async def test_what_is_never_held_back(
-    core: StubCore, costs: list[Cost], settings: Settings, query: Query, logprob: float
+    core: StubCore, session: EditingSession, settings: Settings, query: Query, logprob: float
 ) -> None:
     answering(core, "value", mean_logprob=logprob)
-    assert await suggester(core, costs, settings).suggest(opened("x = "), query) == (Insertion("value"),)
+    session.documents.configure(settings)
+    assert await session.suggest(opened(session, "x = "), query) == (Insertion("value"),)
 
 
-async def test_by_hand_there_is_a_choice_and_each_can_be_typed(core: StubCore, costs: list[Cost]) -> None:
+async def test_by_hand_there_is_a_choice_and_each_can_be_typed(core: StubCore, session: EditingSession) -> None:
     answering(core, "one", "two", "one ", "   ", "three")
-    document, suggest = opened("x = "), suggester(core, costs).suggest
+    document = opened(session, "x = ")
     by_hand = Query(Position(0, 4), invoked=True)
-    assert await suggest(document, by_hand) == (Insertion("one"), Insertion("two"), Insertion("three"))
+    assert await session.suggest(document, by_hand) == (Insertion("one"), Insertion("two"), Insertion("three"))
     assert core.requests[0].alternatives == 2
-    assert await suggest(document, by_hand) == (Insertion("one"), Insertion("two"), Insertion("three"))
+    assert await session.suggest(document, by_hand) == (Insertion("one"), Insertion("two"), Insertion("three"))
     document.apply(Edit(Position(0, 4), Position(0, 4), "t"))
-    assert await suggest(document, Query(Position(0, 5))) == (Insertion("wo"),)
-    assert await suggest(document, Query(Position(0, 5), invoked=True)) == (Insertion("wo"), Insertion("hree"))
+    assert await session.suggest(document, Query(Position(0, 5))) == (Insertion("wo"),)
+    assert await session.suggest(document, Query(Position(0, 5), invoked=True)) == (Insertion("wo"), Insertion("hree"))
     assert len(core.requests) == 1
 
 
-async def test_on_their_own_there_is_only_one(core: StubCore, costs: list[Cost]) -> None:
-    await suggester(core, costs).suggest(opened("x = "), Query(Position(0, 4)))
+async def test_on_their_own_there_is_only_one(core: StubCore, session: EditingSession) -> None:
+    await session.suggest(opened(session, "x = "), Query(Position(0, 4)))
     assert core.requests[0].alternatives == 0
 
 
-async def test_goes_on_from_the_selected_entry_of_the_popup(core: StubCore, costs: list[Cost]) -> None:
+async def test_goes_on_from_the_selected_entry_of_the_popup(core: StubCore, session: EditingSession) -> None:
     answering(core, "(1)")
-    document, suggest = opened("x.ap"), suggester(core, costs).suggest
+    document = opened(session, "x.ap")
     append = Selected(2, 4, "append")
-    assert await suggest(document, Query(Position(0, 4), selected=append)) == (Insertion("append(1)", taken=2),)
+    assert await session.suggest(document, Query(Position(0, 4), selected=append)) == (Insertion("append(1)", taken=2),)
     assert core.requests[0].prompt.increment == "x.append"
     document.apply(Edit(Position(0, 4), Position(0, 4), "p"))
     typed = Query(Position(0, 5), selected=Selected(2, 5, "append"))
-    assert await suggest(document, typed) == (Insertion("append(1)", taken=3),)
+    assert await session.suggest(document, typed) == (Insertion("append(1)", taken=3),)
     assert len(core.requests) == 1
     other = Query(Position(0, 5), selected=Selected(2, 5, "apply"))
-    assert await suggest(document, other) == (Insertion("apply(1)", taken=3),)
+    assert await session.suggest(document, other) == (Insertion("apply(1)", taken=3),)
     assert len(core.requests) == 2
 
 
-async def test_a_request_joins_what_is_computed_ahead_of_it(core: StubCore, costs: list[Cost]) -> None:
+async def test_a_request_joins_what_is_computed_ahead_of_it(
+    core: StubCore, session: EditingSession, costs: list[Cost]
+) -> None:
     release = asyncio.Event()
 
     async def wait() -> Completion:
@@ -442,9 +454,9 @@ async def test_a_request_joins_what_is_computed_ahead_of_it(core: StubCore, cost
         return completion("1")
 
     core.answer = wait
-    document, suggesting = await allowed("x = "), suggester(core, costs)
-    suggesting.suggest_ahead(document, Position(0, 4))
-    asked = asyncio.create_task(suggesting.suggest(document, Query(Position(0, 4))))
+    document = await allowed(session, "x = ")
+    session.suggest_ahead(document, Position(0, 4))
+    asked = asyncio.create_task(session.suggest(document, Query(Position(0, 4))))
     await asyncio.sleep(0)
     release.set()
     assert await asked == (Insertion("1"),)
@@ -452,77 +464,72 @@ async def test_a_request_joins_what_is_computed_ahead_of_it(core: StubCore, cost
     assert [cost.ahead for cost in costs] == [False]
 
 
-async def test_what_was_computed_ahead_is_at_hand(core: StubCore, costs: list[Cost]) -> None:
-    document, suggesting = await allowed("x = "), suggester(core, costs)
-    suggesting.suggest_ahead(document, Position(0, 4))
+async def test_what_was_computed_ahead_is_at_hand(core: StubCore, session: EditingSession, costs: list[Cost]) -> None:
+    document = await allowed(session, "x = ")
+    session.suggest_ahead(document, Position(0, 4))
     await until_rest(document)
-    assert await suggesting.suggest(document, Query(Position(0, 4))) == (Insertion("1"),)
+    assert await session.suggest(document, Query(Position(0, 4))) == (Insertion("1"),)
     assert [(cost.ahead, cost.source) for cost in costs] == [(True, "core"), (False, "typed")]
 
 
-async def test_no_flicker_while_it_is_typed(core: StubCore, costs: list[Cost]) -> None:
+async def test_no_flicker_while_it_is_typed(core: StubCore, session: EditingSession) -> None:
     answering(core, "f(a, 'b') + g[0]")
-    document, suggest = opened("h()"), suggester(core, costs).suggest
-    (first,) = await suggest(document, Query(Position(0, 2)))
+    document = opened(session, "h()")
+    (first,) = await session.suggest(document, Query(Position(0, 2)))
     for column, character in enumerate(first.text[:-1], start=2):
         document.apply(Edit(Position(0, column), Position(0, column), character))
-        assert await suggest(document, Query(Position(0, column + 1))) == (Insertion(first.text[column - 1 :]),)
+        assert await session.suggest(document, Query(Position(0, column + 1))) == (Insertion(first.text[column - 1 :]),)
     assert len(core.requests) == 1
 
 
 async def test_documents_that_are_opened_at_once_are_one_to_prepare_and_lend_nothing(
     core: StubCore, costs: list[Cost]
 ) -> None:
-    suggesting = Suggester(core, Settings(), "me", costs.append, opening_s=0.01)
-    documents = OpenDocuments(Settings())
-    many = [documents.open(f"file:///{number}.py", "python", 1, f"x{number} = 1\n" * 9) for number in range(20)]
-    for document in many:
-        suggesting.opened(document)
+    session = EditingSession(core, Settings(), "me", costs.append, opening_s=0.01)
+    many = [session.open(f"file:///{number}.py", "python", 1, f"x{number} = 1\n" * 9) for number in range(20)]
     await until(lambda: core.requests)
     await until_rest(many[-1])
     assert [(request.session, request.prompt.context) for request in core.requests] == [("me/file:///19.py", ())]
-    await suggesting.suggest(many[0], Query(Position(9, 0)))
+    await session.suggest(many[0], Query(Position(9, 0)))
     assert [chunk.path for chunk in core.requests[-1].prompt.context] == ["19.py"]
 
 
 async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore, costs: list[Cost]) -> None:
-    suggesting = Suggester(core, Settings(), "me", costs.append, opening_s=0.01)
-    documents = OpenDocuments(Settings())
-    here, preview, closed = (documents.open(f"file:///{name}.py", "python", 1, "x = ") for name in "abc")
-    suggesting.opened(preview)
-    await suggesting.suggest(here, Query(Position(0, 4)))
-    suggesting.opened(closed)
-    suggesting.release(closed.document.uri)
+    session = EditingSession(core, Settings(), "me", costs.append, opening_s=0.01)
+    here, _preview = (session.open(f"file:///{name}.py", "python", 1, "x = ") for name in "ab")
+    await session.suggest(here, Query(Position(0, 4)))
+    session.close(session.open("file:///c.py", "python", 1, "x = ").document.uri)
     await asyncio.sleep(0.05)
     assert [request.session for request in core.requests] == ["me/file:///a.py"]
+    assert set(here.surroundings.ring.uris) == {"file:///a.py"}
 
 
-async def test_a_request_waits_for_the_core_to_start(core: StubCore, costs: list[Cost]) -> None:
+async def test_a_request_waits_for_the_core_to_start(core: StubCore, session: EditingSession) -> None:
     core.ready = False
-    document, suggesting = opened("x = "), suggester(core, costs)
-    suggesting.core_changed("starting")
-    asked = asyncio.create_task(suggesting.suggest(document, Query(Position(0, 4))))
+    document = opened(session, "x = ")
+    session.core_changed("starting")
+    asked = asyncio.create_task(session.suggest(document, Query(Position(0, 4))))
     await until(lambda: document.latest.busy)
-    suggesting.core_changed("starting")
+    session.core_changed("starting")
     assert core.requests == []
-    suggesting.core_changed("loading")
+    session.core_changed("loading")
     assert await asked == (Insertion("1"),)
     assert [request.max_tokens for request in core.requests] == [Settings().max_tokens]
 
 
 async def test_a_request_does_not_wait_for_ever(core: StubCore, costs: list[Cost]) -> None:
     core.ready = False
-    suggesting = Suggester(core, Settings(), "me", costs.append, loading_s=0.01)
-    suggesting.core_changed("starting")
-    assert await suggesting.suggest(opened("x = "), Query(Position(0, 4))) == ()
+    session = EditingSession(core, Settings(), "me", costs.append, loading_s=0.01)
+    session.core_changed("starting")
+    assert await session.suggest(opened(session, "x = "), Query(Position(0, 4))) == ()
 
 
 async def test_the_latest_of_two_requests_is_answered_while_the_rules_are_looked_at(
-    core: StubCore, costs: list[Cost]
+    core: StubCore, session: EditingSession
 ) -> None:
-    document, suggest = opened("x = "), suggester(core, costs).suggest
-    first = asyncio.create_task(suggest(document, Query(Position(0, 3))))
-    second = asyncio.create_task(suggest(document, Query(Position(0, 4))))
+    document = opened(session, "x = ")
+    first = asyncio.create_task(session.suggest(document, Query(Position(0, 3))))
+    second = asyncio.create_task(session.suggest(document, Query(Position(0, 4))))
     assert (await first, await second) == ((), (Insertion("1"),))
     assert len(core.requests) == 1
 
@@ -531,24 +538,22 @@ async def test_why_a_document_is_excluded_is_told_where_it_is_looked_at(
     core: StubCore, costs: list[Cost], caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[tuple[str, str | None]] = []
-    suggest = Suggester(core, Settings(), "me", costs.append, lambda *what: told.append(what)).suggest
-    documents = OpenDocuments(Settings())
-    secret, main = (documents.open(uri, "python", 1, "x = ") for uri in ("file:///w/.env", "file:///w/a.py"))
+    session = EditingSession(core, Settings(), "me", costs.append, lambda *what: told.append(what))
+    secret, main = (session.documents.open(uri, "python", 1, "x = ") for uri in ("file:///w/.env", "file:///w/a.py"))
     for document in (main, secret, secret, main, main):
-        await suggest(document, Query(Position(0, 4)))
+        await session.suggest(document, Query(Position(0, 4)))
     reason = ".env in the built-in list of secrets"
     assert told == [("file:///w/.env", reason), ("file:///w/a.py", None)]
     assert [record.getMessage() for record in caplog.records] == [f"file:///w/.env enters no prompt: {reason}"]
 
 
 async def test_a_key_costs_no_more_with_more_documents(
-    core: StubCore, costs: list[Cost], monkeypatch: pytest.MonkeyPatch
+    session: EditingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted by the verdicts that are asked for, and by the documents that are looked at on the disk."""
-    documents, suggesting = OpenDocuments(Settings()), suggester(core, costs)
-    many = [documents.open(f"file:///{number}.py", "python", 1, "x = ") for number in range(300)]
+    many = [session.documents.open(f"file:///{number}.py", "python", 1, "x = ") for number in range(300)]
     for document in many:
-        await suggesting.suggest(document, Query(Position(0, 4)))
+        await session.suggest(document, Query(Position(0, 4)))
     counted: list[str] = []
     verdicts = many[0].surroundings.verdicts
     older, look = verdicts._is_any_older, verdicts._rules.reason
@@ -556,38 +561,39 @@ async def test_a_key_costs_no_more_with_more_documents(
     monkeypatch.setattr(verdicts, "_now", lambda: time.monotonic() + 3)
     monkeypatch.setattr(verdicts._rules, "reason", lambda uri: counted.append(uri) or look(uri))
     many[0].apply(Edit(Position(0, 0), Position(0, 0), "y"))
-    await suggesting.suggest(many[0], Query(Position(0, 1)))
+    await session.suggest(many[0], Query(Position(0, 1)))
     assert len(counted) < 600  # of 64 documents that may lend text and 32 others, some counted several times
 
 
-async def test_nothing_is_suggested_or_looked_at_in_a_line_of_megabytes(core: StubCore, costs: list[Cost]) -> None:
-    document, suggesting = await allowed("x = [\n" + "(1, 'é'), " * 500_000 + "\n]\n"), suggester(core, costs)
+async def test_nothing_is_suggested_or_looked_at_in_a_line_of_megabytes(
+    core: StubCore, session: EditingSession
+) -> None:
+    document = await allowed(session, "x = [\n" + "(1, 'é'), " * 500_000 + "\n]\n")
     for column in range(0, 200, 2):
         here = Position(1, column)
         document.apply(Edit(here, here, "(["))
-        assert await suggesting.suggest(document, Query(here)) == ()
-        suggesting.look_ahead(document, here)
+        assert await session.suggest(document, Query(here)) == ()
+        session.look_ahead(document, here)
     assert core.requests == []
-    assert await suggesting.suggest(document, Query(Position(0, 5))) == (Insertion("1"),)
+    assert await session.suggest(document, Query(Position(0, 5))) == (Insertion("1"),)
     statement = Query(Position(0, 5)).place(document.document, multi_line=True).statement
     assert len(statement.head + statement.after + statement.below) < 100
 
 
-async def test_the_cursor_is_where_edits_took_it(core: StubCore, costs: list[Cost]) -> None:
-    document, suggesting = opened("a\nb\nc = 12"), suggester(core, costs)
-    await suggesting.suggest(document, Query(Position(2, 6)))
+async def test_the_cursor_is_where_edits_took_it(core: StubCore, session: EditingSession) -> None:
+    document = opened(session, "a\nb\nc = 12")
+    await session.suggest(document, Query(Position(2, 6)))
     document.apply(Edit(Position(0, 0), Position(2, 2), ""))
-    suggesting.look_ahead(document)
+    session.look_ahead(document)
     await until_rest(document)
     assert core.requests[-1].prompt.increment == "= 12"
 
 
-async def test_a_hostile_ignore_file_holds_nothing_up(core: StubCore, costs: list[Cost], tmp_path: Path) -> None:
+async def test_a_hostile_ignore_file_holds_nothing_up(session: EditingSession, tmp_path: Path) -> None:
     lines = ["*a*a*a*a*a*a*a*a*a*a*a*ab", *(f"name{number}\n*.ending{number}" for number in range(20_000))]
     (tmp_path / ".gitignore").write_text("\n".join(lines))
-    documents = OpenDocuments(Settings())
-    documents.use_folders([tmp_path.as_uri()])
-    document = documents.open((tmp_path / ("a" * 200 + ".py")).as_uri(), "python", 1, "x = ")
+    session.documents.use_folders([tmp_path.as_uri()])
+    document = session.documents.open((tmp_path / ("a" * 200 + ".py")).as_uri(), "python", 1, "x = ")
     turns = 0
 
     async def count_turns() -> None:
@@ -597,6 +603,6 @@ async def test_a_hostile_ignore_file_holds_nothing_up(core: StubCore, costs: lis
             turns += 1
 
     counting = asyncio.create_task(count_turns())
-    assert await suggester(core, costs).suggest(document, Query(Position(0, 4))) == (Insertion("1"),)
+    assert await session.suggest(document, Query(Position(0, 4))) == (Insertion("1"),)
     counting.cancel()
     assert turns > 10  # of the event loop, while the rules were looked at

@@ -1,11 +1,11 @@
-"""From a cursor to suggestions: from the last suggestion if possible, else from the core; the latest request wins."""
+"""The editing session of one client: its open documents, and suggestions for them; the latest request wins."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 from msgspec.structs import replace
@@ -16,8 +16,8 @@ from lsp_server.filters.cursor_place import Insertion, Place
 from lsp_server.filters.order import fitted, worth_saying
 from lsp_server.filters.stop_rules import stop_rule
 from lsp_server.suggesting.debounce import Pace
-from lsp_server.suggesting.last_suggestion import Offer, offer_at, rest_of
-from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.suggesting.last_suggestion import Offer, offer_at
+from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Asker, Core, Cost
 from protocol import garbage
@@ -38,14 +38,13 @@ _OPENING_SECONDS = 0.3
 _LOADING_SECONDS = 120.0
 
 
-def _tell_nothing(*_: object) -> None:
-    """Ignores a status, for callers that show none."""
+class EditingSession:
+    """The documents that a client has open, and the suggestions for them.
 
+    `client` is its name in the core and unique there. A document that is opened through `documents`, not `open`, is
+    not prepared for typing.
 
-class Suggester:
-    """Makes suggestions for all documents. `session_prefix` separates this language server's sessions from others'.
-
-    The suggester calls `on_excluded` with the viewed document's URI and the reason of its exclusion; with None for
+    The session calls `on_excluded` with the viewed document's URI and the reason of its exclusion; with None for
     the reason when the next one, or the same one later, is not excluded.
     """
 
@@ -53,32 +52,50 @@ class Suggester:
         self,
         core: Core,
         settings: Settings,
-        session_prefix: str,
+        client: str,
         on_cost: Callable[[Cost], None],
-        on_excluded: Callable[[str, str | None], None] = _tell_nothing,
+        on_excluded: Callable[[str, str | None], None] = lambda *_: None,
         idle_s: float = _IDLE_SECONDS,
         opening_s: float = _OPENING_SECONDS,
         loading_s: float = _LOADING_SECONDS,
     ) -> None:
-        self.settings = settings
+        self.documents = OpenDocuments(settings)
         self._idle_s, self._opening_s, self._loading_s = idle_s, opening_s, loading_s
         self._on_excluded = on_excluded
         self._core = core
-        self._asker = Asker(core, session_prefix, on_cost)
+        self._asker = Asker(core, client, on_cost)
         self._pace = Pace()
         self._core_state: LinkState = "stopped"
         self._core_moved = asyncio.Event()
         self._looked_at: tuple[str, str | None] = "", None  # the document, and why it is excluded
         self._last: OpenDocument | None = None
-        self._opened: OpenDocument | None = None  # the newest, until it or another one counts as viewed
         self._opening: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
 
-    def opened(self, opened: OpenDocument) -> None:
-        """Prepare for typing in a document that was opened, once it has stayed the newest for `opening_s`."""
-        self._forget_opening()
-        self._opened = opened
+    @property
+    def settings(self) -> Settings:
+        """The settings in force; `documents.configure` changes them."""
+        return self.documents.settings
+
+    def open(self, uri: str, language_id: str, version: int, text: str) -> OpenDocument:
+        """Mirror a document, and prepare for typing in it once it has stayed the newest one for a moment."""
+        if self._opening is not None:
+            self._opening.cancel()
+        opened = self.documents.open(uri, language_id, version, text)
         self._opening = asyncio.get_running_loop().call_later(self._opening_s, self.look_ahead, opened)
+        return opened
+
+    def close(self, uri: str) -> None:
+        """Forget a document, and release its prompts in the core; the core evicts them by its ordinary rules."""
+        self.documents.close(uri)
+        if self._last not in self.documents:
+            self._last = None
+        self._asker.release(uri)
+
+    def close_notebook(self, uri: str) -> None:
+        """As `close`, for a notebook whose cells are closed."""
+        for session in self.documents.close_notebook(uri):
+            self._asker.release(session)
 
     async def suggest(
         self, opened: OpenDocument, query: Query, *, waits_for_core: bool = True
@@ -109,9 +126,10 @@ class Suggester:
     def look_ahead(self, opened: OpenDocument, cursor: Position | None = None) -> None:
         """Make the prompt at the cursor, or at the last one, resident in the background.
 
-        A request for the same place goes on undisturbed; one for another place is superseded.
+        A request for the same place goes on undisturbed; one for another place is superseded. Nothing happens if the
+        document is closed.
         """
-        if opened.latest.busy and cursor in (None, opened.cursor):
+        if opened not in self.documents or (opened.latest.busy and cursor in (None, opened.cursor)):
             return
         self._look_at(opened, cursor or opened.cursor)
         if self._is_enabled(opened):
@@ -133,30 +151,14 @@ class Suggester:
         if came_up and self._last is not None:
             self.look_ahead(self._last)
 
-    def release(self, uri: str) -> None:
-        """Release a closed document, here and in the core."""
-        if self._last is not None and self._last.document.uri == uri:
-            self._last = None
-            if self._idle is not None:
-                self._idle.cancel()
-        if self._opened is not None and self._opened.document.uri == uri:
-            self._forget_opening()
-        self._asker.release(uri)
-
     def _look_at(self, opened: OpenDocument, cursor: Position) -> None:
         """Record where the user is, and restart the timer of the work at rest."""
         opened.look_at(cursor)
-        self._forget_opening()
         self._last = opened
-        if self._idle is not None:
-            self._idle.cancel()
+        for timer in (self._opening, self._idle):
+            if timer is not None:
+                timer.cancel()
         self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._at_idle, opened, opened.edits)
-
-    def _forget_opening(self) -> None:
-        self._opened = None
-        if self._opening is not None:
-            self._opening.cancel()
-            self._opening = None
 
     def _at_idle(self, opened: OpenDocument, edits: int) -> None:
         """Re-lay the anchor of a long increment as ahead work, and collect garbage."""
@@ -169,7 +171,7 @@ class Suggester:
     def _is_enabled(self, opened: OpenDocument) -> bool:
         """Whether the document's cursor may get a suggestion, apart from the exclusion rules."""
         disabled = opened.document.language_id in self.settings.disabled_languages
-        return not (disabled or opened.out_of_step or opened.is_in_long_line)
+        return opened in self.documents and not (disabled or opened.out_of_step or opened.is_in_long_line)
 
     async def _is_allowed(self, opened: OpenDocument) -> bool:
         """Whether no rule excludes the document; checks the disk if the last check is too old."""
@@ -184,7 +186,7 @@ class Suggester:
 
         An explicit request returns them only if there are several; a single one needs alternatives from the core.
         """
-        insertions = tuple(dict.fromkeys(_rests(opened, query)))
+        insertions = tuple(dict.fromkeys(query.rests(opened.document, opened.offers)))
         if not query.invoked:
             insertions = insertions[:1]
         elif len(insertions) == 1 and self.settings.alternatives:
@@ -258,12 +260,3 @@ class Suggester:
     async def _ahead(self, opened: OpenDocument, cursor: Position) -> None:
         if await self._is_allowed(opened):
             await self._asker.look_ahead(opened, cursor, self.settings)
-
-
-def _rests(opened: OpenDocument, query: Query) -> Iterator[Insertion]:
-    """The rests of the offers that continue the typed text and the entry selected in the popup."""
-    ending = query.ending(opened.document)
-    for offer in opened.offers:
-        rest = None if ending is None else rest_of(offer, opened.document, query.cursor)
-        if ending is not None and rest is not None and rest.text != ending and rest.text.startswith(ending):
-            yield query.item(Insertion(rest.text.removeprefix(ending), rest.replaced))
