@@ -14,6 +14,13 @@ import pytest
 
 NO_CORE = {**os.environ, "MIDFILL_CORE": "ws://127.0.0.1:9/ws"}
 LSP = (sys.executable, "-m", "midfill", "lsp")
+ATTENTIVE = """
+import lsp_server.launch
+import midfill.__main__
+
+lsp_server.launch._PARENT_SECONDS = 0.1
+midfill.__main__.main()
+"""
 LONG = "x" * 500_000
 LAST = 3  # of three requests
 
@@ -115,7 +122,8 @@ def test_the_end_of_the_clients_process_ends_the_server(tmp_path: Path, *, stdin
     ours, theirs = socket.socketpair()
     with ours, theirs, (tmp_path / "out").open("wb") as out:
         ours.sendall(hello)
-        process = subprocess.Popen(LSP, env=NO_CORE, stdin=theirs, stdout=out if stdin_is_polled else theirs)
+        command = (sys.executable, "-c", ATTENTIVE, "lsp")
+        process = subprocess.Popen(command, env=NO_CORE, stdin=theirs, stdout=out if stdin_is_polled else theirs)
         assert process.wait(100) == 1
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lsp_server.core import local_cores
+from lsp_server.core import local_cores, proof
 from lsp_server.core.client import CoreClient, Endpoint
 from lsp_server.core.local_cores import end_core
 from lsp_server.core.process import LocalCore, core_command
@@ -165,11 +165,15 @@ async def test_a_stopped_core_is_replaced(folder: Path) -> None:
 
 
 @posix
-async def test_a_stopped_core_that_was_started_by_hand_is_left_alone(folder: Path) -> None:
+async def test_a_stopped_core_that_was_started_by_hand_is_left_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = await _local_core(folder, "--by-hand").find_or_start()
     os.kill(first.pid, signal.SIGSTOP)
-    with pytest.raises(CoreBlocked, match=rf"process {first.pid}\) does not answer. It was started by hand"):
-        await _local_core(folder).find_or_start()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(proof, "_TIMEOUT_S", 0.1)
+        with pytest.raises(CoreBlocked, match=rf"process {first.pid}\) does not answer. It was started by hand"):
+            await _local_core(folder).find_or_start()
     os.kill(first.pid, signal.SIGCONT)
     assert (await _local_core(folder).find_or_start()).pid == first.pid
 
@@ -228,6 +232,7 @@ async def test_a_stopped_core_is_ended_on_request(folder: Path, monkeypatch: pyt
     monkeypatch.setattr(local_cores, "_EXIT_S", 0.2)
     address = await _local_core(folder, "--by-hand").find_or_start()
     os.kill(address.pid, signal.SIGSTOP)
+    monkeypatch.setattr(proof, "_TIMEOUT_S", 0.1)
     with pytest.raises(CoreBlocked, match="was started by hand"):
         await end_core(address_file(folder, "fake"), "restart")
     assert await end_core(address_file(folder, "fake"), "stop")

@@ -108,7 +108,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 ENVIRONMENT = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "XDG_CONFIG_HOME": ""}
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(top=LINES, inner=LINES, paths=PATHS)
 def test_git_agrees(repository: Path, top: list[str], inner: list[str], paths: set[str]) -> None:
     (repository / "a").mkdir(exist_ok=True)
