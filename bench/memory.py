@@ -100,7 +100,7 @@ def open_desk(documents: int, room_for: int, windows: WindowBudget, folder: Path
 
 def _documents(count: int) -> list[Document]:
     """Modules of this repository, each with a distinct first line, so that no two begin alike."""
-    texts = [path.read_text(encoding="utf-8") for path in sorted(Path("lsp_server").glob("*.py"))]
+    texts = [path.read_text(encoding="utf-8") for path in sorted(Path("lsp_server").rglob("*.py"))]
     return [
         Document.from_text(f"file:///{number}.py", "python", 1, f"# {number}\n{texts[number % len(texts)]}")
         for number in range(count)

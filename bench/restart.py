@@ -27,7 +27,7 @@ PREFIX_SHARE = 0.6
 
 def request() -> CompletionRequest:
     """A keystroke in the longest module of the language server."""
-    text = max((path.read_text(encoding="utf-8") for path in Path("lsp_server").glob("*.py")), key=len)
+    text = max((path.read_text(encoding="utf-8") for path in Path("lsp_server").rglob("*.py")), key=len)
     cut = text.index("\n", int(PREFIX_SHARE * len(text))) + 1
     return CompletionRequest("bench", Prompt(text[:cut], text[cut:], "    x"), max_tokens=1)
 
