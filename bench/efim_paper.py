@@ -33,12 +33,12 @@ from rich.console import Console
 from rich.table import Table
 
 from inference.checkpoints.checkpoint import find_checkpoint
-from inference.checkpoints.hub import Progress
+from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import Engine
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from inference.scheduling.engine_holder import EngineHolder
-from inference.scheduling.job_queue import Answer
+from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
 from midfill.replay.results import percentile
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt
@@ -138,7 +138,7 @@ def play(scheduler: Scheduler, load: Load, strategy: Strategy) -> Run:
 
 def _ask(scheduler: Scheduler, request: CompletionRequest) -> Answered:
     """The answer to a request; raises the request's error."""
-    answered: Future[Answer] = Future()
+    answered: Future[Outcome] = Future()
     since = time.perf_counter()
     scheduler.submit(request, answered.set_result)
     answer = answered.result()
@@ -148,7 +148,7 @@ def _ask(scheduler: Scheduler, request: CompletionRequest) -> Answered:
     return Answered(answer, seconds)
 
 
-def _load_dry(options: EngineOptions, _: Progress | None = None) -> Engine:
+def _load_dry(options: EngineOptions, _: ReportProgress | None = None) -> Engine:
     return load_dry_engine(options)
 
 

@@ -26,8 +26,8 @@ from msgspec import structs
 from rich.console import Console
 
 from inference.backends.cpu.library import unavailable_reason
+from inference.engine.active_request import ActiveRequest
 from inference.engine.engine import Engine, EngineInfo
-from inference.engine.request_run import Run
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from kv_store.interface import StoreStats
@@ -128,7 +128,7 @@ async def record(model: str, trace: Path, person: int, count: int) -> list[Compl
 def compute(engine: Engine, people: Sequence[Sequence[CompletionRequest]], at_once: int) -> tuple[Answers, int]:
     """The answers to all requests, each user's one after another, and the number of forwards."""
     idle = deque((person, deque(enumerate(requests))) for person, requests in enumerate(people))
-    at_work: dict[Run, tuple[int, int, deque[tuple[int, CompletionRequest]]]] = {}
+    at_work: dict[ActiveRequest, tuple[int, int, deque[tuple[int, CompletionRequest]]]] = {}
     answers: Answers = {}
     forwards = 0
     while idle or at_work:

@@ -30,13 +30,13 @@ from playing import TRACE, Session, machine, open_midfill, percentiles
 from rich.console import Console
 from rich.table import Table
 
-from midfill.replay.targets import Answer, SessionTarget
+from midfill.replay.targets import SessionTarget, StepResult
 from midfill.replay.trace import Step
 
 
 async def time_to_suggestion(
     model: str, session: Session, settings: Mapping[str, object], *, moves: bool, pause_ms: float = 0.0
-) -> list[Answer]:
+) -> list[StepResult]:
     """The answers to the counted requests."""
     settings = {"model": model, "maxTokens": session.max_new_tokens, **settings}
     async with open_midfill(session.text, session.language, settings) as target:
@@ -48,13 +48,13 @@ async def time_to_suggestion(
     return answers[session.warm_up :]
 
 
-async def _play(target: SessionTarget, step: Step, moves: bool, pause_s: float) -> Answer:
+async def _play(target: SessionTarget, step: Step, moves: bool, pause_s: float) -> StepResult:
     if pause_s:
         await asyncio.sleep(pause_s)
     return await target.play(step, tell_move=moves)
 
 
-def figures(answers: list[Answer]) -> dict[str, Any]:
+def figures(answers: list[StepResult]) -> dict[str, Any]:
     """The figures of one model, times in milliseconds; requests that needed no core count with all their time."""
     asked = [answer for answer in answers if answer.usage is not None]
     own_ms = [answer.milliseconds - _model_ms(answer) for answer in answers]
@@ -75,11 +75,11 @@ def figures(answers: list[Answer]) -> dict[str, Any]:
     }
 
 
-def _model_ms(answer: Answer) -> float:
+def _model_ms(answer: StepResult) -> float:
     return answer.usage.prefill_ms + answer.usage.decode_ms if answer.usage else 0.0
 
 
-def _prepare_ms(answer: Answer) -> float:
+def _prepare_ms(answer: StepResult) -> float:
     return answer.usage.prepare_ms if answer.usage else 0.0
 
 

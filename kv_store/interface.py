@@ -57,13 +57,13 @@ class Match(Protocol):
     def __exit__(self, *exc: object) -> None: ...
 
 
-def document_of(owner: str) -> str:
-    """The document in an owner's name, `client/document`; the whole name if it has no client.
+def document_of(session: str) -> str:
+    """The document in an session's name, `client/document`; the whole name if it has no client.
 
     A client's name changes with every run of the client, but kept text belongs to the document: compare documents to
     find sessions and pages. `*/document`, which stands for all clients, is the same document.
     """
-    return owner.partition("/")[2] or owner
+    return session.partition("/")[2] or session
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,13 @@ class StoreStats:
 
 
 class KVStore(Protocol):
-    """All KV outside of workspaces. The store knows token ids and owners' names, but no text."""
+    """All KV outside of workspaces. The store knows token ids and sessions' names, but no text."""
 
     def match_prefix(self, token_ids: Sequence[int]) -> Match:
         """The longest resident prefix of `token_ids`, token-granular; length 0 if nothing matches."""
         ...
 
-    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, owner: str) -> int:
+    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str) -> int:
         """Make `token_ids` resident, copying missing KV from the workspace; returns the number of tokens added.
 
         The workspace must hold the KV of exactly these tokens at [0, len(token_ids)). Within the budget,
@@ -113,21 +113,21 @@ class KVStore(Protocol):
         """
         ...
 
-    def pin(self, owner: str) -> None:
-        """Keep this owner's last inserted prefix, and those inserted later, in their tier."""
+    def pin(self, session: str) -> None:
+        """Keep this session's last inserted prefix, and those inserted later, in their tier."""
         ...
 
-    def unpin(self, owner: str) -> None:
-        """Undo `pin`; ignores unknown owners."""
+    def unpin(self, session: str) -> None:
+        """Undo `pin`; ignores unknown sessions."""
         ...
 
-    def purge(self, owner: str) -> int:
-        """Drop pages that only the owner's document used, its pins and its name, in all tiers; returns tokens dropped.
+    def purge(self, session: str) -> int:
+        """Drop the pages of the session's document alone, its pins and its name, in all tiers; the tokens dropped.
 
         The document counts for all clients: see `document_of`.
 
         Only whole pages are dropped, so another document may lose the end of a page that it shared. A prompt with text
-        of several documents belongs to the owner that inserted it: purge each such owner.
+        of several documents belongs to the session that inserted it: purge each such session.
         """
         ...
 

@@ -19,7 +19,7 @@ DIGEST_BYTES = 16
 TOKEN_BYTES = 4
 
 REMEMBERED_TAILS = 256
-"""Number of unpinned owners whose last prompts the tree remembers."""
+"""Number of unpinned sessions whose last prompts the tree remembers."""
 
 _token_ids = attrgetter("token_ids")
 
@@ -34,7 +34,6 @@ class Page:
         "children",
         "copies",
         "digest",
-        "owners",
         "parent",
         "pins",
         "refs",
@@ -42,6 +41,7 @@ class Page:
         "stop",
         "token_ids",
         "used",
+        "uses",
     )
 
     def __init__(self, token_ids: tuple[int, ...], parent: Page | None) -> None:
@@ -56,12 +56,12 @@ class Page:
         """Digest of the whole prefix that ends with this page."""
         self.copies: dict[int, object] = {}
         """By level of the tier (0 first), the reference that its storage returned."""
-        self.owners: dict[str, int] = {}
+        self.uses: dict[str, int] = {}
         """Documents that used this page, and how many of its tokens. A user of a page used all of its parent."""
         self.refs = 0
         """Live matches (and running insertions) through this page."""
         self.pins = 0
-        """Pinned owners whose last path goes through this page."""
+        """Pinned sessions whose last path goes through this page."""
         self.used = 0
         """When the page was last released, by the clock of `Residency`; later for a page than for its descendants."""
 
@@ -88,7 +88,7 @@ class PageTree:
     def __init__(self) -> None:
         self.root = Page((), None)
         self.tails: dict[str, Page] = {}
-        """The last resident page of each owner's last inserted prefix; the latest owner last."""
+        """The last resident page of each session's last inserted prefix; the latest session last."""
 
     def find_prefix(self, token_ids: tuple[int, ...]) -> tuple[list[Page], int]:
         """The pages of the longest resident prefix, in order, and its length.
@@ -108,7 +108,7 @@ class PageTree:
             page = child
 
     def add(self, parent: Page, token_ids: tuple[int, ...]) -> Page:
-        """A new page below `parent`, without copies and owners."""
+        """A new page below `parent`, without copies and sessions."""
         assert 0 < len(token_ids) <= PAGE_TOKENS, f"a page of {len(token_ids)} tokens"
         assert parent is self.root or len(parent) == PAGE_TOKENS, f"{parent} is not full"
         place = _place(parent.children, token_ids)
@@ -118,56 +118,56 @@ class PageTree:
         return page
 
     def remove(self, page: Page) -> None:
-        """Remove a page without children; its owners' last paths end before it."""
+        """Remove a page without children; its sessions' last paths end before it."""
         assert not page.children, f"{page} has children"
         siblings = page.parent.children
         del siblings[_place(siblings, page.token_ids)]
-        for owner in self._ending_at(page):
-            self._set_tail(owner, page.parent)
+        for session in self._ending_at(page):
+            self._set_tail(session, page.parent)
 
     def supersede(self, short: Page, long: Page) -> None:
-        """Transfer owners and tails of a page to be removed to a sibling that begins with the same tokens."""
+        """Transfer sessions and tails of a page to be removed to a sibling that begins with the same tokens."""
         assert long.token_ids[: len(short)] == short.token_ids, f"{long} does not begin with {short}"
-        for document, count in short.owners.items():
-            long.owners[document] = max(count, long.owners.get(document, 0))
-        for owner in self._ending_at(short):
-            self.tails[owner] = long
+        for document, count in short.uses.items():
+            long.uses[document] = max(count, long.uses.get(document, 0))
+        for session in self._ending_at(short):
+            self.tails[session] = long
         long.pins, short.pins = short.pins, 0
 
-    def own(self, owner: str, path: Sequence[Page], length: int) -> None:
-        """Record that the owner's last prefix is these pages, the last of them up to position `length`."""
-        document = document_of(owner)
+    def own(self, session: str, path: Sequence[Page], length: int) -> None:
+        """Record that the session's last prefix is these pages, the last of them up to position `length`."""
+        document = document_of(session)
         for page in path:
             used = min(page.stop, length) - page.start
-            if used > page.owners.get(document, 0):
-                page.owners[document] = used
-        self.tails.pop(owner, None)  # becomes the latest
-        self._set_tail(owner, path[-1] if path else self.root)
+            if used > page.uses.get(document, 0):
+                page.uses[document] = used
+        self.tails.pop(session, None)  # becomes the latest
+        self._set_tail(session, path[-1] if path else self.root)
 
     def disown(self, document: str) -> list[Page]:
         """Remove the document's name; returns the pages, parents first, that hold more than other documents used."""
-        for owner in [owner for owner in self.tails if document_of(owner) == document]:
-            del self.tails[owner]
+        for session in [session for session in self.tails if document_of(session) == document]:
+            del self.tails[session]
         orphans: list[Page] = []
         pending = [self.root]
         while pending:
             page = pending.pop()
-            pending += [child for child in page.children if child.owners.pop(document, 0)]
-            if max(page.owners.values(), default=0) < len(page):
+            pending += [child for child in page.children if child.uses.pop(document, 0)]
+            if max(page.uses.values(), default=0) < len(page):
                 orphans.append(page)
         return orphans
 
     def forget_old_tails(self, pinned: Collection[str]) -> None:
-        """Keep the last prompts of REMEMBERED_TAILS owners, and of those that are pinned."""
+        """Keep the last prompts of REMEMBERED_TAILS sessions, and of those that are pinned."""
         if len(self.tails) > REMEMBERED_TAILS + len(pinned):
-            old = [owner for owner in self.tails if owner not in pinned][:-REMEMBERED_TAILS]
-            for owner in old:
-                del self.tails[owner]
+            old = [session for session in self.tails if session not in pinned][:-REMEMBERED_TAILS]
+            for session in old:
+                del self.tails[session]
 
-    def last_path(self, owner: str) -> list[Page]:
-        """The pages of the owner's last inserted prefix, in order."""
+    def last_path(self, session: str) -> list[Page]:
+        """The pages of the session's last inserted prefix, in order."""
         path = []
-        page = self.tails.get(owner, self.root)
+        page = self.tails.get(session, self.root)
         while page is not self.root:
             path.append(page)
             page = page.parent
@@ -187,14 +187,14 @@ class PageTree:
             pending += below.children
 
     def _ending_at(self, page: Page) -> list[str]:
-        """The owners whose last prefix ends with this page."""
-        return [owner for owner, tail in self.tails.items() if tail is page]
+        """The sessions whose last prefix ends with this page."""
+        return [session for session, tail in self.tails.items() if tail is page]
 
-    def _set_tail(self, owner: str, page: Page) -> None:
+    def _set_tail(self, session: str, page: Page) -> None:
         if page is self.root:
-            self.tails.pop(owner, None)
+            self.tails.pop(session, None)
         else:
-            self.tails[owner] = page
+            self.tails[session] = page
 
 
 def common_prefix_length(left: Sequence[int], right: Sequence[int]) -> int:

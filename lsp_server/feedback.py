@@ -15,7 +15,7 @@ from lsp_server.custom_messages import (
     ShownParams,
 )
 from lsp_server.editing.positions import PositionCodec, PositionEncoding
-from lsp_server.filters.cursor_place import Insertion
+from lsp_server.filters.cursor_context import Insertion
 from lsp_server.items import accepted_command, answer_number
 from lsp_server.server import MidfillServer
 from lsp_server.suggesting.open_documents import OpenDocument

@@ -9,7 +9,7 @@ from lsprotocol import types
 from lsp_server.custom_messages import ACCEPTED_COMMAND
 from lsp_server.editing.documents import Document, Position
 from lsp_server.editing.positions import PositionCodec
-from lsp_server.filters.cursor_place import Insertion
+from lsp_server.filters.cursor_context import Insertion
 from protocol.errors import BadInput
 
 _WORD_BEFORE = re.compile(r"\w*\Z")

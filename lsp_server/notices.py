@@ -11,7 +11,7 @@ from lsp_server.core.link import LinkStatus
 from lsp_server.custom_messages import DID_CHANGE_STATUS, EXCLUDED, RESYNC, STATUS, USAGE
 from lsp_server.editing.positions import ClientPosition
 from lsp_server.load_progress import LoadProgress
-from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.requests import PromptCost
 from protocol.messages import Usage
 
 _USAGE = Usage.__struct_fields__
@@ -81,7 +81,7 @@ class Notices:
         message = f"no suggestions in this document: {reason}"
         self._tell_status({"busy": False, "message": message, "kind": "Inactive"} if reason else self._core_status)
 
-    def cost(self, cost: Cost, cursor: ClientPosition) -> None:
+    def cost(self, cost: PromptCost, cursor: ClientPosition) -> None:
         """Report the cost of a prompt; `cursor` is the prompt's."""
         params = {
             "textDocument": {"uri": cost.uri},

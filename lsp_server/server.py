@@ -19,7 +19,7 @@ from lsp_server.editor_protocol import EditorProtocol, make_converter
 from lsp_server.mistakes import log_error
 from lsp_server.notices import Notices
 from lsp_server.suggesting.editing_session import EditingSession
-from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.requests import PromptCost
 from lsp_server.usage.acceptance import Acceptances
 from lsp_server.usage.recorder import Recorder
 from lsp_server.usage.statistics import statistics_file
@@ -129,7 +129,7 @@ class MidfillServer(LanguageServer):
         self.notices.core_status(status)
         self.session.core_changed(status.state)
 
-    def _tell_cost(self, cost: Cost) -> None:
+    def _tell_cost(self, cost: PromptCost) -> None:
         documents = self.session.documents
         cursor = documents.codec.encode(documents[cost.uri].document, cost.cursor)
         tell = functools.partial(self.notices.cost, cost, cursor)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePosition:
     """A place in a file; line and column count from 1, the column in characters, as in compilers' messages."""
 
     path: Path
@@ -41,7 +41,7 @@ class Place:
     column: int
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> FilePosition:
         """From `FILE:LINE:COL`; BadInput if it is not of that form."""
         path, *numbers = text.rsplit(":", 2)
         if len(numbers) != 2 or not all(number.isdecimal() and int(number) > 0 for number in numbers):
@@ -71,7 +71,7 @@ def complete_command(
     count), this process loads the model. An unlikely suggestion is printed too, with a note if an editor shows it only
     on request.
     """
-    result = asyncio.run(complete(settings, Place.parse(place)))
+    result = asyncio.run(complete(settings, FilePosition.parse(place)))
     if as_json:
         typer.echo(json.dumps(_as_json(result, settings), indent=2, ensure_ascii=False))
         return
@@ -87,10 +87,10 @@ def complete_command(
         )
 
 
-async def complete(settings: Settings, place: Place) -> Result:
+async def complete(settings: Settings, place: FilePosition) -> Result:
     """The suggestion for the place; BadInput if the file or the place does not exist, and the core's errors."""
     from lsp_server.editing.languages import language_id_of
-    from lsp_server.filters.cursor_place import Insertion
+    from lsp_server.filters.cursor_context import Insertion
     from lsp_server.suggesting.editing_session import EditingSession
     from lsp_server.suggesting.queries import Query
 
@@ -217,7 +217,7 @@ def _read(path: Path) -> str:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _cursor(text: str, place: Place) -> Position:
+def _cursor(text: str, place: FilePosition) -> Position:
     from lsp_server.editing.documents import Position, line_length, split_lines
 
     lines = split_lines(text)

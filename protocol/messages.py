@@ -20,7 +20,7 @@ class Value(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     """Base of all messages: immutable; in JSON an object of its fields without those that have their default."""
 
 
-class ContextChunk(Value, frozen=True):
+class Snippet(Value, frozen=True):
     """A snippet of another file, before the prefix."""
 
     path: str
@@ -37,7 +37,7 @@ class Prompt(Value, frozen=True):
     prefix: str
     suffix: str
     increment: str = ""
-    context: tuple[ContextChunk, ...] = ()
+    context: tuple[Snippet, ...] = ()
     order: Literal["psm", "spm"] = "psm"
 
 

@@ -14,7 +14,7 @@ from lsp_server.editing.spans import end_of
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import OpenDocument
 from lsp_server.suggesting.queries import Query
-from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.engine_core import EngineCore
 from protocol.settings import Settings
 from tests.inference.tiny import write_checkpoint
@@ -31,14 +31,14 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
 
 class Editor:
     def __init__(self, engine: Engine) -> None:
-        self.costs: list[Cost] = []
+        self.costs: list[PromptCost] = []
         settings = Settings(max_tokens=12, hold_back_percent=0)
         self.session = EditingSession(EngineCore(engine), settings, "test", self.costs.append)
         self.opened: OpenDocument = self.session.open("file:///a.py", "python", 1, TEXT)
 
     async def suggest(self, cursor: Position, *, invoked: bool = False) -> tuple[str, ...]:
         """The suggestions, computed: nothing that is at hand."""
-        self.opened.offers = ()
+        self.opened.suggestions = ()
         insertions = await self.session.suggest(self.opened, Query(cursor, invoked=invoked))
         return tuple(insertion.text for insertion in insertions)
 

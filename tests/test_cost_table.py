@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference.engine.resident_prompt import common_prefix_length
+from inference.engine.slot import common_prefix_length
 from inference.loading.engine import load_dry_engine
 from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Document, Edit, Position, line_length

@@ -15,7 +15,7 @@ from lsp_server.editing.documents import Position
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import OpenDocument
 from lsp_server.suggesting.queries import Query
-from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.engine_core import EngineCore
 from protocol.settings import Settings
 from tests.inference.slots import last_slot
@@ -30,7 +30,7 @@ class Editor:
 
     def __init__(self, folder: Path, core: EngineCore, client: str) -> None:
         self.folder, self.core = folder, core
-        self.costs: list[Cost] = []
+        self.costs: list[PromptCost] = []
         settings = Settings(prefix_tokens=400, suffix_tokens=200, max_tokens=2)
         self.session = EditingSession(core, settings, client, self.costs.append)
         self.session.documents.use_folders([folder.as_uri()])
@@ -141,7 +141,7 @@ async def test_what_another_client_had_of_the_document_goes_too_from_idle_worksp
     assert sum(MARK in editor.text(slot.token_ids) for slot in editor.engine._slots._idle) == 2
     editor.exclude("lib.py")
     await editor.ask(lib, 5)
-    assert not [known for known in editor.engine._memories._sessions if known.endswith("lib.py")]
+    assert not [known for known in editor.engine._histories._sessions if known.endswith("lib.py")]
     assert not any(MARK in editor.text(slot.token_ids) for slot in editor.engine._slots._idle)
     for name in ("editing/documents.py", "editing/positions.py", "suggesting/last_suggestion.py"):
         await editor.ask(editor.open(name, (SOURCE / name).read_text()), 5)

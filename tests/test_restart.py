@@ -12,9 +12,9 @@ from lsp_server.editing.documents import Edit, Position
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import OpenDocument
 from lsp_server.suggesting.queries import Query
-from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.engine_core import EngineCore
-from protocol.messages import ContextChunk
+from protocol.messages import Snippet
 from protocol.settings import Settings
 from tests.inference.tiny import write_checkpoint
 
@@ -28,7 +28,7 @@ class Editor:
 
     def __init__(self, core: EngineCore, *names: str, other_files: bool) -> None:
         settings = Settings(prefix_tokens=400, suffix_tokens=200, max_tokens=1, other_files=other_files)
-        self.costs: list[Cost] = []
+        self.costs: list[PromptCost] = []
         self.session = EditingSession(core, settings, "test", self.costs.append)
         self.session.documents.use_folders(["file:///project"])
         self.cursor = Position(9, 0)
@@ -41,17 +41,17 @@ class Editor:
     def opened(self) -> OpenDocument:
         return self.session.documents[DOCUMENT]
 
-    async def keystroke(self) -> Cost:
+    async def keystroke(self) -> PromptCost:
         """What it costs to type a letter below the first lines of documents.py."""
         opened = self.opened
         opened.apply(Edit(self.cursor, self.cursor, "x"))
         self.cursor = Position(9, self.cursor.column + 1)
-        opened.offers = ()
+        opened.suggestions = ()
         await self.session.suggest(opened, Query(self.cursor))
         return self.costs[-1]
 
     @property
-    def context(self) -> tuple[ContextChunk, ...]:
+    def context(self) -> tuple[Snippet, ...]:
         """What stood before the last prompt's prefix."""
         exchange = self.opened.last_exchange
         assert exchange is not None

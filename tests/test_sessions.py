@@ -15,7 +15,7 @@ from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Document, Position
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
-from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.requests import PromptCost
 from midfill.replay.results import percentile
 from midfill.replay.targets import EngineCore
 from protocol.heat import heat
@@ -67,7 +67,7 @@ class Desk:
 
     texts: list[str]
     settings: Settings
-    costs: list[Cost] = field(default_factory=list)
+    costs: list[PromptCost] = field(default_factory=list)
     records: list[tuple[str, int, str]] = field(default_factory=list)  # kind, recomputed tokens, heat
 
     def __post_init__(self) -> None:

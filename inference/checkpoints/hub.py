@@ -10,7 +10,7 @@ from typing import Any
 from inference.checkpoints.weights import find_weights
 from protocol.errors import BadModel
 
-Progress = Callable[[str, float | None], None]  # current activity, and its share done (0..1) if known
+ReportProgress = Callable[[str, float | None], None]  # current activity, and its share done (0..1) if known
 
 WANTED_FILES = ("config.json", "tokenizer.json", "model*.safetensors", "model.safetensors.index.json")
 
@@ -38,7 +38,7 @@ def cached_snapshot(name: str) -> Path | None:
     return folder if all((folder / name).is_file() for name in ("config.json", "tokenizer.json")) else None
 
 
-def fetch_snapshot(name: str, progress: Progress | None = None) -> Path:
+def fetch_snapshot(name: str, progress: ReportProgress | None = None) -> Path:
     """Download the model's files that the cache lacks; returns their folder, or raises BadModel."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
@@ -56,7 +56,7 @@ def fetch_snapshot(name: str, progress: Progress | None = None) -> Path:
         ) from error
 
 
-def _bar_class(name: str, progress: Progress | None) -> Any:
+def _bar_class(name: str, progress: ReportProgress | None) -> Any:
     """A progress bar class that also reports bytes to `progress`; the hub library creates several per model."""
     from huggingface_hub.utils.tqdm import tqdm
 

@@ -12,7 +12,7 @@ from inference.text.healing_vocabulary import AllowedIds
 from inference.text.tokenization import TextTokenizer
 
 
-class Branches:
+class Alternatives:
     """Makes the constraints for alternatives; shared by all requests."""
 
     def __init__(self, tokenizer: TextTokenizer, healer: Healer | None) -> None:
@@ -20,14 +20,14 @@ class Branches:
         self._healer = healer
         self._text_ids: AllowedIds | None = None  # built on first use: slow for large vocabularies
 
-    def other_than(self, taken: tuple[int, ...], typed: bytes) -> OtherBeginning:
+    def other_than(self, taken: tuple[int, ...], typed: bytes) -> AlternativeStart:
         """The constraint for an alternative whose first token must not be one of `taken`."""
         if self._text_ids is None:
             self._text_ids = np.fromiter(self._tokenizer.text_tokens(), dtype=np.int64)
-        return OtherBeginning(typed, self._healer, self._text_ids, taken)
+        return AlternativeStart(typed, self._healer, self._text_ids, taken)
 
 
-class OtherBeginning(TypedBytes):
+class AlternativeStart(TypedBytes):
     """Typed bytes, and behind them a first token that is none of the `taken` ones; after it everything is as ever."""
 
     def __init__(self, rest: bytes, healer: Healer | None, text_ids: AllowedIds, taken: tuple[int, ...]) -> None:

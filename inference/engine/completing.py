@@ -12,13 +12,13 @@ from msgspec import structs
 
 from inference.backends.chunk import SHORT_TOKENS
 from inference.backends.model import Choice
-from inference.engine.alternatives import Branches
-from inference.engine.request_cost import Work
-from inference.engine.request_run import Cancelled, Steps, Stopped
-from inference.engine.resident_prompt import ResidentPrompt
+from inference.engine.active_request import IsCancelled, Steps, Stopped
+from inference.engine.alternatives import Alternatives
+from inference.engine.draft_history import DraftHistories, DraftHistory
+from inference.engine.request_cost import RequestCost
+from inference.engine.slot import Slot
 from inference.engine.slots import Slots
 from inference.engine.speculation import Drafter, agreeing
-from inference.engine.suggestion_drafter import Memories, SessionMemory
 from inference.text.healing import Healer, TypedBytes
 from inference.text.prompts import TokenizedPrompt, tokenize_prompt
 from inference.text.stops import find_stop
@@ -35,9 +35,9 @@ class Tools:
 
     tokenizer: TextTokenizer
     healer: Healer | None
-    branches: Branches
+    alternatives: Alternatives
     slots: Slots
-    memories: Memories | None  # None without speculation
+    histories: DraftHistories | None  # None without speculation
     context_tokens: int
 
 
@@ -48,12 +48,12 @@ class _Text:
     typed: TypedBytes  # bytes that its first tokens must spell; not part of the text
     stream: TextStream
     drafter: Drafter | None
-    work: Work
+    cost: RequestCost
     token_ids: TokenIds = field(default_factory=packed)  # generated so far, including those of typed bytes
 
 
 def complete(
-    request: CompletionRequest, tools: Tools, cancelled: Cancelled, chunk_tokens: Callable[[], int]
+    request: CompletionRequest, tools: Tools, cancelled: IsCancelled, chunk_tokens: Callable[[], int]
 ) -> Steps[Completion]:
     """The steps from a request to its completion; BadInput where the request cannot be used.
 
@@ -72,7 +72,7 @@ def complete(
         try:
             resident = stack.enter_context(tools.slots.lend(request.session, shared))
         except MemoryError:  # requeue: capacity is now the number of existing workspaces
-            return Work(len(prompt.token_ids), started=started).completion("", "cancelled")
+            return RequestCost(len(prompt.token_ids), started=started).completion("", "cancelled")
         return (yield from _Completing(request, prompt, resident, tools, cancelled, chunk_tokens, started).steps())
 
 
@@ -83,9 +83,9 @@ class _Completing:
         self,
         request: CompletionRequest,
         prompt: TokenizedPrompt,
-        resident: ResidentPrompt,
+        resident: Slot,
         tools: Tools,
-        cancelled: Cancelled,
+        cancelled: IsCancelled,
         chunk_tokens: Callable[[], int],
         started: float,
     ) -> None:
@@ -97,30 +97,30 @@ class _Completing:
         self._chunk_tokens = chunk_tokens
         self._started = started
         self._before = request.prompt.prefix + request.prompt.increment
-        remembers = tools.memories is not None and request.reuse  # a cold request must always cost the same
-        self._memory = tools.memories.of(request.session) if tools.memories and remembers else SessionMemory()
+        remembers = tools.histories is not None and request.reuse  # a cold request must always cost the same
+        self._history = tools.histories.of(request.session) if tools.histories and remembers else DraftHistory()
 
     def steps(self) -> Steps[Completion]:
         """Prefill, then decode the alternatives, if requested, and the completion."""
-        rest = self._memory.suggested.rest_after(self._before)
+        rest = self._history.suggested.rest_after(self._before)
         suggestion = self._text(TypedBytes(self._prompt.typed, self._tools.healer), rest)
         try:
             completion = yield from self._complete(suggestion)
         except Stopped:
-            completion = suggestion.work.completion("", "cancelled")
+            completion = suggestion.cost.completion("", "cancelled")
         if suggestion.stream.text:
-            self._memory.remember(self._before, completion.text or suggestion.stream.text, suggestion.token_ids)
+            self._history.remember(self._before, completion.text or suggestion.stream.text, suggestion.token_ids)
         return completion
 
     def _text(self, typed: TypedBytes, rest: str = "") -> _Text:
-        tokenizer, memory = self._tools.tokenizer, self._memory
+        tokenizer, history = self._tools.tokenizer, self._history
         drafter = None
-        if self._tools.memories is not None and self._request.max_tokens > 0:
-            seen = memory.suggested.token_ids + self._prompt.token_ids
-            odds = memory.odds_of_rest, memory.odds_of_repetition
+        if self._tools.histories is not None and self._request.max_tokens > 0:
+            seen = history.suggested.token_ids + self._prompt.token_ids
+            odds = history.odds_of_rest, history.odds_of_repetition
             drafter = Drafter(seen, rest, tokenizer.encode, self._ends, *odds)
-        work = Work(len(self._prompt.token_ids), started=self._started)
-        return _Text(typed, tokenizer.text_stream(len(typed.rest)), drafter, work)
+        cost = RequestCost(len(self._prompt.token_ids), started=self._started)
+        return _Text(typed, tokenizer.text_stream(len(typed.rest)), drafter, cost)
 
     def _ends(self, token_id: int) -> bool:
         """Whether the text ends with this token, or within it."""
@@ -128,25 +128,25 @@ class _Completing:
         return spelled is None or (self._request.stop.indent is None and (b"\n" in spelled or b"\r" in spelled))
 
     def _complete(self, suggestion: _Text) -> Steps[Completion]:
-        work = suggestion.work
+        cost = suggestion.cost
         choices = yield from self._prefill(suggestion)
-        work.prefilled = time.perf_counter()
+        cost.prefilled = time.perf_counter()
         if not choices:
-            return work.completion("", "length")
+            return cost.completion("", "length")
         alternatives: tuple[str, ...] = ()
         if self._request.alternatives:
-            first = yield from self._first(choices[0], work)
-            alternatives = yield from self._alternatives(first, work)
+            first = yield from self._first(choices[0], cost)
+            alternatives = yield from self._alternatives(first, cost)
             # The suggestion comes last, so that it is resident when it is accepted.
             choices = yield from self._prefill(suggestion)
         text, reason = yield from self._decode(choices, suggestion)
-        return work.completion(text, reason, tuple(other for other in alternatives if other != text))
+        return cost.completion(text, reason, tuple(other for other in alternatives if other != text))
 
     def _prefill(self, text: _Text) -> Steps[tuple[Choice, ...]]:
         """Compute the missing part of the prompt in chunks; returns the next token's choices, if requested."""
         missing = self._prompt.token_ids[self._match() :]
-        if text.work.prepared is None:
-            text.work.prepared = time.perf_counter()
+        if text.cost.prepared is None:
+            text.cost.prepared = time.perf_counter()
         choices: tuple[Choice, ...] = ()
         while missing:
             count = self._chunk_tokens()
@@ -156,10 +156,10 @@ class _Completing:
             else:
                 yield self._resident.chunk(token_ids)
                 self._resident.extend(token_ids, is_prompt=self._request.reuse)
-                text.work.forwards += 1
+                text.cost.forwards += 1
                 if not (self._request.max_tokens or self._cancelled()):
                     self._resident.save()  # chunk by chunk, so that no keystroke waits for one large save
-            text.work.recomputed_tokens += len(token_ids)
+            text.cost.recomputed_tokens += len(token_ids)
         return choices
 
     def _match(self) -> int:
@@ -176,43 +176,43 @@ class _Completing:
         allowed = text.typed.allowed()
         draft = packed()
         if text.drafter is not None and allowed is None:
-            left = self._request.max_tokens - len(text.work.logprobs) - 1
+            left = self._request.max_tokens - len(text.cost.logprobs) - 1
             draft = text.drafter.draft(text.stream.text, min(left, SHORT_TOKENS - len(token_ids)))
         choices = yield self._resident.chunk(token_ids + draft, 1 + len(draft), allowed)
         right = agreeing(draft, choices)
         self._resident.extend(token_ids, is_prompt)
         self._resident.extend(draft[:right], is_prompt=False)
-        text.work.forwards += 1
-        text.work.drafted_tokens += len(draft)
+        text.cost.forwards += 1
+        text.cost.drafted_tokens += len(draft)
         if text.drafter is not None:
             text.drafter.verified(draft[:right] + packed([choices[right].token_id]), right)
         return choices[: right + 1]
 
-    def _first(self, choice: Choice, work: Work) -> Steps[int]:
+    def _first(self, choice: Choice, cost: RequestCost) -> Steps[int]:
         """The suggestion's first token that spells more than typed bytes; `choice` is its first of all."""
         probe = self._text(TypedBytes(self._prompt.typed, self._tools.healer))
         try:
             while self._tools.tokenizer.is_text(choice.token_id) and probe.typed.take(choice.token_id):
-                probe.work.recomputed_tokens += 1
+                probe.cost.recomputed_tokens += 1
                 choice, *_ = yield from self._choose(packed([choice.token_id]), probe)
         finally:
-            work.add(probe.work)
+            cost.add(probe.cost)
         return choice.token_id
 
-    def _alternatives(self, first: int, work: Work) -> Steps[tuple[str, ...]]:
+    def _alternatives(self, first: int, cost: RequestCost) -> Steps[tuple[str, ...]]:
         """As many other texts as the request wants, each greedy from a first token that none before begins with."""
         taken: tuple[int, ...] = (first,)
         texts: list[str] = []
         for _ in range(self._request.alternatives):
-            typed = self._tools.branches.other_than(taken, self._prompt.typed)
+            typed = self._tools.alternatives.other_than(taken, self._prompt.typed)
             if not typed.possible:
                 break
-            branch = self._text(typed)
+            alternative = self._text(typed)
             try:
-                choices = yield from self._prefill(branch)
-                text, _reason = yield from self._decode(choices, branch)
+                choices = yield from self._prefill(alternative)
+                text, _reason = yield from self._decode(choices, alternative)
             finally:
-                work.add(branch.work)
+                cost.add(alternative.cost)
             if typed.first is None:  # the text ended within the typed bytes
                 break
             taken += (typed.first,)
@@ -221,25 +221,25 @@ class _Completing:
 
     def _decode(self, choices: Sequence[Choice], text: _Text) -> Steps[tuple[str, FinishReason]]:
         """Generate from the first choice until the text or a limit ends it; the text excludes typed bytes."""
-        stream, typed, work = text.stream, text.typed, text.work
+        stream, typed, cost = text.stream, text.typed, text.cost
         resume_at = 0
         chosen = deque(choices)
         while self._tools.tokenizer.is_text((choice := chosen.popleft()).token_id):
             text.token_ids.append(choice.token_id)
             whole = stream.push(choice.token_id)
             if typed.take(choice.token_id):
-                work.recomputed_tokens += 1  # it spells typed bytes and passes through the model
+                cost.recomputed_tokens += 1  # it spells typed bytes and passes through the model
             else:
-                work.logprobs.append(choice.logprob)
+                cost.logprobs.append(choice.logprob)
             end, resume_at = find_stop(stream.text, self._request.stop, resume_at)
             if end is not None:
                 return stream.text[:end], "stop"
             if not whole:
                 return stream.text, "stop"
-            if len(work.logprobs) == self._request.max_tokens:
+            if len(cost.logprobs) == self._request.max_tokens:
                 return stream.text, "length"
             if chosen:  # it was drafted, so its next token is already known
-                work.accepted_tokens += 1
+                cost.accepted_tokens += 1
             else:
                 chosen.extend((yield from self._choose(packed([choice.token_id]), text)))
         return stream.text, "eos"

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from inference.backends.model import Model
-from inference.engine.alternatives import Branches
+from inference.engine.active_request import ActiveRequest, IsCancelled, Stopped
+from inference.engine.alternatives import Alternatives
 from inference.engine.completing import Tools, complete
-from inference.engine.request_run import Cancelled, Run, Stopped
+from inference.engine.draft_history import DraftHistories
 from inference.engine.slots import Slots
-from inference.engine.suggestion_drafter import Memories
 from inference.engine.turns import Turns
 from inference.text.healing import Healer
 from inference.text.tokenization import TextTokenizer
@@ -76,13 +76,13 @@ class Engine:
         self._model = model
         self._store = store
         self._slots = Slots(policy.slots, model.new_workspace, store, model.alignment)
-        self._memories = Memories()
+        self._histories = DraftHistories()
         self._tools = Tools(
             tokenizer,
             healer,
-            Branches(tokenizer, healer),
+            Alternatives(tokenizer, healer),
             self._slots,
-            self._memories if policy.speculation else None,
+            self._histories if policy.speculation else None,
             model.context_tokens,
         )
         self._batching = policy.batching
@@ -95,7 +95,7 @@ class Engine:
         """Number of requests that can be at work at once."""
         return self._slots.count if self._batching else 1
 
-    def complete(self, request: CompletionRequest, cancelled: Cancelled = lambda: False) -> Completion:
+    def complete(self, request: CompletionRequest, cancelled: IsCancelled = lambda: False) -> Completion:
         """The greedy completion of a request; BadInput if the request is invalid.
 
         `cancelled` is polled before every forward. A cancelled request returns an empty text, and its prefilled tokens
@@ -106,7 +106,9 @@ class Engine:
             self.step()
         return run.completion()
 
-    def begin(self, request: CompletionRequest, cancelled: Cancelled = lambda: False, client: str = "") -> Run:
+    def begin(
+        self, request: CompletionRequest, cancelled: IsCancelled = lambda: False, client: str = ""
+    ) -> ActiveRequest:
         """Start a request: lends it a workspace and matches its prompt with resident tokens.
 
         The run has already ended if it needs no forward. At most `capacity` requests can be at work. Requests of the
@@ -115,13 +117,15 @@ class Engine:
         at_work = len(self._turns.runs)
         assert at_work < self.capacity, f"{at_work} requests are at work, and no more can be"
         self._turns.note_client(client, self._clock())
-        run = Run(request, cancelled, complete(request, self._tools, cancelled, self._chunk_tokens(client)), client)
+        run = ActiveRequest(
+            request, cancelled, complete(request, self._tools, cancelled, self._chunk_tokens(client)), client
+        )
         if not run.has_ended:
             self._turns.runs.append(run)
         self._check_device(run)
         return run
 
-    def step(self) -> list[Run]:
+    def step(self) -> list[ActiveRequest]:
         """Run one forward; returns the requests that ended with it or were cancelled.
 
         Raises DeviceLost if a forward failed and the device can no longer be used.
@@ -137,7 +141,7 @@ class Engine:
             self._check_device(run)
         return ended
 
-    def drop_cancelled(self) -> list[Run]:
+    def drop_cancelled(self) -> list[ActiveRequest]:
         """End the cancelled requests, which makes room for others, and return them."""
         for run in self._turns.runs:
             if run.cancelled():
@@ -147,7 +151,7 @@ class Engine:
     def forget(self, session: str) -> None:
         """Drop the KV and the remembered suggestions of the session's document, for every client."""
         self._slots.forget(session)
-        self._memories.forget(session)
+        self._histories.forget(session)
 
     def release(self, session: str) -> None:
         """Unpin the KV of a closed document: the store may evict it by its ordinary rules."""
@@ -186,12 +190,12 @@ class Engine:
     def _chunk_tokens(self, client: str) -> Callable[[], int]:
         return lambda: self._turns.chunk_tokens(client, self._clock())
 
-    def _check_device(self, run: Run) -> None:
+    def _check_device(self, run: ActiveRequest) -> None:
         error = run.failure
         if error is not None and not isinstance(error, MidfillError) and self.device.is_lost():
             raise DeviceLost(f"{self.info.device} fails every call, after {error!r}") from error
 
-    def _forward(self, runs: Sequence[Run]) -> None:
+    def _forward(self, runs: Sequence[ActiveRequest]) -> None:
         try:
             answers = self._model.forward([run.chunk for run in runs if run.chunk])
         except Exception as error:  # noqa: BLE001 - every affected request reports it

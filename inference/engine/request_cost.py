@@ -9,7 +9,7 @@ from protocol.messages import Completion, FinishReason, Usage
 
 
 @dataclass(slots=True)
-class Work:
+class RequestCost:
     """The cost of one request so far."""
 
     prompt_tokens: int
@@ -21,7 +21,7 @@ class Work:
     prepared: float | None = None
     prefilled: float | None = None
     logprobs: list[float] = field(default_factory=list)
-    branch_tokens: int = 0  # generated for alternatives
+    alternative_tokens: int = 0  # generated for alternatives
 
     def completion(self, text: str, reason: FinishReason, alternatives: tuple[str, ...] = ()) -> Completion:
         """The completion, with its cost."""
@@ -32,7 +32,7 @@ class Work:
         usage = Usage(
             prompt_tokens=self.prompt_tokens,
             recomputed_tokens=self.recomputed_tokens,
-            generated_tokens=generated + self.branch_tokens,
+            generated_tokens=generated + self.alternative_tokens,
             forwards=self.forwards,
             queue_ms=0.0,
             prefill_ms=(prefilled - prepared) * 1e3,
@@ -44,10 +44,10 @@ class Work:
         mean_logprob = sum(self.logprobs) / generated if generated else None
         return Completion(text, reason, usage, mean_logprob, alternatives)
 
-    def add(self, branch: Work) -> None:
+    def add(self, alternative: RequestCost) -> None:
         """Add the cost of an alternative."""
-        self.recomputed_tokens += branch.recomputed_tokens
-        self.forwards += branch.forwards
-        self.drafted_tokens += branch.drafted_tokens
-        self.accepted_tokens += branch.accepted_tokens
-        self.branch_tokens += len(branch.logprobs)
+        self.recomputed_tokens += alternative.recomputed_tokens
+        self.forwards += alternative.forwards
+        self.drafted_tokens += alternative.drafted_tokens
+        self.accepted_tokens += alternative.accepted_tokens
+        self.alternative_tokens += len(alternative.logprobs)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import itemgetter
 
-from inference.engine.resident_prompt import SAVE_BEYOND, ResidentPrompt
+from inference.engine.slot import SAVE_BEYOND, Slot
 from inference.text.token_ids import TokenIds, common_prefix_length
 from kv_store.interface import KVStore, Workspace
 from protocol.messages import ANONYMOUS
@@ -30,10 +30,10 @@ class Slots:
         self._new_workspace = new_workspace
         self._alignment = alignment
         self._idle = [self._new()]  # the least recently used first
-        self._lent: list[ResidentPrompt] = []
+        self._lent: list[Slot] = []
 
     @contextmanager
-    def lend(self, session: str, token_ids: TokenIds) -> Iterator[ResidentPrompt]:
+    def lend(self, session: str, token_ids: TokenIds) -> Iterator[Slot]:
         """A workspace for a request of this session; MemoryError if all are lent and another cannot be allocated.
 
         Prefers the workspace with the session's last prompt, so that typing copies nothing; then a new one, then the
@@ -80,7 +80,7 @@ class Slots:
                     return False
         return True
 
-    def _choose(self, session: str, token_ids: TokenIds) -> ResidentPrompt:
+    def _choose(self, session: str, token_ids: TokenIds) -> Slot:
         own = [slot for slot in self._idle if slot.session == session]
         if session == ANONYMOUS:
             own = _by_shared_tokens(own, token_ids)
@@ -97,10 +97,10 @@ class Slots:
         self._idle.remove(slot)
         return slot
 
-    def _new(self) -> ResidentPrompt:
-        return ResidentPrompt(self._new_workspace(), self._store, self._alignment)
+    def _new(self) -> Slot:
+        return Slot(self._new_workspace(), self._store, self._alignment)
 
-    def _share(self, token_ids: TokenIds, slot: ResidentPrompt) -> None:
+    def _share(self, token_ids: TokenIds, slot: Slot) -> None:
         """Save the other prompts that share more leading tokens with `token_ids` than the slot's does."""
         others = [other for other in (*self._idle, *self._lent) if other is not slot and other.token_ids]
         length = common_prefix_length(slot.token_ids, token_ids) if others else 0
@@ -109,7 +109,7 @@ class Slots:
                 other.save()
 
 
-def _by_shared_tokens(slots: list[ResidentPrompt], token_ids: TokenIds) -> list[ResidentPrompt]:
+def _by_shared_tokens(slots: list[Slot], token_ids: TokenIds) -> list[Slot]:
     """The slots that share more leading tokens with `token_ids` than markers and a word; the longest match last."""
     shared = [(common_prefix_length(slot.token_ids, token_ids), slot) for slot in slots]
     return [slot for length, slot in sorted(shared, key=itemgetter(0)) if length > SAVE_BEYOND]

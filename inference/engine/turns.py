@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from inference.engine.request_run import Run
+from inference.engine.active_request import ActiveRequest
 
 SMALL_CHUNK = 32
 """Chunks of up to this many tokens join every forward; longer ones take turns."""
@@ -29,7 +29,7 @@ class Turns:
     """
 
     def __init__(self, chunk_tokens: int) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[ActiveRequest] = []
         self._chunk_tokens = chunk_tokens  # of a long prompt, while one client is active
         self._began: dict[str, float] = {}  # client -> when it last began a request
         self._tokens_per_s = math.inf  # of the last forward with a long chunk
@@ -47,7 +47,7 @@ class Turns:
         affordable = min(self._tokens_per_s * SHARED_CHUNK_S, self._chunk_tokens)
         return min(max(int(affordable) // SHARED_CHUNK, 1) * SHARED_CHUNK, self._chunk_tokens)
 
-    def next(self) -> list[Run]:
+    def next(self) -> list[ActiveRequest]:
         """The requests whose chunks go into the next forward; ahead work only if there is nothing else."""
         runs = [run for run in self.runs if not run.is_ahead_work] or self.runs
         short = [run for run in runs if not _is_long(run)]
@@ -66,15 +66,15 @@ class Turns:
         else:
             self._owed_s = max(0.0, self._owed_s - seconds)
 
-    def take_ended(self) -> list[Run]:
+    def take_ended(self) -> list[ActiveRequest]:
         """Remove the requests that have ended, and return them."""
         ended = [run for run in self.runs if run.has_ended]
         self.runs = [run for run in self.runs if not run.has_ended]
         return ended
 
-    def _has_to_wait(self, run: Run, short: list[Run]) -> bool:
+    def _has_to_wait(self, run: ActiveRequest, short: list[ActiveRequest]) -> bool:
         return self._owed_s > 0 and any(other.client != run.client for other in short)
 
 
-def _is_long(run: Run) -> bool:
+def _is_long(run: ActiveRequest) -> bool:
     return run.chunk is not None and len(run.chunk.token_ids) > SMALL_CHUNK

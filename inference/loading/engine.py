@@ -14,7 +14,7 @@ from inference.backends.cpu.threads import usable_threads
 from inference.backends.model import DryModel, Model
 from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
-from inference.checkpoints.hub import Progress
+from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import DeviceHooks, Engine, EngineInfo, Policy
 from inference.loading.default_dtype import default_dtype
 from inference.loading.memory_plan import MemoryDemand, MemoryPlan, plan_memory
@@ -60,7 +60,7 @@ def is_here(options: EngineOptions) -> bool:
     return True
 
 
-def load_engine(options: EngineOptions, progress: Progress | None = None) -> Engine:
+def load_engine(options: EngineOptions, progress: ReportProgress | None = None) -> Engine:
     """An engine that runs the model of `options`.
 
     Raises BadModel or BadInput, with the value at fault, or DeviceLost if this process cannot use its GPU.
@@ -90,7 +90,7 @@ def _load_on(
     checkpoint: Checkpoint,
     context_tokens: int,
     tokenizer: TextTokenizer,
-    report: Progress,
+    report: ReportProgress,
 ) -> Engine:
     from inference.backends import cuda
     from inference.loading.store_tiers import TierBudgets, open_store
@@ -180,7 +180,7 @@ def _load_model(
     dtype: torch.dtype,
     options: EngineOptions,
     plan: MemoryPlan,
-    report: Progress,
+    report: ReportProgress,
 ) -> Decoder | GraphedDecoder | KernelModel | GenericModel:
     """Our decoder if it supports the architecture and the device has room; otherwise transformers' modules."""
     anywhere = options.device == "auto"

@@ -11,11 +11,11 @@ from inference.backends.cpu.threads import usable_cores
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.exact import EXACT_TOKENS, ExactDecoder
 from inference.backends.llama.graphs import GraphedDecoder
-from inference.backends.llama.quantized import check_rounding, quantized
+from inference.backends.llama.quantized import check_quantization, quantized
 from inference.backends.llama.weights import DecoderWeights, TensorReader, read_decoder_weights
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import Checkpoint
-from inference.checkpoints.hub import Progress
+from inference.checkpoints.hub import ReportProgress
 from protocol.errors import BadInput
 from protocol.settings import Weights
 
@@ -30,7 +30,7 @@ def load_decoder(
     device: torch.device,
     dtype: torch.dtype,
     options: EngineOptions,
-    report: Progress,
+    report: ReportProgress,
 ) -> Decoder | GraphedDecoder | KernelModel:
     """The model on one device; BadModel or BadInput, with the value at fault, if that is impossible."""
     if options.exact and options.weights != "auto":
@@ -56,15 +56,15 @@ def _read_weights(
     device: torch.device,
     dtype: torch.dtype,
     setting: Weights,
-    report: Progress,
+    report: ReportProgress,
 ) -> DecoderWeights:
     """The weights on the device; via main memory if quantized for a GPU, which may lack room for the originals."""
-    rounding = setting if setting == "fp8" or (setting == "int8" and device.type == "cuda") else None
-    if rounding is not None:
-        check_rounding(rounding, device, dtype)
-    reader = TensorReader(checkpoint.weights(), dtype, device if rounding is None else torch.device("cpu"))
+    scheme = setting if setting == "fp8" or (setting == "int8" and device.type == "cuda") else None
+    if scheme is not None:
+        check_quantization(scheme, device, dtype)
+    reader = TensorReader(checkpoint.weights(), dtype, device if scheme is None else torch.device("cpu"))
     weights = read_decoder_weights(shape, reader, lambda share: report("reading the weights", share))
-    if rounding is None:
+    if scheme is None:
         return weights
-    report("rounding the weights", None)
-    return quantized(weights, rounding, device)
+    report("quantizing the weights", None)
+    return quantized(weights, scheme, device)

@@ -96,7 +96,7 @@ def weights_bytes(demand: MemoryDemand) -> int:
         values = math.prod(shape)
         if name == HEAD and tied:
             continue  # tied: the head is the embedding's matrix
-        total += _rounded(shape) if demand.weights != "auto" and _is_rounded(name, shape) else values * size
+        total += _rounded(shape) if demand.weights != "auto" and _is_quantized(name, shape) else values * size
         if name == EMBEDDING and tied and demand.weights == "fp8":
             total += _rounded(shape)  # the head is a separate copy
     return total
@@ -122,7 +122,7 @@ def _shapes(files: Sequence[WeightsFile]) -> list[tuple[str, list[int]]]:
     return [(name, entry["shape"]) for name, entry in entries if name != "__metadata__"]
 
 
-def _is_rounded(name: str, shape: Sequence[int]) -> bool:
+def _is_quantized(name: str, shape: Sequence[int]) -> bool:
     return len(shape) == 2 and name != EMBEDDING
 
 

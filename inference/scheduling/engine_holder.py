@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from inference.checkpoints.hub import Progress
+from inference.checkpoints.hub import ReportProgress
+from inference.engine.active_request import ActiveRequest
 from inference.engine.engine import Engine
-from inference.engine.request_run import Run
 from protocol import garbage
 from protocol.errors import BadModel, DeviceLost, MidfillError
 from protocol.messages import CoreStatus
 
-LoadEngine = Callable[[Progress], Engine]
+LoadEngine = Callable[[ReportProgress], Engine]
 
 RETRY_AFTER_S = 10.0
 
@@ -59,11 +59,11 @@ class EngineHolder:
         """Number of requests that can be at work at once; one while nothing is loaded: it triggers the loading."""
         return 1 if self._engine is None else self._engine.capacity
 
-    def drop_cancelled(self) -> list[Run]:
+    def drop_cancelled(self) -> list[ActiveRequest]:
         """As the engine's; empty while nothing is loaded."""
         return [] if self._engine is None else self._engine.drop_cancelled()
 
-    def step(self) -> list[Run]:
+    def step(self) -> list[ActiveRequest]:
         """As the engine's; empty while nothing is loaded."""
         return [] if self._engine is None else self._engine.step()
 

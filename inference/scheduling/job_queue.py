@@ -15,7 +15,7 @@ MAX_WAITING = 64
 MAX_WAITING_CHARS = 32 * 2**20
 """Most characters of one client's waiting prompts; a single request may exceed it."""
 
-Answer = Completion | MidfillError
+Outcome = Completion | MidfillError
 SessionKey = tuple[str, str]  # client and session
 
 
@@ -26,7 +26,7 @@ class Job:
     id: int
     key: SessionKey
     request: CompletionRequest
-    on_done: Callable[[Answer], None]
+    on_done: Callable[[Outcome], None]
     submitted: float = field(default_factory=time.perf_counter)
     queue_ms: float = 0.0  # in the queue, until it last began
     cancelled: bool = False

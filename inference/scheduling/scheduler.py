@@ -13,9 +13,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from inference.engine.request_run import Run
+from inference.engine.active_request import ActiveRequest
 from inference.scheduling.engine_holder import EngineHolder
-from inference.scheduling.job_queue import Answer, Job, JobQueue
+from inference.scheduling.job_queue import Job, JobQueue, Outcome
 from inference.scheduling.saving import SavingSchedule
 from kv_store.interface import StoreStats
 from protocol import garbage
@@ -31,7 +31,7 @@ _LONG_REST_S = 5.0
 SHARE_FOR_SAVING = 0.6
 """Share of the closing time; the rest is for the forward in progress and for unloading."""
 
-Observer = Callable[[CompletionRequest, Answer], None]
+Observer = Callable[[CompletionRequest, Outcome], None]
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Scheduler:
         self._changed = threading.Condition()  # guards all fields below
         self._queue = JobQueue()
         self._running: list[Job] = []
-        self._jobs: dict[Run, Job] = {}  # for the model thread only
+        self._jobs: dict[ActiveRequest, Job] = {}  # for the model thread only
         self._to_forget: list[str] = []
         self._to_release: list[str] = []
         self._to_unload = False
@@ -83,7 +83,7 @@ class Scheduler:
     def submit(
         self,
         request: CompletionRequest,
-        on_done: Callable[[Answer], None],
+        on_done: Callable[[Outcome], None],
         client: str = "",
         supersedes: bool = True,
     ) -> int:
@@ -278,13 +278,13 @@ class Scheduler:
             if run.has_ended:
                 self._end([run])
 
-    def _end(self, runs: Iterable[Run]) -> None:
+    def _end(self, runs: Iterable[ActiveRequest]) -> None:
         for run in runs:
             job = self._jobs.pop(run)
             self._residency = self._holder.engine().stats()
             self._finish(job, self._answer(run, job))
 
-    def _answer(self, run: Run, job: Job) -> Answer | None:
+    def _answer(self, run: ActiveRequest, job: Job) -> Outcome | None:
         """The answer of an ended run; None if it was cancelled or gave way."""
         try:
             completion = run.completion()
@@ -297,7 +297,7 @@ class Scheduler:
             return None
         return replace(completion, usage=replace(completion.usage, queue_ms=job.queue_ms))
 
-    def _finish(self, job: Job, answer: Answer | None) -> None:
+    def _finish(self, job: Job, answer: Outcome | None) -> None:
         """Deliver the answer; a job that gave way has none and returns to the queue."""
         with self._changed:
             self._running.remove(job)
@@ -306,7 +306,7 @@ class Scheduler:
         if not goes_on:
             self._tell(job, answer or Cancelled("superseded or cancelled"))
 
-    def _tell(self, job: Job, answer: Answer) -> None:
+    def _tell(self, job: Job, answer: Outcome) -> None:
         """Count the answer, then deliver it. Logs an error in either, which stops neither the other nor the thread."""
         if self._observe is not None:
             self._keep_going(partial(self._observe, job.request, answer), f"request {job.id} could not be counted")

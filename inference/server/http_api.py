@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from inference.scheduling.job_queue import Answer
+from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.server.clients import Presence
 from inference.server.http_bodies import CompletionsBody, InfillBody, read_body
@@ -96,9 +96,9 @@ class HttpApi:
         All requests from one host count as one client, since HTTP requests carry no other identity.
         """
         loop = asyncio.get_running_loop()
-        answered: asyncio.Future[Answer] = loop.create_future()
+        answered: asyncio.Future[Outcome] = loop.create_future()
 
-        def on_done(answer: Answer) -> None:
+        def on_done(answer: Outcome) -> None:
             loop.call_soon_threadsafe(_settle, answered, answer)
 
         with self._presence.visit():
@@ -123,6 +123,6 @@ async def _client_gone(request: Request) -> None:
         pass
 
 
-def _settle(future: asyncio.Future[Answer], answer: Answer) -> None:
+def _settle(future: asyncio.Future[Outcome], answer: Outcome) -> None:
     if not future.done():
         future.set_result(answer)

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from inference.server.efim import split_prefix
-from protocol.messages import ANONYMOUS, ContextChunk, Prompt
+from protocol.messages import ANONYMOUS, Prompt, Snippet
 
 MAX_BODY_BYTES = 16 * 2**20
 DEFAULT_MAX_TOKENS = 128
@@ -52,7 +52,7 @@ class InfillBody(_Body, frozen=True):
 
     def efim_prompt(self) -> Prompt:
         """The prompt, laid out as a language server would."""
-        chunks = tuple(ContextChunk(extra.filename or "", extra.text or "") for extra in self.input_extra or ())
+        chunks = tuple(Snippet(extra.filename or "", extra.text or "") for extra in self.input_extra or ())
         before = (self.input_prefix or "") + (self.prompt or "")
         prefix, increment = split_prefix(before)
         return Prompt(prefix, self.input_suffix or "", increment, chunks)

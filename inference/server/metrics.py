@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from inference.scheduling.job_queue import Answer
+from inference.scheduling.job_queue import Outcome
 from kv_store.interface import StoreStats
 from protocol.errors import Busy, Cancelled
 from protocol.messages import Completion, CompletionRequest, Usage
@@ -40,7 +40,7 @@ class Metrics:
         self._tokens = self._gauge("resident_tokens", "Tokens whose KV is in the store, by tier.", "tier")
         self._bytes = self._gauge("resident_bytes", "Bytes of KV in the store, by tier.", "tier")
 
-    def observe(self, request: CompletionRequest, answer: Answer) -> None:
+    def observe(self, request: CompletionRequest, answer: Outcome) -> None:
         """Count one answered request."""
         kind = "ahead" if request.max_tokens == 0 else "suggestion"
         self._requests.labels(kind, _outcome(answer)).inc()
@@ -68,7 +68,7 @@ class Metrics:
         return Gauge(f"midfill_{name}", text, labels, registry=self._registry)
 
 
-def _outcome(answer: Answer) -> str:
+def _outcome(answer: Outcome) -> str:
     if isinstance(answer, Completion):
         return "completed"
     if isinstance(answer, Busy):

@@ -12,7 +12,7 @@ from functools import partial
 from starlette.types import Message
 from starlette.websockets import WebSocket
 
-from inference.scheduling.job_queue import Answer
+from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.server.access import SUBPROTOCOL
 from inference.server.clients import Presence
@@ -142,7 +142,7 @@ class Connection:
             except (Busy, Cancelled) as error:
                 self._send(Failed(message.id, error.code, str(error)))
 
-    def _answer(self, client_id: int, answer: Answer) -> None:
+    def _answer(self, client_id: int, answer: Outcome) -> None:
         """Send the answer; usually called on the model thread."""
         with self._lock:
             del self._jobs[client_id]

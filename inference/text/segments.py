@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-MAX_BLOCK_CHARS = 4096  # a longer segment (a minified line) is cut at this length, even within a piece
+MAX_SEGMENT_CHARS = 4096  # a longer segment (a minified line) is cut at this length, even within a piece
 
 CutRule = Callable[[str], Iterator[int]]
 
@@ -68,17 +68,17 @@ def choose_rule(pre_tokens: Callable[[str], list[str]]) -> CutRule:
 
 
 def _agrees(rule: CutRule, pre_tokens: Callable[[str], list[str]], text: str) -> bool:
-    in_blocks = [piece for block in split_blocks(text, rule) for piece in pre_tokens(block)]
+    in_blocks = [piece for block in split_segments(text, rule) for piece in pre_tokens(block)]
     return in_blocks == pre_tokens(text)
 
 
-def split_blocks(text: str, rule: CutRule) -> Iterator[str]:
-    """The segments of `text`, complete and in order; none is longer than MAX_BLOCK_CHARS."""
+def split_segments(text: str, rule: CutRule) -> Iterator[str]:
+    """The segments of `text`, complete and in order; none is longer than MAX_SEGMENT_CHARS."""
     start = 0
     for cut in chain(rule(text), (len(text),)):
-        while cut - start > MAX_BLOCK_CHARS:
-            yield text[start : start + MAX_BLOCK_CHARS]
-            start += MAX_BLOCK_CHARS
+        while cut - start > MAX_SEGMENT_CHARS:
+            yield text[start : start + MAX_SEGMENT_CHARS]
+            start += MAX_SEGMENT_CHARS
         if cut > start:
             yield text[start:cut]
             start = cut

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from inference.text.fim import AUTO, FIMFormat, choose_format
 from inference.text.healing_boundary import Bridges, settled_by_pieces
 from inference.text.lru import LRUCache
-from inference.text.segments import choose_rule, split_blocks
+from inference.text.segments import choose_rule, split_segments
 from inference.text.token_bytes import SPACE_MARK, TextStream, bytes_of_piece, bytes_of_token
 from inference.text.token_ids import BYTES_PER_ID, TokenIds, packed
 from protocol.errors import BadModel
@@ -66,9 +66,9 @@ class TextTokenizer:
         """The tokens of a fragment: those of its blocks, one after another.
 
         Blocks are cut where that changes no token (`inference.text.segments`), except that lines of more than
-        MAX_BLOCK_CHARS are cut regardless. A lone surrogate counts as U+FFFD.
+        MAX_SEGMENT_CHARS are cut regardless. A lone surrogate counts as U+FFFD.
         """
-        return self._remembered(self._fragments, fragment, self._encode_blocks)
+        return self._remembered(self._fragments, fragment, self._encode_segments)
 
     def encode_once(self, fragment: str) -> TokenIds:
         """The tokens of a fragment that is not expected again: nothing of it is looked up or remembered."""
@@ -82,7 +82,7 @@ class TextTokenizer:
         """How many leading tokens of `fragment` it has whatever text follows it."""
         if not fragment:
             return 0
-        last_block = list(split_blocks(fragment, self._cut_rule))[-1]  # where it begins depends on nothing after it
+        last_block = list(split_segments(fragment, self._cut_rule))[-1]  # where it begins depends on nothing after it
         last_tokens = self._remembered(self._blocks, last_block, self._encode_block)
         lengths = [len(self._text_bytes(token_id)) for token_id in last_tokens]
         settled_bytes = self._settled_bytes(last_block, lengths)
@@ -121,9 +121,9 @@ class TextTokenizer:
             cache.put(text, token_ids, BYTES_PER_ENTRY + 4 * len(text) + BYTES_PER_ID * len(token_ids))
         return token_ids
 
-    def _encode_blocks(self, fragment: str) -> TokenIds:
+    def _encode_segments(self, fragment: str) -> TokenIds:
         token_ids = packed()
-        for block in split_blocks(fragment, self._cut_rule):
+        for block in split_segments(fragment, self._cut_rule):
             token_ids += self._remembered(self._blocks, block, self._encode_block)
         return token_ids
 
@@ -143,7 +143,7 @@ class TextTokenizer:
         return 0 if self._hides_pieces else settled_by_pieces(text, self._pieces_of_blocks)
 
     def _pieces_of_blocks(self, text: str) -> list[str]:
-        return [piece for block in split_blocks(text, self._cut_rule) for piece in self._pre_tokens(block)]
+        return [piece for block in split_segments(text, self._cut_rule) for piece in self._pre_tokens(block)]
 
     def _normalized(self, text: str) -> str:
         return text if self._tokenizer.normalizer is None else str(self._tokenizer.normalizer.normalize_str(text))

@@ -10,7 +10,7 @@ Precision = Literal["no", "bf16", "fp16"]
 
 
 @dataclass(frozen=True)
-class ModelShape:
+class ModelSize:
     """The shape of a Llama model; the defaults give 10.5M parameters with tied embeddings."""
 
     layers: int = 8
@@ -121,7 +121,7 @@ class TrainingOptions:
         clip: largest norm of the gradient.
     """
 
-    shape: ModelShape = field(default_factory=ModelShape)
+    shape: ModelSize = field(default_factory=ModelSize)
     examples: ExampleOptions = field(default_factory=ExampleOptions)
     start: str | None = None
     lora: LoraOptions | None = None
@@ -175,7 +175,7 @@ class TrainingOptions:
 def restore_options(raw: dict[str, Any]) -> TrainingOptions:
     """The options from their `dataclasses.asdict`."""
     nested: dict[str, Any] = {
-        "shape": ModelShape(**raw["shape"]),
+        "shape": ModelSize(**raw["shape"]),
         "examples": ExampleOptions(**raw["examples"]),
         "stages": tuple(Stage(**stage) for stage in raw["stages"]),
     }

@@ -23,8 +23,8 @@ FOLDER_NAME = re.compile(r"[0-9a-f]{16}")
 log = logging.getLogger(__name__)
 
 
-def purge_saved(root: Path, owner: str) -> None:
-    """Remove pages that only the owner's document used from the folders of all models that no process has open.
+def purge_saved(root: Path, session: str) -> None:
+    """Remove pages that only the session's document used from the folders of all models that no process has open.
 
     Empties a folder whose index is unusable. Raises OSError if a removal fails.
     """
@@ -37,7 +37,7 @@ def purge_saved(root: Path, owner: str) -> None:
             empty(folder)
             continue
         try:
-            for number in index.purge(document_of(owner)):
+            for number in index.purge(document_of(session)):
                 (folder / page_name(number)).unlink(missing_ok=True)
         finally:
             index.close()

@@ -28,14 +28,13 @@ _TABLES = {
         "CREATE TABLE pages (number INTEGER PRIMARY KEY, digest BLOB, parent BLOB, token_ids BLOB,"
         " size INTEGER, sha256 BLOB, used INTEGER)"
     ),
-    "owners": (
-        "CREATE TABLE owners (number INTEGER, document TEXT, count INTEGER, PRIMARY KEY (number, document))"
-        " WITHOUT ROWID"
+    "uses": (
+        "CREATE TABLE uses (number INTEGER, document TEXT, count INTEGER, PRIMARY KEY (number, document)) WITHOUT ROWID"
     ),
 }
 _USED_BY_NO_OTHER = """
-    SELECT number FROM pages JOIN owners USING (number) WHERE document = :document AND NOT EXISTS (
-        SELECT 1 FROM owners AS others WHERE others.number = pages.number AND others.document <> :document
+    SELECT number FROM pages JOIN uses USING (number) WHERE document = :document AND NOT EXISTS (
+        SELECT 1 FROM uses AS others WHERE others.number = pages.number AND others.document <> :document
         AND others.count * :token_bytes >= length(token_ids)
     )
 """
@@ -68,7 +67,7 @@ class SavedPage(msgspec.Struct, frozen=True, array_like=True):
     """Time of last use, on a logical clock."""
 
 
-class _Owner(msgspec.Struct, frozen=True, array_like=True):
+class _Use(msgspec.Struct, frozen=True, array_like=True):
     number: int
     document: str
     count: int
@@ -96,16 +95,16 @@ class PageIndex:
 
         Raises BadFileError if a value has a wrong type.
         """
-        owners: dict[int, dict[str, int]] = defaultdict(dict)
+        uses: dict[int, dict[str, int]] = defaultdict(dict)
         try:
             rows = self._database.execute("SELECT * FROM pages").fetchall()
             pages = msgspec.convert(rows, list[SavedPage])
-            rows = self._database.execute("SELECT * FROM owners").fetchall()
-            for owner in msgspec.convert(rows, list[_Owner]):
-                owners[owner.number][owner.document] = owner.count
+            rows = self._database.execute("SELECT * FROM uses").fetchall()
+            for session in msgspec.convert(rows, list[_Use]):
+                uses[session.number][session.document] = session.count
         except (sqlite3.Error, msgspec.ValidationError) as error:
             raise BadFileError(self.path, str(error)) from error
-        return pages, owners
+        return pages, uses
 
     def write(
         self,
@@ -114,25 +113,25 @@ class PageIndex:
         forgotten: str | None = None,
     ) -> None:
         """Delete pages by their files, write changed pages, and delete a document's name, in one transaction."""
-        pages = [(msgspec.structs.astuple(page), owners) for page, owners in changed]
+        pages = [(msgspec.structs.astuple(page), uses) for page, uses in changed]
         renewed = [(page[0],) for page, _ in pages]
-        owned = [(page[0], document, count) for page, owners in pages for document, count in owners.items()]
+        owned = [(page[0], document, count) for page, uses in pages for document, count in uses.items()]
         gone = [(number,) for number in removed]
         with self._transaction() as database:
             database.executemany("DELETE FROM pages WHERE number = ?", gone)
-            database.executemany("DELETE FROM owners WHERE number = ?", [*gone, *renewed])
+            database.executemany("DELETE FROM uses WHERE number = ?", [*gone, *renewed])
             database.executemany("REPLACE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?)", [page for page, _ in pages])
-            database.executemany("INSERT INTO owners VALUES (?, ?, ?)", owned)
+            database.executemany("INSERT INTO uses VALUES (?, ?, ?)", owned)
             if forgotten is not None:
-                database.execute("DELETE FROM owners WHERE document = ?", (forgotten,))
+                database.execute("DELETE FROM uses WHERE document = ?", (forgotten,))
 
     def purge(self, document: str) -> list[int]:
         """Delete the document's name and the pages that only it used; returns the numbers of the files to remove."""
         with self._transaction() as database:
             gone = database.execute(_USED_BY_NO_OTHER, {"document": document, "token_bytes": TOKEN_BYTES}).fetchall()
             database.executemany("DELETE FROM pages WHERE number = ?", gone)
-            database.executemany("DELETE FROM owners WHERE number = ?", gone)
-            database.execute("DELETE FROM owners WHERE document = ?", (document,))
+            database.executemany("DELETE FROM uses WHERE number = ?", gone)
+            database.execute("DELETE FROM uses WHERE document = ?", (document,))
         return [number for (number,) in gone]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Checks the accounting of a store: an AssertionError names the page, tier or owner that is inconsistent."""
+"""Checks the accounting of a store: an AssertionError names the page, tier or session that is inconsistent."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ def _check_page(page: Page, parent: Page, tree: PageTree) -> None:
 
 
 def check_counts(tree: PageTree, pinned: Collection[str], live: Collection[PageMatch]) -> None:
-    """Check owners, pins and references."""
+    """Check sessions, pins and references."""
     refs = Counter(page for match in live for page in match.pages)
-    pins = Counter(page for owner in pinned for page in tree.last_path(owner))
+    pins = Counter(page for session in pinned for page in tree.last_path(session))
     resident = set(tree.pages())
     for page in resident:
         assert page.refs == refs[page], f"{page} is used by {refs[page]} live matches"
-        assert page.pins == pins[page], f"{page} is on the paths of {pins[page]} pinned owners"
-        assert page.owners, f"{page} has no owner"
-        for owner, used in page.owners.items():
-            assert 0 < used <= len(page), f"{page} has {used} tokens used by {owner}"
+        assert page.pins == pins[page], f"{page} is on the paths of {pins[page]} pinned sessions"
+        assert page.uses, f"{page} is used by no document"
+        for document, used in page.uses.items():
+            assert 0 < used <= len(page), f"{page} has {used} tokens used by {document}"
             parent = page.parent
-            full = parent is tree.root or parent.owners.get(owner) == len(parent)
-            assert full, f"{page} is used by {owner}, but {parent} is not, or not whole"
-    for owner, tail in tree.tails.items():
-        assert tail in resident, f"the last path of {owner} ends at {tail}, which is gone"
-        assert document_of(owner) in tail.owners, f"the last path of {owner} ends at {tail}, which is not used by it"
+            full = parent is tree.root or parent.uses.get(document) == len(parent)
+            assert full, f"{page} is used by {document}, but {parent} is not, or not whole"
+    for session, tail in tree.tails.items():
+        assert tail in resident, f"the last path of {session} ends at {tail}, which is gone"
+        assert document_of(session) in tail.uses, f"the last path of {session} ends at {tail}, which is not used by it"
 
 
 def check_tiers(tree: PageTree, residency: Residency) -> None:

@@ -51,7 +51,7 @@ def write_index(folder: PageFolder, residency: Residency, forgotten: str | None 
     Raises OSError on failure; the next call tries again.
     """
     disk = len(residency.tiers) - 1
-    rows = [(_row(page, disk), page.owners) for page in residency.changed]
+    rows = [(_row(page, disk), page.uses) for page in residency.changed]
     folder.index.write(folder.removed, rows, forgotten)
     folder.removed.clear()
     residency.changed.clear()
@@ -89,8 +89,8 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
     tree.root.digest = folder.identity
     disk = len(residency.tiers) - 1
     refused = [*folder.refused, *folder.remove_other_models()]
-    rows, owners = _read_index(folder, refused)
-    files = _add_pages(rows, owners, folder, tree, refused)
+    rows, uses = _read_index(folder, refused)
+    files = _add_pages(rows, uses, folder, tree, refused)
     kept = _within_budget(files, residency, refused)
     for page in reversed(kept):
         page.used = residency.tick()
@@ -140,7 +140,7 @@ def _read_index(folder: PageFolder, refused: list[str]) -> tuple[list[SavedPage]
 
 def _add_pages(
     rows: Iterable[SavedPage],
-    owners: Mapping[int, dict[str, int]],
+    uses: Mapping[int, dict[str, int]],
     folder: PageFolder,
     tree: PageTree,
     refused: list[str],
@@ -155,7 +155,7 @@ def _add_pages(
         parent = pending.pop()
         for row in below.pop(parent.digest, ()):
             try:
-                page, files[page] = _add_page(row, owners.get(row.number, {}), parent, folder, tree)
+                page, files[page] = _add_page(row, uses.get(row.number, {}), parent, folder, tree)
             except BadFileError as error:
                 refused.append(str(error))
             else:
@@ -164,7 +164,7 @@ def _add_pages(
 
 
 def _add_page(
-    row: SavedPage, owners: Mapping[str, int], parent: Page, folder: PageFolder, tree: PageTree
+    row: SavedPage, uses: Mapping[str, int], parent: Page, folder: PageFolder, tree: PageTree
 ) -> tuple[Page, PageFile]:
     """The row's page and file. Raises BadFileError if the row does not fit the tree, or its file was changed."""
     file = PageFile(row.number, len(row.token_ids) // TOKEN_BYTES, row.size, row.sha256)
@@ -172,15 +172,15 @@ def _add_page(
     if not is_page or prefix_digest(parent.digest, row.token_ids) != row.digest:
         raise BadFileError(folder.index.path, f"the row of page {row.number} does not fit its parent's")
     # A document that used a page used all of its parent; a page without documents could not be purged.
-    used_by = {document: used for document, used in owners.items() if 0 < used <= file.count}
+    used_by = {document: used for document, used in uses.items() if 0 < used <= file.count}
     if parent is not tree.root:
-        used_by = {name: used for name, used in used_by.items() if parent.owners.get(name) == PAGE_TOKENS}
+        used_by = {name: used for name, used in used_by.items() if parent.uses.get(name) == PAGE_TOKENS}
     if not used_by:
         raise BadFileError(folder.index.path, f"the row of page {row.number} names no document")
     folder.check_file(file)
     page = tree.add(parent, unpack(row.token_ids))
     page.used = row.used
-    page.owners.update(used_by)
+    page.uses.update(used_by)
     return page, file
 
 

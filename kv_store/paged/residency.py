@@ -29,7 +29,7 @@ class Residency:
         self.evicted_tokens = 0
         self.refused: deque[str] = deque(maxlen=REMEMBERED_REFUSALS)
         self.changed: set[Page] = set()
-        """Pages of a durable last tier that are new there, were used again or have new owners."""
+        """Pages of a durable last tier that are new there, were used again or serve new documents."""
         self._tree = tree
         self._clock = itertools.count(1)
         self._durable = len(self.tiers) - 1 if self.tiers[-1].storage.durable else None

@@ -1,4 +1,4 @@
-"""The store that the engine uses: combines the index, the tiers, owners and matches."""
+"""The store that the engine uses: combines the index, the tiers, sessions and matches."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PagedStore:
             self._misses += 1
         return PageMatch(path, length, self._residency, self._live)
 
-    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, owner: str) -> int:
+    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str) -> int:
         if workspace.bytes_per_token != self._residency.bytes_per_token:
             raise ValueError(
                 f"a workspace of {workspace.bytes_per_token} bytes per token, "
@@ -50,38 +50,38 @@ class PagedStore:
             )
         ids = tuple(token_ids)
         path, matched = self._tree.find_prefix(ids)
-        if matched == len(ids) and self._is_kept_for(owner, path, matched):
+        if matched == len(ids) and self._is_kept_for(session, path, matched):
             return 0
         locked = list(path)
         self._residency.lock(locked)
         try:
-            if owner in self._pinned:  # the pin moves to the new prefix
-                self._residency.unpin(self._tree.last_path(owner))
+            if session in self._pinned:  # the pin moves to the new prefix
+                self._residency.unpin(self._tree.last_path(session))
             self._grow(path, matched, ids, workspace, locked)
         finally:  # pages copied before an error are valid and stay
             path = [page for page in path if page.copies]
-            self._tree.own(owner, path, len(ids))
+            self._tree.own(session, path, len(ids))
             self._tree.forget_old_tails(self._pinned)
             for page in path:
                 self._residency.note_change(page)
-            if owner in self._pinned:
+            if session in self._pinned:
                 self._residency.pin(path)
             self._residency.unlock(locked)
         length = min(path[-1].stop, len(ids)) if path else 0
         return max(0, length - matched)
 
-    def pin(self, owner: str) -> None:
-        if owner not in self._pinned:
-            self._pinned.add(owner)
-            self._residency.pin(self._tree.last_path(owner))
+    def pin(self, session: str) -> None:
+        if session not in self._pinned:
+            self._pinned.add(session)
+            self._residency.pin(self._tree.last_path(session))
 
-    def unpin(self, owner: str) -> None:
-        if owner in self._pinned:
-            self._pinned.remove(owner)
-            self._residency.unpin(self._tree.last_path(owner))
+    def unpin(self, session: str) -> None:
+        if session in self._pinned:
+            self._pinned.remove(session)
+            self._residency.unpin(self._tree.last_path(session))
 
-    def purge(self, owner: str) -> int:
-        document = document_of(owner)
+    def purge(self, session: str) -> int:
+        document = document_of(session)
         for pinned in [pinned for pinned in self._pinned if document_of(pinned) == document]:
             self.unpin(pinned)
         orphans = self._tree.disown(document)
@@ -113,14 +113,14 @@ class PagedStore:
         for tier in self._residency.tiers:
             tier.storage.close()
 
-    def _is_kept_for(self, owner: str, path: Sequence[Page], length: int) -> bool:
-        """Whether this is the owner's last inserted prefix, pinned and in the first tier: nothing is left to do.
+    def _is_kept_for(self, session: str, path: Sequence[Page], length: int) -> bool:
+        """Whether this is the session's last inserted prefix, pinned and in the first tier: nothing is left to do.
 
         Pages are never in a lower tier than their children, and a user of a page used all of its parent.
         """
-        if not path or owner not in self._pinned or self._tree.tails.get(owner) is not path[-1]:
+        if not path or session not in self._pinned or self._tree.tails.get(session) is not path[-1]:
             return False
-        return path[-1].level == 0 and path[-1].owners[document_of(owner)] >= length - path[-1].start
+        return path[-1].level == 0 and path[-1].uses[document_of(session)] >= length - path[-1].start
 
     def _grow(
         self, path: list[Page], matched: int, ids: tuple[int, ...], workspace: Workspace, locked: list[Page]

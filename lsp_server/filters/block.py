@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from lsp_server.filters.balance import closes_unopened
-from lsp_server.filters.cursor_place import Insertion, Place
+from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.indentation import indentation, leading_space
 from lsp_server.filters.stop_rules import stop_rule
 
 _CLOSERS = ")]}"
 
 
-def end_with_block(insertion: Insertion, place: Place) -> Insertion:
+def end_with_block(insertion: Insertion, context: CursorContext) -> Insertion:
     """One line where the stop rule wants a line; else up to the dedent, or through the closer of the block's bracket.
 
     The brackets at the beginning of the dedented line belong to the block; `keep_balance` drops surplus ones.
     """
-    rule = stop_rule(place.before, place.after, place.language_id, multi_line=place.multi_line)
+    rule = stop_rule(context.before, context.after, context.language_id, multi_line=context.multi_line)
     first, *more = insertion.text.split("\n")
     lines = [first]
     if rule.indent is not None:
@@ -24,7 +24,7 @@ def end_with_block(insertion: Insertion, place: Place) -> Insertion:
                 lines += _closers(line)
                 break
             lines.append(line)
-    return insertion.with_text(_through_closing_line("\n".join(lines), place.language_id))
+    return insertion.with_text(_through_closing_line("\n".join(lines), context.language_id))
 
 
 def _closers(line: str) -> list[str]:

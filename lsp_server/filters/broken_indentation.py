@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from lsp_server.editing.languages import language
-from lsp_server.filters.cursor_place import Insertion, Place
+from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.indentation import indentation
 
 
@@ -15,18 +15,18 @@ class _Level(NamedTuple):
     begin: int | None = None  # where the suggestion's line that opened it begins; None for lines of the document
 
 
-def cut_broken_indentation(insertion: Insertion, place: Place) -> Insertion:
+def cut_broken_indentation(insertion: Insertion, context: CursorContext) -> Insertion:
     """Cut at the line that opened a level if a later line dedents from it to a level that is not open.
 
     An `else:` at column 20 below a body at 24 below an `if` at 16 belongs to nothing: the body was wrong already.
     Applies only to languages whose blocks are made by indentation.
     """
     text = insertion.text
-    if "\n" not in text or language(place.language_id).opening_line is None:
+    if "\n" not in text or language(context.language_id).opening_line is None:
         return insertion
-    levels = _levels_above(place, indentation(place.before + text.split("\n", 1)[0]))
+    levels = _levels_above(context, indentation(context.before + text.split("\n", 1)[0]))
     outermost = levels[0].depth
-    for begin, depth in _statement_lines(text, place):
+    for begin, depth in _statement_lines(text, context):
         left: _Level | None = None
         while levels and levels[-1].depth > depth:
             left = levels.pop()
@@ -38,22 +38,22 @@ def cut_broken_indentation(insertion: Insertion, place: Place) -> Insertion:
     return insertion
 
 
-def _levels_above(place: Place, depth: int) -> list[_Level]:
+def _levels_above(context: CursorContext, depth: int) -> list[_Level]:
     """The levels open at the cursor's line, which has this depth; the outermost first."""
     levels = [_Level(depth)]
-    for line in reversed(place.lines_above):
+    for line in reversed(context.lines_above):
         if line.strip() and (above := indentation(line)) < levels[-1].depth:
             levels.append(_Level(above))
     return levels[::-1]
 
 
-def _statement_lines(text: str, place: Place) -> Iterator[tuple[int, int]]:
+def _statement_lines(text: str, context: CursorContext) -> Iterator[tuple[int, int]]:
     """For each later line that begins a statement: where its preceding newline is, and its depth in columns.
 
     Lines inside of brackets and strings, lines after a backslash, and comments may have any indentation.
     """
-    head = place.statement.head
-    inside = [stretch for stretch in _inside(head + text, place.language_id) if stretch.stop > len(head)]
+    head = context.statement.head
+    inside = [stretch for stretch in _inside(head + text, context.language_id) if stretch.stop > len(head)]
     begin = text.find("\n")
     while begin >= 0:
         end = text.find("\n", begin + 1)

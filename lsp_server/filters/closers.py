@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lsp_server.editing.brackets import CLOSER_OF, QUOTES
-from lsp_server.filters.cursor_place import Insertion, Place
+from lsp_server.filters.cursor_context import CursorContext, Insertion
 
 _CLOSERS = frozenset(")]}" + QUOTES)
 
 
-def keep_balance(insertion: Insertion, place: Place) -> Insertion:
+def keep_balance(insertion: Insertion, context: CursorContext) -> Insertion:
     """Drop closers that the document already has behind the cursor or below it.
 
     A balanced suggestion stays whole, as `bar()` before `)`. A text that goes on after such a closer replaces the
     document's closer; otherwise the text ends before its own.
     """
-    text, statement = insertion.text, place.statement
+    text, statement = insertion.text, context.statement
     if statement.balanced_by(text):
         return insertion
-    once = _close_once(insertion, place.after)
+    once = _close_once(insertion, context.after)
     if statement.balanced_by(once.text, once.replaced):
         return once
     last = min(len(text) - 1, statement.balance.first_surplus(text))

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from lsp_server.editing.languages import opens_block
-from lsp_server.filters.cursor_place import Insertion, Place
+from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.indentation import indentation, leading_space
 
 
-def drop_extra_indentation(insertion: Insertion, place: Place) -> Insertion:
+def drop_extra_indentation(insertion: Insertion, context: CursorContext) -> Insertion:
     """On a blank line, a suggestion is no deeper than the line above it, or one step deeper where that opens a block.
 
     A suggestion that begins deeper could not be accepted in editors whose Tab indents there. All of its lines move.
     """
     space = leading_space(insertion.text)
-    if space in ("", insertion.text) or "\n" in space or place.before.strip():
+    if space in ("", insertion.text) or "\n" in space or context.before.strip():
         return insertion
-    depth = indentation(place.before + space)
-    asked_for = max(_depth_asked_for(place), indentation(place.before))
+    depth = indentation(context.before + space)
+    asked_for = max(_depth_asked_for(context), indentation(context.before))
     if depth <= asked_for:
         return insertion
     first, *more = insertion.text.split("\n")
-    outward = _how_far_out(insertion.text, depth, asked_for, place)
+    outward = _how_far_out(insertion.text, depth, asked_for, context)
     lines = (_moved(first, asked_for - depth), *(_moved(line, -outward) for line in more))
     return insertion.with_text("\n".join(lines))
 
 
-def _how_far_out(text: str, depth: int, asked_for: int, place: Place) -> int:
+def _how_far_out(text: str, depth: int, asked_for: int, context: CursorContext) -> int:
     """By how many columns the later lines move out when the first moves from `depth` to `asked_for`.
 
     If one of them is less deep than the first, the model has repeated the indentation of the cursor's line. Then
@@ -35,15 +35,15 @@ def _how_far_out(text: str, depth: int, asked_for: int, place: Place) -> int:
     first, *more = (line for line in text.split("\n") if line.strip())
     if all(indentation(line) >= depth for line in more):
         return depth - asked_for
-    if (indentation(more[0]) > asked_for) == opens_block(first, place.language_id):
+    if (indentation(more[0]) > asked_for) == opens_block(first, context.language_id):
         return 0
     return indentation(first) - asked_for
 
 
-def _depth_asked_for(place: Place) -> int:
+def _depth_asked_for(context: CursorContext) -> int:
     """The depth in columns that the nearest line above that is not blank calls for."""
-    line = next((line for line in reversed(place.lines_above) if line.strip()), "")
-    return indentation(line) + (indentation(place.indent_unit) if opens_block(line, place.language_id) else 0)
+    line = next((line for line in reversed(context.lines_above) if line.strip()), "")
+    return indentation(line) + (indentation(context.indent_unit) if opens_block(line, context.language_id) else 0)
 
 
 def _moved(line: str, columns: int) -> str:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lsp_server.filters.cursor_place import Insertion, Place, word_characters
+from lsp_server.filters.cursor_context import CursorContext, Insertion, word_characters
 from lsp_server.filters.indentation import leading_space
 
 _SAYS_ENOUGH = 3  # word characters, of a line that one match suffices for
 
 
-def cut_at_next_lines(insertion: Insertion, place: Place) -> Insertion:
+def cut_at_next_lines(insertion: Insertion, context: CursorContext) -> Insertion:
     """Cut at the first line that the document continues with anyway.
 
     A line with little content (`}`, `else:`) counts only if the suggestion matches the document from there to its
     end. The last line may be incomplete, if all of it was suggested.
     """
-    below = place.filled_below
-    lines = (place.before + insertion.text + place.after[insertion.replaced :]).split("\n")
+    below = context.filled_below
+    lines = (context.before + insertion.text + context.after[insertion.replaced :]).split("\n")
     for index, line in enumerate(lines):
-        may_be_short = index > 0 or not place.before.strip()
+        may_be_short = index > 0 or not context.before.strip()
         if line.strip() and below and _goes_on_below(lines[index:], below, may_be_short=may_be_short):
-            return insertion.with_text("\n".join(lines[:index])[len(place.before) :] if index else "")
+            return insertion.with_text("\n".join(lines[:index])[len(context.before) :] if index else "")
     return insertion
 
 

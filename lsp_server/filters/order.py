@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from lsp_server.filters.block import end_with_block
 from lsp_server.filters.broken_indentation import cut_broken_indentation
 from lsp_server.filters.closers import keep_balance
-from lsp_server.filters.cursor_place import Insertion, Place
+from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.extra_indentation import drop_extra_indentation
 from lsp_server.filters.next_lines import cut_at_next_lines
 from lsp_server.filters.own_indentation import use_own_indentation
@@ -16,7 +16,7 @@ from lsp_server.filters.repetition import cut_repetition
 from lsp_server.filters.rest_of_line import drop_rest_of_line
 from lsp_server.filters.white_space import drop_trailing_space, use_line_ends
 
-Filter = Callable[[Insertion, Place], Insertion]
+Filter = Callable[[Insertion, CursorContext], Insertion]
 
 CONTENT: tuple[Filter, ...] = (
     end_with_block,
@@ -39,21 +39,21 @@ FIT: tuple[Filter, ...] = (
 )
 
 
-def worth_saying(text: str, place: Place) -> str:
-    """The part of the core's `text`, whose lines end in \\n, that is offered; empty if none is.
+def worth_showing(text: str, context: CursorContext) -> str:
+    """The part of the core's `text`, whose lines end in \\n, that is worth showing; empty if none is.
 
-    The offer is followed while the user types it, and this decision does not change on the way.
+    The suggestion is followed while the user types it, and this decision does not change on the way.
     """
-    return _apply(CONTENT, text, place).text
+    return _apply(CONTENT, text, context).text
 
 
-def fitted(text: str, place: Place) -> Insertion:
-    """The insertion to show at this place for an offer, or for its rest; an empty text suggests nothing."""
-    return _apply(FIT, text, place)
+def fitted(text: str, context: CursorContext) -> Insertion:
+    """The insertion to show at this place for a suggestion, or for its rest; an empty text suggests nothing."""
+    return _apply(FIT, text, context)
 
 
-def _apply(filters: Sequence[Filter], text: str, place: Place) -> Insertion:
+def _apply(filters: Sequence[Filter], text: str, context: CursorContext) -> Insertion:
     insertion = Insertion(text)
     for apply in filters:
-        insertion = apply(insertion, place)
+        insertion = apply(insertion, context)
     return insertion

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from lsp_server.filters.cursor_place import Insertion, Place, word_characters
+from lsp_server.filters.cursor_context import CursorContext, Insertion, word_characters
 
 _SAYS_ENOUGH = 3  # word characters, of an incomplete line
 
 
-def drop_previous_lines(insertion: Insertion, place: Place) -> Insertion:
+def drop_previous_lines(insertion: Insertion, context: CursorContext) -> Insertion:
     """Drop the suggestion if it would make the cursor's line, or a block, equal to the lines above.
 
     The last line may be incomplete, if all of it was suggested. A block that begins with several of the last lines
     above, such as the method above, is dropped together with its continuation.
     """
-    text = place.before + insertion.text + place.after[insertion.replaced :]
+    text = context.before + insertion.text + context.after[insertion.replaced :]
     told = [line.strip() for line in text.split("\n") if line.strip()]
-    above = list(place.filled_above[-len(told) :])
+    above = list(context.filled_above[-len(told) :])
     if _begins_as_lines_above(told, above):
         return insertion.with_text("")
     if not told or len(told) != len(above) or told[:-1] != above[:-1]:
         return insertion
-    suggested = len(told) > 1 or not place.before.strip()
+    suggested = len(told) > 1 or not context.before.strip()
     cut_short = suggested and above[-1].startswith(told[-1]) and word_characters(told[-1]) >= _SAYS_ENOUGH
     if word_characters("".join(told)) and (told == above or cut_short):
         return insertion.with_text("")

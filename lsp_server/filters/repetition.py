@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lsp_server.filters.cursor_place import Insertion, Place, word_characters
+from lsp_server.filters.cursor_context import CursorContext, Insertion, word_characters
 
 _MAX_LINES = 6  # of a repeated piece
 _FEW_WORD_CHARACTERS = 3
@@ -12,9 +12,9 @@ _FEW_WORD_CHARACTERS = 3
 _REPEATED = re.compile(r"(?=([^\n]{1,3}?)\1{7}|([^\n]{4,60}?)\2{2})")
 
 
-def cut_repetition(insertion: Insertion, place: Place) -> Insertion:
+def cut_repetition(insertion: Insertion, context: CursorContext) -> Insertion:
     """Cut at the first repetition: of lines with content, or of a piece of a line."""
-    text = _cut_pieces(_cut_lines(insertion.text, place.before))
+    text = _cut_pieces(_cut_lines(insertion.text, context.before))
     return insertion.with_text(text)
 
 

@@ -12,7 +12,7 @@ from lsp_server.filters.balance import CLOSERS, Balance
 from lsp_server.filters.indentation import indentation
 
 if TYPE_CHECKING:
-    from lsp_server.filters.cursor_place import Place
+    from lsp_server.filters.cursor_context import CursorContext
 
 _BLANK = sys.maxsize - 1  # deeper than any line
 _MOST_REMEMBERED = 4096  # lines
@@ -34,12 +34,12 @@ class Statement:
     earlier: Balance | None = field(default=None, compare=False)  # of this statement some edits ago, or of any other
 
     @classmethod
-    def around(cls, place: Place) -> Statement:
+    def around(cls, context: CursorContext) -> Statement:
         """The statement at a place; all lines of the place if it holds no whole statement."""
-        above, below = _whole(place) or (place.lines_above, place.lines_below)
+        above, below = _whole(context) or (context.lines_above, context.lines_below)
         *ended, last = ("\n", *below) if below else ("",)
         below_text = _joined(ended) + last.rstrip("\r\n")
-        return cls(_joined(above) + place.before, place.after, below_text, place.language_id, place.earlier)
+        return cls(_joined(above) + context.before, context.after, below_text, context.language_id, context.earlier)
 
     @cached_property
     def balance(self) -> Balance:
@@ -61,22 +61,22 @@ class Statement:
         return then.closers <= now.closers and strings_close
 
 
-def _whole(place: Place) -> tuple[Sequence[str], Sequence[str]] | None:
+def _whole(context: CursorContext) -> tuple[Sequence[str], Sequence[str]] | None:
     """The lines above and below of the outermost statement around the cursor that is in sight; None if none is.
 
     A statement that begins or ends outside of the place does not count; statements inside of it may.
     """
-    depths_above, begin_above = _measured((*place.lines_above, place.before))
-    depths_below, begin_below = _measured(place.lines_below)
-    in_sight_above = 0 if place.from_start else min(begin_above)
-    in_sight_below = 0 if place.to_end else min((*begin_below, min(depths_below, default=_BLANK) + 1))
+    depths_above, begin_above = _measured((*context.lines_above, context.before))
+    depths_below, begin_below = _measured(context.lines_below)
+    in_sight_above = 0 if context.from_start else min(begin_above)
+    in_sight_below = 0 if context.to_end else min((*begin_below, min(depths_below, default=_BLANK) + 1))
     in_sight = max(in_sight_above, in_sight_below)  # statements at this depth, and at those further in
     depth = min((depth for depth in {0, *depths_above} if in_sight <= depth < _BLANK), default=None)
     if depth is None:
         return None
     first = next((index for index in range(len(begin_above) - 1, 0, -1) if begin_above[index] <= depth), 0)
     ends = (index for index, begins in enumerate(begin_below) if begins <= depth or depths_below[index] < depth)
-    return place.lines_above[first:], place.lines_below[: next(ends, None)]
+    return context.lines_above[first:], context.lines_below[: next(ends, None)]
 
 
 def _joined(lines: Sequence[str]) -> str:

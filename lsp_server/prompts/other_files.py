@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from lsp_server.editing.documents import Document, LineChange
-from lsp_server.prompts.snippets import DocumentPlaces, FrozenChunk, Place, cut, find_again
-from protocol.messages import ContextChunk
+from lsp_server.prompts.snippets import CutSnippet, DocumentVisits, Visit, cut, find_again
+from protocol.messages import Snippet
 
 _Value = TypeVar("_Value")
 
 _MAX_DOCUMENTS = 64
 _MAX_SELECTIONS = 32
-# A snippet gives way to more recent places only when its rank is this many times the number that fits.
+# A snippet gives way to more recent visits only when its rank is this many times the number that fits.
 _LAG = 2
 # The budget has room for at least so many snippets.
 _MIN_CHUNKS = 2
@@ -36,16 +36,16 @@ _FAMILIES = (
 class Context:
     """Snippets in the order of the prompt, and the URIs of their documents."""
 
-    chunks: tuple[ContextChunk, ...] = ()
+    snippets: tuple[Snippet, ...] = ()
     sources: frozenset[str] = frozenset()
 
 
 class _Candidate(NamedTuple):
     document: Document
-    place: Place
+    visit: Visit
 
-    def is_in(self, chunk: FrozenChunk) -> bool:
-        return chunk.uri == self.document.uri and self.place.line in chunk.span
+    def is_in(self, snippet: CutSnippet) -> bool:
+        return snippet.uri == self.document.uri and self.visit.line in snippet.span
 
 
 class ContextRing:
@@ -59,8 +59,8 @@ class ContextRing:
         self._is_excluded = is_excluded
         self._path_of = path_of
         self._sequence = 0
-        self._documents: dict[str, DocumentPlaces] = {}  # most recently used last
-        self._selections: dict[str, tuple[FrozenChunk, ...]] = {}  # likewise
+        self._documents: dict[str, DocumentVisits] = {}  # most recently used last
+        self._selections: dict[str, tuple[CutSnippet, ...]] = {}  # likewise
 
     @property
     def uris(self) -> Sequence[str]:
@@ -79,7 +79,7 @@ class ContextRing:
         """Drop a document that was closed or excluded, and all text from it."""
         self._documents.pop(uri, None)
         for target, selection in self._selections.items():
-            self._selections[target] = tuple(chunk for chunk in selection if chunk.uri != uri)
+            self._selections[target] = tuple(snippet for snippet in selection if snippet.uri != uri)
 
     def context_for(self, uri: str, language_id: str, budget_chars: int) -> Context:
         """The snippets for a prompt of `uri`; paths and text have at most `budget_chars` code points."""
@@ -87,25 +87,25 @@ class ContextRing:
         selection = self._complete(kept, self._candidates(uri, language_id), budget_chars)
         self._selections[uri] = selection
         _drop_oldest(self._selections, _MAX_SELECTIONS)
-        return Context(tuple(chosen.chunk for chosen in selection), frozenset(chosen.uri for chosen in selection))
+        return Context(tuple(chosen.snippet for chosen in selection), frozenset(chosen.uri for chosen in selection))
 
-    def _used(self, document: Document) -> DocumentPlaces:
+    def _used(self, document: Document) -> DocumentVisits:
         self._sequence += 1
-        places = self._documents.pop(document.uri, None)
-        if places is None or places.document is not document:
-            places = DocumentPlaces(document)
-        self._documents[document.uri] = places
+        visits = self._documents.pop(document.uri, None)
+        if visits is None or visits.document is not document:
+            visits = DocumentVisits(document)
+        self._documents[document.uri] = visits
         _drop_oldest(self._documents, _MAX_DOCUMENTS)
-        return places
+        return visits
 
-    def _still_good(self, selection: Sequence[FrozenChunk], budget_chars: int) -> list[FrozenChunk]:
+    def _still_good(self, selection: Sequence[CutSnippet], budget_chars: int) -> list[CutSnippet]:
         """The snippets whose documents are open, not excluded and still contain them, within the budget."""
-        kept: list[FrozenChunk] = []
-        for chunk in selection:
-            source = self._documents.get(chunk.uri)
-            if source is None or self._is_excluded(chunk.uri):
+        kept: list[CutSnippet] = []
+        for snippet in selection:
+            source = self._documents.get(snippet.uri)
+            if source is None or self._is_excluded(snippet.uri):
                 continue
-            found = find_again(chunk, source.document)
+            found = find_again(snippet, source.document)
             if found is None or any(_overlap(found, other) for other in kept):
                 continue
             budget_chars -= found.chars
@@ -115,49 +115,49 @@ class ContextRing:
         return kept
 
     def _candidates(self, uri: str, language_id: str) -> list[_Candidate]:
-        """The places of all other documents, related languages first, then by recency."""
+        """The visits to all other documents, related languages first, then by recency."""
         candidates = [
-            _Candidate(places.document, place)
-            for places in self._documents.values()
-            if places.document.uri != uri
-            for place in places.places
+            _Candidate(visits.document, visit)
+            for visits in self._documents.values()
+            if visits.document.uri != uri
+            for visit in visits.visits
         ]
-        candidates.sort(key=lambda each: (not _related(each.document.language_id, language_id), -each.place.touched))
+        candidates.sort(key=lambda each: (not _related(each.document.language_id, language_id), -each.visit.touched))
         return candidates
 
     def _complete(
-        self, kept: list[FrozenChunk], candidates: Sequence[_Candidate], budget_chars: int
-    ) -> tuple[FrozenChunk, ...]:
+        self, kept: list[CutSnippet], candidates: Sequence[_Candidate], budget_chars: int
+    ) -> tuple[CutSnippet, ...]:
         """The kept snippets and new ones behind them, the one touched last at the very end."""
         added, crowded_out = self._fill(kept, candidates, budget_chars)
         furthest = _LAG * (len(kept) + len(added))
         if crowded_out is not None and crowded_out < furthest:
-            leading = [chunk for chunk in kept if any(each.is_in(chunk) for each in candidates[:furthest])]
+            leading = [snippet for snippet in kept if any(each.is_in(snippet) for each in candidates[:furthest])]
             if len(leading) < len(kept):
                 kept = leading
                 added, _ = self._fill(kept, candidates, budget_chars)
         return (*kept, *reversed(added))
 
     def _fill(
-        self, kept: Sequence[FrozenChunk], candidates: Sequence[_Candidate], budget_chars: int
-    ) -> tuple[list[FrozenChunk], int | None]:
+        self, kept: Sequence[CutSnippet], candidates: Sequence[_Candidate], budget_chars: int
+    ) -> tuple[list[CutSnippet], int | None]:
         """New snippets, best first, until one does not fit; and the index of its candidate, None if all fit."""
-        added: list[FrozenChunk] = []
-        room = budget_chars - sum(chunk.chars for chunk in kept)
+        added: list[CutSnippet] = []
+        room = budget_chars - sum(snippet.chars for snippet in kept)
         for index, candidate in enumerate(candidates):
             chosen = [*kept, *added]
             uri = candidate.document.uri
-            if any(candidate.is_in(chunk) for chunk in chosen) or self._is_excluded(uri):
+            if any(candidate.is_in(snippet) for snippet in chosen) or self._is_excluded(uri):
                 continue
-            taken = [chunk.span for chunk in chosen if chunk.uri == uri]
+            taken = [snippet.span for snippet in chosen if snippet.uri == uri]
             path, max_chars = self._path_of(uri), budget_chars // _MIN_CHUNKS
-            chunk = cut(candidate.document, candidate.place.line, path, max_chars, taken)
-            if chunk is None or any(chunk.chunk.text == other.chunk.text for other in chosen):
+            snippet = cut(candidate.document, candidate.visit.line, path, max_chars, taken)
+            if snippet is None or any(snippet.snippet.text == other.snippet.text for other in chosen):
                 continue
-            if chunk.chars > room:
+            if snippet.chars > room:
                 return added, index
-            room -= chunk.chars
-            added.append(chunk)
+            room -= snippet.chars
+            added.append(snippet)
         return added, None
 
 
@@ -165,8 +165,8 @@ def _related(language_id: str, other: str) -> bool:
     return language_id == other or any(language_id in family and other in family for family in _FAMILIES)
 
 
-def _overlap(chunk: FrozenChunk, other: FrozenChunk) -> bool:
-    return chunk.uri == other.uri and chunk.first < other.span.stop and other.first < chunk.span.stop
+def _overlap(snippet: CutSnippet, other: CutSnippet) -> bool:
+    return snippet.uri == other.uri and snippet.first < other.span.stop and other.first < snippet.span.stop
 
 
 def _drop_oldest(mapping: dict[str, _Value], limit: int) -> None:

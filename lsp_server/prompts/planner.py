@@ -43,7 +43,7 @@ def _nothing_excluded(_: str) -> bool:
 
 
 class PromptPlanner:
-    """The prompts of one document: EFIM's from anchors, the rivals' (PSM, SPM) from the windows at the cursor.
+    """The prompts of one document: EFIM's from anchors, PSM's and SPM's from the windows at the cursor.
 
     The planner calls `context` for the snippets when it lays an anchor. The budget gives `context` only the estimate
     of characters per token: the windows do not shrink for it. At every use of an anchor the planner calls
@@ -73,7 +73,7 @@ class PromptPlanner:
     def observe(self, prompt: Prompt, prompt_tokens: int) -> None:
         """Update the estimate of characters per token from an answered request."""
         chars = len(prompt.prefix) + len(prompt.suffix) + len(prompt.increment)
-        chars += sum(len(chunk.path) + len(chunk.text) for chunk in prompt.context)
+        chars += sum(len(snippet.path) + len(snippet.text) for snippet in prompt.context)
         self.budget = self.budget.observe(chars, prompt_tokens)
 
     def plan(self, cursor: Position, *, ahead: bool = False) -> Plan:
@@ -84,7 +84,7 @@ class PromptPlanner:
         """
         self.document.check(cursor)
         if self.strategy in ("psm", "spm"):
-            return self._plan_rival(cursor)
+            return self._plan_at_cursor(cursor)
         limit = self.budget.increment_chars
         self._anchors = [laid for laid in self._anchors if not any(map(self._is_excluded, laid.context.sources))]
         for laid in self._anchors:
@@ -101,11 +101,11 @@ class PromptPlanner:
             prefix=_prompt_text(anchor.prefix),
             suffix=_prompt_text(anchor.suffix),
             increment=_prompt_text(self.document.slice(fit.start, cursor)),
-            context=laid.context.chunks,
+            context=laid.context.snippets,
         )
         return Plan(prompt, self.document.slice(cursor, fit.suffix_start), relaid, laid.context.sources)
 
-    def _plan_rival(self, cursor: Position) -> Plan:
+    def _plan_at_cursor(self, cursor: Position) -> Plan:
         document, budget = self.document, self.budget
         first = self._edges.start_for(document, cursor.line, budget.prefix_chars - cursor.column)
         head = document.lines[cursor.line][cursor.column :]
@@ -114,7 +114,7 @@ class PromptPlanner:
         prompt = Prompt(
             prefix=_prompt_text(document.slice(Position(first, 0), cursor)),
             suffix=_prompt_text(head + "".join(document.lines[cursor.line + 1 : stop])),
-            context=context.chunks,
+            context=context.snippets,
             order="spm" if self.strategy == "spm" else "psm",
         )
         return Plan(prompt, gap="", relaid=True, sources=context.sources)

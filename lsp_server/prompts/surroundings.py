@@ -1,4 +1,4 @@
-"""The shared state of a workspace's documents: exclusion verdicts, and the places that snippets are cut from."""
+"""The shared state of a workspace's documents: exclusion verdicts, and the visited lines that snippets are cut from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from protocol.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The exclusion verdicts for some workspace folders, and the ring of places viewed and edited in them."""
+    """The exclusion verdicts for some workspace folders, and the ring of lines viewed and edited in them."""
 
     verdicts: Verdicts
     ring: ContextRing

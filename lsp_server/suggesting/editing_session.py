@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from lsp_server.core.link import LinkState
 from lsp_server.editing.documents import Position
-from lsp_server.filters.cursor_place import Insertion, Place
-from lsp_server.filters.order import fitted, worth_saying
+from lsp_server.filters.cursor_context import CursorContext, Insertion
+from lsp_server.filters.order import fitted, worth_showing
 from lsp_server.filters.stop_rules import stop_rule
 from lsp_server.suggesting.debounce import Pace
-from lsp_server.suggesting.last_suggestion import Offer, offer_at
+from lsp_server.suggesting.last_suggestion import Suggestion, suggestion_at
 from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
 from lsp_server.suggesting.queries import Query
-from lsp_server.suggesting.requests import Asker, Core, Cost
+from lsp_server.suggesting.requests import Core, PromptCost, RequestSender
 from protocol import garbage
 from protocol.messages import Completion, StopRule
 from protocol.settings import Settings
@@ -53,7 +53,7 @@ class EditingSession:
         core: Core,
         settings: Settings,
         client: str,
-        on_cost: Callable[[Cost], None],
+        on_cost: Callable[[PromptCost], None],
         on_excluded: Callable[[str, str | None], None] = lambda *_: None,
         idle_s: float = _IDLE_SECONDS,
         opening_s: float = _OPENING_SECONDS,
@@ -63,7 +63,7 @@ class EditingSession:
         self._idle_s, self._opening_s, self._loading_s = idle_s, opening_s, loading_s
         self._on_excluded = on_excluded
         self._core = core
-        self._asker = Asker(core, client, on_cost)
+        self._sender = RequestSender(core, client, on_cost)
         self._pace = Pace()
         self._core_state: LinkState = "stopped"
         self._core_moved = asyncio.Event()
@@ -90,12 +90,12 @@ class EditingSession:
         self.documents.close(uri)
         if self._last not in self.documents:
             self._last = None
-        self._asker.release(uri)
+        self._sender.release(uri)
 
     def close_notebook(self, uri: str) -> None:
         """As `close`, for a notebook whose cells are closed."""
         for session in self.documents.close_notebook(uri):
-            self._asker.release(session)
+            self._sender.release(session)
 
     async def suggest(
         self, opened: OpenDocument, query: Query, *, waits_for_core: bool = True
@@ -175,25 +175,25 @@ class EditingSession:
 
     async def _is_allowed(self, opened: OpenDocument) -> bool:
         """Whether no rule excludes the document; checks the disk if the last check is too old."""
-        await self._asker.look_at_rules(opened)
+        await self._sender.look_at_rules(opened)
         before, self._looked_at = self._looked_at, (opened.document.uri, opened.excluded)
         if before != self._looked_at and (before[1], opened.excluded) != (None, None):
             self._on_excluded(*self._looked_at)
         return opened.excluded is None
 
     def _at_hand(self, opened: OpenDocument, query: Query) -> tuple[Insertion, ...]:
-        """The rests of the last offers, if the user types their text; the core computes nothing.
+        """The rests of the last suggestions, if the user types their text; the core computes nothing.
 
         An explicit request returns them only if there are several; a single one needs alternatives from the core.
         """
-        insertions = tuple(dict.fromkeys(query.rests(opened.document, opened.offers)))
+        insertions = tuple(dict.fromkeys(query.rests(opened.document, opened.suggestions)))
         if not query.invoked:
             insertions = insertions[:1]
         elif len(insertions) == 1 and self.settings.alternatives:
             return ()
         if insertions:
             opened.latest.supersede()
-            self._asker.typed(opened, query.cursor)
+            self._sender.typed(opened, query.cursor)
         return insertions
 
     async def _ask_in_time(self, opened: OpenDocument, query: Query) -> tuple[Insertion, ...]:
@@ -220,37 +220,39 @@ class EditingSession:
             stop = replace(stop, closes=place.statement.wants_closer)
         meanwhile = asyncio.get_running_loop().call_later(_MEANWHILE_SECONDS, self._prepare, opened, place, stop)
         try:
-            completion = await self._asker.suggest(opened, query, self.settings, stop)
+            completion = await self._sender.suggest(opened, query, self.settings, stop)
         finally:
             meanwhile.cancel()
         if completion is None:
             return ()
         if was_ready:
             self._pace.answered((time.perf_counter() - since) * 1000)
-        return self._offer(opened, query, place, completion)
+        return self._remember(opened, query, place, completion)
 
-    def _prepare(self, opened: OpenDocument, place: Place, stop: StopRule) -> None:
+    def _prepare(self, opened: OpenDocument, place: CursorContext, stop: StopRule) -> None:
         """Compute the filters' values and renew the exclusion verdicts while the core is at work."""
         place.work_out(indents=stop.indent is not None or not place.before.strip())
         opened.balance = place.statement.balance
-        self._asker.renew_rules(opened)
+        self._sender.renew_rules(opened)
 
-    def _offer(self, opened: OpenDocument, query: Query, place: Place, completion: Completion) -> tuple[Insertion, ...]:
-        """Filter the completions and remember them as offers; returns the suggestions, none if held back."""
+    def _remember(
+        self, opened: OpenDocument, query: Query, place: CursorContext, completion: Completion
+    ) -> tuple[Insertion, ...]:
+        """Filter the completions and remember them as suggestions; returns the suggestions, none if held back."""
         held = not query.invoked and self._is_unlikely(completion)
         ending = query.ending(opened.document)
         shown: dict[str, Insertion] = {}
-        offers: list[Offer] = []
+        suggestions: list[Suggestion] = []
         for text in (completion.text, *completion.alternatives):
-            worth = worth_saying(text, place)
+            worth = worth_showing(text, place)
             insertion = fitted(worth, place)
             if not insertion.text or insertion.text in shown:
                 continue
             shown[insertion.text] = query.item(insertion)
             if ending is not None:
                 rest = Insertion(ending + insertion.text, insertion.replaced)
-                offers.append(offer_at(query.cursor, ending + worth, rest, held=held))
-        opened.offers = tuple(offers)
+                suggestions.append(suggestion_at(query.cursor, ending + worth, rest, held=held))
+        opened.suggestions = tuple(suggestions)
         return () if held else tuple(shown.values())
 
     def _is_unlikely(self, completion: Completion) -> bool:
@@ -259,4 +261,4 @@ class EditingSession:
 
     async def _ahead(self, opened: OpenDocument, cursor: Position) -> None:
         if await self._is_allowed(opened):
-            await self._asker.look_ahead(opened, cursor, self.settings)
+            await self._sender.look_ahead(opened, cursor, self.settings)

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from lsp_server.editing.brackets import is_auto_closed
 from lsp_server.editing.documents import Document, Edit, Position
 from lsp_server.editing.spans import moved
-from lsp_server.filters.cursor_place import Insertion, place_at
+from lsp_server.filters.cursor_context import Insertion, context_at
 from lsp_server.filters.order import fitted
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Suggestion:
     """A suggestion for the place `start`; the text from there to `end` was typed since.
 
     `text` is the completion after the content filters, with \\n for line ends; `shown` is the suggestion that was
-    shown (or would have been: an offer that is `held` back is shown once the user types its beginning).
+    shown (or would have been: a suggestion that is `held` back is shown once the user types its beginning).
     """
 
     start: Position
@@ -26,35 +26,35 @@ class Offer:
     held: bool = False
 
 
-def offer_at(cursor: Position, text: str, shown: Insertion, *, held: bool = False) -> Offer:
-    """A fresh offer, of which nothing has been typed."""
-    return Offer(cursor, cursor, text, shown, held)
+def suggestion_at(cursor: Position, text: str, shown: Insertion, *, held: bool = False) -> Suggestion:
+    """A fresh suggestion, of which nothing has been typed."""
+    return Suggestion(cursor, cursor, text, shown, held)
 
 
-def follow(offer: Offer, edit: Edit) -> Offer | None:
-    """The offer after an edit of the typed text; None if the edit changed anything else."""
-    if edit.start < offer.start or edit.end > offer.end:
+def follow(suggestion: Suggestion, edit: Edit) -> Suggestion | None:
+    """The suggestion after an edit of the typed text; None if the edit changed anything else."""
+    if edit.start < suggestion.start or edit.end > suggestion.end:
         return None
-    return replace(offer, end=moved(offer.end, edit))
+    return replace(suggestion, end=moved(suggestion.end, edit))
 
 
-def rest_of(offer: Offer, document: Document, cursor: Position) -> Insertion | None:
-    """The rest of the offer at the cursor; None if the user typed something else, or all of it.
+def rest_of(suggestion: Suggestion, document: Document, cursor: Position) -> Insertion | None:
+    """The rest of the suggestion at the cursor; None if the user typed something else, or all of it.
 
     If the editor auto-closed brackets behind the cursor, the fit filters run again. Otherwise the rest is exactly
     the rest of the text shown before.
     """
-    if not offer.start <= cursor <= offer.end:
+    if not suggestion.start <= cursor <= suggestion.end:
         return None
-    typed = document.slice(offer.start, cursor)
-    gap = document.slice(cursor, offer.end)
-    if not typed and offer.held:
+    typed = document.slice(suggestion.start, cursor)
+    gap = document.slice(cursor, suggestion.end)
+    if not typed and suggestion.held:
         return None
     said = typed.replace("\r\n", "\n")
-    if not gap and offer.shown.text.startswith(typed):
-        insertion = replace(offer.shown, text=offer.shown.text[len(typed) :])
-    elif offer.text.startswith(said) and (not gap or is_auto_closed(typed, gap)):
-        insertion = fitted(offer.text[len(said) :], place_at(document, cursor))
+    if not gap and suggestion.shown.text.startswith(typed):
+        insertion = replace(suggestion.shown, text=suggestion.shown.text[len(typed) :])
+    elif suggestion.text.startswith(said) and (not gap or is_auto_closed(typed, gap)):
+        insertion = fitted(suggestion.text[len(said) :], context_at(document, cursor))
     else:
         return None
     return insertion if insertion.text.strip() else None

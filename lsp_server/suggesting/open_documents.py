@@ -11,10 +11,10 @@ from lsp_server.editing.notebooks import Cells
 from lsp_server.editing.positions import ClientPosition, PositionCodec, PositionEncoding
 from lsp_server.editing.spans import Span, follow_cursor, follow_span
 from lsp_server.filters.balance import Balance
-from lsp_server.filters.cursor_place import LONGEST_LINE, Insertion
+from lsp_server.filters.cursor_context import LONGEST_LINE, Insertion
 from lsp_server.prompts.planner import Plan, PromptPlanner
 from lsp_server.prompts.surroundings import Surroundings
-from lsp_server.suggesting.last_suggestion import Offer, follow
+from lsp_server.suggesting.last_suggestion import Suggestion, follow
 from lsp_server.suggesting.latest import Latest
 from protocol.errors import BadInput
 from protocol.messages import Completion, CompletionRequest
@@ -51,7 +51,7 @@ class OpenDocument:
     edits: int = 0
     inserted: str = ""
     cursor: Position = field(default=Position(0, 0))
-    offers: tuple[Offer, ...] = ()  # the last suggestion, and its alternatives
+    suggestions: tuple[Suggestion, ...] = ()  # the last suggestion, and its alternatives
     watched: dict[int, Span] = field(default_factory=dict)  # followed through all edits, by the keys of `watch`
     balance: Balance | None = None  # of the last request's statement
     out_of_step: bool = False  # a change failed, or a line is too long: only the whole text recovers from that
@@ -68,7 +68,7 @@ class OpenDocument:
         self.latest.supersede()
         self.edits += 1
         self.inserted += edit.text
-        self.offers = tuple(filter(None, (follow(offer, edit) for offer in self.offers)))
+        self.suggestions = tuple(filter(None, (follow(suggestion, edit) for suggestion in self.suggestions)))
         for key, span in self.watched.items():
             self.watched[key] = follow_span(span, edit)
         return change
@@ -134,7 +134,7 @@ class OpenDocument:
     def let_go(self) -> None:
         """Forget the last suggestion of a newly excluded document, and its snippets in other documents' prompts."""
         self.latest.supersede()
-        self.offers, self.last_exchange, self.balance = (), None, None
+        self.suggestions, self.last_exchange, self.balance = (), None, None
         self.surroundings.ring.closed(self.session)
 
 
@@ -175,7 +175,7 @@ class OpenDocuments:
         before, self.settings = self.settings, settings
         if before != settings:
             for opened in self._open.values():
-                opened.offers = ()
+                opened.suggestions = ()
         if all(getattr(before, name) == getattr(settings, name) for name in _PLANNING_SETTINGS):
             return
         self._renew_planners()

@@ -10,8 +10,8 @@ from msgspec import structs
 
 from lsp_server.editing.documents import Document, Position
 from lsp_server.filters.balance import Balance
-from lsp_server.filters.cursor_place import Insertion, Place, place_at
-from lsp_server.suggesting.last_suggestion import Offer, rest_of
+from lsp_server.filters.cursor_context import CursorContext, Insertion, context_at
+from lsp_server.suggesting.last_suggestion import Suggestion, rest_of
 from protocol.messages import Prompt
 
 
@@ -40,9 +40,9 @@ class Query:
         """Whether the selected text is one line: longer entries get no suggestion."""
         return self.selected is None or not re.search(r"[\r\n]", self.selected.text)
 
-    def place(self, document: Document, *, multi_line: bool, earlier: Balance | None = None) -> Place:
+    def place(self, document: Document, *, multi_line: bool, earlier: Balance | None = None) -> CursorContext:
         """The surroundings of the suggestion, with the selected text in the document."""
-        place = place_at(document, self.cursor, multi_line=multi_line, earlier=earlier)
+        place = context_at(document, self.cursor, multi_line=multi_line, earlier=earlier)
         if self.selected is None:
             return place
         before, selected = place.before, self.selected
@@ -66,12 +66,12 @@ class Query:
         extends = self.selected.end == self.cursor.column and self.selected.text.startswith(typed)
         return self.selected.text.removeprefix(typed) if extends else None
 
-    def rests(self, document: Document, offers: Iterable[Offer]) -> Iterator[Insertion]:
-        """The rests of the offers that continue what was typed, and the selected text."""
+    def rests(self, document: Document, suggestions: Iterable[Suggestion]) -> Iterator[Insertion]:
+        """The rests of the suggestions that continue what was typed, and the selected text."""
         if (ending := self.ending(document)) is None:
             return
-        for offer in offers:
-            rest = rest_of(offer, document, self.cursor)
+        for suggestion in suggestions:
+            rest = rest_of(suggestion, document, self.cursor)
             if rest is not None and rest.text != ending and rest.text.startswith(ending):
                 yield self.item(Insertion(rest.text.removeprefix(ending), rest.replaced))
 

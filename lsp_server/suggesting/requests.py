@@ -42,7 +42,7 @@ class Core(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class PromptCost:
     """What one prompt cost; `milliseconds` from the request to its answer."""
 
     uri: str
@@ -64,10 +64,10 @@ class _Asked:
     sources: set[str] = field(default_factory=set)
 
 
-class Asker:
+class RequestSender:
     """Sends the requests of all documents. `session_prefix` separates this language server's sessions from others'."""
 
-    def __init__(self, core: Core, session_prefix: str, on_cost: Callable[[Cost], None]) -> None:
+    def __init__(self, core: Core, session_prefix: str, on_cost: Callable[[PromptCost], None]) -> None:
         self._core = core
         self._session_prefix = session_prefix
         self._on_cost = on_cost
@@ -103,7 +103,7 @@ class Asker:
     def typed(self, opened: OpenDocument, cursor: Position) -> None:
         """Report the cost of an answer from the last suggestion: zero, since the core computed nothing."""
         document = opened.document
-        cost = Cost(document.uri, document.version, cursor, "typed", False, 0.0, "hot", _NOTHING_COMPUTED)
+        cost = PromptCost(document.uri, document.version, cursor, "typed", False, 0.0, "hot", _NOTHING_COMPUTED)
         self._on_cost(cost)
 
     async def look_at_rules(self, opened: OpenDocument) -> None:
@@ -158,7 +158,7 @@ class Asker:
                 if asked.opened is not None and uri in excluded:
                     asked.opened.let_go()
                 elif asked.opened is not None:
-                    asked.opened.offers, asked.opened.last_exchange = (), None
+                    asked.opened.suggestions, asked.opened.last_exchange = (), None
             self._asked.clear()
             self._resident.clear()
 
@@ -194,4 +194,4 @@ class Asker:
         opened.inserted = ""
         warmth = heat(usage.recomputed_tokens, usage.prompt_tokens, inserted_tokens)
         document, ahead = opened.document, not opened.latest.awaited
-        self._on_cost(Cost(document.uri, document.version, cursor, "core", ahead, milliseconds, warmth, usage))
+        self._on_cost(PromptCost(document.uri, document.version, cursor, "core", ahead, milliseconds, warmth, usage))

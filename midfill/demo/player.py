@@ -13,7 +13,7 @@ from midfill.demo.script import Action
 from midfill.demo.typist import Typist
 from midfill.headless.lsp_process import LanguageServerFailed
 from midfill.headless.lsp_session import LspSession
-from midfill.headless.lsp_values import Answer, Cost, Suggestion
+from midfill.headless.lsp_values import Answer, Suggestion, UsageReport
 
 _ANSWER_TIMEOUT_S = 60.0
 _AHEAD_TIMEOUT_S = 5.0
@@ -32,7 +32,7 @@ class Keystroke:
     lines: tuple[str, ...]
     suggestion: Suggestion | None
     milliseconds: float  # time to suggestion; 0 for a jump
-    cost: Cost | None
+    cost: UsageReport | None
 
 
 async def play(

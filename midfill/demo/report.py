@@ -13,7 +13,7 @@ from midfill.demo.views import HEAT_STYLES
 from protocol.settings import Strategy
 
 
-def report(summary: Summary, rivals: Mapping[Strategy, float], model: str, device: str) -> RenderableType:
+def report(summary: Summary, other_layouts: Mapping[Strategy, float], model: str, device: str) -> RenderableType:
     """The cost of the run, next to that of the same keys under other prompt layouts."""
     table = Table(
         title=f"model {model}, device {device}", title_justify="left", title_style="bold", box=None, show_header=False
@@ -36,6 +36,6 @@ def report(summary: Summary, rivals: Mapping[Strategy, float], model: str, devic
         "laid out EFIM, as it ran",
         style="bold",
     )
-    for strategy, mean in rivals.items():
+    for strategy, mean in other_layouts.items():
         table.add_row("", f"{mean:.1f} tokens", f"laid out {strategy.upper()} (counted)")
     return table

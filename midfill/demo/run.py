@@ -15,10 +15,10 @@ from rich.live import Live
 from lsp_server.editing.documents import Document
 from midfill.demo.connect import how_to_connect
 from midfill.demo.editor import Editor
+from midfill.demo.other_layouts import mean_recomputed
 from midfill.demo.picture import write_picture
 from midfill.demo.player import Keystroke, play
 from midfill.demo.report import report
-from midfill.demo.rivals import mean_recomputed
 from midfill.demo.script import SAMPLE, SCRIPT
 from midfill.demo.summary import summarize
 from midfill.demo.views import LiveView, PlainView, View
@@ -31,7 +31,7 @@ from protocol.settings import Settings, Strategy
 _URI = f"file:///demo/{SAMPLE}"
 _SECONDS_PER_KEY = 0.08
 _SILENCE_SECONDS = 180.0
-_RIVALS: tuple[Strategy, ...] = ("psm", "spm")
+_OTHER_LAYOUTS: tuple[Strategy, ...] = ("psm", "spm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ async def run_demo(console: Console, settings: Settings, options: DemoOptions) -
             status = session.status
     if status is None or not any(key.cost for key in keystrokes):
         raise LanguageServerFailed("the language server answered no keystroke; run `midfill doctor`")
-    rivals = {name: await mean_recomputed(name, settings, text, keystrokes) for name in _RIVALS}
-    result = report(summarize(keystrokes), rivals, status.model, status.device)
+    other_layouts = {name: await mean_recomputed(name, settings, text, keystrokes) for name in _OTHER_LAYOUTS}
+    result = report(summarize(keystrokes), other_layouts, status.model, status.device)
     console.print(result)
     console.print()
     console.print(how_to_connect(), soft_wrap=True)

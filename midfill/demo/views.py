@@ -16,7 +16,7 @@ from midfill.demo.code_view import code_view
 from midfill.demo.player import Keystroke
 from midfill.demo.script import SAMPLE
 from midfill.demo.summary import summarize
-from midfill.headless.lsp_values import Cost
+from midfill.headless.lsp_values import UsageReport
 from protocol.heat import Heat
 
 WIDTH = 80
@@ -101,7 +101,7 @@ def _cost_cells(key: Keystroke) -> tuple[RenderableType, ...]:
     return (heat, _bar(cost, HEAT_STYLES[cost.heat]), tokens, f"{key.milliseconds:.0f}")
 
 
-def _bar(cost: Cost, style: str) -> Text:
+def _bar(cost: UsageReport, style: str) -> Text:
     """A bar of the recomputed share of the prompt; visible if any token was recomputed."""
     usage = cost.usage
     eighths = round(8 * _BAR_CELLS * usage.recomputed_tokens / max(1, usage.prompt_tokens))

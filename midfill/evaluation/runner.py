@@ -21,7 +21,7 @@ UNTIL_THE_END = StopRule(indent=0)  # no line is indented by less, so only an en
 _STOPS: dict[Split, StopRule] = {"single-line": StopRule(), "random-span": UNTIL_THE_END}
 
 Complete = Callable[[Prompt, StopRule], str]
-Progress = Callable[[], None]
+OnTaskDone = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,11 @@ class Evaluator:
     seed: int
     sandbox: Sandbox | None
 
-    def row(self, tasks: TaskSet, cut: Cut, form: Format, progress: Progress) -> Row:
+    def row(self, tasks: TaskSet, cut: Cut, form: Format, progress: OnTaskDone) -> Row:
         """Evaluate one row; calls `progress` after every case."""
         return _row(tasks, cut, form, self.scores(tasks, cut, form, progress))
 
-    def scores(self, tasks: TaskSet, cut: Cut, form: Format, progress: Progress) -> list[Score]:
+    def scores(self, tasks: TaskSet, cut: Cut, form: Format, progress: OnTaskDone) -> list[Score]:
         """A row's scores case by case, so that two rows of the same tasks can be compared in pairs."""
         scores = []
         for task in tasks.tasks:

@@ -14,7 +14,7 @@ from lsp_server.custom_messages import DID_MOVE_CURSOR, DOCUMENT_HASH, LAST_EXCH
 from lsp_server.editing.documents import Document, Edit, Position
 from lsp_server.editing.positions import ClientPosition, PositionCodec, PositionEncoding
 from midfill.headless.lsp_process import Asked, LanguageServerFailed, LspProcess
-from midfill.headless.lsp_values import Answer, Cost, ServerStatus, Suggestion
+from midfill.headless.lsp_values import Answer, ServerStatus, Suggestion, UsageReport
 from protocol.messages import Completion, CompletionRequest
 from protocol.wire import Complete, Completed, decode_client, decode_core
 
@@ -52,11 +52,11 @@ class LspSession:
     def __init__(self, process: LspProcess, encoding: PositionEncoding) -> None:
         self.documents: dict[str, Document] = {}
         self.status: ServerStatus | None = None
-        self.ahead: list[Cost] = []  # of ahead work, oldest first; the caller may clear it
+        self.ahead: list[UsageReport] = []  # of ahead work, oldest first; the caller may clear it
         self.messages: list[str] = []  # that an editor would have shown in a popup
         self._process = process
         self._codec = PositionCodec(encoding)
-        self._costs: dict[_CostKey, Cost] = {}  # of answers, until `take_cost`
+        self._costs: dict[_CostKey, UsageReport] = {}  # of answers, until `take_cost`
         self._news = asyncio.Event()
         process.hear(STATUS, self._heard_status)
         process.hear(USAGE, self._heard_usage)
@@ -160,7 +160,7 @@ class LspSession:
                     f"no model is ready; the language server's last word, {silence_s:.0f} s ago, was: {said}"
                 ) from error
 
-    async def wait_for_ahead(self, timeout_s: float) -> Cost | None:
+    async def wait_for_ahead(self, timeout_s: float) -> UsageReport | None:
         """The cost of the next ahead work, such as after a move; None if there is none within `timeout_s`."""
         count = len(self.ahead)
         try:
@@ -184,7 +184,7 @@ class LspSession:
         """The server's position in code points of the document as it is now."""
         return self._codec.decode(document, ClientPosition(position.line, position.character))
 
-    async def take_cost(self, uri: str, version: int, position: types.Position) -> Cost | None:
+    async def take_cost(self, uri: str, version: int, position: types.Position) -> UsageReport | None:
         """The cost of an answer that has arrived, once; None if the server sent nothing to the core.
 
         The server sends it right after the answer, before any other answer.
@@ -212,7 +212,7 @@ class LspSession:
         self._news.set()
 
     def _heard_usage(self, message: Any) -> None:
-        cost = Cost.from_json(message)
+        cost = UsageReport.from_json(message)
         if cost.ahead:
             self.ahead.append(cost)
             self._news.set()

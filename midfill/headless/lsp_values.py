@@ -22,7 +22,7 @@ class Suggestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class UsageReport:
     """The cost of a prompt, as the server reports it (`midfill/usage`)."""
 
     uri: str
@@ -35,7 +35,7 @@ class Cost:
     milliseconds: float  # from the request to the core to its answer
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Cost:
+    def from_json(cls, fields: Mapping[str, Any]) -> UsageReport:
         """From the parameters of `midfill/usage`."""
         return cls(
             uri=fields["textDocument"]["uri"],
@@ -55,7 +55,7 @@ class Answer:
 
     suggestions: tuple[Suggestion, ...]
     milliseconds: float  # from the bytes of the request to those of the answer, at the pipes
-    cost: Cost | None
+    cost: UsageReport | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from protocol.messages import Usage
 from protocol.settings import Settings, Strategy
 
 Mode = Literal["stdio", "engine", "dry"]
-Progress = Callable[[str, int], None]
+OnStep = Callable[[str, int], None]
 
 _START_SECONDS = 300.0
 _NOTHING = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
@@ -45,7 +45,7 @@ class ReplayOptions:
     verify: int = 0  # how many requests, evenly spread, a cold engine computes again
 
 
-async def replay(trace: Trace, settings: Settings, options: ReplayOptions, progress: Progress) -> ReplayResult:
+async def replay(trace: Trace, settings: Settings, options: ReplayOptions, progress: OnStep) -> ReplayResult:
     """Play the trace once per strategy; calls `progress` with the strategy and the number of steps done."""
     count = sum(1 for _ in play(trace, options.start, options.limit))  # raises for a bad trace before the work begins
     tokenizer = find_checkpoint(settings.model).tokenizer()
@@ -88,7 +88,7 @@ async def _play(
     options: ReplayOptions,
     tokenizer: TextTokenizer,
     verifier: Verifier | None,
-    progress: Progress,
+    progress: OnStep,
 ) -> StrategyResult:
     records: list[Record] = []
     errors: list[str] = []

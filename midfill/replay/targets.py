@@ -11,7 +11,7 @@ from inference.engine.engine import Engine
 from lsp_server.editing.documents import Position
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
-from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.engine_core import EngineCore
 from midfill.headless.lsp_session import LspSession
 from midfill.replay.faults import OUTDATED, Shown, rudeness
@@ -25,7 +25,7 @@ _AHEAD_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StepResult:
     """The answer to one step. `usage` is None if the core got no request, since there was nothing to suggest."""
 
     usage: Usage | None
@@ -39,7 +39,7 @@ class Answer:
 class Target(Protocol):
     """One open document that follows the steps of a session."""
 
-    async def play(self, step: Step, *, tell_move: bool) -> Answer:
+    async def play(self, step: Step, *, tell_move: bool) -> StepResult:
         """Send the move, if `tell_move`, and the edits, and wait for a suggestion; MidfillError if that fails."""
         ...
 
@@ -57,11 +57,11 @@ class EngineTarget:
 
     def __init__(self, engine: Engine, settings: Settings, language_id: str, text: str) -> None:
         self.core = EngineCore(engine)
-        self._costs: list[Cost] = []
+        self._costs: list[PromptCost] = []
         self._session = EditingSession(self.core, settings, "replay", self._costs.append)
         self._document = self._session.open(URI, language_id, 1, text)
 
-    async def play(self, step: Step, *, tell_move: bool) -> Answer:
+    async def play(self, step: Step, *, tell_move: bool) -> StepResult:
         self._costs.clear()
         if tell_move and step.moved_to is not None:
             self._session.look_ahead(self._document, step.moved_to)
@@ -84,7 +84,7 @@ class EngineTarget:
             end = Position(step.cursor.line, step.cursor.column + insertion.replaced)
             rude += rudeness(self._document.document, Shown(insertion.text, step.cursor, end))
         suggestion = insertions[0].text if insertions else ""
-        return Answer(usage, suggestion, ahead_tokens, milliseconds, tuple(rude))
+        return StepResult(usage, suggestion, ahead_tokens, milliseconds, tuple(rude))
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         return self._document.last_exchange
@@ -100,7 +100,7 @@ class SessionTarget:
         self._session = session
         session.open(URI, language_id, text)
 
-    async def play(self, step: Step, *, tell_move: bool) -> Answer:
+    async def play(self, step: Step, *, tell_move: bool) -> StepResult:
         session = self._session
         session.ahead.clear()
         if tell_move and step.moved_to is not None:
@@ -117,7 +117,7 @@ class SessionTarget:
             rude += rudeness(session.documents[URI], Shown(shown.text, shown.start, shown.end))
         suggestion = answer.suggestions[0].text if answer.suggestions else ""
         usage, core_ms = (answer.cost.usage, answer.cost.milliseconds) if answer.cost else (None, 0.0)
-        return Answer(usage, suggestion, ahead_tokens, answer.milliseconds, tuple(rude), core_ms)
+        return StepResult(usage, suggestion, ahead_tokens, answer.milliseconds, tuple(rude), core_ms)
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         return await self._session.last_exchange(URI)

@@ -11,13 +11,13 @@ from rich.console import Console
 
 from inference.text.fim import AUTO
 from inference.training.errors import OptionError
-from inference.training.options import ExampleOptions, LoraOptions, ModelShape, Precision, Stage, TrainingOptions
+from inference.training.options import ExampleOptions, LoraOptions, ModelSize, Precision, Stage, TrainingOptions
 
 STOPPED = 130  # as a shell has it for what Ctrl-C ended
 HEAD_DIM = 64
 SCRATCH_LR, FULL_LR, LORA_LR = 4e-3, 5e-5, 2e-4
 
-_EXAMPLES, _LORA, _SHAPE, _RUN = ExampleOptions(), LoraOptions(), ModelShape(), TrainingOptions(max_steps=1)
+_EXAMPLES, _LORA, _SHAPE, _RUN = ExampleOptions(), LoraOptions(), ModelSize(), TrainingOptions(max_steps=1)
 
 
 def train_command(
@@ -130,10 +130,10 @@ def train_command(
         raise typer.Exit(STOPPED)
 
 
-def _shape(layers: int, hidden: int) -> ModelShape:
+def _shape(layers: int, hidden: int) -> ModelSize:
     """A Llama of the bundled model's proportions."""
     ratio = _SHAPE.intermediate / _SHAPE.hidden
-    return ModelShape(
+    return ModelSize(
         layers=layers,
         hidden=hidden,
         intermediate=round(ratio * hidden / HEAD_DIM) * HEAD_DIM,

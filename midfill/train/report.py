@@ -10,7 +10,7 @@ from rich.table import Table
 
 from inference.training.corpus.corpus import PackageRecord
 from inference.training.machine import this_machine
-from inference.training.optimization.schedule import Progress
+from inference.training.optimization.schedule import TrainingProgress
 from inference.training.options import TrainingOptions
 from midfill.train.data import Data
 
@@ -81,7 +81,7 @@ def card(
     name: str,
     data: Data,
     options: TrainingOptions,
-    progress: Progress,
+    progress: TrainingProgress,
     command: str,
     losses: tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]],
 ) -> str:

@@ -19,7 +19,7 @@ from inference.checkpoints.checkpoint import find_checkpoint
 from inference.training.corpus.corpus import Corpus
 from inference.training.errors import OptionError
 from inference.training.examples.windows import Windows, bytes_per_token
-from inference.training.optimization.schedule import Progress
+from inference.training.optimization.schedule import TrainingProgress
 from inference.training.options import TrainingOptions
 from inference.training.publishing.publish import publish
 from inference.training.run.checkpoints import RunFolder
@@ -115,7 +115,7 @@ class _Run:
 
         with display, stops_on_signals(again=not is_launched(), heard=self._tell_stopping) as is_stopped:
 
-            def checkpointed(progress: Progress) -> None:
+            def checkpointed(progress: TrainingProgress) -> None:
                 display.checkpointed(progress)
                 if not is_stopped():  # stopping waits for the checkpoint alone
                     self._measure(progress)
@@ -148,7 +148,7 @@ class _Run:
         for line in told_run(self._options, learning, total, self._epochs, seconds):
             self._console.print(line, highlight=False, soft_wrap=True)
 
-    def _measure(self, progress: Progress) -> None:
+    def _measure(self, progress: TrainingProgress) -> None:
         """Log the held-out losses, in the main process."""
         if not self._accelerator.is_main_process:
             return

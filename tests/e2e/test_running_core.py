@@ -15,7 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from midfill.commands import app
-from midfill.complete import Place, complete
+from midfill.complete import FilePosition, complete
 from midfill.doctor.core import cores
 from protocol.errors import AlreadyServed, BadInput, Unauthorized
 from protocol.rendezvous import address_file, read_address
@@ -92,7 +92,7 @@ async def test_a_token_that_is_not_the_cores(core: "subprocess.Popen[bytes]", so
     token_file = Path(os.environ["MIDFILL_RUNTIME_DIR"]) / "token"
     token_file.write_text("another")
     with pytest.raises(Unauthorized, match="does not know the token"):
-        await complete(Settings(), Place(source, 1, 10))
+        await complete(Settings(), FilePosition(source, 1, 10))
     (problem,) = (await cores(Settings())).problems
     assert "does not know this machine's token" in problem
 

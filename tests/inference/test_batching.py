@@ -14,8 +14,8 @@ from msgspec import structs
 
 from inference.backends.chunk import Chunk
 from inference.backends.model import Choice, Model
+from inference.engine.active_request import ActiveRequest
 from inference.engine.engine import Engine
-from inference.engine.request_run import Run
 from inference.engine.turns import SHARED_CHUNK, SMALL_CHUNK
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
@@ -70,7 +70,7 @@ def ask(session: str, cut: int = 400, max_tokens: int = 8, increment: str = "") 
     return CompletionRequest(session, prompt, max_tokens, StopRule(indent=0))
 
 
-def finish(engine: Engine, *runs: Run) -> list[Completion]:
+def finish(engine: Engine, *runs: ActiveRequest) -> list[Completion]:
     while not all(run.has_ended for run in runs):
         engine.step()
     return [run.completion() for run in runs]
@@ -225,7 +225,7 @@ class Editors:
         self.rng = random.Random(seed)
         self.texts = {"a": "", "b": "", "c": "", "d": ""}
         self.cuts = dict.fromkeys(self.texts, 300)
-        self.running: list[Run] = []
+        self.running: list[ActiveRequest] = []
 
     def begin(self) -> None:
         """Somebody types, deletes, or goes elsewhere, and asks; perhaps the answer is not wanted for long."""
@@ -250,7 +250,7 @@ class Editors:
         for run in self.engine.step():
             self.note(run)
 
-    def note(self, run: Run) -> None:
+    def note(self, run: ActiveRequest) -> None:
         """A run that was begun, or has ended: then its text has to be the one that is computed alone, and cold."""
         self.engine.check_integrity()
         if not run.has_ended:

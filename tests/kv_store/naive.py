@@ -43,16 +43,16 @@ class NaiveStore:
         self._misses += 1
         return EmptyMatch()
 
-    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, owner: str) -> int:
+    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str) -> int:
         return 0
 
-    def pin(self, owner: str) -> None:
+    def pin(self, session: str) -> None:
         return
 
-    def unpin(self, owner: str) -> None:
+    def unpin(self, session: str) -> None:
         return
 
-    def purge(self, owner: str) -> int:
+    def purge(self, session: str) -> int:
         return 0
 
     def save(self, seconds: float | None = None) -> bool:

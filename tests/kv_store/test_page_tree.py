@@ -42,7 +42,7 @@ def test_a_short_page_matches_whole_though_more_is_asked() -> None:
     assert tree.find_prefix((1, 2, 3, 4)) == (path, 3)
 
 
-def test_a_removed_tail_is_no_owners_tail_any_more() -> None:
+def test_a_removed_tail_is_no_sessions_tail_any_more() -> None:
     tree = PageTree()
     first, last = grow(tree, FULL, (16,))
     tree.own("a", [first, last], 17)
@@ -62,7 +62,7 @@ def test_what_other_documents_used_in_full_survives() -> None:
     assert tree.disown("b") == [first, last]
 
 
-def test_a_sibling_takes_over_owners_and_pins() -> None:
+def test_a_sibling_takes_over_uses_and_pins() -> None:
     tree = PageTree()
     (short,) = grow(tree, (1, 2))
     tree.own("a", [short], 2)
@@ -71,7 +71,7 @@ def test_a_sibling_takes_over_owners_and_pins() -> None:
     tree.supersede(short, long)
     tree.remove(short)
     assert tree.last_path("a") == [long]
-    assert (long.pins, long.owners) == (1, {"a": 2})
+    assert (long.pins, long.uses) == (1, {"a": 2})
 
 
 def test_the_index_among_many_siblings_finds_what_a_search_of_all_finds() -> None:
@@ -104,7 +104,7 @@ def test_what_a_page_remembers_does_not_grow_with_every_client_of_its_document()
     for run in range(10 * REMEMBERED_TAILS):
         tree.own(f"run {run}/file.py", path, 16)
         tree.forget_old_tails({"run 0/file.py"})
-    assert path[0].owners == {"file.py": 16}
+    assert path[0].uses == {"file.py": 16}
     assert len(tree.tails) <= REMEMBERED_TAILS + 1
     assert tree.last_path("run 0/file.py") == path, "it is pinned"
 

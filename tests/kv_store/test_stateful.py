@@ -16,8 +16,8 @@ from kv_store.paged.match import PageMatch
 
 DEVICE, HOST, DISK = 96, 64, 128
 
-OWNERS = ("one/first.py", "two/first.py", "one/second.py")
-owners = st.sampled_from(OWNERS)
+SESSIONS = ("one/first.py", "two/first.py", "one/second.py")
+sessions = st.sampled_from(SESSIONS)
 places = st.integers(0, 1000)
 tails = st.lists(st.integers(0, 1), max_size=40)
 
@@ -49,18 +49,18 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- what may be done ----------------------------------------------------------------------------------------------
 
-    @rule(owner=owners, place=places, cut=places, tail=tails)
-    def insert(self, owner: str, place: int, cut: int, tail: list[int]) -> None:
+    @rule(session=sessions, place=places, cut=places, tail=tails)
+    def insert(self, session: str, place: int, cut: int, tail: list[int]) -> None:
         token_ids = self.prompt(place, cut, tail)
         before = self.resident(token_ids)
-        grown = self.store.insert_prefix(token_ids, self.kv.workspace(token_ids), owner)
-        self.inserted.setdefault(owner, []).append(token_ids)
+        grown = self.store.insert_prefix(token_ids, self.kv.workspace(token_ids), session)
+        self.inserted.setdefault(session, []).append(token_ids)
         after = self.resident(token_ids)
         assert after == before + grown
         if not self.handles and not self.pinned and len(token_ids) + 16 <= DEVICE:
             assert after == len(token_ids)
-        if owner in self.pinned:
-            self.pinned[owner] = token_ids, after
+        if session in self.pinned:
+            self.pinned[session] = token_ids, after
 
     @rule(place=places, cut=places, tail=tails)
     def match(self, place: int, cut: int, tail: list[int]) -> None:
@@ -83,24 +83,24 @@ class StoreMachine(RuleBasedStateMachine):
     def release(self, which: int) -> None:
         self.handles.pop(which % len(self.handles)).match.release()
 
-    @rule(owner=owners)
-    def pin(self, owner: str) -> None:
-        self.store.pin(owner)
-        if owner not in self.pinned:
-            path = self.store._tree.last_path(owner)
+    @rule(session=sessions)
+    def pin(self, session: str) -> None:
+        self.store.pin(session)
+        if session not in self.pinned:
+            path = self.store._tree.last_path(session)
             token_ids = tuple(itertools.chain.from_iterable(page.token_ids for page in path))
-            self.pinned[owner] = token_ids, len(token_ids)
+            self.pinned[session] = token_ids, len(token_ids)
 
-    @rule(owner=owners)
-    def unpin(self, owner: str) -> None:
-        self.store.unpin(owner)
-        self.pinned.pop(owner, None)
+    @rule(session=sessions)
+    def unpin(self, session: str) -> None:
+        self.store.unpin(session)
+        self.pinned.pop(session, None)
 
-    @rule(owner=st.sampled_from((*OWNERS, "*/first.py")))
-    def purge(self, owner: str) -> None:
-        document = document_of(owner)
-        self.store.purge(owner)
-        for other in [other for other in OWNERS if document_of(other) == document]:
+    @rule(session=st.sampled_from((*SESSIONS, "*/first.py")))
+    def purge(self, session: str) -> None:
+        document = document_of(session)
+        self.store.purge(session)
+        for other in [other for other in SESSIONS if document_of(other) == document]:
             self.inserted.pop(other, None)
             self.pinned.pop(other, None)
         self.forget_promises()
@@ -161,7 +161,7 @@ class StoreMachine(RuleBasedStateMachine):
     def forget_promises(self) -> None:
         for handle in self.handles:
             handle.promised = 0
-        self.pinned = {owner: (token_ids, 0) for owner, (token_ids, _) in self.pinned.items()}
+        self.pinned = {session: (token_ids, 0) for session, (token_ids, _) in self.pinned.items()}
 
 
 class DamagedFilesMachine(StoreMachine):

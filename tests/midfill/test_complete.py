@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from midfill.commands import app
-from midfill.complete import Place, complete
+from midfill.complete import FilePosition, complete
 from protocol.errors import BadInput, BadModel, CoreUnavailable, MidfillError, Unauthorized
 from protocol.identity import SettingValue
 from protocol.messages import PROTOCOL_VERSION, CoreStatus
@@ -27,23 +27,23 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_place() -> None:
-    assert Place.parse("a.py:3:14") == Place(Path("a.py"), 3, 14)
-    assert Place.parse("C:\\a b.py:3:14") == Place(Path("C:\\a b.py"), 3, 14)
+    assert FilePosition.parse("a.py:3:14") == FilePosition(Path("a.py"), 3, 14)
+    assert FilePosition.parse("C:\\a b.py:3:14") == FilePosition(Path("C:\\a b.py"), 3, 14)
 
 
 @pytest.mark.parametrize("text", ["a.py", "a.py:3", "a.py:0:1", "a.py:1:0", "a.py:x:1", "a.py:1:-1", ":1", ""])
 def test_not_a_place(text: str) -> None:
     with pytest.raises(BadInput, match="expected FILE:LINE:COL"):
-        Place.parse(text)
+        FilePosition.parse(text)
 
 
 async def test_a_suggestion_in_this_process(source: Path, tiny_model: str, runtime: Path) -> None:
     settings = Settings(model=tiny_model, max_tokens=8)
-    result = await complete(settings, Place(source, 2, 12))
+    result = await complete(settings, FilePosition(source, 2, 12))
     assert result.text
     assert result.usage is not None
     assert 0 < result.usage.generated_tokens <= 8
-    again = await complete(settings, Place(source, 2, 12))
+    again = await complete(settings, FilePosition(source, 2, 12))
     assert again.text == result.text
 
 
@@ -57,46 +57,46 @@ async def test_a_suggestion_in_this_process(source: Path, tiny_model: str, runti
 )
 async def test_a_place_beyond_the_file(source: Path, runtime: Path, line: int, column: int, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        await complete(Settings(), Place(source, line, column))
+        await complete(Settings(), FilePosition(source, line, column))
 
 
 async def test_files_that_cannot_be_read(tmp_path: Path, runtime: Path) -> None:
     binary = tmp_path / "binary.py"
     binary.write_bytes(b"x = \xff\xfe")
     with pytest.raises(BadInput, match=r"not text in UTF-8 .* at byte 4"):
-        await complete(Settings(), Place(binary, 1, 1))
+        await complete(Settings(), FilePosition(binary, 1, 1))
     with pytest.raises(BadInput, match="No such file"):
-        await complete(Settings(), Place(tmp_path / "missing.py", 1, 1))
+        await complete(Settings(), FilePosition(tmp_path / "missing.py", 1, 1))
     with pytest.raises(BadInput, match="directory"):
-        await complete(Settings(), Place(tmp_path, 1, 1))
+        await complete(Settings(), FilePosition(tmp_path, 1, 1))
 
 
 async def test_secrets_are_kept_out(tmp_path: Path, runtime: Path) -> None:
     secret = tmp_path / ".env"
     secret.write_text("KEY=1\n")
     with pytest.raises(BadInput) as refused:
-        await complete(Settings(), Place(secret, 1, 5))
+        await complete(Settings(), FilePosition(secret, 1, 5))
     assert str(refused.value).startswith(f"{secret} is kept out of prompts: ")
 
 
 async def test_a_bad_model(source: Path, tmp_path: Path, runtime: Path) -> None:
     with pytest.raises(BadModel, match=r"config\.json"):
-        await complete(Settings(model=str(tmp_path)), Place(source, 1, 1))
+        await complete(Settings(model=str(tmp_path)), FilePosition(source, 1, 1))
 
 
 async def test_a_core_that_is_gone_is_done_without(source: Path, tiny_model: str, runtime: Path) -> None:
     write_address(address_file(runtime, tiny_model), CoreAddress("ws://127.0.0.1:9/ws", 1, tiny_model))
-    assert (await complete(Settings(model=tiny_model, max_tokens=4), Place(source, 2, 12))).text
+    assert (await complete(Settings(model=tiny_model, max_tokens=4), FilePosition(source, 2, 12))).text
 
 
 async def test_this_machines_token_goes_to_no_other(source: Path, runtime: Path) -> None:
     with pytest.raises(Unauthorized, match="set coreToken"):
-        await complete(Settings(core="wss://gpu-box:8765"), Place(source, 2, 12))
+        await complete(Settings(core="wss://gpu-box:8765"), FilePosition(source, 2, 12))
 
 
 async def test_a_core_on_another_machine_is_not_done_without(source: Path, runtime: Path) -> None:
     with pytest.raises(CoreUnavailable, match=r"127\.0\.0\.1:9"):
-        await complete(Settings(core="ws://127.0.0.1:9/ws", core_token="secret"), Place(source, 2, 12))
+        await complete(Settings(core="ws://127.0.0.1:9/ws", core_token="secret"), FilePosition(source, 2, 12))
 
 
 def test_the_command(source: Path, tiny_model: str, runtime: Path) -> None:
@@ -136,7 +136,7 @@ async def fake_core(runtime: Path, model: str, **settings: SettingValue) -> Asyn
 
 async def test_a_running_core_is_asked(source: Path, tiny_model: str, runtime: Path) -> None:
     async with fake_core(runtime, tiny_model, device="cpu", store_mb=7) as core:
-        result = await complete(Settings(model=tiny_model, device="cpu"), Place(source, 2, 12))
+        result = await complete(Settings(model=tiny_model, device="cpu"), FilePosition(source, 2, 12))
     assert result.text == "x = 1"
     assert len(core.asked) == 1
 
@@ -145,7 +145,7 @@ async def test_settings_left_at_their_defaults_are_the_core_s_to_choose_and_told
     source: Path, tiny_model: str, runtime: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with fake_core(runtime, tiny_model, weights="int8") as core:
-        await complete(Settings(model=tiny_model), Place(source, 2, 12))
+        await complete(Settings(model=tiny_model), FilePosition(source, 2, 12))
     assert len(core.asked) == 1
     assert capsys.readouterr().err == "midfill: the running core answers, with --weights = int8 (asked for: auto)\n"
 
@@ -154,7 +154,7 @@ async def test_a_core_with_other_settings_than_those_given_is_not_asked(
     source: Path, tiny_model: str, runtime: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with fake_core(runtime, tiny_model) as core:
-        result = await complete(Settings(model=tiny_model, healing="on", max_tokens=4), Place(source, 2, 12))
+        result = await complete(Settings(model=tiny_model, healing="on", max_tokens=4), FilePosition(source, 2, 12))
     assert result.usage is not None
     assert core.asked == []
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("midfill:"))
@@ -166,7 +166,7 @@ async def test_a_core_that_has_failed_is_not_asked(
 ) -> None:
     async with fake_core(runtime, tiny_model) as core:
         core.status = CoreStatus("failed", tiny_model, detail="no device 'banana'")
-        result = await complete(Settings(model=tiny_model, max_tokens=4), Place(source, 2, 12))
+        result = await complete(Settings(model=tiny_model, max_tokens=4), FilePosition(source, 2, 12))
     assert result.usage is not None
     assert core.asked == []
     assert "the running core has failed (no device 'banana'); the model is loaded in this" in capsys.readouterr().err
@@ -178,6 +178,6 @@ async def test_a_core_of_another_version_is_not_asked(
     async with fake_core(runtime, tiny_model) as core:
         file = address_file(runtime, tiny_model)
         write_address(file, CoreAddress(core.url, os.getpid(), tiny_model, protocol_version=1))
-        assert (await complete(Settings(model=tiny_model, max_tokens=4), Place(source, 2, 12))).usage is not None
+        assert (await complete(Settings(model=tiny_model, max_tokens=4), FilePosition(source, 2, 12))).usage is not None
     assert core.asked == []
     assert "of another version of midfill" in capsys.readouterr().err

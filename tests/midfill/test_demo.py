@@ -21,7 +21,7 @@ from midfill.demo.script import SAMPLE, SCRIPT, Backspace, Jump, Type
 from midfill.demo.summary import summarize
 from midfill.demo.typist import Typist
 from midfill.demo.views import PlainView, frame
-from midfill.headless.lsp_values import Cost, Suggestion
+from midfill.headless.lsp_values import Suggestion, UsageReport
 from protocol.errors import BadInput
 from protocol.heat import Heat
 from protocol.messages import Usage
@@ -164,7 +164,7 @@ def test_the_script_says_where_it_does_not_fit() -> None:
 def keystroke(heat: Heat | None, recomputed: int = 1, milliseconds: float = 10.0, **changes: bool | str) -> Keystroke:
     usage = Usage(1000, recomputed, 5, 6, 0.0, 1.0, 2.0)
     ahead, source = bool(changes.get("ahead")), str(changes.get("source", "core"))
-    cost = Cost("file:///x.py", 1, ClientPosition(0, 0), ahead, source, heat, usage, 4.0) if heat else None
+    cost = UsageReport("file:///x.py", 1, ClientPosition(0, 0), ahead, source, heat, usage, 4.0) if heat else None
     press = KeyPress("x", None, jumped=ahead, accepted=bool(changes.get("accepted")))
     cursor = Position(0, 1)
     suggestion = None if ahead else Suggestion("yz\n    more", cursor, cursor)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import BadInput
-from protocol.messages import Completion, CompletionRequest, ContextChunk, CoreStatus, Prompt, StopRule, Usage
+from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt, Snippet, StopRule, Usage
 from protocol.wire import (
     Cancel,
     ClientMessage,
@@ -35,7 +35,7 @@ PROMPTS = st.builds(
     prefix=st.text(),
     suffix=st.text(),
     increment=st.text(),
-    context=st.lists(st.builds(ContextChunk, path=st.text(), text=st.text()), max_size=2).map(tuple),
+    context=st.lists(st.builds(Snippet, path=st.text(), text=st.text()), max_size=2).map(tuple),
     order=st.sampled_from(["psm", "spm"]),
 )
 REQUESTS = st.builds(

@@ -18,7 +18,7 @@ from inference.backends import cuda
 from inference.backends.llama.weights import DecoderWeights, LayerWeights
 from protocol.errors import BadInput
 
-Rounding = Literal["int8", "fp8"]
+Scheme = Literal["int8", "fp8"]
 Quantize = Callable[[Tensor], Tensor]
 
 MATRICES = ("qkv", "attention_out", "gate_up", "down")
@@ -27,22 +27,22 @@ FP8_SIDES = 16  # torch._scaled_mm requires sides that are multiples of it
 LEAST_MAGNITUDE = 1e-12  # lower bound of a row's largest magnitude: avoids 0/0 for rows of zeros
 
 
-def check_rounding(rounding: Rounding, device: torch.device, dtype: torch.dtype) -> None:
+def check_quantization(scheme: Scheme, device: torch.device, dtype: torch.dtype) -> None:
     """Raise BadInput, with the value at fault and a remedy, if weights cannot be quantized for the device."""
     if device.type != "cuda":
         raise BadInput(
-            f"{rounding} weights need a CUDA GPU, and the model runs on {device}: choose weights auto, or int8 on a CPU"
+            f"{scheme} weights need a CUDA GPU, and the model runs on {device}: choose weights auto, or int8 on a CPU"
         )
     try:
         import torchao.quantization  # noqa: F401 - also detects a torch that is too old
     except ImportError as error:
-        raise BadInput(f"{rounding} weights on a GPU need the package torchao: install torchao>=0.18") from error
-    if rounding == "int8" and dtype == torch.float16:
+        raise BadInput(f"{scheme} weights on a GPU need the package torchao: install torchao>=0.18") from error
+    if scheme == "int8" and dtype == torch.float16:
         raise BadInput(
             "int8 weights are multiplied before they are scaled, which overflows float16: "
             "choose dtype auto, bfloat16 or float32, or weights auto"
         )
-    if rounding == "int8":
+    if scheme == "int8":
         return
     if dtype != torch.bfloat16:
         raise BadInput(f"fp8 weights are multiplied in bfloat16, not in {dtype}: choose dtype auto or bfloat16")
@@ -55,13 +55,13 @@ def check_rounding(rounding: Rounding, device: torch.device, dtype: torch.dtype)
         )
 
 
-def quantized(weights: DecoderWeights, rounding: Rounding, device: torch.device) -> DecoderWeights:
+def quantized(weights: DecoderWeights, scheme: Scheme, device: torch.device) -> DecoderWeights:
     """The weights on `device`, with the matrices quantized there one by one; the rest is unchanged.
 
     If they come from main memory, the device never holds more than one unquantized matrix. In int8 a tied head stays
     the embedding: quantized, it would be a second copy and save nothing. fp8 makes that copy, for speed.
     """
-    quantize = {"int8": _int8, "fp8": _fp8}[rounding]
+    quantize = {"int8": _int8, "fp8": _fp8}[scheme]
     embedding = weights.embedding.to(device)
     tied = weights.head is weights.embedding
     head = embedding if tied else weights.head.to(device)
@@ -69,7 +69,7 @@ def quantized(weights: DecoderWeights, rounding: Rounding, device: torch.device)
         embedding=embedding,
         layers=tuple(_quantized_layer(layer, quantize, device) for layer in weights.layers),
         final_norm=weights.final_norm.to(device),
-        head=head if tied and rounding == "int8" else quantize(head),
+        head=head if tied and scheme == "int8" else quantize(head),
     )
 
 

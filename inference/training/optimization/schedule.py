@@ -7,7 +7,7 @@ from inference.training.options import Stage, TrainingOptions
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """The progress of a run, over all its resumes.
 
     Attributes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from inference.training.corpus.corpus import Manifest, PackageRecord
 from inference.training.machine import Machine
-from inference.training.optimization.schedule import Progress
+from inference.training.optimization.schedule import TrainingProgress
 from inference.training.options import TrainingOptions
 from inference.training.run.checkpoints import Recipe
 from inference.training.run.evaluation import HeldOutLosses
@@ -24,7 +24,7 @@ class CardFacts:
     options: TrainingOptions
     recipes: tuple[Recipe, ...]
     manifest: Manifest
-    progress: Progress
+    progress: TrainingProgress
     machine: Machine
     losses: HeldOutLosses
 

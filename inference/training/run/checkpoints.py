@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from inference.training.errors import CheckpointError
 from inference.training.machine import Machine, this_machine
-from inference.training.optimization.schedule import Progress
+from inference.training.optimization.schedule import TrainingProgress
 from inference.training.options import TrainingOptions, restore_options
 
 KEPT = 2
@@ -55,7 +55,7 @@ class RunFolder:
         """The newest complete checkpoint."""
         return max(self.root.glob("step-" + "[0-9]" * 8), default=None)
 
-    def save(self, accelerator: Accelerator, progress: Progress) -> Path:
+    def save(self, accelerator: Accelerator, progress: TrainingProgress) -> Path:
         """Write a checkpoint and remove all but the newest ones."""
         partial, final = self.root / "partial", self.root / f"step-{progress.step:08d}"
         shutil.rmtree(partial, ignore_errors=True)
@@ -69,7 +69,7 @@ class RunFolder:
             shutil.rmtree(old)
         return final
 
-    def resume(self, accelerator: Accelerator, *, partial: bool = False) -> Progress | None:
+    def resume(self, accelerator: Accelerator, *, partial: bool = False) -> TrainingProgress | None:
         """Load the newest checkpoint and return its progress; None without a checkpoint.
 
         A `partial` checkpoint has only the trainable weights of the model.
@@ -133,10 +133,10 @@ def leave_out_frozen(models: list[nn.Module], states: list[dict[str, Tensor]], _
         states[index] = {name: tensor for name, tensor in states[index].items() if name in learning}
 
 
-def read_progress(checkpoint: Path) -> Progress:
+def read_progress(checkpoint: Path) -> TrainingProgress:
     """Read the progress of a checkpoint."""
     raw = json.loads((checkpoint / "progress.json").read_text())
-    return Progress(raw["step"], raw["tokens"], raw["seconds"], tuple(raw["windows"]))
+    return TrainingProgress(raw["step"], raw["tokens"], raw["seconds"], tuple(raw["windows"]))
 
 
 def _write_json(path: Path, value: object) -> None:

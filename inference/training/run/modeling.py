@@ -9,7 +9,7 @@ from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
 
 from inference.training.corpus.vocabulary import Vocabulary
-from inference.training.options import ModelShape
+from inference.training.options import ModelSize
 
 CAUSAL = "midfill_causal"
 BLOCKED_UP_TO = 512
@@ -19,7 +19,7 @@ _IGNORED = -100
 LossFunction = Callable[[torch.nn.Module, Tensor], Tensor]
 
 
-def build_model(shape: ModelShape, vocabulary: Vocabulary) -> LlamaForCausalLM:
+def build_model(shape: ModelSize, vocabulary: Vocabulary) -> LlamaForCausalLM:
     """A randomly initialized Llama model with tied embeddings, in float32."""
     config = LlamaConfig(
         vocab_size=vocabulary.size,

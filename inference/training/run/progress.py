@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from inference.training.optimization.schedule import Progress
+from inference.training.optimization.schedule import TrainingProgress
 from inference.training.run.trainer import StepReport
 
 SMOOTHED_STEPS = 50
@@ -50,7 +50,7 @@ class ProgressDisplay:
             self._shown_at = progress.seconds
             self._console.print(f"step {progress.step}  {report.share:.1%}  {self._text()}")
 
-    def checkpointed(self, progress: Progress) -> None:
+    def checkpointed(self, progress: TrainingProgress) -> None:
         self._console.print(f"checkpoint at step {progress.step}, {progress.tokens / 1e6:.2f}M tokens")
 
     def _text(self) -> str:

@@ -23,7 +23,7 @@ from inference.training.optimization.optimizers import (
     restore_peaks,
     set_rates,
 )
-from inference.training.optimization.schedule import Progress, rate_factor, stage_at
+from inference.training.optimization.schedule import TrainingProgress, rate_factor, stage_at
 from inference.training.options import TrainingOptions
 from inference.training.run.checkpoints import RunFolder, leave_out_frozen
 from inference.training.run.modeling import LossFunction, token_loss
@@ -35,7 +35,7 @@ from inference.training.run.starting import start_model
 class StepReport:
     """One optimizer step, for the progress display and the log; `loss` is in nats per token."""
 
-    progress: Progress
+    progress: TrainingProgress
     share: float
     window: int
     loss: float
@@ -84,14 +84,14 @@ class Trainer:
         self._loss: LossFunction = torch.compile(token_loss, dynamic=False) if options.compile else token_loss
         if options.lora is not None:
             accelerator.register_save_state_pre_hook(leave_out_frozen)
-        fresh = Progress(windows=(0,) * len(options.stages))
+        fresh = TrainingProgress(windows=(0,) * len(options.stages))
         self.progress = folder.resume(accelerator, partial=options.lora is not None) or fresh
         restore_peaks(self._optimizers, peaks)
 
     def run(
         self,
         report: Callable[[StepReport], None],
-        checkpointed: Callable[[Progress], None],
+        checkpointed: Callable[[TrainingProgress], None],
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         """Train to the end of the run, or until any process is stopped.
@@ -189,7 +189,7 @@ class Trainer:
         batches = _Batches(first, share, size)
         return iter(DataLoader(self._windows(stage), batch_sampler=batches, num_workers=1))
 
-    def _save(self, checkpointed: Callable[[Progress], None]) -> None:
+    def _save(self, checkpointed: Callable[[TrainingProgress], None]) -> None:
         if self._accelerator.is_main_process:
             self._folder.save(self._accelerator, self.progress)
             checkpointed(self.progress)

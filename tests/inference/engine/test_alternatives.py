@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from inference.engine.alternatives import Branches
+from inference.engine.alternatives import Alternatives
 from inference.text.healing import Healer
 from inference.text.tokenization import TextTokenizer
 
 
 def test_the_first_token_is_another_and_the_rest_is_free(tiny_tokenizer: TextTokenizer) -> None:
     (taken,) = tiny_tokenizer.encode("a")
-    typed = Branches(tiny_tokenizer, None).other_than((taken,), b"")
+    typed = Alternatives(tiny_tokenizer, None).other_than((taken,), b"")
     allowed = typed.allowed()
     assert allowed is not None
     assert typed.possible
@@ -22,14 +22,14 @@ def test_the_first_token_is_another_and_the_rest_is_free(tiny_tokenizer: TextTok
 def test_the_first_token_behind_typed_bytes_is_another(tiny_tokenizer: TextTokenizer) -> None:
     """However the typed bytes are spelled: a text that only spells them in other tokens would be the same text."""
     healer = Healer(tiny_tokenizer)
-    branches = Branches(tiny_tokenizer, healer)
+    alternatives = Alternatives(tiny_tokenizer, healer)
     typed = b"re"
     (letter,) = tiny_tokenizer.encode("r")
     allowed = healer.vocabulary.allowed(typed).tolist()
     beyond = [token_id for token_id in allowed if len(healer.vocabulary.bytes_of(token_id)) > len(typed)]
     assert letter in allowed
     assert beyond
-    other = branches.other_than((letter, beyond[0]), typed)
+    other = alternatives.other_than((letter, beyond[0]), typed)
     left = other.allowed()
     assert left is not None
     assert left.tolist() == [token_id for token_id in allowed if token_id != beyond[0]]

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from inference.backends.chunk import Chunk
 from inference.backends.model import Choice
-from inference.engine.alternatives import Branches
+from inference.engine.active_request import ActiveRequest
+from inference.engine.alternatives import Alternatives
 from inference.engine.completing import Tools, complete
-from inference.engine.request_run import Run
 from inference.engine.slots import Slots
 from inference.text.healing import Healer
 from inference.text.prompts import tokenize_prompt
@@ -30,16 +30,18 @@ CONTEXT, CHUNK = 512, 16
 @pytest.fixture
 def tools(tiny_tokenizer: TextTokenizer) -> Tools:
     slots = Slots(1, lambda: DryWorkspace(bytes_per_token=4), NaiveStore())
-    return Tools(tiny_tokenizer, None, Branches(tiny_tokenizer, None), slots, None, CONTEXT)
+    return Tools(tiny_tokenizer, None, Alternatives(tiny_tokenizer, None), slots, None, CONTEXT)
 
 
 def prompt_ids(tools: Tools, request: CompletionRequest) -> TokenIds:
     return tokenize_prompt(request.prompt, tools.tokenizer, CONTEXT, request.max_tokens).token_ids
 
 
-def drive(request: CompletionRequest, tools: Tools, says: Callable[[Chunk], Sequence[int]]) -> tuple[Run, list[Chunk]]:
+def drive(
+    request: CompletionRequest, tools: Tools, says: Callable[[Chunk], Sequence[int]]
+) -> tuple[ActiveRequest, list[Chunk]]:
     """Answer every chunk with the tokens that `says` gives for it; the run that has ended, and the chunks."""
-    run, chunks = Run(request, lambda: False, complete(request, tools, lambda: False, lambda: CHUNK)), []
+    run, chunks = ActiveRequest(request, lambda: False, complete(request, tools, lambda: False, lambda: CHUNK)), []
     while (chunk := run.chunk) is not None:
         chunks.append(chunk)
         run.resume(tuple(Choice(token_id, -0.5) for token_id in says(chunk)))
@@ -94,7 +96,7 @@ def test_an_alternative_without_text_leaves_the_suggestion_its_place(tools: Tool
 def test_alternatives_behind_typed_bytes_are_other_texts(tools: Tools) -> None:
     """Not the same text behind another spelling of the typed bytes."""
     healer = Healer(tools.tokenizer)
-    tools = dataclasses.replace(tools, healer=healer, branches=Branches(tools.tokenizer, healer))
+    tools = dataclasses.replace(tools, healer=healer, alternatives=Alternatives(tools.tokenizer, healer))
     request = replace(REQUEST, prompt=Prompt("import os\n" * 12, "\n", "x = are"), max_tokens=1, alternatives=2)
     typed = tokenize_prompt(request.prompt, tools.tokenizer, CONTEXT, 1, healer).typed
     assert len(typed) > 1

@@ -21,7 +21,7 @@ from inference.text.token_ids import TokenIds, common_prefix_length
 from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from protocol.errors import BadInput
-from protocol.messages import CompletionRequest, ContextChunk, Prompt, StopRule
+from protocol.messages import CompletionRequest, Prompt, Snippet, StopRule
 from protocol.settings import BUNDLED_MODEL
 from tests.kv_store.naive import NaiveStore
 
@@ -266,7 +266,7 @@ def test_forgotten_session_is_not_resident(options: EngineOptions) -> None:
 
 
 def test_context_and_order_are_part_of_the_prompt(engine: Engine, oracle: Callable[[CompletionRequest], str]) -> None:
-    chunk = ContextChunk("other.py", "def helper():\n    pass\n")
+    chunk = Snippet("other.py", "def helper():\n    pass\n")
     for order in ("psm", "spm"):
         request = ask("x")
         request = structs.replace(request, prompt=structs.replace(request.prompt, context=(chunk,), order=order))

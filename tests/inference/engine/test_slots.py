@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from inference.engine.resident_prompt import SAVE_BEYOND, ResidentPrompt
+from inference.engine.slot import SAVE_BEYOND, Slot
 from inference.engine.slots import Slots
 from inference.text.token_ids import packed
 from kv_store.dry_workspace import DryWorkspace
@@ -39,7 +39,7 @@ class Workplace:
             return compute(slot, token_ids, session)
 
 
-def compute(slot: ResidentPrompt, ids: tuple[int, ...], session: str) -> int:
+def compute(slot: Slot, ids: tuple[int, ...], session: str) -> int:
     token_ids = packed(ids)
     length = slot.prepare(token_ids[:-1], session)
     slot.extend(token_ids[length:], is_prompt=True)

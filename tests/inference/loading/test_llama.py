@@ -48,7 +48,7 @@ def test_rounded_weights_keep_their_kv_apart(
     options: EngineOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
-        "inference.loading.llama.check_rounding", lambda *_: None
+        "inference.loading.llama.check_quantization", lambda *_: None
     )  # torchao's fp8 runs on a CPU, slowly
     whole = replace(options, cache_folder=tmp_path / "kv", dtype="bfloat16", kernel=False)
     recomputed = []
@@ -57,7 +57,7 @@ def test_rounded_weights_keep_their_kv_apart(
         engine = load_engine(loaded, lambda what, _, reports=reports: reports.append(what))  # type: ignore[misc]
         recomputed.append(engine.complete(REQUEST).usage.recomputed_tokens)
         engine.close()
-        assert ("rounding the weights" in reports) == (loaded.weights == "fp8")
+        assert ("quantizing the weights" in reports) == (loaded.weights == "fp8")
     assert recomputed[0] == recomputed[1] > 1
     assert recomputed[2] == 1
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from inference.checkpoints.hub import Progress
+from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import DeviceHooks, Engine, EngineInfo
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.job_queue import MAX_WAITING
@@ -147,11 +147,11 @@ def scheduler(engine: SteppedEngine) -> Iterator[Scheduler]:
 
 
 def start(
-    load: Callable[[Progress], object],
+    load: Callable[[ReportProgress], object],
     on_status: Callable[[CoreStatus], None] = lambda status: None,
     unload_after_s: float | None = None,
 ) -> Scheduler:
-    def load_engine(progress: Progress) -> Engine:
+    def load_engine(progress: ReportProgress) -> Engine:
         return load(progress)  # type: ignore[return-value]
 
     return Scheduler(EngineHolder("stepped", load_engine, on_status), unload_after_s)
@@ -556,7 +556,7 @@ def test_model_is_loaded_on_first_need_and_unloaded_when_idle(engine: SteppedEng
         if status.state == "unloaded":
             unloaded.set()
 
-    def load(progress: Progress) -> SteppedEngine:
+    def load(progress: ReportProgress) -> SteppedEngine:
         progress("reading the weights", 0.5)
         return engine
 
@@ -578,7 +578,7 @@ def test_model_is_loaded_on_first_need_and_unloaded_when_idle(engine: SteppedEng
 def test_failure_to_load_is_told_and_not_repeated_at_every_keystroke(error: Exception, message: str) -> None:
     attempts = []
 
-    def load(progress: Progress) -> SteppedEngine:
+    def load(progress: ReportProgress) -> SteppedEngine:
         attempts.append(1)
         raise error
 

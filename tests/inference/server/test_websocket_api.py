@@ -10,7 +10,7 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from inference.loading.options import EngineOptions
-from inference.scheduling.job_queue import MAX_WAITING, Answer
+from inference.scheduling.job_queue import MAX_WAITING, Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.server.clients import Presence
 from inference.server.retirement import Retirement
@@ -44,7 +44,7 @@ class Core:
     """One that serves; `answers` are all that any client got."""
 
     served: Served
-    answers: queue.Queue[Answer]
+    answers: queue.Queue[Outcome]
 
     @property
     def scheduler(self) -> Scheduler:
@@ -64,7 +64,7 @@ class Core:
 
 @contextmanager
 def running(options: EngineOptions) -> Iterator[Core]:
-    answers = queue.Queue[Answer]()
+    answers = queue.Queue[Outcome]()
     with serving(options, observe=lambda _, answer: answers.put(answer)) as served:
         yield Core(served, answers)
 

@@ -10,7 +10,7 @@ from inference.text.fim import FORMATS, FIMFormat, choose_format, recognise_form
 from inference.text.prompts import tokenize_prompt
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from protocol.errors import BadInput, BadModel
-from protocol.messages import ContextChunk, Prompt
+from protocol.messages import Prompt, Snippet
 from tests.inference.byte_fallback import write_fallback_tokenizer
 from tests.inference.tiny import ROOT, write_tokenizer
 
@@ -58,7 +58,7 @@ def test_each_format_agrees_with_a_tokenizer_of_its_kind(fim: FIMFormat, tmp_pat
 @every_format
 def test_each_format_lays_prompts_out_as_published(fim: FIMFormat, tmp_path: Path) -> None:
     tokenizer = tokenizer_of(fim, tmp_path)
-    prompt = Prompt("P", "S", context=(ContextChunk("a.py", "A\n"),))
+    prompt = Prompt("P", "S", context=(Snippet("a.py", "A\n"),))
     (definition,) = tmp_path.iterdir()
     names = {token["id"]: token["content"] for token in json.loads(definition.read_text())["added_tokens"]}
     laid_out = ""

@@ -20,7 +20,7 @@ from inference.text.prompts import (
 from inference.text.token_ids import TokenIds, packed
 from inference.text.tokenization import MarkerIds, TextTokenizer
 from protocol.errors import BadInput
-from protocol.messages import CompletionRequest, ContextChunk, Prompt
+from protocol.messages import CompletionRequest, Prompt, Snippet
 from protocol.settings import BUNDLED_MODEL
 
 PRE, SUF, MID, SEP, BEGIN = 1001, 1002, 1003, 1004, 1005
@@ -81,7 +81,7 @@ def test_family_without_a_middle_marker_and_with_a_leading_space() -> None:
 
 
 def test_context_stands_before_the_prefix() -> None:
-    prompt = replace(PROMPT, context=(ContextChunk("x.py", "one\n"), ContextChunk("y.py", "two")))
+    prompt = replace(PROMPT, context=(Snippet("x.py", "one\n"), Snippet("y.py", "two")))
     with_separator = ids(SEP, "x.py\none\n", SEP, "y.py\ntwo\n", PRE, "ab", SUF, "cd", MID, "ef")
     assert lay_out(prompt).token_ids == with_separator
     without = lay_out(prompt, CharacterEncoder(separator=None))
@@ -89,7 +89,7 @@ def test_context_stands_before_the_prefix() -> None:
 
 
 def test_begin_stands_first() -> None:
-    prompt = replace(PROMPT, context=(ContextChunk("x.py", "one\n"),))
+    prompt = replace(PROMPT, context=(Snippet("x.py", "one\n"),))
     assert lay_out(prompt, CharacterEncoder(begin=BEGIN)).token_ids[:2] == ids(BEGIN, SEP)
 
 
@@ -121,7 +121,7 @@ def test_layout_is_the_same_ahead_of_the_request() -> None:
 
 
 def test_context_is_dropped_first_and_whole_and_from_its_end() -> None:
-    chunks = (ContextChunk("a", "1" * 20), ContextChunk("b", "2" * 40))
+    chunks = (Snippet("a", "1" * 20), Snippet("b", "2" * 40))
     laid_out = lay_out(Prompt("p" * 40, "s" * 20, "", context=chunks))
     assert laid_out.token_ids[0] == SEP
     assert laid_out.token_ids.count(ord("1")) == 20
@@ -130,12 +130,12 @@ def test_context_is_dropped_first_and_whole_and_from_its_end() -> None:
 
 
 def test_a_chunk_behind_one_that_does_not_fit_is_dropped_too() -> None:
-    chunks = (ContextChunk("a", "1" * 60), ContextChunk("b", "2"))
+    chunks = (Snippet("a", "1" * 60), Snippet("b", "2"))
     assert lay_out(Prompt("p" * 40, "s" * 20, "", context=chunks)).context_tokens == 0
 
 
 def test_the_increment_pushes_context_out_at_steps_alone() -> None:
-    chunks = (ContextChunk("a", "1" * 10), ContextChunk("b", "2" * 10))
+    chunks = (Snippet("a", "1" * 10), Snippet("b", "2" * 10))
     kept = [lay_out(Prompt("p" * 30, "s" * 20, "i" * length, chunks)).context_tokens for length in range(4 * STEP + 1)]
     changes = [length for length in range(1, len(kept)) if kept[length] != kept[length - 1]]
     assert kept[0] == 28
@@ -171,7 +171,7 @@ def test_text_that_cannot_enter_the_context_is_not_tokenized() -> None:
     tokenized: list[str] = []
     encode = encoder.encode
     encoder.encode = lambda fragment: (tokenized.append(fragment), encode(fragment))[1]  # type: ignore[method-assign]
-    chunks = tuple(ContextChunk(name, "c" * (limit - 5)) for name in "abc")
+    chunks = tuple(Snippet(name, "c" * (limit - 5)) for name in "abc")
     lay_out(Prompt("p" * 10**7 + "a", "b" + "s" * 10**7, "i", chunks), encoder)
     assert sum(map(len, tokenized)) <= 3 * limit + 10
     assert any(fragment.endswith("pa") for fragment in tokenized)
@@ -193,7 +193,7 @@ sizes = st.integers(0, 400)
 def test_everything_fits_and_markers_stay(
     prefix: int, suffix: int, increment: int, context: int, max_tokens: int
 ) -> None:
-    chunks = (ContextChunk("f", "c" * context),) if context else ()
+    chunks = (Snippet("f", "c" * context),) if context else ()
     prompt = Prompt("p" * prefix, "s" * suffix, "i" * increment, chunks)
     laid_out = lay_out(prompt, max_tokens=max_tokens)
     token_ids = laid_out.token_ids
@@ -208,7 +208,7 @@ def test_everything_fits_and_markers_stay(
 def test_a_prompt_that_grows_past_the_limit_stays_hot_or_warm() -> None:
     engine = load_dry_engine(EngineOptions(BUNDLED_MODEL, context_tokens=1024))
     step = 1024 // STEPS_PER_CONTEXT
-    chunks = tuple(ContextChunk(f"{name}.py", f"{name} = 1\n" * 20) for name in "abc")
+    chunks = tuple(Snippet(f"{name}.py", f"{name} = 1\n" * 20) for name in "abc")
     base = Prompt("x = 1\n" * 60, "y = 2\n" * 20, "", chunks)
     crossings = 0
     before = tokenize_prompt(base, engine.tokenizer, 1024, 16)

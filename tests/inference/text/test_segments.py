@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.text.segments import MAX_BLOCK_CHARS, RULES, CutRule, choose_rule, split_blocks
+from inference.text.segments import MAX_SEGMENT_CHARS, RULES, CutRule, choose_rule, split_segments
 
 SOURCE = "class A:\n    def f(self):\n\n        return 1\n\n\nx = 2\n"
 
@@ -18,14 +18,14 @@ SOURCE = "class A:\n    def f(self):\n\n        return 1\n\n\nx = 2\n"
     ],
 )
 def test_blocks_of_source(rule: str, blocks: list[str]) -> None:
-    assert list(split_blocks(SOURCE, named(rule))) == blocks
+    assert list(split_segments(SOURCE, named(rule))) == blocks
 
 
 def test_white_space_lines() -> None:
     text = "a\n  \n  b"
-    assert list(split_blocks(text, named("before_lines"))) == ["a\n", "  \n", "  b"]
-    assert list(split_blocks(text, named("before_nonblank_lines"))) == ["a\n  \n", "  b"]
-    assert list(split_blocks(text, named("within_indentation"))) == ["a\n  \n ", " b"]
+    assert list(split_segments(text, named("before_lines"))) == ["a\n", "  \n", "  b"]
+    assert list(split_segments(text, named("before_nonblank_lines"))) == ["a\n  \n", "  b"]
+    assert list(split_segments(text, named("within_indentation"))) == ["a\n  \n ", " b"]
 
 
 def named(name: str) -> CutRule:
@@ -35,17 +35,17 @@ def named(name: str) -> CutRule:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 @given(text=st.text(alphabet="ab1 \t\n\r(é\x1c", max_size=60))
 def test_blocks_are_the_text(rule: CutRule, text: str) -> None:
-    blocks = list(split_blocks(text, rule))
+    blocks = list(split_segments(text, rule))
     assert "".join(blocks) == text
     assert all(blocks)
 
 
 def test_long_lines_are_cut_in_pieces_of_bounded_size() -> None:
-    minified = "x" * (3 * MAX_BLOCK_CHARS + 5)
-    blocks = list(split_blocks(f"a\n{minified}\nb", named("before_lines")))
-    assert max(map(len, blocks)) == MAX_BLOCK_CHARS
+    minified = "x" * (3 * MAX_SEGMENT_CHARS + 5)
+    blocks = list(split_segments(f"a\n{minified}\nb", named("before_lines")))
+    assert max(map(len, blocks)) == MAX_SEGMENT_CHARS
     assert "".join(blocks) == f"a\n{minified}\nb"
-    grown = list(split_blocks(f"a\n{minified}yy\nb", named("before_lines")))
+    grown = list(split_segments(f"a\n{minified}yy\nb", named("before_lines")))
     assert grown[:4] == blocks[:4]
 
 

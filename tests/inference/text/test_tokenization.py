@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.text.fim import FORMATS
-from inference.text.segments import MAX_BLOCK_CHARS
+from inference.text.segments import MAX_SEGMENT_CHARS
 from inference.text.token_ids import TokenIds, packed
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from protocol.errors import BadModel
@@ -104,8 +104,8 @@ def test_keystroke_tokenizes_only_its_own_line(tiny_tokenizer: TextTokenizer, mo
 
 
 def test_long_line_is_the_sum_of_its_pieces(tiny_tokenizer: TextTokenizer) -> None:
-    line = "ab" * MAX_BLOCK_CHARS
-    pieces = [line[start : start + MAX_BLOCK_CHARS] for start in range(0, len(line), MAX_BLOCK_CHARS)]
+    line = "ab" * MAX_SEGMENT_CHARS
+    pieces = [line[start : start + MAX_SEGMENT_CHARS] for start in range(0, len(line), MAX_SEGMENT_CHARS)]
     assert tiny_tokenizer.encode(line) == packed(id_ for piece in pieces for id_ in whole(tiny_tokenizer, piece))
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import load_vocabulary
-from inference.training.options import ModelShape, Stage, TrainingOptions
+from inference.training.options import ModelSize, Stage, TrainingOptions
 from inference.training.run.checkpoints import RunFolder
 from inference.training.run.processes import is_launched, join_processes, launch
 from inference.training.run.trainer import StepReport, Trainer
 
-TINY = ModelShape(layers=2, hidden=32, intermediate=64, heads=2, kv_heads=1, head_dim=16, positions=256)
+TINY = ModelSize(layers=2, hidden=32, intermediate=64, heads=2, kv_heads=1, head_dim=16, positions=256)
 OPTIONS = TrainingOptions(
     shape=TINY,
     stages=(Stage(64, 0.5), Stage(128, 0.5)),

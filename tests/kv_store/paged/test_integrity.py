@@ -62,16 +62,16 @@ def leaked_pin(store: PagedStore) -> None:
     store._residency.pin([first(store)])
 
 
-def without_owner(store: PagedStore) -> None:
-    last(store).owners.clear()
+def without_use(store: PagedStore) -> None:
+    last(store).uses.clear()
 
 
-def owner_of_too_much(store: PagedStore) -> None:
-    last(store).owners["a"] = 100
+def use_of_too_much(store: PagedStore) -> None:
+    last(store).uses["a"] = 100
 
 
-def owner_of_the_tail_alone(store: PagedStore) -> None:
-    last(store).owners["c"] = 1
+def use_of_the_tail_alone(store: PagedStore) -> None:
+    last(store).uses["c"] = 1
 
 
 def tail_that_is_gone(store: PagedStore) -> None:
@@ -137,10 +137,10 @@ SABOTAGE: list[tuple[Callable[[PagedStore], None], str]] = [
     (above_its_parent, "in a higher tier"),
     (leaked_reference, "is used by 1 live matches"),
     (lost_reference, "is used by 1 live matches"),
-    (leaked_pin, "paths of 0 pinned owners"),
-    (without_owner, "has no owner"),
-    (owner_of_too_much, "has 100 tokens used by a"),
-    (owner_of_the_tail_alone, "is used by c, but"),
+    (leaked_pin, "paths of 0 pinned sessions"),
+    (without_use, "is used by no document"),
+    (use_of_too_much, "has 100 tokens used by a"),
+    (use_of_the_tail_alone, "is used by c, but"),
     (tail_that_is_gone, "last path of a ends at .* gone"),
     (tail_of_another, "last path of c ends at .* not used by it"),
     (page_not_counted, "counts other pages"),

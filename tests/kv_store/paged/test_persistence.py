@@ -18,8 +18,8 @@ from kv_store.paged.store import PagedStore
 IDS = tuple(range(40))
 
 
-def insert(kv, store: PagedStore, token_ids: tuple[int, ...], owner: str = "a") -> None:
-    store.insert_prefix(token_ids, kv.workspace(token_ids), owner)
+def insert(kv, store: PagedStore, token_ids: tuple[int, ...], session: str = "a") -> None:
+    store.insert_prefix(token_ids, kv.workspace(token_ids), session)
 
 
 def loadable(kv, store: PagedStore, token_ids: tuple[int, ...]) -> int:
@@ -48,7 +48,7 @@ def page_files(root: Path) -> list[Path]:
 
 @pytest.fixture
 def saved(kv, make_store) -> None:
-    """40 tokens of owner a, in three files."""
+    """40 tokens of session a, in three files."""
     store = make_store(disk=200)
     insert(kv, store, IDS)
     assert store.save()
@@ -204,7 +204,7 @@ def test_saving_never_takes_the_place_of_what_was_used_more_recently(kv, make_st
     assert [loadable(kv, store, prompt) for prompt in prompts] == [0, 0, 32, 32]
 
 
-def test_a_purged_owner_leaves_nothing_on_disk(saved: None, kv, make_store, tmp_path: Path) -> None:
+def test_a_purged_session_leaves_nothing_on_disk(saved: None, kv, make_store, tmp_path: Path) -> None:
     store = make_store(disk=200)
     other = (*IDS[:16], *range(200, 210))
     insert(kv, store, other, "b")
@@ -289,9 +289,9 @@ DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
     ("wrong types", lambda path: execute(path, "UPDATE pages SET token_ids = 7"), "Expected `bytes`"),
     ("text for tokens", lambda path: execute(path, "UPDATE pages SET token_ids = 'text'"), "does not fit"),
     ("numbers that are none", lambda path: execute(path, "UPDATE pages SET size = 1.5"), "Expected `int`"),
-    ("owners that are none", lambda path: execute(path, "UPDATE owners SET document = x'00'"), "Expected `str`"),
-    ("no owners", lambda path: execute(path, "DELETE FROM owners"), "names no document"),
-    ("owners of too much", lambda path: execute(path, "UPDATE owners SET count = 99"), "names no document"),
+    ("uses that are none", lambda path: execute(path, "UPDATE uses SET document = x'00'"), "Expected `str`"),
+    ("no uses", lambda path: execute(path, "DELETE FROM uses"), "names no document"),
+    ("uses of too much", lambda path: execute(path, "UPDATE uses SET count = 99"), "names no document"),
     ("other tokens", lambda path: execute(path, "UPDATE pages SET token_ids = zeroblob(64)"), "does not fit"),
     ("no tokens", lambda path: execute(path, "UPDATE pages SET token_ids = x''"), "does not fit"),
     ("too many tokens", lambda path: execute(path, "UPDATE pages SET token_ids = zeroblob(4000000)"), "does not fit"),

@@ -31,8 +31,8 @@ def make(*tiers: tuple[int, MemoryStorage]) -> PagedStore:
     )
 
 
-def insert(store: PagedStore, first: int, count: int, owner: str = "a") -> int:
-    grown = store.insert_prefix(range(first, first + count), WORKSPACE, owner)
+def insert(store: PagedStore, first: int, count: int, session: str = "a") -> int:
+    grown = store.insert_prefix(range(first, first + count), WORKSPACE, session)
     store.check_integrity()
     return grown
 
@@ -79,13 +79,13 @@ def test_a_pin_moves_on_with_what_is_inserted() -> None:
     store.pin("a")
     insert(store, 0, 48)
     assert insert(store, 1000, 16, "b") == 0
-    assert insert(store, 2000, 48) == 48, "the owner's own pin does not stand in its way"
+    assert insert(store, 2000, 48) == 48, "the session's own pin does not stand in its way"
     assert insert(store, 1000, 16, "b") == 0
     store.unpin("a")
     assert insert(store, 1000, 48, "b") == 48
 
 
-def test_what_was_last_inserted_for_a_pinned_owner_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_last_inserted_for_a_pinned_session_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     store = make((100, MemoryStorage()))
     locked: list[int] = []
     lock = store._residency.lock
@@ -100,16 +100,16 @@ def test_what_was_last_inserted_for_a_pinned_owner_is_left_alone(monkeypatch: py
     insert(store, 0, 48)
     store.unpin("a")
     insert(store, 0, 48)
-    assert len(locked) == 4, "another owner, another last prefix twice, and one that nothing holds"
+    assert len(locked) == 4, "another session, another last prefix twice, and one that nothing holds"
 
 
-def test_what_is_inserted_again_for_a_pinned_owner_is_its_own_and_moves_up() -> None:
+def test_what_is_inserted_again_for_a_pinned_session_is_its_own_and_moves_up() -> None:
     store = make((48, MemoryStorage()), (96, MemoryStorage()))
     insert(store, 0, 48, "b")
     store.pin("a")
     insert(store, 0, 40)
     insert(store, 0, 48)
-    assert path(store, 0)[-1].owners == {"a": 16, "b": 16}
+    assert path(store, 0)[-1].uses == {"a": 16, "b": 16}
     store.unpin("a")
     insert(store, 1000, 48, "c")
     assert levels(store, 0) == [1, 1, 1]
@@ -118,11 +118,11 @@ def test_what_is_inserted_again_for_a_pinned_owner_is_its_own_and_moves_up() -> 
     assert levels(store, 0) == [0, 0, 0]
 
 
-def test_pins_of_several_owners_on_shared_pages_add_up() -> None:
+def test_pins_of_several_sessions_on_shared_pages_add_up() -> None:
     store = make((32, MemoryStorage()))
-    for owner in "ab":
-        insert(store, 0, 32, owner)
-        store.pin(owner)
+    for session in "ab":
+        insert(store, 0, 32, session)
+        store.pin(session)
     store.unpin("a")
     store.check_integrity()
     assert insert(store, 1000, 16, "c") == 0

@@ -48,7 +48,7 @@ def test_releasing_twice_is_an_error(store: KVStore) -> None:
     store.check_integrity()
 
 
-def test_unknown_owners_can_be_pinned_unpinned_and_purged(store: KVStore) -> None:
+def test_unknown_sessions_can_be_pinned_unpinned_and_purged(store: KVStore) -> None:
     store.unpin("nobody")
     store.pin("nobody")
     assert store.purge("nobody") == 0

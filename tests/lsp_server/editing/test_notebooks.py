@@ -10,7 +10,7 @@ from inference.loading.options import EngineOptions
 from lsp_server.editing.documents import Edit, Position
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
-from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.engine_core import EngineCore
 from protocol.settings import BUNDLED_MODEL, Settings
 from tests.lsp_server.editor import Editor, until
@@ -102,7 +102,7 @@ async def test_a_closed_notebook_is_released(editor: Editor, core: FakeCore) -> 
 
 
 async def test_keys_are_hot_and_so_is_the_next_cell() -> None:
-    costs: list[Cost] = []
+    costs: list[PromptCost] = []
     engine = load_dry_engine(EngineOptions(BUNDLED_MODEL))
     session = EditingSession(EngineCore(engine), Settings(max_tokens=1), "test", costs.append)
     names = [str(number) for number in range(40)]
@@ -114,7 +114,7 @@ async def test_keys_are_hot_and_so_is_the_next_cell() -> None:
         for column, letter in enumerate("for x in y"):
             here = Position(2, column)
             opened.apply(Edit(here, here, letter))
-            opened.offers = ()
+            opened.suggestions = ()
             await session.suggest(opened, Query(Position(2, column + 1)))
     assert [cost.uri for cost in costs] == [uri("35")] * 10 + [uri("36")] * 10
     assert all(cost.usage.recomputed_tokens <= 3 for cost in (*costs[1:10], *costs[11:]))

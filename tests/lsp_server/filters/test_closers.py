@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsp_server.filters.closers import keep_balance
-from lsp_server.filters.cursor_place import Insertion, Place
+from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.statement import Statement
 from tests.lsp_server.filters.golden import filtered
 
@@ -82,7 +82,7 @@ def test_what_is_left_is_the_longest_beginning_in_balance_that_ends_before_a_clo
     statement = Statement(head, "", below, "python")
     ends = (end for end in range(len(text), 0, -1) if end == len(text) or text[end] in ")]}")
     longest = next((end for end in ends if statement.balanced_by(text[:end])), 0)
-    where = Place(before=head, language_id="python")
+    where = CursorContext(before=head, language_id="python")
     where.__dict__["statement"] = statement
     assert keep_balance(Insertion(text), where).text == text[:longest]
 

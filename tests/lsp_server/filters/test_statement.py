@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsp_server.filters.closers import keep_balance
-from lsp_server.filters.cursor_place import Place
+from lsp_server.filters.cursor_context import CursorContext
 from lsp_server.filters.statement import _BLANK, _LONGEST_REMEMBERED, _MOST_REMEMBERED, Statement, _Measures
 from tests.lsp_server.filters.golden import filtered, place
 
@@ -61,7 +61,7 @@ def test_measures_are_remembered_within_bounds() -> None:
 @given(st.lists(st.sampled_from(["a", "", '"""']), max_size=4), st.sampled_from(["\n", "\r\n", "\r"]), st.booleans())
 def test_a_text_ends_as_its_last_line_does_without_its_end(lines: list[str], line_end: str, ended: bool) -> None:
     below = tuple(line + line_end for line in lines[:-1]) + tuple(line + line_end * ended for line in lines[-1:])
-    statement = Statement.around(Place("(", "", (), below, to_end=True))
+    statement = Statement.around(CursorContext("(", "", (), below, to_end=True))
     shown = [line.rstrip("\r\n") for line in below]
     whole = shown[: next((index for index, line in enumerate(shown) if line), None)]
     assert statement.below == "\n".join(("", *whole))

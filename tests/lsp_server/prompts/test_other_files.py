@@ -10,9 +10,9 @@ from lsp_server.editing.file_uris import shown_path
 from lsp_server.prompts.other_files import ContextRing
 from lsp_server.prompts.planner import PromptPlanner
 from lsp_server.prompts.windows import WindowBudget
-from protocol.messages import ContextChunk
+from protocol.messages import Snippet
 
-BUDGET = 1200  # two chunks of 40 lines of the documents below, and not three
+BUDGET = 1200  # two snippets of 40 lines of the documents below, and not three
 
 
 class Workspace:
@@ -40,12 +40,12 @@ class Workspace:
         del self.documents[name]
         self.ring.closed(uri(name))
 
-    def chunks(self, name: str = "a", budget: int = BUDGET) -> tuple[ContextChunk, ...]:
-        return self.ring.context_for(uri(name), "python", budget).chunks
+    def snippets(self, name: str = "a", budget: int = BUDGET) -> tuple[Snippet, ...]:
+        return self.ring.context_for(uri(name), "python", budget).snippets
 
     def starts(self, name: str = "a", budget: int = BUDGET) -> list[str]:
-        """The first line of each chunk, without its text."""
-        return [chunk.text[:6] for chunk in self.chunks(name, budget)]
+        """The first line of each snippet, without its text."""
+        return [snippet.text[:6] for snippet in self.snippets(name, budget)]
 
 
 def uri(name: str) -> str:
@@ -53,17 +53,17 @@ def uri(name: str) -> str:
 
 
 def test_nothing_visited_no_context() -> None:
-    assert Workspace().chunks() == ()
+    assert Workspace().snippets() == ()
 
 
 def test_chunks_are_cut_where_the_user_was_and_the_last_place_stands_last() -> None:
     workspace = Workspace()
     workspace.visit("b", 100)
     workspace.edit("c", 50, "")
-    chunks = workspace.chunks()
-    assert [chunk.path for chunk in chunks] == ["src/b.py", "src/c.py"]
+    snippets = workspace.snippets()
+    assert [snippet.path for snippet in snippets] == ["src/b.py", "src/c.py"]
     assert workspace.starts() == ["b 0080", "c 0030"]
-    assert chunks[0].text == "".join(f"b {n:04} text\n" for n in range(80, 120))
+    assert snippets[0].text == "".join(f"b {n:04} text\n" for n in range(80, 120))
 
 
 def test_the_sources_are_told() -> None:
@@ -76,7 +76,7 @@ def test_the_sources_are_told() -> None:
 def test_the_document_itself_is_no_context() -> None:
     workspace = Workspace()
     workspace.visit("a", 10)
-    assert workspace.chunks("a") == ()
+    assert workspace.snippets("a") == ()
     assert workspace.starts("b") == ["a 0000"]
 
 
@@ -92,9 +92,9 @@ def test_related_languages_come_first() -> None:
 def test_a_chunk_stays_when_its_place_moves_within_it() -> None:
     workspace = Workspace()
     workspace.visit("b", 100)
-    before = workspace.chunks()
+    before = workspace.snippets()
     workspace.visit("b", 110)
-    assert workspace.chunks() == before
+    assert workspace.snippets() == before
 
 
 def test_a_new_place_is_appended() -> None:
@@ -110,9 +110,9 @@ def test_a_new_place_is_appended() -> None:
 def test_lines_above_a_chunk_do_not_disturb_it() -> None:
     workspace = Workspace()
     workspace.visit("b", 100)
-    before = workspace.chunks()
+    before = workspace.snippets()
     workspace.edit("b", 3, "import one\nimport two\n")
-    assert workspace.chunks()[: len(before)] == before
+    assert workspace.snippets()[: len(before)] == before
 
 
 def test_an_edited_chunk_is_cut_anew_and_goes_last() -> None:
@@ -122,7 +122,7 @@ def test_an_edited_chunk_is_cut_anew_and_goes_last() -> None:
     assert workspace.starts() == ["b 0080", "c 0080"]
     workspace.edit("b", 100, "b new line\n")
     assert workspace.starts() == ["c 0080", "b 0081"]
-    assert "b new line\n" in workspace.chunks()[1].text
+    assert "b new line\n" in workspace.snippets()[1].text
 
 
 def test_a_chunk_gives_way_only_when_well_behind() -> None:
@@ -130,7 +130,7 @@ def test_a_chunk_gives_way_only_when_well_behind() -> None:
     for name in "bc":
         workspace.visit(name, 100)
     assert workspace.starts() == ["b 0080", "c 0080"]
-    for name in "de":  # four places: b is the last of twice what fits
+    for name in "de":  # four visits: b is the last of twice what fits
         workspace.visit(name, 100)
         assert workspace.starts() == ["b 0080", "c 0080"]
     workspace.visit("f", 100)
@@ -155,7 +155,7 @@ def test_chunks_of_text_that_repeats_do_not_come_to_overlap() -> None:
     workspace.visit("b", 20)
     workspace.visit("b", 95)
     assert workspace.starts() == ["b 0000", "b 0025"]
-    workspace.edit("b", 70, "", removed=130)  # what the second chunk says still stands in the lines 25 to 65
+    workspace.edit("b", 70, "", removed=130)  # what the second snippet says still stands in the lines 25 to 65
     assert workspace.starts() == ["b 0000", "b 0040"]
 
 
@@ -163,7 +163,7 @@ def test_a_closed_document_leaves() -> None:
     workspace = Workspace()
     workspace.visit("b", 100)
     workspace.visit("c", 100)
-    workspace.chunks()
+    workspace.snippets()
     workspace.close("b")
     assert workspace.starts() == ["c 0080"]
 
@@ -182,7 +182,7 @@ def test_the_same_text_stands_there_once() -> None:
     for name in ("copy", "again"):
         workspace.open(name, "same\n" * 30)
         workspace.visit(name, 0)
-    assert len(workspace.chunks()) == 1
+    assert len(workspace.snippets()) == 1
 
 
 def test_a_smaller_budget_cuts_from_the_end() -> None:
@@ -191,7 +191,7 @@ def test_a_smaller_budget_cuts_from_the_end() -> None:
     workspace.visit("c", 100)
     assert workspace.starts() == ["b 0080", "c 0080"]
     assert workspace.starts(budget=700) == ["b 0080"]
-    assert workspace.chunks(budget=0) == ()
+    assert workspace.snippets(budget=0) == ()
 
 
 def test_a_document_opened_again_is_looked_at_anew() -> None:
@@ -233,9 +233,9 @@ def take(workspace: Workspace, step: tuple) -> None:  # type: ignore[type-arg]
         workspace.close(name)
 
 
-def check_order(before: tuple[ContextChunk, ...], after: tuple[ContextChunk, ...]) -> None:
+def check_order(before: tuple[Snippet, ...], after: tuple[Snippet, ...]) -> None:
     """What stays has before it what it had, less what left; what is new stands behind all that stays."""
-    stayed = [chunk for chunk in before if chunk in after]
+    stayed = [snippet for snippet in before if snippet in after]
     assert list(after[: len(stayed)]) == stayed
 
 
@@ -243,23 +243,23 @@ def check_order(before: tuple[ContextChunk, ...], after: tuple[ContextChunk, ...
 @given(st.lists(STEPS, max_size=40))
 def test_whatever_happens(steps: list[tuple]) -> None:  # type: ignore[type-arg]
     workspace = Workspace("abcd", lines=160)
-    last: dict[str, tuple[ContextChunk, ...]] = {}
+    last: dict[str, tuple[Snippet, ...]] = {}
     for step in steps:
         take(workspace, step)
         if step[0] != "lay":
             continue
         _, name, budget = step
-        chunks = workspace.chunks(name, budget)
-        check_order(last.get(name, ()), chunks)
-        assert workspace.chunks(name, budget) == chunks
-        assert sum(len(chunk.path) + len(chunk.text) for chunk in chunks) <= budget
-        assert len({chunk.text for chunk in chunks}) == len(chunks)
-        for chunk in chunks:
-            source = chunk.path.removeprefix("src/").removesuffix(".py")
+        snippets = workspace.snippets(name, budget)
+        check_order(last.get(name, ()), snippets)
+        assert workspace.snippets(name, budget) == snippets
+        assert sum(len(snippet.path) + len(snippet.text) for snippet in snippets) <= budget
+        assert len({snippet.text for snippet in snippets}) == len(snippets)
+        for snippet in snippets:
+            source = snippet.path.removeprefix("src/").removesuffix(".py")
             assert source != name
             assert uri(source) not in workspace.excluded
-            assert chunk.text in workspace.documents[source].text
-        last[name] = chunks
+            assert snippet.text in workspace.documents[source].text
+        last[name] = snippets
 
 
 def planner_in(workspace: Workspace, name: str) -> PromptPlanner:
@@ -277,7 +277,7 @@ def test_the_context_is_frozen_with_the_anchor() -> None:
     workspace.visit("b", 100)
     planner = planner_in(workspace, "a")
     first = planner.plan(Position(50, 0)).prompt
-    assert [chunk.path for chunk in first.context] == ["src/b.py"]
+    assert [snippet.path for snippet in first.context] == ["src/b.py"]
     workspace.edit("b", 100, "new\n")
     workspace.visit("c", 100)
     planner.edited(planner.document.apply(Edit(Position(50, 0), Position(50, 0), "x")))
@@ -329,6 +329,6 @@ def test_context_counts_in_the_estimate_of_characters_per_token() -> None:
     workspace.visit("b", 100)
     planner = planner_in(workspace, "a")
     prompt = planner.plan(Position(100, 0)).prompt
-    texts = (prompt.prefix, prompt.suffix, *(chunk.path + chunk.text for chunk in prompt.context))
+    texts = (prompt.prefix, prompt.suffix, *(snippet.path + snippet.text for snippet in prompt.context))
     planner.observe(prompt, sum(map(len, texts)) // 3)
     assert planner.budget.chars_per_token == 3.0

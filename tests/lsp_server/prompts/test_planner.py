@@ -186,10 +186,10 @@ def test_prompts_equal_the_document_under_random_editing(data: st.DataObject, en
     budget = WindowBudget(prefix_tokens=20, suffix_tokens=12, increment_tokens=8, chars_per_token=2.0)
     planner = PromptPlanner(document, budget, strategy)
     for _ in range(data.draw(st.integers(1, 12))):
-        places = st.integers(0, len(document.lines) - 1).flatmap(
+        visits = st.integers(0, len(document.lines) - 1).flatmap(
             lambda line: st.integers(0, line_length(document.lines[line])).map(lambda column: Position(line, column))
         )
-        start, cursor = sorted(data.draw(st.tuples(places, places)))
+        start, cursor = sorted(data.draw(st.tuples(visits, visits)))
         if data.draw(st.booleans()):
             inserted = data.draw(PIECES).replace("\n", ending)
             planner.edited(document.apply(Edit(start, cursor, inserted)))

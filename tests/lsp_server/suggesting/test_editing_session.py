@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from lsp_server.editing.documents import Edit, Position
 from lsp_server.filters.balance import Balance
-from lsp_server.filters.cursor_place import Insertion, Place
+from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.statement import Statement
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import OpenDocument
 from lsp_server.suggesting.queries import Query, Selected
-from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.requests import PromptCost
 from protocol.errors import BadInput, CoreUnavailable, MidfillError
 from protocol.messages import Completion, CompletionRequest, StopRule
 from protocol.settings import Settings
@@ -54,12 +54,12 @@ def core() -> StubCore:
 
 
 @pytest.fixture
-def costs() -> list[Cost]:
+def costs() -> list[PromptCost]:
     return []
 
 
 @pytest.fixture
-def session(core: StubCore, costs: list[Cost]) -> EditingSession:
+def session(core: StubCore, costs: list[PromptCost]) -> EditingSession:
     return EditingSession(core, Settings(), "me", costs.append)
 
 
@@ -102,7 +102,7 @@ async def test_the_filters_and_the_next_key_find_worked_out_what_they_need(
     known: list[Balance | None] = []
     around = Statement.around
 
-    def noting(place: Place) -> Statement:
+    def noting(place: CursorContext) -> Statement:
         happened.append("worked out")
         known.append(place.earlier)
         return around(place)
@@ -147,7 +147,7 @@ async def test_single_line_where_blocks_are_off(core: StubCore, session: Editing
 
 
 async def test_the_cost_counts_what_was_inserted_since_the_last_answer(
-    core: StubCore, session: EditingSession, costs: list[Cost]
+    core: StubCore, session: EditingSession, costs: list[PromptCost]
 ) -> None:
     async def five_tokens() -> Completion:
         return completion("1", prompt_tokens=100, recomputed_tokens=5)
@@ -162,7 +162,7 @@ async def test_the_cost_counts_what_was_inserted_since_the_last_answer(
 
 @pytest.mark.parametrize("error", [CoreUnavailable("gone"), BadInput("too long")])
 async def test_errors_of_the_core_mean_no_suggestion(
-    core: StubCore, session: EditingSession, costs: list[Cost], error: MidfillError
+    core: StubCore, session: EditingSession, costs: list[PromptCost], error: MidfillError
 ) -> None:
     async def fail() -> Completion:
         raise error
@@ -243,7 +243,7 @@ async def test_nothing_ahead_in_disabled_languages(core: StubCore, session: Edit
     assert core.requests == []
 
 
-async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCore, costs: list[Cost]) -> None:
+async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCore, costs: list[PromptCost]) -> None:
     session = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01)
     document = opened(session, "")
     await session.suggest(document, Query(Position(0, 0)))
@@ -257,7 +257,7 @@ async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCor
     assert len(ahead.prompt.increment) < len(long.prompt.increment)
 
 
-async def test_at_rest_nothing_is_computed_for_a_closed_document(core: StubCore, costs: list[Cost]) -> None:
+async def test_at_rest_nothing_is_computed_for_a_closed_document(core: StubCore, costs: list[PromptCost]) -> None:
     session = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01)
     document = opened(session, "")
     await session.suggest(document, Query(Position(0, 0)))
@@ -269,7 +269,7 @@ async def test_at_rest_nothing_is_computed_for_a_closed_document(core: StubCore,
     assert core.requests == []
 
 
-async def test_at_rest_nothing_is_computed_that_is_resident(core: StubCore, costs: list[Cost]) -> None:
+async def test_at_rest_nothing_is_computed_that_is_resident(core: StubCore, costs: list[PromptCost]) -> None:
     session = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01)
     await session.suggest(opened(session, "x = "), Query(Position(0, 4)))
     await asyncio.sleep(0.1)
@@ -445,7 +445,7 @@ async def test_goes_on_from_the_selected_entry_of_the_popup(core: StubCore, sess
 
 
 async def test_a_request_joins_what_is_computed_ahead_of_it(
-    core: StubCore, session: EditingSession, costs: list[Cost]
+    core: StubCore, session: EditingSession, costs: list[PromptCost]
 ) -> None:
     release = asyncio.Event()
 
@@ -464,7 +464,9 @@ async def test_a_request_joins_what_is_computed_ahead_of_it(
     assert [cost.ahead for cost in costs] == [False]
 
 
-async def test_what_was_computed_ahead_is_at_hand(core: StubCore, session: EditingSession, costs: list[Cost]) -> None:
+async def test_what_was_computed_ahead_is_at_hand(
+    core: StubCore, session: EditingSession, costs: list[PromptCost]
+) -> None:
     document = await allowed(session, "x = ")
     session.suggest_ahead(document, Position(0, 4))
     await until_rest(document)
@@ -483,7 +485,7 @@ async def test_no_flicker_while_it_is_typed(core: StubCore, session: EditingSess
 
 
 async def test_documents_that_are_opened_at_once_are_one_to_prepare_and_lend_nothing(
-    core: StubCore, costs: list[Cost]
+    core: StubCore, costs: list[PromptCost]
 ) -> None:
     session = EditingSession(core, Settings(), "me", costs.append, opening_s=0.01)
     many = [session.open(f"file:///{number}.py", "python", 1, f"x{number} = 1\n" * 9) for number in range(20)]
@@ -494,7 +496,7 @@ async def test_documents_that_are_opened_at_once_are_one_to_prepare_and_lend_not
     assert [chunk.path for chunk in core.requests[-1].prompt.context] == ["19.py"]
 
 
-async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore, costs: list[Cost]) -> None:
+async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore, costs: list[PromptCost]) -> None:
     session = EditingSession(core, Settings(), "me", costs.append, opening_s=0.01)
     here, _preview = (session.open(f"file:///{name}.py", "python", 1, "x = ") for name in "ab")
     await session.suggest(here, Query(Position(0, 4)))
@@ -517,7 +519,7 @@ async def test_a_request_waits_for_the_core_to_start(core: StubCore, session: Ed
     assert [request.max_tokens for request in core.requests] == [Settings().max_tokens]
 
 
-async def test_a_request_does_not_wait_for_ever(core: StubCore, costs: list[Cost]) -> None:
+async def test_a_request_does_not_wait_for_ever(core: StubCore, costs: list[PromptCost]) -> None:
     core.ready = False
     session = EditingSession(core, Settings(), "me", costs.append, loading_s=0.01)
     session.core_changed("starting")
@@ -535,7 +537,7 @@ async def test_the_latest_of_two_requests_is_answered_while_the_rules_are_looked
 
 
 async def test_why_a_document_is_excluded_is_told_where_it_is_looked_at(
-    core: StubCore, costs: list[Cost], caplog: pytest.LogCaptureFixture
+    core: StubCore, costs: list[PromptCost], caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[tuple[str, str | None]] = []
     session = EditingSession(core, Settings(), "me", costs.append, lambda *what: told.append(what))

@@ -7,110 +7,110 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsp_server.editing.documents import Document, Edit, Position
-from lsp_server.filters.cursor_place import Insertion
-from lsp_server.suggesting.last_suggestion import Offer, follow, rest_of
-from lsp_server.suggesting.last_suggestion import offer_at as make_offer
+from lsp_server.filters.cursor_context import Insertion
+from lsp_server.suggesting.last_suggestion import Suggestion, follow, rest_of
+from lsp_server.suggesting.last_suggestion import suggestion_at as make_offer
 
 
 def document(text: str) -> Document:
     return Document.from_text("file:///a", "python", 1, text)
 
 
-def offer_at(cursor: Position, text: str, *, held: bool = False) -> Offer:
+def suggestion_at(cursor: Position, text: str, *, held: bool = False) -> Suggestion:
     return make_offer(cursor, text, Insertion(text), held=held)
 
 
-def rest(offer: Offer | None, mirror: Document, cursor: Position) -> str:
-    assert offer is not None
-    insertion = rest_of(offer, mirror, cursor)
+def rest(suggestion: Suggestion | None, mirror: Document, cursor: Position) -> str:
+    assert suggestion is not None
+    insertion = rest_of(suggestion, mirror, cursor)
     return insertion.text if insertion else ""
 
 
 Place = tuple[int, int]
 
 
-def edit(mirror: Document, offer: Offer | None, start: Place, end: Place, text: str) -> Offer | None:
+def edit(mirror: Document, suggestion: Suggestion | None, start: Place, end: Place, text: str) -> Suggestion | None:
     change = Edit(Position(*start), Position(*end), text)
     mirror.apply(change)
-    return follow(offer, change) if offer else None
+    return follow(suggestion, change) if suggestion else None
 
 
 def test_typing_and_deleting_what_was_typed() -> None:
     mirror = document("x = \n")
-    offer: Offer | None = offer_at(Position(0, 4), "compute(y)")
-    offer = edit(mirror, offer, (0, 4), (0, 4), "co")
-    assert rest(offer, mirror, Position(0, 6)) == "mpute(y)"
-    offer = edit(mirror, offer, (0, 5), (0, 6), "")
-    assert rest(offer, mirror, Position(0, 5)) == "ompute(y)"
+    suggestion: Suggestion | None = suggestion_at(Position(0, 4), "compute(y)")
+    suggestion = edit(mirror, suggestion, (0, 4), (0, 4), "co")
+    assert rest(suggestion, mirror, Position(0, 6)) == "mpute(y)"
+    suggestion = edit(mirror, suggestion, (0, 5), (0, 6), "")
+    assert rest(suggestion, mirror, Position(0, 5)) == "ompute(y)"
 
 
 def test_typing_something_else_leaves_nothing() -> None:
     mirror = document("x = ")
-    offer = edit(mirror, offer_at(Position(0, 4), "compute(y)"), (0, 4), (0, 4), "d")
-    assert rest(offer, mirror, Position(0, 5)) == ""
+    suggestion = edit(mirror, suggestion_at(Position(0, 4), "compute(y)"), (0, 4), (0, 4), "d")
+    assert rest(suggestion, mirror, Position(0, 5)) == ""
 
 
 def test_closers_of_the_editor_are_no_typing() -> None:
     mirror = document("x = f")
-    offer = edit(mirror, offer_at(Position(0, 5), '("a")'), (0, 5), (0, 5), "()")
-    offer = edit(mirror, offer, (0, 6), (0, 6), '""')
+    suggestion = edit(mirror, suggestion_at(Position(0, 5), '("a")'), (0, 5), (0, 5), "()")
+    suggestion = edit(mirror, suggestion, (0, 6), (0, 6), '""')
     assert mirror.text == 'x = f("")'
-    assert rest(offer, mirror, Position(0, 7)) == "a"  # what is closed already is left out
+    assert rest(suggestion, mirror, Position(0, 7)) == "a"  # what is closed already is left out
 
 
 def test_over_lines_with_crlf() -> None:
     mirror = document("def f():\r\n")
-    offer = edit(mirror, offer_at(Position(0, 8), "\n    return 1"), (0, 8), (0, 8), "\r\n    ")
-    assert rest(offer, mirror, Position(1, 4)) == "return 1"
+    suggestion = edit(mirror, suggestion_at(Position(0, 8), "\n    return 1"), (0, 8), (0, 8), "\r\n    ")
+    assert rest(suggestion, mirror, Position(1, 4)) == "return 1"
 
 
 @pytest.mark.parametrize(
     ("start", "end"), [((0, 0), (0, 0)), ((0, 2), (0, 4)), ((1, 0), (1, 0)), ((0, 4), (1, 0))], ids=str
 )
 def test_an_edit_elsewhere_voids_it(start: Place, end: Place) -> None:
-    assert edit(document("x = \ny\n"), offer_at(Position(0, 4), "1"), start, end, "z") is None
+    assert edit(document("x = \ny\n"), suggestion_at(Position(0, 4), "1"), start, end, "z") is None
 
 
 def test_a_cursor_elsewhere_gets_nothing() -> None:
-    assert rest(offer_at(Position(0, 4), "1"), document("x = \n"), Position(1, 0)) == ""
+    assert rest(suggestion_at(Position(0, 4), "1"), document("x = \n"), Position(1, 0)) == ""
 
 
 def test_the_rest_is_what_was_shown_to_the_letter() -> None:
     mirror = document("f(x, )\n")
-    offer: Offer | None = make_offer(Position(0, 5), "y, z)", Insertion("y, z"))
+    suggestion: Suggestion | None = make_offer(Position(0, 5), "y, z)", Insertion("y, z"))
     for typed, left in enumerate(["y, z", ", z", " z", "z", ""]):
-        assert rest(offer, mirror, Position(0, 5 + typed)) == left
-        offer = edit(mirror, offer, (0, 5 + typed), (0, 5 + typed), "y, z "[typed])
+        assert rest(suggestion, mirror, Position(0, 5 + typed)) == left
+        suggestion = edit(mirror, suggestion, (0, 5 + typed), (0, 5 + typed), "y, z "[typed])
 
 
 def test_what_replaces_closers_goes_on_replacing_them() -> None:
     mirror = document("def f()\n")
-    offer = edit(mirror, make_offer(Position(0, 6), "a):", Insertion("a):", replaced=1)), (0, 6), (0, 6), "a")
-    assert offer is not None
-    assert rest_of(offer, mirror, Position(0, 7)) == Insertion("):", replaced=1)
+    suggestion = edit(mirror, make_offer(Position(0, 6), "a):", Insertion("a):", replaced=1)), (0, 6), (0, 6), "a")
+    assert suggestion is not None
+    assert rest_of(suggestion, mirror, Position(0, 7)) == Insertion("):", replaced=1)
 
 
 def test_what_was_held_back_is_shown_once_it_is_typed() -> None:
     mirror = document("x = ")
-    offer: Offer | None = offer_at(Position(0, 4), "yes", held=True)
-    assert rest(offer, mirror, Position(0, 4)) == ""
-    offer = edit(mirror, offer, (0, 4), (0, 4), "y")
-    assert rest(offer, mirror, Position(0, 5)) == "es"
+    suggestion: Suggestion | None = suggestion_at(Position(0, 4), "yes", held=True)
+    assert rest(suggestion, mirror, Position(0, 4)) == ""
+    suggestion = edit(mirror, suggestion, (0, 4), (0, 4), "y")
+    assert rest(suggestion, mirror, Position(0, 5)) == "es"
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3), st.text("ab(\n", max_size=3)), max_size=8))
 def test_follows_whatever_is_done_to_what_was_typed(changes: list[tuple[int, int, str]]) -> None:
     """`end` stays behind the typed text: compared with the same edits on a plain string."""
     mirror, typed = document("head\n  "), ""
-    offer: Offer | None = offer_at(Position(1, 2), "unused")
+    suggestion: Suggestion | None = suggestion_at(Position(1, 2), "unused")
     for at, length, text in changes:
         start = min(at, len(typed))
         stop = min(start + length, len(typed))
-        offer = edit(mirror, offer, _place(typed, start), _place(typed, stop), text)
+        suggestion = edit(mirror, suggestion, _place(typed, start), _place(typed, stop), text)
         typed = typed[:start] + text + typed[stop:]
-    assert offer is not None
-    assert mirror.slice(offer.start, offer.end) == typed
-    assert offer.end == mirror.end
+    assert suggestion is not None
+    assert mirror.slice(suggestion.start, suggestion.end) == typed
+    assert suggestion.end == mirror.end
 
 
 def _place(typed: str, offset: int) -> Place:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lsp_server.editing.documents import Document, Position
-from lsp_server.filters.cursor_place import Insertion
+from lsp_server.filters.cursor_context import Insertion
 from lsp_server.suggesting.queries import Query, Selected
 from protocol.messages import Prompt
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from inference.backends.chunk import Chunk
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.graphs import TOKEN_BUCKETS, VISIBLE_TOKENS, GraphedDecoder
-from inference.backends.llama.quantized import Rounding, quantized
+from inference.backends.llama.quantized import Scheme, quantized
 from inference.backends.model import Choice
 from kv_store.workspace import KVWorkspace
 from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape
@@ -114,11 +114,11 @@ def test_without_memory_no_more_graphs_are_recorded(simulated: SimulatedCuda) ->
     assert agree(graphed.forward([Chunk(token_ids[-1:], 19, workspace, 1)])[0], before[0])
 
 
-@pytest.mark.parametrize("rounding", ["int8"])
-def test_replays_with_rounded_weights(cuda: SimulatedCuda | None, rounding: Rounding) -> None:
+@pytest.mark.parametrize("scheme", ["int8"])
+def test_replays_with_rounded_weights(cuda: SimulatedCuda | None, scheme: Scheme) -> None:
     model = RandomModel(replace(SMALL, vocabulary=144))
-    plain = Decoder(model.architecture, {}, quantized(model.weights, rounding, torch.device("cpu")), POSITIONS)
-    weights = quantized(model.weights, rounding, torch.device("cuda", 0))
+    plain = Decoder(model.architecture, {}, quantized(model.weights, scheme, torch.device("cpu")), POSITIONS)
+    weights = quantized(model.weights, scheme, torch.device("cuda", 0))
     graphed = GraphedDecoder(Decoder(model.architecture, {}, weights, POSITIONS))
     token_ids, workspaces = model.token_ids(60), [plain.new_workspace(), graphed.new_workspace()]
     prepare(graphed)

@@ -18,7 +18,7 @@ from torchao.quantization import Float8Tensor, Int8Tensor
 
 from inference.backends.chunk import Chunk
 from inference.backends.llama.decoder import Decoder
-from inference.backends.llama.quantized import MATRICES, Rounding, check_rounding, quantized
+from inference.backends.llama.quantized import MATRICES, Scheme, check_quantization, quantized
 from inference.backends.llama.weights import DecoderWeights
 from protocol.errors import BadInput
 from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape
@@ -30,7 +30,7 @@ SHAPES = [
     Shape(vocabulary=144, kv_heads=1, group=4, biases=True, qk_norm=True),
     Shape(vocabulary=144, kv_heads=4, group=1, tied=True),
 ]
-both = pytest.mark.parametrize("rounding", ["int8", "fp8"])
+both = pytest.mark.parametrize("scheme", ["int8", "fp8"])
 shapes = pytest.mark.parametrize("shape", SHAPES)
 
 
@@ -66,11 +66,11 @@ def distance(found: Tensor, expected: Tensor) -> float:
 
 # What is left in int8 is the order of sums. In fp8 the other factor is rounded too: to 3 bits behind the point, and so
 # by 2 to 3 % of each value.
-@pytest.mark.parametrize(("rounding", "bound"), [("int8", 1e-5), ("fp8", 0.08)])
+@pytest.mark.parametrize(("scheme", "bound"), [("int8", 1e-5), ("fp8", 0.08)])
 @shapes
-def test_products_are_those_of_the_rounded_weights(shape: Shape, rounding: Rounding, bound: float) -> None:
+def test_products_are_those_of_the_rounded_weights(shape: Shape, scheme: Scheme, bound: float) -> None:
     model = RandomModel(shape)
-    rounded = quantized(model.weights, rounding, CPU)
+    rounded = quantized(model.weights, scheme, CPU)
     expected = logits(model, mapped(rounded, dequantized))
     assert distance(logits(model, rounded), expected) < bound
     assert distance(logits(model, model.weights), expected) > 1e-3  # they are rounded
@@ -79,29 +79,29 @@ def test_products_are_those_of_the_rounded_weights(shape: Shape, rounding: Round
     assert distance(logits(model, rounded), expected) > bound
 
 
-@pytest.mark.parametrize(("rounding", "bound"), [("int8", 0.02), ("fp8", 0.12)])
+@pytest.mark.parametrize(("scheme", "bound"), [("int8", 0.02), ("fp8", 0.12)])
 @shapes
-def test_the_rounded_model_is_near_the_whole_one(shape: Shape, rounding: Rounding, bound: float) -> None:
+def test_the_rounded_model_is_near_the_whole_one(shape: Shape, scheme: Scheme, bound: float) -> None:
     model = RandomModel(shape, dtype=torch.bfloat16)
-    found = logits(model, quantized(model.weights, rounding, CPU))
+    found = logits(model, quantized(model.weights, scheme, CPU))
     assert distance(found, logits(model, model.weights)) < bound
 
 
 @both
 @shapes
-def test_only_matrices_are_rounded(shape: Shape, rounding: Rounding) -> None:
+def test_only_matrices_are_rounded(shape: Shape, scheme: Scheme) -> None:
     whole = RandomModel(shape).weights
-    rounded = quantized(whole, rounding, CPU)
+    rounded = quantized(whole, scheme, CPU)
     assert rounded.embedding is whole.embedding
     assert rounded.final_norm is whole.final_norm
     for ours, theirs in zip(rounded.layers, whole.layers, strict=True):
         for field in fields(theirs):
             name, tensor = field.name, getattr(ours, field.name)
-            assert isinstance(tensor, TYPES[rounding]) if name in MATRICES else tensor is getattr(theirs, name)
-    if shape.tied and rounding == "int8":
+            assert isinstance(tensor, TYPES[scheme]) if name in MATRICES else tensor is getattr(theirs, name)
+    if shape.tied and scheme == "int8":
         assert rounded.head is rounded.embedding
     else:
-        assert isinstance(rounded.head, TYPES[rounding])
+        assert isinstance(rounded.head, TYPES[scheme])
         assert rounded.head.qdata.element_size() == 1
 
 
@@ -112,12 +112,12 @@ def test_fp8_leaves_what_torch_does_not_multiply() -> None:
 
 
 @both
-def test_rows_of_zeros_stay_zeros(rounding: Rounding) -> None:
+def test_rows_of_zeros_stay_zeros(scheme: Scheme) -> None:
     model = RandomModel(Shape(vocabulary=144))
     model.weights.head[7] = 0
     model.weights.layers[0].down[3] = 0
     model.weights.embedding[model.token_ids(1)] = 0
-    found = logits(model, quantized(model.weights, rounding, CPU))
+    found = logits(model, quantized(model.weights, scheme, CPU))
     assert not found.isnan().any()
     assert not found[:, 7].any()
 
@@ -138,11 +138,11 @@ class Devices(TorchDispatchMode):
 @both
 @shapes
 @pytest.mark.parametrize("tokens", [1, 2, 32])
-def test_on_cuda_no_product_waits_for_a_value(shape: Shape, rounding: Rounding, tokens: int) -> None:
+def test_on_cuda_no_product_waits_for_a_value(shape: Shape, scheme: Scheme, tokens: int) -> None:
     """As a CUDA graph wants it. Tensors without values refuse operators that need one, and check CUDA's shapes."""
     model = RandomModel(shape, dtype=torch.bfloat16)
     with FakeTensorMode() as fake:
-        weights = quantized(mapped(model.weights, fake.from_tensor), rounding, CUDA)
+        weights = quantized(mapped(model.weights, fake.from_tensor), scheme, CUDA)
         for layer in weights.layers:
             for matrix, bias in (
                 (layer.qkv, layer.qkv_bias),
@@ -160,7 +160,7 @@ def test_on_cuda_no_product_waits_for_a_value(shape: Shape, rounding: Rounding, 
 
 
 @pytest.mark.parametrize(
-    ("rounding", "device", "dtype", "capability", "message"),
+    ("scheme", "device", "dtype", "capability", "message"),
     [
         ("fp8", "cpu", torch.bfloat16, (9, 0), "fp8 weights need a CUDA GPU, and the model runs on cpu: choose"),
         ("fp8", "cuda", torch.float16, (9, 0), "fp8 weights are multiplied in bfloat16, not in torch.float16: choose"),
@@ -179,7 +179,7 @@ def test_on_cuda_no_product_waits_for_a_value(shape: Shape, rounding: Rounding, 
 )
 def test_what_cannot_be_rounded_is_refused(
     monkeypatch: pytest.MonkeyPatch,
-    rounding: Rounding,
+    scheme: Scheme,
     device: str,
     dtype: torch.dtype,
     capability: tuple[int, int],
@@ -187,14 +187,14 @@ def test_what_cannot_be_rounded_is_refused(
 ) -> None:
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda _: capability)
     if message is None:
-        check_rounding(rounding, torch.device(device), dtype)
+        check_quantization(scheme, torch.device(device), dtype)
         return
     with pytest.raises(BadInput, match=message):
-        check_rounding(rounding, torch.device(device), dtype)
+        check_quantization(scheme, torch.device(device), dtype)
 
 
 @both
-def test_a_missing_torchao_is_named(monkeypatch: pytest.MonkeyPatch, rounding: Rounding) -> None:
+def test_a_missing_torchao_is_named(monkeypatch: pytest.MonkeyPatch, scheme: Scheme) -> None:
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)
-    with pytest.raises(BadInput, match=rf"{rounding} weights .* torchao: install torchao>=0.18"):
-        check_rounding(rounding, CUDA, torch.bfloat16)
+    with pytest.raises(BadInput, match=rf"{scheme} weights .* torchao: install torchao>=0.18"):
+        check_quantization(scheme, CUDA, torch.bfloat16)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.training.optimization.schedule import Progress, rate_factor, stage_at
+from inference.training.optimization.schedule import TrainingProgress, rate_factor, stage_at
 from inference.training.options import Stage, TrainingOptions
 
 
@@ -26,7 +26,7 @@ def test_stages_follow_one_another(share: float, stage: int) -> None:
 
 
 def test_the_nearer_limit_counts() -> None:
-    progress = Progress(step=10, seconds=30)
+    progress = TrainingProgress(step=10, seconds=30)
     assert progress.share(TrainingOptions(max_steps=100)) == pytest.approx(0.1)
     assert progress.share(TrainingOptions(max_steps=100, max_minutes=1)) == pytest.approx(0.5)
     assert progress.share(TrainingOptions(max_steps=5, max_minutes=1)) == 1

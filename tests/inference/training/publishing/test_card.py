@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from inference.training.cli import app
 from inference.training.corpus.corpus import Manifest, PackageRecord
 from inference.training.machine import Machine
-from inference.training.optimization.schedule import Progress
+from inference.training.optimization.schedule import TrainingProgress
 from inference.training.options import Stage, TrainingOptions
 from inference.training.publishing.card import CardFacts, run_command, write_card
 from inference.training.run.checkpoints import Recipe
@@ -30,7 +30,7 @@ FACTS = CardFacts(
         ),
         {"vendored": 12},
     ),
-    progress=Progress(step=100, tokens=21_000_000, seconds=600, windows=(300, 20)),
+    progress=TrainingProgress(step=100, tokens=21_000_000, seconds=600, windows=(300, 20)),
     machine=Machine("A Processor", 2, None, "2.13.0"),
     losses=HeldOutLosses(2.5, 1.1, 2.75, 0.9, 0.8, 0.66),
 )

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from inference.training.corpus.vocabulary import Vocabulary
-from inference.training.options import ModelShape
+from inference.training.options import ModelSize
 from inference.training.run.modeling import (
     blocked_attention,
     build_model,
@@ -47,6 +47,6 @@ def test_the_loss_is_that_of_the_next_token(vocabulary: Vocabulary) -> None:
 
 def test_the_default_shape_has_ten_million_parameters(vocabulary: Vocabulary) -> None:
     with torch.device("meta"):
-        model = build_model(ModelShape(), vocabulary)
+        model = build_model(ModelSize(), vocabulary)
     layers = sum(parameter.numel() for parameter in model.model.layers.parameters())
     assert layers + 8192 * 320 == pytest.approx(10.5e6, rel=0.01)

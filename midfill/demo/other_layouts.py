@@ -9,7 +9,7 @@ from dataclasses import replace
 from inference.loading.engine import load_dry_engine
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
-from lsp_server.suggesting.requests import Cost
+from lsp_server.suggesting.requests import PromptCost
 from midfill.demo.player import Keystroke
 from midfill.headless.engine_core import EngineCore, engine_options
 from protocol.settings import Settings, Strategy
@@ -22,7 +22,7 @@ async def mean_recomputed(strategy: Strategy, settings: Settings, text: str, key
     requests are those that the core computed, and jumps are prepared ahead of the next key, as in the run.
     """
     engine = load_dry_engine(engine_options(settings))
-    costs: list[Cost] = []
+    costs: list[PromptCost] = []
     session = EditingSession(EngineCore(engine), replace(settings, strategy=strategy), "demo", costs.append)
     opened = session.open("file:///demo", "python", 1, text)
     for key in keystrokes:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from inference.engine.resident_prompt import SAVE_BEYOND, ResidentPrompt
+from inference.engine.slot import SAVE_BEYOND, Slot
 from inference.text.token_ids import packed
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.paged.store import PagedStore
@@ -10,12 +10,12 @@ from kv_store.tiers.tier import Tier
 PROMPT = tuple(range(100, 140))
 
 
-def resident(budget_bytes: int = 2**20) -> ResidentPrompt:
+def resident(budget_bytes: int = 2**20) -> Slot:
     workspace = DryWorkspace(bytes_per_token=4)
-    return ResidentPrompt(workspace, PagedStore([Tier("device", budget_bytes, MemoryStorage())], 4))
+    return Slot(workspace, PagedStore([Tier("device", budget_bytes, MemoryStorage())], 4))
 
 
-def compute(prompt: ResidentPrompt, ids: tuple[int, ...], session: str = "a") -> int:
+def compute(prompt: Slot, ids: tuple[int, ...], session: str = "a") -> int:
     """What the engine does with a prompt; how many tokens it computed."""
     token_ids = packed(ids)
     length = prompt.prepare(token_ids[:-1], session)
@@ -24,12 +24,12 @@ def compute(prompt: ResidentPrompt, ids: tuple[int, ...], session: str = "a") ->
     return len(token_ids) - length
 
 
-def forget(prompt: ResidentPrompt, session: str) -> None:
+def forget(prompt: Slot, session: str) -> None:
     prompt.forget(session)
     prompt.store.purge(session)
 
 
-def in_store(prompt: ResidentPrompt, token_ids: tuple[int, ...]) -> int:
+def in_store(prompt: Slot, token_ids: tuple[int, ...]) -> int:
     with prompt.store.match_prefix(token_ids) as match:
         return match.length
 

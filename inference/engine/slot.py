@@ -14,7 +14,7 @@ WORTH_A_LOOK = SAVE_BEYOND
 """Least number of missing tokens for a look-up in the store: fewer are rarely there, and cost less than the walk."""
 
 
-class ResidentPrompt:
+class Slot:
     """The prompt whose KV is in a workspace, and the session that it belongs to.
 
     `token_ids` never contains a token without KV: call `extend` only after the forward that wrote it.

@@ -6,7 +6,7 @@ import pytest
 
 from inference.backends.chunk import Chunk
 from inference.backends.model import Choice
-from inference.engine.request_run import Run, Steps, Stopped
+from inference.engine.active_request import ActiveRequest, Steps, Stopped
 from kv_store.dry_workspace import DryWorkspace
 from protocol.messages import Completion, CompletionRequest, Prompt, Usage
 
@@ -26,8 +26,8 @@ def says_what_it_hears() -> Steps[Completion]:
     return Completion(heard, "length", USAGE)
 
 
-def start(steps: Steps[Completion]) -> Run:
-    return Run(REQUEST, lambda: False, steps)
+def start(steps: Steps[Completion]) -> ActiveRequest:
+    return ActiveRequest(REQUEST, lambda: False, steps)
 
 
 def test_it_asks_for_one_chunk_after_another() -> None:

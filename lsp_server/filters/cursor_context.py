@@ -20,7 +20,7 @@ _WORD_CHARACTER = re.compile(r"\w")
 
 
 @dataclass(frozen=True)
-class Place:
+class CursorContext:
     """The lines nearest to the cursor, as the filters see them.
 
     Derived values are computed once: by the first filter that reads them, or earlier, by `work_out`.
@@ -83,7 +83,9 @@ class Insertion:
         return self if text == self.text else Insertion(text, self.replaced, self.taken)
 
 
-def place_at(document: Document, cursor: Position, *, multi_line: bool = True, earlier: Balance | None = None) -> Place:
+def context_at(
+    document: Document, cursor: Position, *, multi_line: bool = True, earlier: Balance | None = None
+) -> CursorContext:
     """The place of a cursor in a line of the document that is no longer than LONGEST_LINE.
 
     It holds at most _WINDOW_LINES lines and _WINDOW_CHARS code points above, and as many below.
@@ -93,7 +95,7 @@ def place_at(document: Document, cursor: Position, *, multi_line: bool = True, e
     end = line_length(line)
     above = _nearest(lines[max(0, cursor.line - _WINDOW_LINES) : cursor.line][::-1])[::-1]
     below = _nearest(lines[cursor.line + 1 : cursor.line + 1 + _WINDOW_LINES])
-    return Place(
+    return CursorContext(
         before=line[: cursor.column],
         after=line[cursor.column : end],
         lines_above=above,

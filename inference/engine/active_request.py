@@ -11,7 +11,7 @@ from inference.backends.model import Choice
 from protocol.messages import Completion, CompletionRequest
 
 Result = TypeVar("Result")
-Cancelled = Callable[[], bool]
+IsCancelled = Callable[[], bool]
 Steps = Generator[Chunk, tuple[Choice, ...], Result]
 """Yields a chunk for each forward and receives its choices; the engine throws Stopped into it to end it early."""
 
@@ -20,11 +20,11 @@ class Stopped(Exception):
     """The request was cancelled."""
 
 
-class Run:
+class ActiveRequest:
     """A request at work; it has ended when it has no pending chunk."""
 
     def __init__(
-        self, request: CompletionRequest, cancelled: Cancelled, steps: Steps[Completion], client: str = ""
+        self, request: CompletionRequest, cancelled: IsCancelled, steps: Steps[Completion], client: str = ""
     ) -> None:
         self.request = request
         self.client = client

@@ -21,7 +21,7 @@ BYTES_PER_SESSION = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Suggested:
+class LastCompletion:
     """A suggestion, and the end of the text before it."""
 
     before: str = ""
@@ -37,10 +37,10 @@ class Suggested:
 
 
 @dataclass(slots=True)
-class SessionMemory:
-    """The memory of one session."""
+class DraftHistory:
+    """The draft history of one session."""
 
-    suggested: Suggested = Suggested()
+    suggested: LastCompletion = LastCompletion()
     odds_of_rest: Odds = field(default_factory=lambda: Odds(0.9))
     odds_of_repetition: Odds = field(default_factory=lambda: Odds(0.5))
 
@@ -49,25 +49,25 @@ class SessionMemory:
         earlier = self.suggested.rest_after(before)
         if earlier.startswith(text):
             text, token_ids = earlier, self.suggested.token_ids
-        self.suggested = Suggested(before[-COMPARED - BACK :], text, token_ids)
+        self.suggested = LastCompletion(before[-COMPARED - BACK :], text, token_ids)
 
 
-class Memories:
-    """The memory of each session, bounded; it contains document text and never reaches the disk."""
+class DraftHistories:
+    """The draft history of each session, bounded; it contains document text and never reaches the disk."""
 
     def __init__(self) -> None:
-        self._sessions: LRUCache[str, SessionMemory] = LRUCache(MAX_SESSIONS, MAX_BYTES)
+        self._sessions: LRUCache[str, DraftHistory] = LRUCache(MAX_SESSIONS, MAX_BYTES)
 
-    def of(self, session: str) -> SessionMemory:
-        """The memory of a session, created if missing."""
-        memory = self._sessions.get(session)
-        if memory is None:
-            memory = SessionMemory()
-            self._sessions.put(session, memory, BYTES_PER_SESSION)
-        return memory
+    def of(self, session: str) -> DraftHistory:
+        """The draft history of a session, created if missing."""
+        history = self._sessions.get(session)
+        if history is None:
+            history = DraftHistory()
+            self._sessions.put(session, history, BYTES_PER_SESSION)
+        return history
 
     def forget(self, session: str) -> None:
-        """Drop the memory of the session's document, for every client."""
+        """Drop the draft history of the session's document, for every client."""
         document = document_of(session)
         for known in [known for known in self._sessions if document_of(known) == document]:
             self._sessions.remove(known)
