@@ -65,7 +65,7 @@ def test_a_server_without_the_command_is_said_to_lack_it(open_scripted: OpenScri
 def test_without_a_server_or_an_action_nothing_is_controlled(open_neovim: OpenNeovim) -> None:
     neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
     neovim.keys(":Midfill core stop<CR>")
-    until(lambda: "no language server runs" in neovim.messages())
+    until(lambda: "no language server is running" in neovim.messages())
     neovim.keys(":Midfill core<CR>")
     until(lambda: ":Midfill core needs one of list, restart, stop, unload" in neovim.messages())
 
