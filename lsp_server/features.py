@@ -113,7 +113,7 @@ def did_change(ls: MidfillServer, params: types.DidChangeTextDocumentParams) -> 
     try:
         ls.session.documents.change(document.uri, document.version, changes)
     except BadInput as error:
-        logger.warning("lost step: %s", error)
+        logger.warning("the copy of a document is out of step: %s", error)
         ls.notices.lost_step(document.uri, str(error))
 
 
@@ -210,7 +210,9 @@ def _selected(
     codec, document = ls.session.documents.codec, opened.document
     start, end = (codec.decode(document, _client(place)) for place in (info.range.start, info.range.end))
     if not start.line == cursor.line == end.line or not start <= cursor <= end:
-        raise BadInput(f"the selected entry, from {tuple(start)} to {tuple(end)}, is not around {tuple(cursor)}")
+        raise BadInput(
+            f"the selected entry, from {tuple(start)} to {tuple(end)}, does not contain the cursor {tuple(cursor)}"
+        )
     return Selected(start.column, end.column, info.text)
 
 

@@ -61,9 +61,9 @@ def complete(
     context counts as half the context.
     """
     if request.max_tokens < 0:
-        raise BadInput(f"max_tokens is {request.max_tokens}: it has to be 0 or more")
+        raise BadInput(f"max_tokens must be 0 or more, not {request.max_tokens}")
     if not 0 <= request.alternatives <= MAX_ALTERNATIVES:
-        raise BadInput(f"alternatives is {request.alternatives}: it has to be between 0 and {MAX_ALTERNATIVES}")
+        raise BadInput(f"alternatives must be between 0 and {MAX_ALTERNATIVES}, not {request.alternatives}")
     started = time.perf_counter()
     request = structs.replace(request, max_tokens=min(request.max_tokens, tools.context_tokens // 2))
     prompt = tokenize_prompt(request.prompt, tools.tokenizer, tools.context_tokens, request.max_tokens, tools.healer)

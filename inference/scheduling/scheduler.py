@@ -101,7 +101,7 @@ class Scheduler:
             self._make_room()  # now, before ahead work saves more of its prompt
             self._changed.notify()
         if superseded is not None:
-            self._tell(superseded, Cancelled("a newer request of the same session came"))
+            self._tell(superseded, Cancelled("a newer request of the same session arrived"))
         return job.id
 
     def cancel(self, job_id: int) -> None:
@@ -121,7 +121,7 @@ class Scheduler:
             self._to_forget.append(session)
             self._changed.notify()
         if waiting is not None:
-            self._tell(waiting, Cancelled("its session is to be forgotten"))
+            self._tell(waiting, Cancelled("the client asked the core to forget the session"))
 
     def release(self, session: str) -> None:
         """Unpin the KV of a closed document: the store may evict it by its ordinary rules."""
@@ -163,11 +163,11 @@ class Scheduler:
             try:
                 self._go_on()
             except DeviceLost as error:
-                log.critical("%s: the core ends, so that another process can use it again", error)
+                log.critical("%s: the core exits, so that a new process can use the device", error)
                 self._give_up(error)
                 return
             except Exception as error:
-                log.exception("the engine broke down; the next request loads it anew")
+                log.exception("the engine failed; the next request loads it again")
                 self._abandon(MidfillError(f"the core failed: {error!r}"))
         self._keep_going(lambda: self._end(self._holder.drop_cancelled()))
         self._forget_sessions()
@@ -233,8 +233,8 @@ class Scheduler:
             return self._changed.wait_for(self._has_work, seconds)
 
     def _has_work(self) -> bool:
-        told = self._to_forget or self._to_release or self._to_unload
-        return bool(self._closing or self._running or len(self._queue) or told)
+        chores = self._to_forget or self._to_release or self._to_unload
+        return bool(self._closing or self._running or len(self._queue) or chores)
 
     def _take(self) -> Job | None:
         """The next job to begin, if there is room; ahead work only if nothing else is at work."""

@@ -22,7 +22,7 @@ class PagedStore:
 
     def __init__(self, tiers: Sequence[Tier], bytes_per_token: int) -> None:
         if not tiers or any(tier.storage.durable for tier in tiers[:-1]):
-            raise ValueError("a store needs at least one tier, and none below one on disk")
+            raise ValueError("a store needs at least one tier, and no tier below the disk")
         self._tree = PageTree()
         self._residency = Residency(tiers, self._tree, bytes_per_token)
         self._pinned: set[str] = set()

@@ -159,8 +159,8 @@ def test_other_kinds_of_tokenizer_are_refused(tmp_path: Path) -> None:
     write_tokenizer(path)
     definition = json.loads(path.read_text())
     path.write_text(json.dumps({**definition, "decoder": {"type": "Metaspace"}}))
-    with pytest.raises(BadModel, match="neither a byte-level BPE tokenizer nor a BPE with byte fallback"):
+    with pytest.raises(BadModel, match="a byte-level BPE tokenizer, or BPE with byte fallback"):
         read_tokenizer(path)
     path.write_text(json.dumps({**definition, "model": {"type": "BPE", "vocab": 5}}))
-    with pytest.raises(BadModel, match="refused by the tokenizers library"):
+    with pytest.raises(BadModel, match="the tokenizers library refuses"):
         read_tokenizer(path)

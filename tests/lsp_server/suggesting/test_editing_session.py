@@ -546,7 +546,7 @@ async def test_why_a_document_is_excluded_is_told_where_it_is_looked_at(
         await session.suggest(document, Query(Position(0, 4)))
     reason = ".env in the built-in list of secrets"
     assert told == [("file:///w/.env", reason), ("file:///w/a.py", None)]
-    assert [record.getMessage() for record in caplog.records] == [f"file:///w/.env enters no prompt: {reason}"]
+    assert [record.getMessage() for record in caplog.records] == [f"file:///w/.env is excluded from prompts: {reason}"]
 
 
 async def test_a_key_costs_no_more_with_more_documents(
