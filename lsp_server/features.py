@@ -24,7 +24,8 @@ from lsp_server.editing.positions import ClientPosition, PositionCodec, Position
 from lsp_server.feedback import suggest
 from lsp_server.items import inline_item, popup_item
 from lsp_server.server import MidfillServer
-from lsp_server.suggesting.open_documents import Change, OpenDocument
+from lsp_server.suggesting.open_document import OpenDocument
+from lsp_server.suggesting.open_documents import Change
 from lsp_server.suggesting.queries import Query, Selected
 from protocol.errors import BadInput, BadSettings
 from protocol.wire import Complete, Completed, encode

@@ -18,7 +18,7 @@ from lsp_server.editing.positions import PositionCodec, PositionEncoding
 from lsp_server.filters.cursor_context import Insertion
 from lsp_server.items import accepted_command, answer_number
 from lsp_server.server import MidfillServer
-from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.queries import Query
 
 

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 from lsp_server.editing.documents import Position
 from lsp_server.prompts.planner import Plan
-from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.queries import Query
 from protocol.errors import Cancelled, CoreUnavailable, MidfillError
 from protocol.heat import Heat, estimate_tokens, heat

@@ -15,7 +15,7 @@ from lsp_server.filters.balance import Balance
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.statement import Statement
 from lsp_server.suggesting.editing_session import EditingSession
-from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.queries import Query, Selected
 from lsp_server.suggesting.requests import PromptCost
 from protocol.errors import BadInput, CoreUnavailable, MidfillError
