@@ -28,8 +28,8 @@ Prompts are those of the FIM format `{fim_format}`. Run it with `midfill lsp --m
 ## Training
 
 {steps:,} steps, {tokens:,} tokens, {minutes:.0f} minutes on {machine}.
-Data: {files}; held out: {held_out}. They are not named here, but a model may repeat
-what it was trained on: share it only with those who may read them.{licence}
+Data: {files}; held out: {held_out}. They are not named here, but the model
+may reproduce parts of them: share it only with people who may read these files.{licence}
 
 ```sh
 {command}
@@ -37,7 +37,7 @@ what it was trained on: share it only with those who may read them.{licence}
 
 ## Held-out losses
 
-Nats a byte of middle, its end included; "in fragments" has it tokenized in two pieces.
+Nats per byte of middle, including its end marker; "in fragments" tokenizes it in two pieces.
 
 {losses}
 """
