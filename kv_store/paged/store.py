@@ -27,8 +27,6 @@ class PagedStore:
         self._residency = Residency(tiers, self._tree, bytes_per_token)
         self._pinned: set[str] = set()
         self._live: set[PageMatch] = set()
-        self._hits = 0
-        self._misses = 0
         storage = tiers[-1].storage
         self._folder = storage if isinstance(storage, PageFolder) else None
         if self._folder:
@@ -36,10 +34,6 @@ class PagedStore:
 
     def match_prefix(self, token_ids: Sequence[int]) -> PageMatch:
         path, length = self._tree.find_prefix(tuple(token_ids))
-        if length:
-            self._hits += 1
-        else:
-            self._misses += 1
         return PageMatch(path, length, self._residency, self._live)
 
     def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str) -> int:
@@ -93,8 +87,6 @@ class PagedStore:
     def stats(self) -> StoreStats:
         return StoreStats(
             tiers=tuple(tier.stats() for tier in self._residency.tiers),
-            hits=self._hits,
-            misses=self._misses,
             evicted_tokens=self._residency.evicted_tokens,
             refused=tuple(self._residency.refused),
         )

@@ -118,13 +118,6 @@ def test_tokens_beyond_the_vocabulary_are_not_text(tiny_tokenizer: TextTokenizer
     assert not tiny_tokenizer.is_text(10**6)
 
 
-def test_tokenizer_without_markers_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    write_tokenizer(path, markers=("<|endoftext|>",))
-    with pytest.raises(BadModel, match="no fill-in-the-middle markers"):
-        read_tokenizer(path)
-
-
 def test_vocabulary_that_hits_a_marker_with_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     write_tokenizer(path)
