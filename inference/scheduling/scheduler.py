@@ -244,14 +244,14 @@ class Scheduler:
         try:
             return self._holder.save(seconds)
         except Exception:
-            log.exception("saving failed; the core goes on")
+            log.exception("saving failed; the core continues")
             return True
 
     def _unload(self) -> None:
         seconds = None if self._save_until == math.inf else max(0.0, self._save_until - time.monotonic())
         self._keep_going(partial(self._holder.unload, seconds))
 
-    def _keep_going(self, act: Callable[[], None], failure: str = "housekeeping failed; the core goes on") -> None:
+    def _keep_going(self, act: Callable[[], None], failure: str = "housekeeping failed; the core continues") -> None:
         try:
             act()
         except Exception:

@@ -115,7 +115,7 @@ def _chosen(option: str, names: str, known: tuple[Name, ...]) -> tuple[Name, ...
     given = [name.strip() for name in names.split(",")]
     for name in given:
         if name not in known:
-            raise BadInput(f"{option} {names}: {name!r} is none of {', '.join(known)}")
+            raise BadInput(f"{option} {names}: unknown {name!r}, choose from {', '.join(known)}")
     return tuple(name for name in known if name in given)
 
 

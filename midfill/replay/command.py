@@ -87,7 +87,7 @@ def _strategies(names: str) -> tuple[Strategy, ...]:
     chosen = tuple(name.strip() for name in names.split(","))
     for name in chosen:
         if name not in STRATEGIES:
-            raise BadInput(f"--strategies {names}: {name!r} is none of {', '.join(STRATEGIES)}")
+            raise BadInput(f"--strategies {names}: unknown {name!r}, choose from {', '.join(STRATEGIES)}")
     return tuple(name for name in STRATEGIES if name in chosen)
 
 

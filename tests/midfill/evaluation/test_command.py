@@ -73,8 +73,8 @@ def test_held_out_files_need_no_permission(tiny_model: str, runtime: Path) -> No
     ("arguments", "message"),
     [
         ([], "--human-eval or --held-out"),
-        (["--human-eval", str(DATA), "--format", "pms"], "'pms' is none of psm, spm, efim"),
-        (["--human-eval", str(DATA), "--cut", "word"], "'word' is none of given, token, character"),
+        (["--human-eval", str(DATA), "--format", "pms"], "unknown 'pms', choose from psm, spm, efim"),
+        (["--human-eval", str(DATA), "--cut", "word"], "unknown 'word', choose from given, token, character"),
         (["--human-eval", str(DATA / "HumanEval-RandomSpanInfilling.jsonl"), "--split", "single-line"], "no tasks of"),
         (["--human-eval", "missing.jsonl"], "cannot be read"),
         (["--human-eval", str(DATA), "--json", "missing/rows.jsonl"], "cannot be written"),
