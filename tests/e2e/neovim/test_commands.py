@@ -32,9 +32,14 @@ def test_the_core_is_controlled(open_scripted: OpenScripted, script: Script) -> 
     script.answer(commands=COMMANDS)
     neovim = open_scripted("")
     until(lambda: script.told("initialized"))
-    for action, said in [("restart", "restarted"), ("stop", "stopped, for every editor"), ("unload", "unloaded")]:
+    outcomes = {
+        "restart": "restarted the core",
+        "stop": "stopped the core, for every editor",
+        "unload": "unloaded the model",
+    }
+    for action, said in outcomes.items():
         neovim.api.command(f"Midfill core {action}")
-        until(lambda said=said: f"is {said}" in neovim.messages())  # type: ignore[misc]
+        until(lambda said=said: said in neovim.messages())  # type: ignore[misc]
     names = [params["command"] for params in script.told("workspace/executeCommand")]
     assert names == ["midfill.restartCore", "midfill.stopCore", "midfill.unloadModel"]
     script.answer(commands=COMMANDS, result=[CORE])
