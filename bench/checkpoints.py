@@ -67,7 +67,7 @@ def write_tokenizer(path: Path, vocabulary: int) -> torch.Tensor:
     added = {token["content"]: token["id"] for token in definition["added_tokens"]}
     first_unused = max(added.values()) + 1
     if vocabulary < first_unused:
-        raise ValueError(f"a vocabulary of {vocabulary} is smaller than the tokenizer's, of {first_unused}")
+        raise ValueError(f"the vocabulary of {vocabulary} tokens is smaller than the tokenizer's ({first_unused})")
     printable = torch.zeros(vocabulary, dtype=torch.bool)
     printable[[token_id for token, token_id in names.items() if token.isascii()]] = True  # byte-level: no white space
     for token_id in range(first_unused, vocabulary):
@@ -91,7 +91,7 @@ def _config(shape: Shape) -> transformers.Qwen2Config:
 
 def main(
     shape: Annotated[str, typer.Argument(help=f"One of {', '.join(SHAPES)}.")],
-    folder: Annotated[Path, typer.Argument(help="Where to write it.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to write the checkpoint to.")],
 ) -> None:
     """Write a checkpoint."""
     print(write_checkpoint(shape, folder))

@@ -236,7 +236,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1)] = 20,
     peers: Annotated[bool, typer.Option(help="Measure torch and transformers too.")] = True,
     level: Annotated[str | None, typer.Option(help="The kernel's instruction-set level, such as avx2.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
 ) -> None:
     """Measure, and print a line per engine and case."""
     torch.manual_seed(0)

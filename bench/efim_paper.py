@@ -209,7 +209,7 @@ def main(
     repeats: Annotated[int, typer.Option(min=1)] = 2,
     threads: Annotated[int, typer.Option(min=1)] = 2,
     dry: Annotated[bool, typer.Option("--dry", help="Everything but the model: counts only, fast.")] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
 ) -> None:
     """Measure, and print a line per model and strategy."""
     setup = Setup(users, rounds, max_new_tokens, repeats, threads, dry)

@@ -121,7 +121,7 @@ def read_tasks(human_eval: Path | None, held_out: Path | None, limit: int) -> It
 def table_of(tasks: TaskSet, scores: Scores) -> Table:
     """One row for each variant, then the differences."""
     table = Table(title=f"{tasks.benchmark}, {tasks.split}, n = {len(tasks.tasks)}, %", title_justify="left")
-    table.add_column("trained and asked")
+    table.add_column("training, prompt")
     for measure in MEASURES:
         table.add_column(measure, justify="right")
     for variant in VARIANTS:
@@ -174,27 +174,33 @@ def _cell(value: Estimate | None) -> str:
 
 def main(
     with_fragments: Annotated[Path, typer.Argument(metavar="WITH", help="The model trained with fragments.")],
-    without: Annotated[Path, typer.Argument(metavar="WITHOUT", help="The same, trained without.")],
-    human_eval: Annotated[Path | None, typer.Option(help="The folder of HumanEval-Infilling.")] = None,
-    held_out: Annotated[Path | None, typer.Option(help="Python files that neither was trained on.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Tasks of each set.")] = 500,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest completion, in tokens.")] = 192,
-    prefix_tokens: Annotated[int, typer.Option(min=1, help="Longest text before the cursor.")] = DEFAULTS.prefix_tokens,
-    suffix_tokens: Annotated[int, typer.Option(min=1, help="Longest text behind it.")] = DEFAULTS.suffix_tokens,
+    without: Annotated[Path, typer.Argument(metavar="WITHOUT", help="The same model trained without fragments.")],
+    human_eval: Annotated[Path | None, typer.Option(help="Folder of HumanEval-Infilling.")] = None,
+    held_out: Annotated[
+        Path | None, typer.Option(help="Folder of Python files that neither model was trained on.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of tasks per set.")] = 500,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Token limit for a completion.")] = 192,
+    prefix_tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens of context before the cursor.")
+    ] = DEFAULTS.prefix_tokens,
+    suffix_tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens of context after the cursor.")
+    ] = DEFAULTS.suffix_tokens,
     allow_code_execution: Annotated[
         bool, typer.Option("--allow-code-execution", help="Run the benchmark's tests on the models' code.")
     ] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
-    plot_file: Annotated[Path | None, typer.Option("--plot", help="Draw them here, as SVG or PNG.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the rows.")] = None,
+    plot_file: Annotated[Path | None, typer.Option("--plot", help="SVG or PNG file for the figure.")] = None,
 ) -> None:
     """Compare a model trained with fragments with one trained without, in PSM, in EFIM, and with healing."""
     console = Console()
     tasks = list(read_tasks(human_eval, held_out, limit))
     if not tasks:
-        raise typer.BadParameter("nothing to evaluate on: give --human-eval or --held-out")
+        raise typer.BadParameter("no tasks: give --human-eval or --held-out")
     sandbox = Sandbox() if allow_code_execution else None
     if sandbox is not None:
-        console.print(f"Code that the models have written is run on this machine. {sandbox.description}.")
+        console.print(f"The benchmark runs generated code on this machine. {sandbox.description}.")
     with Progress(console=console) as progress:
         cases = sum(len(tasks_of.tasks) for tasks_of in tasks)
         bar = progress.add_task("cases", total=cases * len(VARIANTS))
@@ -203,7 +209,7 @@ def main(
         results = evaluate(folders, tasks, sandbox, windows, max_new_tokens, lambda: progress.advance(bar))
     for tasks_of, scores in results.items():
         console.print(table_of(tasks_of, scores))
-    console.print("In brackets 95 % intervals; differences are taken task by task.")
+    console.print("Brackets hold 95 % intervals. Differences are computed task by task.")
     if json_file is not None:
         json_file.write_text(json.dumps(list(rows_of(results)), indent=1) + "\n")
     if plot_file is not None:

@@ -36,8 +36,8 @@ def microseconds(step: Callable[[], object]) -> float:
 
 def main(
     vocabulary: Annotated[Path, typer.Argument(help="A tokenizer.json.")],
-    rounds: Annotated[int, typer.Option(help="Times the line is typed.")] = 5,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    rounds: Annotated[int, typer.Option(help="Number of times to type the line.")] = 5,
+    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
 ) -> None:
     """Time the steps of token healing."""
     torch.set_num_threads(1)

@@ -111,10 +111,10 @@ class Recorder:
         return self._engine.stats()
 
 
-async def record(model: str, trace: Path, person: int, count: int) -> list[CompletionRequest]:
+async def record(model: str, trace: Path, user: int, count: int) -> list[CompletionRequest]:
     """The first `count` requests of one user for suggestions; fewer if the trace ends before."""
     session = read_trace(trace)
-    prefix_tokens, suffix_tokens = WINDOWS[person]
+    prefix_tokens, suffix_tokens = WINDOWS[user]
     settings = replace(Settings(), max_tokens=MAX_NEW_TOKENS, prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens)
     recorder = Recorder(load_dry_engine(EngineOptions(model)))
     target = EngineTarget(recorder, settings, "rust", text_at(session, 0))  # type: ignore[arg-type]
@@ -122,37 +122,37 @@ async def record(model: str, trace: Path, person: int, count: int) -> list[Compl
         await target.play(step, tell_move=True)
         if len(recorder.requests) >= count:
             break
-    return [structs.replace(request, session=f"person {person}") for request in recorder.requests[:count]]
+    return [structs.replace(request, session=f"user {user}") for request in recorder.requests[:count]]
 
 
-def compute(engine: Engine, people: Sequence[Sequence[CompletionRequest]], at_once: int) -> tuple[Answers, int]:
+def compute(engine: Engine, users: Sequence[Sequence[CompletionRequest]], at_once: int) -> tuple[Answers, int]:
     """The answers to all requests, each user's one after another, and the number of forwards."""
-    idle = deque((person, deque(enumerate(requests))) for person, requests in enumerate(people))
+    idle = deque((user, deque(enumerate(requests))) for user, requests in enumerate(users))
     at_work: dict[ActiveRequest, tuple[int, int, deque[tuple[int, CompletionRequest]]]] = {}
     answers: Answers = {}
     forwards = 0
     while idle or at_work:
         while idle and len(at_work) < at_once:
-            person, left = idle.popleft()
+            user, left = idle.popleft()
             if left:
                 place, request = left.popleft()
-                at_work[engine.begin(request)] = person, place, left
+                at_work[engine.begin(request)] = user, place, left
         forwards += any(not run.has_ended for run in at_work)
         engine.step()
         for run in [run for run in at_work if run.has_ended]:
-            person, place, left = at_work.pop(run)
-            answers[person, place] = run.completion()
-            idle.append((person, left))
+            user, place, left = at_work.pop(run)
+            answers[user, place] = run.completion()
+            idle.append((user, left))
     return answers, forwards
 
 
 def measure(
-    way: Way, model: str, people: Sequence[Sequence[CompletionRequest]], reference: Answers | None
+    way: Way, model: str, users: Sequence[Sequence[CompletionRequest]], reference: Answers | None
 ) -> tuple[Figures, Answers]:
     """Compute all requests in one way, and compare them with the reference; without one, with themselves."""
-    engine = load_engine(EngineOptions(model, dtype="float32", slots=len(people), healing="off", **way.options))
+    engine = load_engine(EngineOptions(model, dtype="float32", slots=len(users), healing="off", **way.options))
     started = time.perf_counter()
-    answers, forwards = compute(engine, people, way.at_once)
+    answers, forwards = compute(engine, users, way.at_once)
     seconds = time.perf_counter() - started
     engine.close()
     pairs = [(answer, (reference or answers)[key]) for key, answer in answers.items()]
@@ -177,22 +177,22 @@ def measure(
 
 
 def main(
-    model: Annotated[str, typer.Option(help="As for `midfill lsp`.")] = "bundled",
+    model: Annotated[str, typer.Option(help="Model, as for `midfill lsp`.")] = "bundled",
     trace: Annotated[Path, typer.Option(help="A recorded editing session.")] = TRACE,
-    requests: Annotated[int, typer.Option(help="Suggestions to ask for, at most.")] = 1000,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    requests: Annotated[int, typer.Option(help="Maximum number of suggestions to request.")] = 1000,
+    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
 ) -> None:
     """Compare the texts of every way of computing."""
     if (reason := unavailable_reason()) is not None:
-        raise SystemExit(f"without the CPU kernel there is nothing to compare: {reason}")
+        raise SystemExit(f"this benchmark needs the CPU kernel: {reason}")
     each = -(-requests // len(WINDOWS))
-    people = [asyncio.run(record(model, trace, person, each)) for person in range(len(WINDOWS))]
+    users = [asyncio.run(record(model, trace, user, each)) for user in range(len(WINDOWS))]
     results: list[Figures] = []
     reference: Answers | None = None
     console = Console()
     console.print(ROW.format(*HEADINGS))
     for way in WAYS:
-        figures, answers = measure(way, model, people, reference)
+        figures, answers = measure(way, model, users, reference)
         reference = reference or answers
         results.append(figures)
         console.print(
@@ -202,7 +202,7 @@ def main(
         json_file.write_text(json.dumps([asdict(figures) for figures in results], indent=2) + "\n", encoding="utf-8")
     exact = {way.name for way in WAYS if way.is_exact}
     if any(figures.differing or figures.logprob_distance for figures in results if figures.way in exact):
-        sys.exit("speculation or batching has changed what the kernel computes")
+        sys.exit("speculation or batching changed the kernel's results")
 
 
 if __name__ == "__main__":

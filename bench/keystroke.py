@@ -95,15 +95,15 @@ def main(
     model: Annotated[list[str] | None, typer.Option(help=MODEL_HELP)] = None,
     trace: Annotated[Path, typer.Option(help="A recorded session.")] = TRACE,
     language: Annotated[str, typer.Option(help="The document's language id.")] = "rust",
-    start: Annotated[int, typer.Option(min=0, help="The first transaction to play.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, help="How many to count.")] = 300,
-    warm_up: Annotated[int, typer.Option(min=0, help="How many to play before.")] = 10,
+    start: Annotated[int, typer.Option(min=0, help="First transaction to play.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="Number of transactions to measure.")] = 300,
+    warm_up: Annotated[int, typer.Option(min=0, help="Number of transactions to play before the measured ones.")] = 10,
     max_new_tokens: Annotated[int, typer.Option(min=1)] = 16,
-    weights: Annotated[str, typer.Option(help="The setting of that name.")] = "auto",
-    threads: Annotated[int, typer.Option(min=0, help="The setting of that name; 0 takes half the cores.")] = 0,
-    moves: Annotated[bool, typer.Option(help="Tell of cursor moves, as editors do.")] = True,
-    pause: Annotated[float, typer.Option(min=0, help="Milliseconds of rest before every key.")] = 0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    weights: Annotated[str, typer.Option(help="The setting `weights`.")] = "auto",
+    threads: Annotated[int, typer.Option(min=0, help="The setting `threads`; 0 takes half the cores.")] = 0,
+    moves: Annotated[bool, typer.Option(help="Announce cursor moves, as editors do.")] = True,
+    pause: Annotated[float, typer.Option(min=0, help="Pause before each key, in milliseconds.")] = 0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
 ) -> None:
     """Measure, and print a line per model and percentile."""
     session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)

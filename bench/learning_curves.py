@@ -33,8 +33,8 @@ def curve(run: Path) -> tuple[list[float], list[float]]:
 
 def main(
     runs: Annotated[list[Path], typer.Argument(exists=True, file_okay=False)],
-    plot: Annotated[Path, typer.Option(help="Draw them here, as SVG or PNG.")],
-    label: Annotated[list[str] | None, typer.Option(help="Of each run; its folder's name by default.")] = None,
+    plot: Annotated[Path, typer.Option(help="SVG or PNG file for the figure.")],
+    label: Annotated[list[str] | None, typer.Option(help="Label of each run. Default: its folder's name.")] = None,
 ) -> None:
     """Draw the curves."""
     labels = label or [run.resolve().name for run in runs]
@@ -46,7 +46,7 @@ def main(
     for run, name in zip(runs, labels, strict=True):
         panel.plot(*curve(run), label=name, linewidth=1)
     panel.set_xlabel("training tokens, millions")
-    panel.set_ylabel("loss, nats a token")
+    panel.set_ylabel("loss, nats per token")
     panel.grid(alpha=0.3)
     panel.legend()
     figure.savefig(plot, metadata={"Date": None})

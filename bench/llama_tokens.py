@@ -173,12 +173,14 @@ def ratio(theirs: Iterable[float], ours: Iterable[float]) -> float:
 
 
 def main(
-    llama_bench: Annotated[Path, typer.Option(help="llama-bench, with llama-quantize beside it.")],
+    llama_bench: Annotated[
+        Path, typer.Option(help="The program llama-bench; llama-quantize must be in the same folder.")
+    ],
     shape: Annotated[list[str] | None, typer.Option(help=f"Any of {', '.join(SHAPES)}.")] = None,
     threads: Annotated[int, typer.Option(min=1)] = 2,
     rounds: Annotated[int, typer.Option(min=1)] = 5,
-    models: Annotated[Path | None, typer.Option(help="Where model files are kept from run to run.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    models: Annotated[Path | None, typer.Option(help="Folder that keeps model files between runs.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
 ) -> None:
     """Measure, and print a line per shape, case and engine."""
     table = Table("shape", "case", "engine", "ms", "spread", *(f"times llama.cpp {kind}" for kind in KINDS))

@@ -156,18 +156,18 @@ def version(program: Path) -> str:
 def main(
     server: Annotated[Path, typer.Option(help="llama-server.")],
     model: Annotated[list[str] | None, typer.Option(help=MODEL_HELP)] = None,
-    kind: Annotated[list[str] | None, typer.Option(help="Weights for llama.cpp: bf16, or a type of its own.")] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option(help="Weight type for llama.cpp: bf16, or one of its quantized types.")
+    ] = None,
     trace: Annotated[Path, typer.Option(help="A recorded session.")] = TRACE,
     language: Annotated[str, typer.Option(help="The document's language id.")] = "rust",
-    start: Annotated[int, typer.Option(min=0, help="The first transaction to play.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, help="How many to count.")] = 60,
-    warm_up: Annotated[int, typer.Option(min=0, help="How many to play before.")] = 5,
+    start: Annotated[int, typer.Option(min=0, help="First transaction to play.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="Number of transactions to measure.")] = 60,
+    warm_up: Annotated[int, typer.Option(min=0, help="Number of transactions to play before the measured ones.")] = 5,
     max_new_tokens: Annotated[int, typer.Option(min=1)] = 16,
-    threads: Annotated[int, typer.Option(min=1, help="Of each side.")] = 2,
-    moves_for_all: Annotated[
-        bool, typer.Option(help="Prefill ahead for llama.cpp too, where the cursor goes.")
-    ] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each engine.")] = 2,
+    moves_for_all: Annotated[bool, typer.Option(help="Let llama.cpp prefill ahead at cursor moves too.")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
 ) -> None:
     """Measure, and print a line per side and percentile."""
     session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)

@@ -86,7 +86,7 @@ def open_desk(documents: int, room_for: int, windows: WindowBudget, folder: Path
     """A desk with room for `room_for` prompts of full windows in main memory, and for twice as many on disk."""
     checkpoint = find_checkpoint(BUNDLED_MODEL)
     architecture, tokenizer = checkpoint.architecture, checkpoint.tokenizer()
-    assert isinstance(architecture, Architecture), "the bundled model is a Llama"
+    assert isinstance(architecture, Architecture), "the bundled model must be a Llama"
     shape = KVShape(architecture.layers, architecture.kv_heads, architecture.head_dim, torch.float32)
     budget = room_for * (windows.prefix_tokens + windows.suffix_tokens) * shape.bytes_per_token
     memory = Tier("memory", budget, TensorStorage("cpu"))
@@ -125,9 +125,9 @@ def measure(desk: Desk, edits: int) -> list[TierMemory]:
 
 def main(
     documents: Annotated[int, typer.Option(help="Open documents.")] = 50,
-    room_for: Annotated[int, typer.Option(help="Full prompts that main memory has room for.")] = 8,
-    edits: Annotated[int, typer.Option(help=f"Edits of {KEYS_PER_EDIT} keystrokes.")] = 600,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    room_for: Annotated[int, typer.Option(help="Number of full prompts that fit into main memory's budget.")] = 8,
+    edits: Annotated[int, typer.Option(help=f"Number of edits, each of {KEYS_PER_EDIT} keystrokes.")] = 600,
+    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
 ) -> None:
     """Measure the store's memory."""
     with tempfile.TemporaryDirectory() as folder:
@@ -135,7 +135,7 @@ def main(
         tiers = measure(desk, edits)
         evicted = desk.engine.stats().evicted_tokens
         desk.engine.close()
-    table = Table("tier", "budget, MB", "most held, MB", "of the budget", "bytes there to KV of resident tokens")
+    table = Table("tier", "budget, MB", "most held, MB", "of the budget", "bytes per byte of resident KV")
     for tier in tiers:
         share = f"{tier.most / tier.budget:.1%}"
         table.add_row(tier.name, f"{tier.budget / 1e6:.1f}", f"{tier.most / 1e6:.1f}", share, f"{tier.ratio:.3f}")

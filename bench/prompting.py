@@ -64,7 +64,7 @@ class Typist:
 def main(
     lines: Annotated[list[int] | None, typer.Option(help="Document sizes.")] = None,
     edits: Annotated[int, typer.Option(help="Edits per document.")] = 20_000,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
 ) -> None:
     """Time edits in documents of several sizes."""
     sizes = lines or [500, 50_000]

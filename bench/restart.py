@@ -44,9 +44,9 @@ def first_keystroke(model: str, folder: Path | None) -> tuple[Completion, float]
 
 
 def main(
-    model: Annotated[str, typer.Option(help="As for `midfill lsp`.")] = "bundled",
-    rounds: Annotated[int, typer.Option(help="Pairs of starts.")] = 5,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    model: Annotated[str, typer.Option(help="Model, as for `midfill lsp`.")] = "bundled",
+    rounds: Annotated[int, typer.Option(help="Number of pairs of starts.")] = 5,
+    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
 ) -> None:
     """Compare first keystrokes."""
     with tempfile.TemporaryDirectory() as name:

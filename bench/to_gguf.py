@@ -35,9 +35,9 @@ def convert(model: str, path: Path) -> None:
     checkpoint = find_checkpoint(model)
     shape = checkpoint.architecture
     if not isinstance(shape, Architecture) or shape.model_type not in ARCHITECTURES or shape.rope_type != "default":
-        raise BadModel(f"{model}: only {' and '.join(ARCHITECTURES)} without RoPE scaling are converted")
+        raise BadModel(f"{model}: only {' and '.join(ARCHITECTURES)} without RoPE scaling can be converted")
     if shape.heads * shape.head_dim != shape.hidden:
-        raise BadModel(f"{model}: {shape.heads} heads of {shape.head_dim} are not the {shape.hidden} of its state")
+        raise BadModel(f"{model}: {shape.heads} heads of {shape.head_dim} do not match the hidden size {shape.hidden}")
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[ARCHITECTURES[shape.model_type]])
     _add_shape(writer, shape)
     _add_tokenizer(writer, checkpoint, shape.vocabulary)
@@ -77,7 +77,7 @@ def _add_shape(writer: gguf.GGUFWriter, shape: Architecture) -> None:
 def _add_tokenizer(writer: gguf.GGUFWriter, checkpoint: Checkpoint, vocabulary: int) -> None:
     definition = json.loads((checkpoint.folder / "tokenizer.json").read_text(encoding="utf-8"))
     if SPLIT_PATTERN not in _split_patterns(definition):
-        raise BadModel(f"{checkpoint.name}: its tokenizer does not split text as Qwen2's does")
+        raise BadModel(f"{checkpoint.name}: its tokenizer splits text differently from Qwen2's")
     added = {token["content"]: token["id"] for token in definition["added_tokens"]}
     tokens = [f"<|unused_{token_id}|>" for token_id in range(vocabulary)]
     kinds = [gguf.TokenType.UNUSED] * vocabulary
@@ -125,9 +125,9 @@ def _add_tensor(writer: gguf.GGUFWriter, name: str, tensor: torch.Tensor) -> Non
 
 def main(
     model: Annotated[str, typer.Argument(help='"bundled" or a folder.')],
-    file: Annotated[Path, typer.Argument(help="The GGUF file to write.")],
+    file: Annotated[Path, typer.Argument(help="GGUF file to write.")],
     program: Annotated[Path | None, typer.Option("--quantize", help="llama-quantize.")] = None,
-    kind: Annotated[str, typer.Option("--type", help="What llama-quantize is to write beside it.")] = "q8_0",
+    kind: Annotated[str, typer.Option("--type", help="Quantized type that llama-quantize writes beside it.")] = "q8_0",
 ) -> None:
     """Convert a checkpoint."""
     convert(model, file)

@@ -58,9 +58,9 @@ def _statements(module: ast.Module) -> Iterator[tuple[int, int]]:
 
 def main(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False)],
-    session: Annotated[Path, typer.Argument(help="The trace to write.")],
-    statements: Annotated[int, typer.Option(min=1, help="How many are typed, at most.")] = 60,
-    lines: Annotated[int, typer.Option(min=1, help="Lines of a statement, at most.")] = 6,
+    session: Annotated[Path, typer.Argument(help="Trace file to write.")],
+    statements: Annotated[int, typer.Option(min=1, help="Maximum number of statements to type.")] = 60,
+    lines: Annotated[int, typer.Option(min=1, help="Maximum number of lines per statement.")] = 6,
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:
     """Write the session."""

@@ -82,8 +82,6 @@ class StoreStats:
     """The content of the store, and its counters since its creation."""
 
     tiers: tuple[TierStats, ...]
-    hits: int
-    misses: int
     evicted_tokens: int
     """Tokens evicted from the last tier: dropped, not demoted."""
     refused: tuple[str, ...] = ()

@@ -62,18 +62,20 @@ class KVWorkspace:
 
     def export_kv(self, start: int, stop: int) -> Tensor:
         if not 0 <= start < stop <= self.max_tokens:
-            raise ValueError(f"tokens [{start}, {stop}) of a workspace of {self.max_tokens}")
+            raise ValueError(f"tokens [{start}, {stop}) exceed a workspace of {self.max_tokens}")
         if self._bits is None:
             return self.buffer[:, :, :, start:stop].clone(memory_format=torch.contiguous_format)
         return torch.from_numpy(self._bits[:, :, :, start:stop].copy()).view(self.shape.dtype)
 
     def import_kv(self, start: int, payload: object, count: int, skip: int = 0) -> None:
-        assert isinstance(payload, Tensor), f"a payload of type {type(payload).__name__}"
+        assert isinstance(payload, Tensor), f"expected a tensor as payload, not a {type(payload).__name__}"
         if not 0 <= start < start + count <= self.max_tokens:
-            raise ValueError(f"tokens [{start}, {start + count}) of a workspace of {self.max_tokens}")
+            raise ValueError(f"tokens [{start}, {start + count}) exceed a workspace of {self.max_tokens}")
         size = payload.shape[3]
         if (payload.shape, payload.dtype) != (self.shape.of_tokens(size), self.shape.dtype) or skip + count > size:
-            raise ValueError(f"tokens [{skip}, {skip + count}) of a payload {tuple(payload.shape)}, {payload.dtype}")
+            raise ValueError(
+                f"tokens [{skip}, {skip + count}) exceed a payload of {tuple(payload.shape)}, {payload.dtype}"
+            )
         if self._bits is None:
             # The copy is ordered before the forwards that read it, so no wait is needed.
             here = payload.to(self.buffer.device, non_blocking=True)
@@ -90,4 +92,4 @@ def _zeros(shape: KVShape, max_tokens: int, device: torch.device | str) -> Tenso
     try:
         return torch.zeros(shape.of_tokens(max_tokens), dtype=shape.dtype, device=device)
     except torch.OutOfMemoryError as error:
-        raise MemoryError(f"a workspace of {max_tokens} tokens: {error}") from error
+        raise MemoryError(f"no memory for a workspace of {max_tokens} tokens: {error}") from error

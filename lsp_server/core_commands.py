@@ -37,7 +37,7 @@ async def stop_core(ls: MidfillServer) -> None:
     """End the core of this machine; no client starts another until the user restarts it."""
     if ls.session.settings.core:
         raise RequestFailed(
-            f"the core at {ls.session.settings.core} is on another machine: end it there, by `midfill core stop`"
+            f"the core at {ls.session.settings.core} is on another machine: run `midfill core stop` there"
         )
     await ls.link.stop()
     await _end(ls, "stop")

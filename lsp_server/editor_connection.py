@@ -59,7 +59,7 @@ class MessageReader:
         if length := _CONTENT_LENGTH.fullmatch(line):
             return b"Content-Length: %b\r\n" % length[1]
         if line.strip() and not _OTHER_HEADER.fullmatch(line):
-            raise BadInput(f"not a header of LSP: {shorten(repr(line))}")
+            raise BadInput(f"not an LSP header: {shorten(repr(line))}")
         return line
 
     async def readexactly(self, n: int) -> bytes:
@@ -81,7 +81,7 @@ async def serve(server: MidfillServer, stream: Stream) -> None:
 
     try:
         await run_async(threading.Event(), reader, server.protocol, error_handler=refuse_last)
-        logger.info("the client went away")
+        logger.info("the client disconnected")
     except BadInput as error:
         logger.error("the connection is closed: %s", error)
     except OSError as error:
@@ -103,7 +103,7 @@ def refuse(server: MidfillServer, body: bytes, error: Exception) -> None:
     elif isinstance(error, JsonRpcInvalidRequest):
         refusal = error
     elif message is None or message.get("jsonrpc") != "2.0":
-        refusal = JsonRpcInvalidRequest(f"no message of JSON-RPC 2.0: {shorten(text)}")
+        refusal = JsonRpcInvalidRequest(f"not a JSON-RPC 2.0 message: {shorten(text)}")
     else:
         refusal = JsonRpcInvalidParams(why_unreadable(message, error.__cause__ or error))
     if message is None or ("method" in message and "id" in message):

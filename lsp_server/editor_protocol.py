@@ -45,7 +45,7 @@ class EditorProtocol(LanguageServerProtocol):
     def structure_message(self, data: dict[str, Any]) -> Any:
         if "jsonrpc" in data and "method" in data:
             if not isinstance(data.get("id", 0), str | int):
-                raise JsonRpcInvalidRequest(f"the id {data['id']!r:.100} is neither a text nor a whole number")
+                raise JsonRpcInvalidRequest(f"the id {data['id']!r:.100} is neither a string nor an integer")
             data = {"params": None, **data}  # JSON-RPC lets clients omit the parameters
         return super().structure_message(data)
 
@@ -58,7 +58,7 @@ class EditorProtocol(LanguageServerProtocol):
         elif not hasattr(message, "id"):
             logger.warning("from the client: %s before initialize", method)
         elif initializing:
-            self.refuse(message.id, JsonRpcInvalidRequest("initialize was sent before"))
+            self.refuse(message.id, JsonRpcInvalidRequest("initialize was already sent"))
         else:
             self.refuse(message.id, JsonRpcServerNotInitialized(f"{method} before initialize"))
 
@@ -92,7 +92,7 @@ def make_converter() -> cattrs.Converter:
 def _text(value: object, _: object) -> str:
     """Refuse null as text; cattrs would convert it to "None"."""
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.100} is not a text")
+        raise TypeError(f"expected a string, not {value!r:.100}")
     return value
 
 

@@ -24,7 +24,8 @@ from lsp_server.editing.positions import ClientPosition, PositionCodec, Position
 from lsp_server.feedback import suggest
 from lsp_server.items import inline_item, popup_item
 from lsp_server.server import MidfillServer
-from lsp_server.suggesting.open_documents import Change, OpenDocument
+from lsp_server.suggesting.open_document import OpenDocument
+from lsp_server.suggesting.open_documents import Change
 from lsp_server.suggesting.queries import Query, Selected
 from protocol.errors import BadInput, BadSettings
 from protocol.wire import Complete, Completed, encode
@@ -113,7 +114,7 @@ def did_change(ls: MidfillServer, params: types.DidChangeTextDocumentParams) -> 
     try:
         ls.session.documents.change(document.uri, document.version, changes)
     except BadInput as error:
-        logger.warning("lost step: %s", error)
+        logger.warning("the copy of a document is out of step: %s", error)
         ls.notices.lost_step(document.uri, str(error))
 
 
@@ -210,7 +211,9 @@ def _selected(
     codec, document = ls.session.documents.codec, opened.document
     start, end = (codec.decode(document, _client(place)) for place in (info.range.start, info.range.end))
     if not start.line == cursor.line == end.line or not start <= cursor <= end:
-        raise BadInput(f"the selected entry, from {tuple(start)} to {tuple(end)}, is not around {tuple(cursor)}")
+        raise BadInput(
+            f"the selected entry, from {tuple(start)} to {tuple(end)}, does not contain the cursor {tuple(cursor)}"
+        )
     return Selected(start.column, end.column, info.text)
 
 

@@ -18,7 +18,7 @@ from lsp_server.editing.positions import PositionCodec, PositionEncoding
 from lsp_server.filters.cursor_context import Insertion
 from lsp_server.items import accepted_command, answer_number
 from lsp_server.server import MidfillServer
-from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.queries import Query
 
 
@@ -35,7 +35,7 @@ async def suggest(
     """Suggestions, recorded as answered, and for each the command that reports its acceptance."""
     request = asyncio.current_task()
     assert request is not None, "pygls answers a request from a task"
-    request.add_done_callback(ls.tell_costs)  # behind pygls' own callback, which sends the answer
+    request.add_done_callback(ls.send_costs)  # behind pygls' own callback, which sends the answer
     since = time.perf_counter()
     insertions = await ls.session.suggest(opened, query, waits_for_core=waits_for_core)
     if not insertions:

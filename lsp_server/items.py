@@ -59,7 +59,7 @@ def answer_number(command: types.Command) -> int:
     match command.arguments:
         case [int(number), int()]:
             return number
-    raise BadInput(f"no item of midfill's: its command has the arguments {command.arguments!r:.200}")
+    raise BadInput(f"not a completion item of midfill: its command has the arguments {command.arguments!r:.200}")
 
 
 def _range(codec: PositionCodec, document: Document, start: Position, end: Position) -> types.Range:

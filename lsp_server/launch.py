@@ -57,15 +57,18 @@ def run_tcp(settings: Settings, host: str, port: int) -> None:
     """
     if not _is_loopback(host):
         raise BadInput(
-            f"--tcp {host}:{port} is no loopback address, and the language server does not authenticate its clients: "
-            f"listen on 127.0.0.1 and reach it by a tunnel (ssh -L {port}:127.0.0.1:{port} THIS-MACHINE)"
+            f"--tcp {host}:{port} is not a loopback address, and the language server does not authenticate its"
+            f" clients: listen on 127.0.0.1 and connect through a tunnel (ssh -L {port}:127.0.0.1:{port} "
+            "THIS-MACHINE)"
         )
     _log_to_stderr(settings)
     try:
         asyncio.run(_serve_tcp(settings, host, port))
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise PortInUse(f"{host}:{port} is in use: choose another port, or end what listens there") from error
+            raise PortInUse(
+                f"{host}:{port} is in use: choose another port, or stop the program that listens there"
+            ) from error
         raise
     except KeyboardInterrupt:
         logger.info("interrupted")
@@ -80,7 +83,7 @@ async def listen(settings: Settings, host: str, port: int) -> asyncio.Server:
         try:
             await serve(server, reader)
         except SystemExit:
-            logger.info("the client has left")
+            logger.info("the client disconnected")
         finally:
             writer.close()
 
@@ -94,7 +97,7 @@ class _Stdout(StdoutWriter):
         try:
             super().write(data)
         except OSError as error:
-            logger.info("stdout is not read any more: %s", error)
+            logger.info("the client no longer reads stdout: %s", error)
 
     def close(self) -> None:
         """Do nothing: the process closes stdout at its end, after the last status of the core's connection."""
@@ -131,7 +134,7 @@ async def _end_with_parent(server: MidfillServer) -> None:
     """End the process when the one that `initialize` names has ended, as LSP requires: stdin may stay open."""
     while server.process_id is None or psutil.pid_exists(server.process_id):
         await asyncio.sleep(_PARENT_SECONDS)
-    logger.warning("the client's process %d has ended", server.process_id)
+    logger.warning("the client's process %d has exited", server.process_id)
     await server.leave()
     os._exit(1)  # a thread that reads stdin would block an orderly exit
 

@@ -45,7 +45,7 @@ class LoadProgress:
             if self._working:
                 await self._run(str(uuid.uuid4()))
         except JsonRpcException as error:
-            logger.info("the client shows no progress: %s", error)
+            logger.info("the client cannot show progress: %s", error)
         finally:
             self._shown = None
 

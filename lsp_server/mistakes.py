@@ -34,7 +34,7 @@ def log_error(error: Exception, source: type[Exception]) -> None:
     """Log an error in a message's handling; pygls calls this in the `except` block, and may have wrapped the error."""
     cause = sys.exception() or error
     if isinstance(cause, _MISTAKES):
-        logger.warning("from the client: %s", cause)
+        logger.warning("message from the client: %s", cause)
     elif isinstance(cause, RequestFailed):
         logger.warning("a request failed: %s", cause)
     else:

@@ -100,7 +100,7 @@ class Notices:
         if self._knows_midfill:
             self._tell(RESYNC, {"textDocument": {"uri": uri}, "reason": reason})
         else:
-            self.error(f"{reason}. No suggestions in this file until it is closed and opened again.")
+            self.error(f"{reason}. No suggestions in this file until it is closed and reopened.")
 
     def _tell_status(self, status: dict[str, object]) -> None:
         if self._wants_status:

@@ -53,9 +53,9 @@ class MidfillServer(LanguageServer):
         self._initial_settings = settings
         self.notices = Notices(self.protocol.notify, self.window_show_message, self.work_done_progress)
         self.link = CoreLink(self._core_changed)
-        self.session = EditingSession(self.link, settings, secrets.token_hex(4), self._tell_cost, self.notices.excluded)
+        self.session = EditingSession(self.link, settings, secrets.token_hex(4), self._send_cost, self.notices.excluded)
         self.recorder = Recorder(statistics_file())
-        self._untold: list[Callable[[], None]] = []  # reports of costs, kept until their answers have left
+        self._unsent: list[Callable[[], None]] = []  # reports of costs, kept until their answers have left
         self._connecting: asyncio.Task[None] | None = None
         self.acceptances = Acceptances(self.recorder.count)
         self._connected_by: Settings | None = None  # None before `initialized`
@@ -114,11 +114,11 @@ class MidfillServer(LanguageServer):
             self.notices.warning(str(error))
         return settings
 
-    def tell_costs(self, _answered: object = None) -> None:
+    def send_costs(self, _answered: object = None) -> None:
         """Send the costs of answers; call it after the answers have left, so that the user does not wait for it."""
-        untold, self._untold = self._untold, []
-        for tell in untold:
-            tell()
+        unsent, self._unsent = self._unsent, []
+        for send in unsent:
+            send()
 
     def _apply(self, settings: Settings) -> None:
         self.session.documents.configure(settings)
@@ -129,11 +129,11 @@ class MidfillServer(LanguageServer):
         self.notices.core_status(status)
         self.session.core_changed(status.state)
 
-    def _tell_cost(self, cost: PromptCost) -> None:
+    def _send_cost(self, cost: PromptCost) -> None:
         documents = self.session.documents
         cursor = documents.codec.encode(documents[cost.uri].document, cost.cursor)
-        tell = functools.partial(self.notices.cost, cost, cursor)
+        send = functools.partial(self.notices.cost, cost, cursor)
         if cost.ahead:
-            tell()
+            send()
         else:
-            self._untold.append(tell)
+            self._unsent.append(send)

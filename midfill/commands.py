@@ -79,17 +79,22 @@ def _host_and_port(address: str) -> tuple[str, int]:
 def core(
     settings: Settings,
     context: typer.Context,
-    host: Annotated[str, typer.Option(help="Listen here; beyond loopback, mind who can reach it.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
-    allow_origin: Annotated[list[str] | None, typer.Option(help="A web page's origin that may connect.")] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; other machines can connect if it is not loopback.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = 0,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(help="Origin of a web page that may connect; repeatable.")
+    ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A name under which requests may address the core, such as a proxy's.")
+        list[str] | None,
+        typer.Option(help="Host name that requests may use for this core, such as a proxy's; repeatable."),
     ] = None,
     log_file: Annotated[
-        Path | None, typer.Option(help="Append the log here instead of writing it to stderr; kept below 4 MiB.")
+        Path | None, typer.Option(help="Append the log to this file instead of writing it to stderr; kept below 4 MiB.")
     ] = None,
     replaceable: Annotated[
-        bool, typer.Option(help="Exit for a client with other settings if no other client is connected.")
+        bool, typer.Option(help="Exit if a client with other settings connects and no other client is connected.")
     ] = False,
 ) -> None:
     """Run the inference core that language servers share, or control the running ones with a subcommand.

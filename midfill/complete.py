@@ -81,8 +81,8 @@ def complete_command(
     typer.echo(result.text)
     if _is_held_back(result, settings):
         typer.echo(
-            f"midfill: an editor shows this only where it is asked for by hand: its tokens are {result.percent:.0f} % "
-            f"probable on average, and --hold-back-percent is {settings.hold_back_percent}",
+            "midfill: editors show this suggestion only on request: its average token probability, "
+            f"{result.percent:.0f} %, is below --hold-back-percent ({settings.hold_back_percent})",
             err=True,
         )
 
@@ -175,7 +175,7 @@ async def _running_core(settings: Settings) -> CoreClient | None:
     except Unauthorized:
         raise
     except CoreUnavailable as error:
-        _tell(f"{error}; the model is loaded in this process")
+        _tell(f"{error}; loading the model in this process")
         return None
 
 
@@ -190,10 +190,10 @@ async def _usable_core(asked: Settings, file: Path) -> CoreAddress | None:
     found = differences(address.settings, asked, ANSWER_SETTINGS)
     given = [one for one in found if one.asked != SETTINGS[one.name].default]
     if status.state == "failed":
-        _tell(f"the running core has failed ({status.detail}); the model is loaded in this process")
+        _tell(f"the running core has failed ({status.detail}); loading the model in this process")
         return None
     if given:
-        _tell(f"the running core has {describe(given, option_name)}; the model is loaded in this process")
+        _tell(f"the running core has {describe(given, option_name)}; loading the model in this process")
         return None
     if found:
         _tell(f"the running core answers, with {describe(found, option_name)}")
@@ -212,7 +212,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")  # bytes, so that line ends stay as they are
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not text in UTF-8 ({error.reason} at byte {error.start})") from error
+        raise BadInput(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
 
@@ -222,7 +222,7 @@ def _cursor(text: str, place: FilePosition) -> Position:
 
     lines = split_lines(text)
     if place.line > len(lines):
-        raise BadInput(f"{place.path} has no line {place.line}: its lines are 1 to {len(lines)}")
+        raise BadInput(f"{place.path} has no line {place.line}: valid lines: 1 to {len(lines)}")
     last = line_length(lines[place.line - 1]) + 1
     if place.column > last:
         raise BadInput(f"line {place.line} of {place.path} has no column {place.column}: valid columns: 1 to {last}")
@@ -234,7 +234,7 @@ def _check_allowed(path: Path) -> None:
 
     reason = Exclusion([Path.cwd().as_uri()], time.monotonic).reason(path.resolve().as_uri())
     if reason is not None:
-        raise BadInput(f"{path} is kept out of prompts: {reason}")
+        raise BadInput(f"{path} is excluded from prompts: {reason}")
 
 
 def _as_json(result: Result, settings: Settings) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def _table(statistics: Statistics) -> Table:
         "typed out instead of accepted": str(statistics.typed),
         "rejected": str(statistics.rejected),
         "accepted, whole or partly": _percent(numbers["acceptance_share"]),
-        "of that still there after 30 s": _percent(numbers["kept_share"]),
+        "of that, still there after 30 s": _percent(numbers["kept_share"]),
         **{f"time to suggestion, {rank}, ms, at most": str(limit or slowest) for rank, limit in times.items()},
     }
     table = Table(title="midfill on this machine", title_justify="left", show_header=False)

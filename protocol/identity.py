@@ -44,7 +44,7 @@ def differences(
 
 def describe(found: Iterable[Difference], named: Callable[[str], str]) -> str:
     """The differences in one line, as `healing = auto (asked for: on)`; `named` spells a setting's name."""
-    return ", ".join(f"{named(one.name)} = {_show(one.running)} (asked for: {_show(one.asked)})" for one in found)
+    return ", ".join(f"{named(one.name)} = {_show(one.running)} (requested: {_show(one.asked)})" for one in found)
 
 
 def _show(value: object) -> str:

@@ -55,7 +55,7 @@ def runtime_folder() -> Path:
         _check_private(folder)
     except OSError as error:
         raise BadInput(
-            f"the runtime folder {folder} cannot be made: {error.strerror}. MIDFILL_RUNTIME_DIR names another"
+            f"the runtime folder {folder} cannot be created: {error.strerror}. Choose another with MIDFILL_RUNTIME_DIR"
         ) from error
     return folder
 
@@ -66,13 +66,13 @@ def _check_private(folder: Path) -> None:
     found = folder.stat()
     if found.st_uid != os.getuid():
         raise BadInput(
-            f"the runtime folder {folder} belongs to the user with the id {found.st_uid}: name one of your own with "
-            "MIDFILL_RUNTIME_DIR"
+            f"the runtime folder {folder} belongs to the user with the id {found.st_uid}: choose one of your "
+            "own with MIDFILL_RUNTIME_DIR"
         )
     if found.st_mode & 0o022:
         raise BadInput(
-            f"the runtime folder {folder} can be written by others (mode {found.st_mode & 0o777:o}): "
-            f"run chmod 700 {folder}, or name another with MIDFILL_RUNTIME_DIR"
+            f"other users can write to the runtime folder {folder} (mode {found.st_mode & 0o777:o}): run chmod"
+            f" 700 {folder}, or choose another with MIDFILL_RUNTIME_DIR"
         )
 
 
@@ -117,7 +117,7 @@ def is_held(address_file: Path) -> bool:
     """Whether the core of this address file runs or starts, judged by its lock."""
     lock = FileLock(address_file.with_suffix(".lock"), mode=0o600)
     try:
-        with _told(lock.lock_file):
+        with _naming(lock.lock_file):
             lock.acquire(timeout=0)
     except Timeout:
         return True
@@ -130,7 +130,7 @@ def hold(address_file: Path) -> Iterator[bool]:
     """Hold the lock of this address file's core; yields False if another core has it."""
     lock = FileLock(address_file.with_suffix(".lock"), mode=0o600)
     try:
-        with _told(lock.lock_file):
+        with _naming(lock.lock_file):
             lock.acquire(timeout=_LOCK_PATIENCE_S)
     except Timeout:
         yield False
@@ -147,7 +147,7 @@ def read_or_make_token(folder: Path) -> str:
     Raises BadInput if it cannot be created or read, is no token, or is readable by others.
     """
     path = folder / "token"
-    with _told(path):
+    with _naming(path):
         if not path.exists():
             # Cores of two models may start at the same time.
             with FileLock(path.with_suffix(".lock"), mode=0o600):
@@ -158,18 +158,21 @@ def read_or_make_token(folder: Path) -> str:
 
 def _read_token(path: Path) -> str:
     if os.name == "posix" and path.stat().st_mode & 0o077:
-        raise BadInput(f"{path} can be read by others (mode {path.stat().st_mode & 0o777:o}): run chmod 600 {path}")
+        raise BadInput(f"other users can read {path} (mode {path.stat().st_mode & 0o777:o}): run chmod 600 {path}")
     token = path.read_bytes().strip()
     if not token:
-        raise BadInput(f"{path} is empty: remove it, and a new token will be made")
+        raise BadInput(f"{path} is empty: remove it, and midfill creates a new token")
     if not all(0x21 <= byte <= 0x7E for byte in token):
-        raise BadInput(f"{path} holds no token, but other bytes than printable ASCII: remove it, and one will be made")
+        raise BadInput(
+            f"{path} holds no token, since its bytes are not printable ASCII: remove it, and midfill creates a"
+            " new token"
+        )
     return token.decode("ascii")
 
 
 def _write_private(path: Path, text: str) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with _told(path):
+    with _naming(path):
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -181,7 +184,7 @@ def _write_private(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _told(path: str | Path) -> Iterator[None]:
+def _naming(path: str | Path) -> Iterator[None]:
     """Turn an OSError into BadInput that names the file."""
     try:
         yield

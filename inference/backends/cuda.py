@@ -28,9 +28,9 @@ def find_device(setting: str) -> torch.device:
     except RuntimeError:
         device = torch.device("meta")
     if device.type not in ("cpu", "cuda", "mps"):
-        raise BadInput(f"no device {setting!r}: it is auto, cpu, cuda, cuda:N or mps")
+        raise BadInput(f"unknown device {setting!r}: choose auto, cpu, cuda, cuda:N or mps")
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise BadInput(f"no device {setting!r} on this machine: torch finds no Metal")
+        raise BadInput(f"device {setting!r} is not available: torch finds no Metal")
     return _numbered(device) if device.type == "cuda" else device
 
 
@@ -101,9 +101,9 @@ def graph_recorder() -> Recorder:
 def _numbered(device: torch.device) -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not count:
-        raise BadInput(f"no device {str(device)!r} on this machine: torch finds no CUDA")
+        raise BadInput(f"device {str(device)!r} is not available: torch finds no CUDA")
     index = torch.cuda.current_device() if device.index is None else device.index
     if index >= count:
         there = ", ".join(f"cuda:{number}" for number in range(count))
-        raise BadInput(f"no device {str(device)!r} on this machine: there is {there}")
+        raise BadInput(f"device {str(device)!r} is not available: this machine has {there}")
     return torch.device("cuda", index)

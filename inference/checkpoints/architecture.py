@@ -93,7 +93,7 @@ def _usable_positions(config: Mapping[str, Any], where: str) -> int:
 def _positive(config: Mapping[str, Any], key: str, where: str) -> int:
     value = config.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise BadModel(f"{where}: {key} is {value!r}, and has to be a positive whole number")
+        raise BadModel(f"{where}: {key} must be a positive integer, not {value!r}")
     return value
 
 
@@ -103,9 +103,9 @@ def _check_shape(architecture: Architecture, where: str) -> None:
             f"{where}: {architecture.heads} attention heads cannot share {architecture.kv_heads} key-value heads"
         )
     if architecture.head_dim % 2:
-        raise BadModel(f"{where}: a head dimension of {architecture.head_dim} is odd, and RoPE turns pairs")
+        raise BadModel(f"{where}: the head dimension {architecture.head_dim} is odd, but RoPE rotates pairs")
     if architecture.rope_type in ("dynamic", "longrope"):
         raise BadModel(
-            f"{where}: RoPE of type {architecture.rope_type!r} changes with the length of the prompt, "
-            "and a resident KV cache cannot follow it"
+            f"{where}: RoPE of type {architecture.rope_type!r} depends on the length of the prompt, so "
+            "resident KV cannot be reused"
         )

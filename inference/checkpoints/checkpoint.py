@@ -35,9 +35,9 @@ class Checkpoint:
 
     def tokenizer(self, fim_format: str = AUTO) -> TextTokenizer:
         """Its tokenizer; BadModel if it cannot be used for fill-in-the-middle."""
-        told = self.config.get("midfill", {})  # written by `midfill train`
-        wanted = told.get("fim_format", AUTO) if fim_format == AUTO else fim_format
-        suffice = told.get("fragments_suffice")
+        recorded = self.config.get("midfill", {})  # written by `midfill train`
+        wanted = recorded.get("fim_format", AUTO) if fim_format == AUTO else fim_format
+        suffice = recorded.get("fragments_suffice")
         return read_tokenizer(self.folder / "tokenizer.json", wanted, fragments_suffice=suffice)
 
     def weights(self) -> tuple[WeightsFile, ...]:
@@ -77,9 +77,9 @@ def open_checkpoint(folder: Path, name: str) -> Checkpoint:
     except (OSError, ValueError) as error:
         raise BadModel(f"{path} cannot be read: {error}") from error
     if not isinstance(config, dict):
-        raise BadModel(f"{path} is not a model's config: it holds a {type(config).__name__}")
+        raise BadModel(f"{path} is not a model's config: it holds a {type(config).__name__}, not an object")
     if not (folder / "tokenizer.json").is_file():
-        raise BadModel(f"{folder} has no tokenizer.json: save its tokenizer in the tokenizers library's format")
+        raise BadModel(f"{folder} has no tokenizer.json: save the tokenizer in the format of the tokenizers library")
     read_shape = read_architecture if config.get("model_type") in SUPPORTED_TYPES else read_generic_shape
     return Checkpoint(name, folder, config, read_shape(config, str(path)))
 

@@ -22,18 +22,18 @@ def read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
 
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING:
-        raise BadModel(f"{where}: models of type {model_type!r} are known neither to midfill nor to transformers")
+        raise BadModel(f"{where}: neither midfill nor transformers supports models of type {model_type!r}")
     try:
         known = CONFIG_MAPPING[model_type].from_dict(dict(config))
     except Exception as error:  # config classes raise various errors
-        raise BadModel(f"{where} is refused by transformers: {error}") from error
+        raise BadModel(f"transformers refuses {where}: {error}") from error
     if type(known) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise BadModel(f"{where}: models of type {model_type!r} generate no text from left to right")
+        raise BadModel(f"{where}: models of type {model_type!r} are not causal language models")
     model_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(known)]
     if getattr(model_class, "_is_stateful", False) and not _has_attention_alone(known):
         raise BadModel(
-            f"{where}: models of type {model_type!r} keep a state that cannot be cut back to an earlier token, "
-            "so nothing could be reused: choose a model with attention alone"
+            f"{where}: models of type {model_type!r} keep a state that cannot be cropped to an earlier token, "
+            "so midfill cannot reuse it: choose a model with attention only"
         )
     heads = _number(known, "num_attention_heads", where)
     kv_heads = 1 if getattr(known, "multi_query", False) else getattr(known, "num_key_value_heads", None)
@@ -69,5 +69,5 @@ def _number(config: Any, name: str, where: str) -> int:
     """A field of a transformers config, which maps each architecture's own names."""
     value = getattr(config, name, None)
     if not isinstance(value, int) or value < 1:
-        raise BadModel(f"{where}: {name} is {value!r}, and has to be a positive whole number")
+        raise BadModel(f"{where}: {name} must be a positive integer, not {value!r}")
     return value

@@ -46,13 +46,13 @@ def fetch_snapshot(name: str, progress: ReportProgress | None = None) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=list(WANTED_FILES), tqdm_class=_bar_class(name, progress)))
     except GatedRepoError as error:
-        raise BadModel(f"{name} asks for its licence to be accepted: do so at https://huggingface.co/{name}") from error
+        raise BadModel(f"{name} requires you to accept its licence: do so at https://huggingface.co/{name}") from error
     except RepositoryNotFoundError as error:
         raise BadModel(f"the Hugging Face hub has no model {name!r}, or it is private") from error
     except (HfHubHTTPError, OSError) as error:
         raise BadModel(
-            f"{name} is not in the local cache and could not be fetched: {error}. "
-            "Go online once, or give the folder of a model, or use the bundled one"
+            f"{name} is not in the local cache and could not be fetched: {error}. Connect to the network once,"
+            " give a model's folder, or use the bundled model"
         ) from error
 
 

@@ -39,7 +39,7 @@ def find_weights(folder: Path) -> tuple[WeightsFile, ...]:
         return tuple(read_header(folder / name) for name in _shards(index))
     if any(folder.glob("*.bin")):
         raise BadModel(f"{folder} has only pickled weights (*.bin), which can run code: convert them to safetensors")
-    raise BadModel(f"{folder} has no weights: neither model.safetensors nor model.safetensors.index.json is there")
+    raise BadModel(f"{folder} has no weights: it holds neither model.safetensors nor model.safetensors.index.json")
 
 
 def read_header(path: Path) -> WeightsFile:

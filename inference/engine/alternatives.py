@@ -1,6 +1,6 @@
-"""Other beginnings of a suggestion: decoding constrained to a first token that no suggestion before began with.
+"""Constrains the decoding of alternatives: each begins with a first token that no earlier completion began with.
 
-The first token of a suggestion is the first one that spells more than typed bytes.
+The first token of a completion is the first one that spells more than typed bytes.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Alternatives:
 
 
 class AlternativeStart(TypedBytes):
-    """Typed bytes, and behind them a first token that is none of the `taken` ones; after it everything is as ever."""
+    """Constrains tokens to the typed bytes, then to a first token outside of `taken`; later tokens are free."""
 
     def __init__(self, rest: bytes, healer: Healer | None, text_ids: AllowedIds, taken: tuple[int, ...]) -> None:
         super().__init__(rest, healer)
         self._text_ids = text_ids
         self._taken = taken
-        self.first: int | None = None  # the first token, once it is taken
+        self.first: int | None = None  # the first token, once it is chosen
 
     @property
     def possible(self) -> bool:
-        """Whether any first token is left."""
+        """Whether a first token is left to choose."""
         allowed = self.allowed()
         return allowed is None or len(allowed) > 0
 
@@ -48,7 +48,7 @@ class AlternativeStart(TypedBytes):
             return allowed
         if allowed is None:
             return self._text_ids[~np.isin(self._text_ids, self._taken)]
-        # A token within the typed bytes begins no text, so it stays although another text begins with it.
+        # A token within the typed bytes is no first token, so it stays allowed even if another text begins with it.
         return allowed[~np.isin(allowed, [token_id for token_id in self._taken if not self.is_within(token_id)])]
 
     def take(self, token_id: int) -> bool:

@@ -31,7 +31,7 @@ from protocol.messages import MAX_ALTERNATIVES, Completion, CompletionRequest, F
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What all requests share."""
+    """The objects that all requests share."""
 
     tokenizer: TextTokenizer
     healer: Healer | None
@@ -43,7 +43,7 @@ class Tools:
 
 @dataclass(slots=True)
 class _Text:
-    """A text in generation: the completion, or an alternative."""
+    """A text that is being generated: the completion, or an alternative."""
 
     typed: TypedBytes  # bytes that its first tokens must spell; not part of the text
     stream: TextStream
@@ -55,15 +55,15 @@ class _Text:
 def complete(
     request: CompletionRequest, tools: Tools, cancelled: IsCancelled, chunk_tokens: Callable[[], int]
 ) -> Steps[Completion]:
-    """The steps from a request to its completion; BadInput where the request cannot be used.
+    """The steps from a request to its completion; BadInput for an invalid request.
 
-    `chunk_tokens` says before each forward how many tokens of a long prompt it may take. `max_tokens` above half the
-    context counts as half the context.
+    `chunk_tokens` returns, before each forward, how many tokens of a long prompt the forward may take. `max_tokens` is
+    limited to half the context.
     """
     if request.max_tokens < 0:
-        raise BadInput(f"max_tokens is {request.max_tokens}: it has to be 0 or more")
+        raise BadInput(f"max_tokens must be 0 or more, not {request.max_tokens}")
     if not 0 <= request.alternatives <= MAX_ALTERNATIVES:
-        raise BadInput(f"alternatives is {request.alternatives}: it has to be between 0 and {MAX_ALTERNATIVES}")
+        raise BadInput(f"alternatives must be between 0 and {MAX_ALTERNATIVES}, not {request.alternatives}")
     started = time.perf_counter()
     request = structs.replace(request, max_tokens=min(request.max_tokens, tools.context_tokens // 2))
     prompt = tokenize_prompt(request.prompt, tools.tokenizer, tools.context_tokens, request.max_tokens, tools.healer)
@@ -77,7 +77,7 @@ def complete(
 
 
 class _Completing:
-    """One request and the workspace lent to it."""
+    """One request, with the slot that the engine has lent to it."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class _Completing:
         if self._request.alternatives:
             first = yield from self._first(choices[0], cost)
             alternatives = yield from self._alternatives(first, cost)
-            # The suggestion comes last, so that it is resident when it is accepted.
+            # The completion comes last, so that it is resident when the user accepts it.
             choices = yield from self._prefill(suggestion)
         text, reason = yield from self._decode(choices, suggestion)
         return cost.completion(text, reason, tuple(other for other in alternatives if other != text))
@@ -200,7 +200,7 @@ class _Completing:
         return choice.token_id
 
     def _alternatives(self, first: int, cost: RequestCost) -> Steps[tuple[str, ...]]:
-        """As many other texts as the request wants, each greedy from a first token that none before begins with."""
+        """The requested number of other texts, each decoded greedily after a first token that no earlier text has."""
         taken: tuple[int, ...] = (first,)
         texts: list[str] = []
         for _ in range(self._request.alternatives):
@@ -228,7 +228,7 @@ class _Completing:
             text.token_ids.append(choice.token_id)
             whole = stream.push(choice.token_id)
             if typed.take(choice.token_id):
-                cost.recomputed_tokens += 1  # it spells typed bytes and passes through the model
+                cost.recomputed_tokens += 1  # a token of typed bytes is part of the prompt, and is recomputed
             else:
                 cost.logprobs.append(choice.logprob)
             end, resume_at = find_stop(stream.text, self._request.stop, resume_at)
@@ -238,7 +238,7 @@ class _Completing:
                 return stream.text, "stop"
             if len(cost.logprobs) == self._request.max_tokens:
                 return stream.text, "length"
-            if chosen:  # it was drafted, so its next token is already known
+            if chosen:  # the token was drafted, so the forward has chosen its successor too
                 cost.accepted_tokens += 1
             else:
                 chosen.extend((yield from self._choose(packed([choice.token_id]), text)))

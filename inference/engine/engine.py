@@ -115,7 +115,7 @@ class Engine:
         same `client` share its turns.
         """
         at_work = len(self._turns.runs)
-        assert at_work < self.capacity, f"{at_work} requests are at work, and no more can be"
+        assert at_work < self.capacity, f"{at_work} requests are at work, which is the engine's capacity"
         self._turns.note_client(client, self._clock())
         run = ActiveRequest(
             request, cancelled, complete(request, self._tools, cancelled, self._chunk_tokens(client)), client
@@ -183,7 +183,7 @@ class Engine:
         """Save for at most `save_s` seconds (None: everything), and release the store's system resources."""
         try:
             if not self.save(save_s):
-                log.warning("no time was left to save the KV that was used least recently")
+                log.warning("the deadline passed before the least recently used KV was saved")
         finally:
             self._store.close()
 
@@ -193,7 +193,7 @@ class Engine:
     def _check_device(self, run: ActiveRequest) -> None:
         error = run.failure
         if error is not None and not isinstance(error, MidfillError) and self.device.is_lost():
-            raise DeviceLost(f"{self.info.device} fails every call, after {error!r}") from error
+            raise DeviceLost(f"{self.info.device} fails every call since {error!r}") from error
 
     def _forward(self, runs: Sequence[ActiveRequest]) -> None:
         try:

@@ -10,13 +10,13 @@ SMALL_CHUNK = 32
 """Chunks of up to this many tokens join every forward; longer ones take turns."""
 
 SHARED_CHUNK = 2 * SMALL_CHUNK
-"""While several clients are active, the chunks of a long prompt are multiples of so many tokens."""
+"""While several clients are active, the chunks of a long prompt are multiples of this many tokens."""
 
 SHARED_CHUNK_S = 0.01
-"""About how long a forward with such a chunk takes, and so how long another client's keystroke waits for it."""
+"""Intended duration of a forward with such a chunk, which bounds the wait of another client's keystroke."""
 
 ACTIVE_S = 5.0
-"""A client counts as active for so long after it began a request."""
+"""Seconds after its last request during which a client counts as active."""
 
 
 class Turns:
@@ -24,24 +24,24 @@ class Turns:
 
     A forward takes at most one long chunk. The turn passes from client to client, and within a client from request to
     request. While short chunks of other clients are at work, a long chunk also waits until forwards without one have
-    taken as long as the last forward with one: so the long prompts of one client at most double what the
-    keystrokes of another take. The chunks themselves are shorter while several clients are active.
+    taken as long as the last forward with one, so that one client's long prompts at most double the time of another
+    client's keystrokes. The chunks themselves are shorter while several clients are active.
     """
 
     def __init__(self, chunk_tokens: int) -> None:
         self.runs: list[ActiveRequest] = []
-        self._chunk_tokens = chunk_tokens  # of a long prompt, while one client is active
+        self._chunk_tokens = chunk_tokens  # of a long prompt, while only one client is active
         self._began: dict[str, float] = {}  # client -> when it last began a request
         self._tokens_per_s = math.inf  # of the last forward with a long chunk
         self._long_chunk_tokens = 0  # in the forward that `next` has chosen
-        self._owed_s = 0.0  # forwards without a long chunk are to take so long before the next one with it
+        self._owed_s = 0.0  # time that forwards without a long chunk must take before the next one with it
 
     def note_client(self, client: str, now: float) -> None:
-        """Note that a client began a request, and drop those that are not active any more."""
+        """Record that a client began a request, and drop clients that are no longer active."""
         self._began = {name: began for name, began in self._began.items() if now - began < ACTIVE_S} | {client: now}
 
     def chunk_tokens(self, client: str, now: float) -> int:
-        """How many tokens the next chunk of a client's long prompt may have."""
+        """Maximum number of tokens in the next chunk of a client's long prompt."""
         if not any(name != client and now - began < ACTIVE_S for name, began in self._began.items()):
             return self._chunk_tokens
         affordable = min(self._tokens_per_s * SHARED_CHUNK_S, self._chunk_tokens)
@@ -59,7 +59,7 @@ class Turns:
         return [run for run in runs if run is turn or run in short]
 
     def took(self, seconds: float) -> None:
-        """Note how long the forward took that `next` has chosen the requests for."""
+        """Record the duration of the forward whose requests `next` has chosen."""
         if self._long_chunk_tokens:
             self._owed_s = seconds
             self._tokens_per_s = self._long_chunk_tokens / max(seconds, 1e-9)

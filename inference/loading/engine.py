@@ -80,7 +80,7 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
         return _load_on(device, options, checkpoint, context_tokens, tokenizer, report)
     except RuntimeError as error:
         if device.type == "cuda" and cuda.is_lost(device):
-            raise DeviceLost(f"{device} fails every call, after {error!r}") from error
+            raise DeviceLost(f"{device} fails every call since {error!r}") from error
         raise
 
 
@@ -169,7 +169,7 @@ def _plan(
     plan = plan_memory(demand, free)
     log.info("memory of %s, in bytes: %s", device, plan)
     if not plan.fits:
-        log.warning("%s needs about %d bytes on %s, and %d are free", checkpoint.name, plan.least, device, free)
+        log.warning("%s needs about %d bytes on %s, but only %d are free", checkpoint.name, plan.least, device, free)
     return plan
 
 
@@ -192,7 +192,7 @@ def _load_model(
         return load_decoder(checkpoint, shape, context_tokens, device, dtype, options, report)
     if options.exact or options.weights != "auto":
         what = "exact mode is" if options.exact else f"{options.weights} weights are"
-        raise BadInput(f"{what} for the Llama family on one device, not for {checkpoint.name}")
+        raise BadInput(f"{what} supported only for the Llama family on one device, not for {checkpoint.name}")
     from inference.backends.transformers.loading import load_generic
 
     checkpoint.weights()  # reports missing or damaged files in our own words
@@ -223,7 +223,7 @@ def _dtype(options: EngineOptions, device: torch.device, shape: ModelShape) -> t
             capability=cuda.capability(device) if device.type == "cuda" else None,
         )
     if name not in names:
-        raise BadInput(f"no dtype {name!r}: it is auto, {', '.join(names)}")
+        raise BadInput(f"unknown dtype {name!r}: choose auto, {', '.join(names)}")
     return names[name]
 
 
@@ -235,7 +235,7 @@ def _set_threads(threads: int | None) -> None:
     import torch
 
     if threads is not None and threads < 1:
-        raise BadInput(f"{threads} threads: it has to be 1 or more")
+        raise BadInput(f"threads must be 1 or more, not {threads}")
     torch.set_num_threads(threads or max(1, usable_threads() // 2))
 
 
@@ -243,7 +243,7 @@ def _context_tokens(options: EngineOptions, architecture: ModelShape) -> int:
     """The requested context, limited to what the model was trained for."""
     wanted = DEFAULT_CONTEXT_TOKENS if options.context_tokens is None else options.context_tokens
     if wanted < MIN_CONTEXT_TOKENS:
-        raise BadInput(f"a context of {wanted} tokens: it has to be at least {MIN_CONTEXT_TOKENS}")
+        raise BadInput(f"the context must be at least {MIN_CONTEXT_TOKENS} tokens, not {wanted}")
     return min(wanted, architecture.max_positions)
 
 

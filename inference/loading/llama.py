@@ -46,7 +46,7 @@ def load_decoder(
     if options.kernel:
         return with_kernel(decoder, checkpoint.config, weights, options.weights, options.threads or usable_cores())
     if options.weights == "int8":
-        raise BadInput("int8 weights need the CPU kernel, and it is switched off")
+        raise BadInput("int8 weights need the CPU kernel, which is switched off")
     return decoder
 
 

@@ -74,7 +74,7 @@ def plan_memory(demand: MemoryDemand, free: int) -> MemoryPlan:
     room. The store gets the rest, up to the budget in the settings.
     """
     if demand.slots is not None and demand.slots < 1:
-        raise BadInput(f"{demand.slots} slots: it has to be 1 or more")
+        raise BadInput(f"slots must be 1 or more, not {demand.slots}")
     workspace = demand.shape.kv_values_per_token * demand.context_tokens * DTYPE_BYTES[demand.dtype]
     graphs = GRAPHS_PER_WORKSPACE if demand.on_gpu else 0
     weights, forwards = weights_bytes(demand), _forward_bytes(demand)

@@ -46,7 +46,7 @@ def open_store(budgets: TierBudgets, shape: KVShape, device: torch.device, finge
                 on_failure.callback(folder.close)
                 store = PagedStore([*memory, Tier("disk", budgets.folder_bytes, folder)], shape.bytes_per_token)
             except (StoreError, OSError) as error:
-                log.warning("nothing will be kept on disk: %s", error)
+                log.warning("the store keeps nothing on disk: %s", error)
             else:
                 on_failure.pop_all()
                 return store

@@ -73,9 +73,9 @@ class JobQueue:
         line = self._lines.get(job.client, {})
         others = [other for other in line.values() if other.key != job.key]
         if len(others) >= MAX_WAITING:
-            raise Busy(f"{len(others)} requests of this client wait already, and no more may")
+            raise Busy(f"this client already has {len(others)} waiting requests, the maximum")
         if others and job.chars + sum(other.chars for other in others) > MAX_WAITING_CHARS:
-            raise Busy(f"more than {MAX_WAITING_CHARS} characters of this client's prompts would wait")
+            raise Busy(f"this client's waiting prompts would exceed {MAX_WAITING_CHARS} characters")
         superseded = line.get(job.key)
         self._lines.setdefault(job.client, line)[job.key] = job
         return superseded

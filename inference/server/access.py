@@ -71,10 +71,16 @@ class Access:
         """Why a request's Host or Origin is refused. Browsers send an Origin, other programs do not."""
         for host in headers.getlist("host"):
             if not self._hosts.include(host):
-                return Refusal(421, f"this core is not called {host!r}: start it with --allow-host to add a name")
+                return Refusal(
+                    421, f"this core does not accept the host name {host!r}: start it with --allow-host to add the name"
+                )
         for origin in headers.getlist("origin"):
             if origin not in self.allowed_origins:
-                return Refusal(403, f"web pages of {origin!r} may not use this core")
+                return Refusal(
+                    403,
+                    f"this core does not accept web pages of {origin!r}: start it with --allow-origin to add the "
+                    "origin",
+                )
         return None
 
     def has_token(self, headers: Headers, *, is_websocket: bool = False) -> bool:
@@ -120,6 +126,6 @@ class RequireToken:
                 self._admit(scope["client"])
             elif scope["path"] not in PUBLIC_PATHS or "authorization" in headers:
                 response = error_response(
-                    401, "show the core's token: Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"}
+                    401, "send the core's token: Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"}
                 )
         await response(scope, receive, send)

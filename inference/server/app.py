@@ -35,7 +35,7 @@ def make_app(
     async def prove(request: Request) -> Response:
         nonce = request.query_params.get("nonce", "")
         if len(nonce) not in NONCE_LENGTHS:
-            raise BadInput(f"a nonce of {len(nonce)} characters: send {NONCE_LENGTHS[0]} to {NONCE_LENGTHS[-1]}")
+            raise BadInput(f"the nonce has {len(nonce)} characters: send {NONCE_LENGTHS[0]} to {NONCE_LENGTHS[-1]}")
         _, port = request.scope["server"]
         return PlainTextResponse(access.proof(nonce, port))
 
@@ -60,4 +60,4 @@ def make_app(
 
 async def _no_websocket(websocket: WebSocket) -> None:
     path = websocket.url.path
-    await websocket.send_denial_response(error_response(404, f"no WebSocket at {path}: only at /ws"))
+    await websocket.send_denial_response(error_response(404, f"no WebSocket at {path}: connect to /ws"))

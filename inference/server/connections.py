@@ -111,4 +111,4 @@ class AcceptErrors:
             loop.default_exception_handler(context)
         elif loop.time() >= self._silent_until:
             self._silent_until = loop.time() + ACCEPT_ERROR_EVERY_S
-            log.error("connections cannot be accepted: %s", context.get("exception"))
+            log.error("cannot accept connections: %s", context.get("exception"))

@@ -92,7 +92,7 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HTTPException(400, f"the body is not JSON: {error}") from error
     if fields.stream:
-        raise HTTPException(422, "stream is true: answers are not streamed - at `$.stream`")
+        raise HTTPException(422, "stream must be false: streaming is not supported - at `$.stream`")
     return fields
 
 

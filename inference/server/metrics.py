@@ -11,11 +11,11 @@ from protocol.messages import Completion, CompletionRequest, Usage
 
 _SUMS = {
     "prompt_tokens": "Tokens of prompts.",
-    "recomputed_tokens": "Prompt tokens pushed through the model.",
-    "generated_tokens": "Tokens of suggestions.",
+    "recomputed_tokens": "Prompt tokens that the model computed, because they were not resident.",
+    "generated_tokens": "Tokens of completions.",
     "drafted_tokens": "Draft tokens that a forward verified.",
-    "accepted_tokens": "Draft tokens that were right, each of which saved a forward.",
-    "forwards": "Forwards of the model, by the requests that had a part in them.",
+    "accepted_tokens": "Accepted draft tokens, each of which saved a forward.",
+    "forwards": "Forwards that requests took part in; one that two requests share counts twice.",
 }
 _PHASES = ("queue", "prepare", "prefill", "decode")
 

@@ -39,7 +39,7 @@ class Outbox:
                 async with asyncio.timeout(STALLED_AFTER_S):
                     await self._websocket.send_text(text)
             except TimeoutError:
-                log.warning("a client has read nothing for %g s, and is dropped", STALLED_AFTER_S)
+                log.warning("dropping a client that has read nothing for %g s", STALLED_AFTER_S)
                 self._drop()
             except (OSError, RuntimeError, WebSocketDisconnect):
                 return  # the client has disconnected
@@ -48,7 +48,7 @@ class Outbox:
     def _put(self, text: str) -> None:
         self._unsent += len(text)
         if self._unsent - len(text) > MAX_UNSENT_BYTES:
-            log.warning("a client has not read %d characters that were sent to it, and is dropped", self._unsent)
+            log.warning("dropping a client that has not read %d characters", self._unsent)
             self._drop()
         else:
             self._waiting.put_nowait(text)

@@ -91,8 +91,8 @@ def serve(options: ServeOptions) -> bool:
     with ExitStack() as stack:
         if not stack.enter_context(hold(published)):
             raise AlreadyServed(
-                f"{options.engine.model} is served already, by {_who(read_address(published))}. "
-                "Use that core, or end it first: midfill core stop"
+                f"a core serves {options.engine.model} already: {_who(read_address(published))}. Use it, or stop "
+                "it first: midfill core stop"
             )
         published.unlink(missing_ok=True)  # left by a killed core
         listener = stack.enter_context(bind(options.host, options.port))
@@ -152,8 +152,8 @@ def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: 
         exit_after_s = options.exit_after_s
         if exit_after_s is not None and scheduler.status.state == "failed":
             exit_after_s = min(exit_after_s, FAILED_EXIT_AFTER_S)
-        told = signalled.is_set() or scheduler.lost is not None or retirement.due
-        return told or _nobody_for(presence, exit_after_s)
+        should_exit = signalled.is_set() or scheduler.lost is not None or retirement.due
+        return should_exit or _idle_for(presence, exit_after_s)
 
     try:
         asyncio.run(serve_app(app, connections, listener, is_over))
@@ -202,7 +202,7 @@ def _host_names(options: ServeOptions, listener: socket.socket) -> HostNames:
     return HostNames(names, any_address=bound.is_unspecified)
 
 
-def _nobody_for(presence: Presence, seconds: float | None) -> bool:
+def _idle_for(presence: Presence, seconds: float | None) -> bool:
     if seconds is None or presence.alone_for_s() < seconds:
         return False
     log.info("no client has been connected for %g s", seconds)
@@ -235,7 +235,8 @@ def _url(listener: socket.socket, host: str) -> str:
     parsed = ipaddress.ip_address(address)
     if not parsed.is_loopback:
         log.warning(
-            "%s can be reached from other machines; only the token keeps them out, and nothing is encrypted", host
+            "%s accepts connections from other machines: only the token protects it, and connections are not encrypted",
+            host,
         )
     if parsed.is_unspecified:
         parsed = ipaddress.ip_address("127.0.0.1" if parsed.version == 4 else "::1")
@@ -243,4 +244,4 @@ def _url(listener: socket.socket, host: str) -> str:
 
 
 def _who(address: CoreAddress | None) -> str:
-    return "a core that is starting" if address is None else f"process {address.pid} at {address.url}"
+    return "a core that is still starting" if address is None else f"process {address.pid} at {address.url}"

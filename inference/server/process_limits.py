@@ -28,7 +28,7 @@ def raise_file_limit() -> int:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (OSError, ValueError) as error:
-            log.warning("the limit of %d open files cannot be raised to %d: %s", soft, wanted, error)
+            log.warning("cannot raise the limit of %d open files to %d: %s", soft, wanted, error)
         else:
             soft = wanted
     limit = MOST_FILES if soft == resource.RLIM_INFINITY else soft

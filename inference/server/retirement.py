@@ -39,7 +39,7 @@ class Retirement:
         with self._lock:
             failed = self._status().state == "failed"
             if how != "stop" and not (self._replaceable or failed):
-                return "it was started by hand; `midfill core stop` ends it"
+                return "it was started by hand: stop it with `midfill core stop`"
             if how != "replace" or failed:
                 self._now = True
                 self._stopped = how == "stop"

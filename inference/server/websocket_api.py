@@ -170,5 +170,5 @@ def _content(message: Message) -> str | bytes:
 
 def _decode(message: str | bytes) -> ClientMessage:
     if isinstance(message, bytes):
-        raise BadInput("a binary frame: messages are JSON text")
+        raise BadInput("binary frames are not supported: send JSON text")
     return decode_client(message)

@@ -154,11 +154,11 @@ def choose_format(wanted: str, known_tokens: Container[str], where: str) -> FIMF
     if wanted == AUTO:
         return recognise_format(known_tokens, where)
     if wanted not in FORMATS:
-        raise BadInput(f"no FIM format {wanted!r}: it is one of {AUTO}, {', '.join(FORMATS)}")
+        raise BadInput(f"unknown FIM format {wanted!r}: choose {AUTO}, {', '.join(FORMATS)}")
     fim = FORMATS[wanted]
     missing = [token for token in fim.required_tokens if token not in known_tokens]
     if missing:
-        raise BadModel(f"{where} is no tokenizer for the FIM format {wanted!r}: it lacks {', '.join(missing)}")
+        raise BadModel(f"{where}: the tokenizer lacks {', '.join(missing)}, which the FIM format {wanted!r} needs")
     return fim
 
 

@@ -31,7 +31,7 @@ class Healer:
         alone = {token_bytes[0] for token_bytes in spelled.values() if len(token_bytes) == 1}
         missing = set(b"".join(spelled.values())) - alone
         if missing:
-            raise BadModel(f"token healing needs a token for the byte {min(missing):#04x} alone: set healing to off")
+            raise BadModel(f"token healing needs a token for the single byte {min(missing):#04x}: set healing to off")
         self._tokenizer = tokenizer
         self.vocabulary = SortedVocabulary(spelled)
 

@@ -183,9 +183,7 @@ def _is_byte_level(definition: dict[str, Any], where: str) -> bool:
     steps = [step.get("type") for step in decoder.get("decoders", [decoder])]
     if model.get("type") == "BPE" and model.get("byte_fallback") and "ByteFallback" in steps:
         return False
-    raise BadModel(
-        f"{where} is neither a byte-level BPE tokenizer nor a BPE with byte fallback, the kinds that midfill can use"
-    )
+    raise BadModel(f"{where} is not supported: midfill needs a byte-level BPE tokenizer, or BPE with byte fallback")
 
 
 def _text_tokenizer(definition: dict[str, Any], where: str) -> Tokenizer:
@@ -205,7 +203,7 @@ def _text_tokenizer(definition: dict[str, Any], where: str) -> Tokenizer:
     try:
         return Tokenizer.from_str(json.dumps(text_only))
     except Exception as error:  # the library raises plain Exception for every malformed definition
-        raise BadModel(f"{where} is refused by the tokenizers library: {error}") from error
+        raise BadModel(f"the tokenizers library refuses {where}: {error}") from error
 
 
 def _without_lead(step: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -29,8 +29,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-CorpusArgument = Annotated[Path, typer.Argument(help="The folder of the corpus.")]
-RunArgument = Annotated[Path, typer.Argument(help="The folder of the run: its checkpoints and its log.")]
+CorpusArgument = Annotated[Path, typer.Argument(help="Folder of the corpus.")]
+RunArgument = Annotated[Path, typer.Argument(help="Folder of the run: its checkpoints and its log.")]
 
 
 @app.command("corpus")
@@ -40,16 +40,16 @@ def make_corpus(
         list[Path] | None, typer.Option(help="A site-packages folder; repeatable. Default: this interpreter's.")
     ] = None,
     standard: Annotated[
-        bool, typer.Option("--standard-library/--no-standard-library", help="Take the standard library too.")
+        bool, typer.Option("--standard-library/--no-standard-library", help="Include the standard library.")
     ] = True,
     hold_out: Annotated[
-        list[str] | None, typer.Option(help="A package to hold out; repeatable. Default: chosen by name hash.")
+        list[str] | None, typer.Option(help="Package to hold out; repeatable. Default: chosen by name hash.")
     ] = None,
-    hold_out_count: Annotated[int, typer.Option(help="How many to hold out where none is named.")] = 6,
-    package_megabytes: Annotated[float, typer.Option(help="The most to take of one package.")] = 8.0,
+    hold_out_count: Annotated[int, typer.Option(help="Number of packages to hold out if none is named.")] = 6,
+    package_megabytes: Annotated[float, typer.Option(help="Limit per package, in MB.")] = 8.0,
 ) -> None:
     """Collect the Python source of permissively licensed installed packages."""
-    with _told_errors():
+    with _readable_errors():
         options = CollectOptions(
             hold_out=tuple(canonical_name(name) for name in hold_out or ()),
             hold_out_count=hold_out_count,
@@ -67,12 +67,12 @@ def make_corpus(
 def make_tokenizer(
     corpus: CorpusArgument,
     size: Annotated[int, typer.Option(help="Tokens in the vocabulary, markers included.")] = 8192,
-    sample_megabytes: Annotated[float, typer.Option(help="How much text to learn from.")] = 50.0,
+    sample_megabytes: Annotated[float, typer.Option(help="Amount of text to learn from, in MB.")] = 50.0,
 ) -> None:
     """Learn a vocabulary from the training split and write it into the corpus's folder."""
     from inference.training.corpus.vocabulary import train_tokenizer
 
-    with _told_errors():
+    with _readable_errors():
         documents = Corpus(corpus, "train")
         order = Random("tokenizer").sample(range(len(documents)), len(documents))
         share = min(1.0, sample_megabytes * 1e6 / documents.num_bytes)
@@ -88,21 +88,26 @@ _FIM, _RUN = ExampleOptions(), TrainingOptions(max_steps=1)
 def run_training(
     corpus: CorpusArgument,
     run: RunArgument,
-    max_minutes: Annotated[float | None, typer.Option(help="Training time, resumes included.")] = None,
+    max_minutes: Annotated[
+        float | None, typer.Option(help="Training time, including earlier parts of the run.")
+    ] = None,
     max_steps: Annotated[int | None, typer.Option(help="Optimizer steps.")] = None,
     start: Annotated[
-        str | None, typer.Option("--from", help="Go on from this model, of the same tokenizer. Default: from scratch.")
+        str | None, typer.Option("--from", help="Model to start from, with the same tokenizer. Default: from scratch.")
     ] = None,
     mixed_precision: Annotated[
-        Precision | None, typer.Option(help="By accelerate, over float32 weights. Default: pure bf16, float32 masters.")
+        Precision | None,
+        typer.Option(help="Mixed precision over float32 weights. Default: bf16 weights with float32 masters."),
     ] = None,
     stages: Annotated[str, typer.Option(help="WINDOW:SHARE,... in tokens and shares of the run.")] = "512:0.7,2048:0.3",
     batch_tokens: Annotated[int, typer.Option(help="Tokens in one step.")] = _RUN.batch_tokens,
-    lr: Annotated[float, typer.Option(help="AdamW's peak rate: embeddings and norms.")] = _RUN.lr,
-    muon_lr: Annotated[float | None, typer.Option(help="Muon's peak rate: matrices.")] = _RUN.muon_lr,
-    weight_decay: Annotated[float, typer.Option(help="Decay of the matrices.")] = _RUN.weight_decay,
-    warmup: Annotated[float, typer.Option(help="Share of the run that warms up.")] = _RUN.warmup,
-    decay: Annotated[float, typer.Option(help="Share of the run that decays.")] = _RUN.decay,
+    lr: Annotated[float, typer.Option(help="Peak learning rate of AdamW: embeddings and norms.")] = _RUN.lr,
+    muon_lr: Annotated[float | None, typer.Option(help="Peak learning rate of Muon: matrices.")] = _RUN.muon_lr,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay of the matrices.")] = _RUN.weight_decay,
+    warmup: Annotated[float, typer.Option(help="Share of the run in which the learning rate grows.")] = _RUN.warmup,
+    decay: Annotated[
+        float, typer.Option(help="Share of the run, at its end, in which the learning rate falls.")
+    ] = _RUN.decay,
     fim_rate: Annotated[float, typer.Option(help="Share of fill-in-the-middle examples.")] = _FIM.fim_rate,
     efim_rate: Annotated[float, typer.Option(help="Share of EFIM prompts among them.")] = _FIM.efim_rate,
     spm_rate: Annotated[float, typer.Option(help="Share of SPM among them; the rest is PSM.")] = _FIM.spm_rate,
@@ -110,17 +115,23 @@ def run_training(
     context_fragment_rate: Annotated[
         float, typer.Option(help="Share of fill-in-the-middle examples with split prefix and suffix.")
     ] = _FIM.context_fragment_rate,
-    piece_rate: Annotated[float, typer.Option(help="How readily texts are cut smaller.")] = _FIM.piece_rate,
-    shortest_fragment: Annotated[int, typer.Option(help="Characters, outside of middles.")] = _FIM.shortest_fragment,
-    longest_fragment: Annotated[int, typer.Option(help="Characters, outside of middles.")] = _FIM.longest_fragment,
-    checkpoint_minutes: Annotated[float, typer.Option(help="Time between checkpoints.")] = _RUN.checkpoint_minutes,
+    piece_rate: Annotated[float, typer.Option(help="Probability that a text is split once more.")] = _FIM.piece_rate,
+    shortest_fragment: Annotated[
+        int, typer.Option(help="Shortest fragment outside of middles, in characters.")
+    ] = _FIM.shortest_fragment,
+    longest_fragment: Annotated[
+        int, typer.Option(help="Longest fragment outside of middles, in characters.")
+    ] = _FIM.longest_fragment,
+    checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = _RUN.checkpoint_minutes,
     use_compiler: Annotated[bool, typer.Option("--compile/--no-compile", help="Compile the model.")] = True,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
-    change_recipe: Annotated[bool, typer.Option("--change-recipe", help="Resume with other options.")] = False,
-    processes: Annotated[int, typer.Option(min=1, help="Train on so many processes of this machine.")] = 1,
+    change_recipe: Annotated[
+        bool, typer.Option("--change-recipe", help="Resume even if the options differ from those of the run.")
+    ] = False,
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes on this machine.")] = 1,
 ) -> None:
     """Train, or go on with a run that was stopped: the same command resumes it, on any number of processes."""
-    with _told_errors():
+    with _readable_errors():
         options = TrainingOptions(
             examples=ExampleOptions(
                 fim_rate=fim_rate,
@@ -154,14 +165,14 @@ def run_training(
 def export_checkpoint(
     run: RunArgument,
     corpus: CorpusArgument,
-    output: Annotated[Path, typer.Argument(help="The model's folder; its name becomes the model's.")],
-    samples: Annotated[int, typer.Option(help="Held-out windows and examples to measure on.")] = 384,
+    output: Annotated[Path, typer.Argument(help="Folder to write the model to; its name becomes the model's.")],
+    samples: Annotated[int, typer.Option(help="Number of held-out windows and examples to measure on.")] = 384,
 ) -> None:
     """Write the newest checkpoint as a Hugging Face model with its card."""
     from inference.training.publishing.export import export_model
     from inference.training.run.checkpoints import RunFolder
 
-    with _told_errors():
+    with _readable_errors():
         losses = export_model(RunFolder(run), corpus, output, samples=samples)
         Console().print(asdict(losses))
 
@@ -206,7 +217,7 @@ def _print_manifest(console: Console, manifest: Manifest) -> None:
 
 
 @contextmanager
-def _told_errors() -> Iterator[None]:
+def _readable_errors() -> Iterator[None]:
     """Print errors of bad input, without a traceback, and exit with status 2."""
     try:
         yield

@@ -64,7 +64,7 @@ def remove_other_models(root: Path, ours: Path) -> list[str]:
             lock.release()
             empty(folder)
         except (StoreError, OSError) as error:
-            log.info("left alone: %s", error)
+            log.info("not removed: %s", error)
         else:
             removed.append(f"{folder}: saved with other weights, tokenizer, dtype or RoPE settings")
     return removed

@@ -150,7 +150,7 @@ class PageIndex:
                 for statement in _TABLES.values():
                     database.execute(statement)
         elif tables != _TABLES:
-            raise BadFileError(self.path, "an index of another version")
+            raise BadFileError(self.path, "the index has another version")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

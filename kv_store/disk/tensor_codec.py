@@ -22,7 +22,7 @@ class TensorCodec:
         return self._shape.bytes_per_token
 
     def encode(self, payload: object, count: int) -> bytes:
-        assert isinstance(payload, Tensor), f"a payload of type {type(payload).__name__}"
+        assert isinstance(payload, Tensor), f"expected a tensor as payload, not a {type(payload).__name__}"
         assert payload.shape == self._shape.of_tokens(count), f"{tuple(payload.shape)} for {count} tokens"
         return save({TENSOR_NAME: payload.cpu()})
 
@@ -34,5 +34,5 @@ class TensorCodec:
         tensor = tensors.get(TENSOR_NAME)
         if tensor is None or tensor.shape != self._shape.of_tokens(count) or tensor.dtype != self._shape.dtype:
             found = {name: (tuple(kept.shape), kept.dtype) for name, kept in tensors.items()}
-            raise ValueError(f"KV of another model: {found} instead of {count} tokens of {self._shape}")
+            raise ValueError(f"KV of another model: {found}, expected {count} tokens of {self._shape}")
         return tensor

@@ -62,7 +62,7 @@ def forget(folder: PageFolder, residency: Residency, document: str) -> None:
     try:
         write_index(folder, residency, document)
     except OSError as error:
-        log.error("everything saved is removed, since a single document cannot be: %s", error)
+        log.error("removing all saved pages, because one document's cannot be removed: %s", error)
         residency.empty(len(residency.tiers) - 1)
         residency.changed.clear()
         folder.removed.clear()
@@ -75,7 +75,7 @@ def write_if_possible(folder: PageFolder, residency: Residency) -> None:
         write_index(folder, residency)
     except OSError as error:
         if not folder.index_is_behind:
-            log.warning("a restart will not find what is saved from now on, until the index can be written: %s", error)
+            log.warning("the index cannot be written: until then, a restart will not find newly saved pages: %s", error)
         folder.index_is_behind = True
     else:
         folder.index_is_behind = False

@@ -22,13 +22,11 @@ class PagedStore:
 
     def __init__(self, tiers: Sequence[Tier], bytes_per_token: int) -> None:
         if not tiers or any(tier.storage.durable for tier in tiers[:-1]):
-            raise ValueError("a store needs at least one tier, and none below one on disk")
+            raise ValueError("a store needs at least one tier, and no tier below the disk")
         self._tree = PageTree()
         self._residency = Residency(tiers, self._tree, bytes_per_token)
         self._pinned: set[str] = set()
         self._live: set[PageMatch] = set()
-        self._hits = 0
-        self._misses = 0
         storage = tiers[-1].storage
         self._folder = storage if isinstance(storage, PageFolder) else None
         if self._folder:
@@ -36,10 +34,6 @@ class PagedStore:
 
     def match_prefix(self, token_ids: Sequence[int]) -> PageMatch:
         path, length = self._tree.find_prefix(tuple(token_ids))
-        if length:
-            self._hits += 1
-        else:
-            self._misses += 1
         return PageMatch(path, length, self._residency, self._live)
 
     def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str) -> int:
@@ -93,8 +87,6 @@ class PagedStore:
     def stats(self) -> StoreStats:
         return StoreStats(
             tiers=tuple(tier.stats() for tier in self._residency.tiers),
-            hits=self._hits,
-            misses=self._misses,
             evicted_tokens=self._residency.evicted_tokens,
             refused=tuple(self._residency.refused),
         )

@@ -21,7 +21,7 @@ class TensorStorage:
         """With its index, as in a tensor's `device`."""
 
     def put(self, payload: object, count: int) -> object:
-        assert isinstance(payload, Tensor), f"a payload of type {type(payload).__name__}"
+        assert isinstance(payload, Tensor), f"expected a tensor as payload, not a {type(payload).__name__}"
         return payload.to(self._device, non_blocking=self._device.type != "cpu")
 
     def get(self, stored: object) -> object:
@@ -32,7 +32,7 @@ class TensorStorage:
 
     def check(self, stored: Collection[object]) -> None:
         for tensor in stored:
-            assert isinstance(tensor, Tensor), f"{type(tensor).__name__} is kept instead of a tensor"
+            assert isinstance(tensor, Tensor), f"a {type(tensor).__name__} is stored instead of a tensor"
             assert tensor.device == self._device, f"a page is on {tensor.device} instead of {self._device}"
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class HostStorage(TensorStorage):
         self._in_flight = False
 
     def put(self, payload: object, count: int) -> object:
-        assert isinstance(payload, Tensor), f"a payload of type {type(payload).__name__}"
+        assert isinstance(payload, Tensor), f"expected a tensor as payload, not a {type(payload).__name__}"
         self._in_flight = self._in_flight or payload.device.type != "cpu"
         return payload.to("cpu", non_blocking=True)
 

@@ -43,7 +43,7 @@ class CoreConnection(ClientConnection):
         """
         broadcast((self,), text)
         if self.transport.get_write_buffer_size() > _MOST_UNSENT_BYTES:
-            self.set_connection_exc(TimeoutError(f"{_MOST_UNSENT_BYTES} bytes wait to be read by the core"))
+            self.set_connection_exc(TimeoutError(f"the core has left {_MOST_UNSENT_BYTES} bytes unread"))
             self.transport.abort()
 
     def process_event(self, event: Any) -> None:

@@ -102,7 +102,7 @@ class CoreLink:
     async def complete(self, request: CompletionRequest) -> Completion:
         """The core's completion; CoreUnavailable at once if there is no connection."""
         if self._client is None:
-            raise CoreUnavailable("there is no connection to a core")
+            raise CoreUnavailable("not connected to a core")
         self._forgotten.discard(request.session)
         return await self._client.complete(request)
 
@@ -120,7 +120,7 @@ class CoreLink:
     def unload(self) -> None:
         """Tell the core to free its model's memory; CoreUnavailable if there is no connection."""
         if self._client is None:
-            raise CoreUnavailable("there is no connection to a core")
+            raise CoreUnavailable("not connected to a core")
         self._client.unload()
 
     async def _keep(self, target: CoreTarget, when_it_runs: bool) -> None:
@@ -132,7 +132,7 @@ class CoreLink:
             since = time.monotonic()
             try:
                 await self._live(target)
-                error: MidfillError = CoreUnavailable("the core has ended the connection")
+                error: MidfillError = CoreUnavailable("the core closed the connection")
             except (Unauthorized, BadInput) as refusal:
                 return self._fail(refusal)
             except CoreUnavailable as unavailable:
@@ -145,7 +145,7 @@ class CoreLink:
                 continue
             failures = 1 if time.monotonic() - since > _STABLE_S else failures + 1
             last, blocked = str(error), isinstance(error, CoreBlocked)
-            logger.warning("the core is gone (%d in a row): %s", failures, error)
+            logger.warning("the connection to the core failed (%d in a row): %s", failures, error)
             if blocked or (failures == len(pauses_s) and not target.retry.give_up):
                 self._fail(error)
             if failures > len(pauses_s) and target.retry.give_up and not blocked:
@@ -167,7 +167,7 @@ class CoreLink:
         """Connect, and return when the connection has ended."""
         endpoint = await target.find()
         self._note, self._core, self._gives_way = "", None, bool(endpoint.differs)
-        client = await CoreClient.open(endpoint, self._heard, lambda why: self._told(f"{endpoint.differs}; {why}"))
+        client = await CoreClient.open(endpoint, self._heard, lambda why: self._refused(f"{endpoint.differs}; {why}"))
         if endpoint.differs:
             logger.warning("%s", endpoint.differs)
             client.stop("replace")
@@ -180,14 +180,14 @@ class CoreLink:
             self._client = None
             await client.close()
 
-    def _told(self, note: str) -> None:
+    def _refused(self, note: str) -> None:
         """Add a note to the status of this connection from now on; the core stays."""
         self._note, self._gives_way = note, False
         self._show()
 
     def _ended(self, keeper: asyncio.Task[None]) -> None:
         if not keeper.cancelled() and (error := keeper.exception()) is not None:
-            logger.error("the connection to the core is not kept up any more", exc_info=error)
+            logger.error("midfill no longer tries to connect to the core", exc_info=error)
             self._fail(MidfillError(f"internal error: {error!r}"))
 
     def _heard(self, core: CoreStatus) -> None:

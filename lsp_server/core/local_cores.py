@@ -52,8 +52,8 @@ async def answering_core(file: Path) -> CoreAddress | None:
         return None
     if address.protocol_version != PROTOCOL_VERSION:
         raise CoreBlocked(
-            f"the running core (process {address.pid}) is of another version of midfill (protocol "
-            f"{address.protocol_version}, this one: {PROTOCOL_VERSION}): `midfill core stop` ends it"
+            f"the running core (process {address.pid}) has another version of midfill (protocol "
+            f"{address.protocol_version}, this one: {PROTOCOL_VERSION}): stop it with `midfill core stop`"
         )
     try:
         await check_proof(address.url, read_or_make_token(file.parent))
@@ -63,8 +63,8 @@ async def answering_core(file: Path) -> CoreAddress | None:
         if CoreProcess.of(address) is None:
             return None  # a former core's address: the next core has not published its own yet
         raise Unauthorized(
-            f"the core that runs as process {address.pid} does not know the token in {file.with_name('token')}: "
-            "`midfill core stop` ends it"
+            f"the core of process {address.pid} does not know the token in {file.with_name('token')}: stop it "
+            "with `midfill core stop`"
         ) from error
     except CoreSilent as error:
         raise CoreSilent(f"the core (process {address.pid}) does not answer") from error
@@ -75,15 +75,15 @@ async def answering_core(file: Path) -> CoreAddress | None:
 
 async def ask_status(endpoint: Endpoint) -> CoreStatus:
     """The core's status; errors as from `CoreClient.open`, and CoreSilent if the core sends none."""
-    told: asyncio.Future[CoreStatus] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[CoreStatus] = asyncio.get_running_loop().create_future()
 
     def hear(status: CoreStatus) -> None:
-        if not told.done():
-            told.set_result(status)
+        if not answer.done():
+            answer.set_result(status)
 
     async with _connected(await CoreClient.open(endpoint, hear)) as client:
-        await _first(told, client)
-        return told.result()
+        await _first(answer, client)
+        return answer.result()
 
 
 async def describe_cores(folder: Path) -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ async def unload(file: Path) -> None:
     """Tell the core that this address file names to free its model's memory; CoreUnavailable if none answers."""
     address = await answering_core(file)
     if address is None:
-        raise CoreUnavailable("the core does not listen")
+        raise CoreUnavailable("no core listens")
     async with _connected(await CoreClient.open(endpoint_of(address, file), lambda _: None)) as client:
         client.unload()
 
@@ -150,7 +150,7 @@ async def end_core(file: Path, how: StopHow) -> bool:
     except (CoreSilent, Unauthorized) as error:
         logger.warning("the core (process %d) cannot be asked to exit: %s", address.pid, error)
         if how != "stop" and not address.replaceable:
-            raise CoreBlocked(f"process {address.pid} was started by hand: `midfill core stop` ends it") from error
+            raise CoreBlocked(f"process {address.pid} was started by hand: stop it with `midfill core stop`") from error
         _sure_process(address).terminate()
     except CoreBlocked:
         raise
@@ -168,34 +168,34 @@ def _sure_process(address: CoreAddress) -> CoreProcess:
 
     process = CoreProcess.of(address)
     if process is None:
-        raise CoreBlocked(f"process {address.pid} is not surely the core at {address.url}, and is left alone")
+        raise CoreBlocked(f"process {address.pid} may not be the core at {address.url}, so midfill does not end it")
     return process
 
 
 async def _ask_to_stop(address: CoreAddress, file: Path, how: StopHow) -> None:
     if address.protocol_version != PROTOCOL_VERSION:
-        raise CoreSilent("it is of another version")
+        raise CoreSilent("it has another version")
     kept: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     endpoint = endpoint_of(address, file)
     async with _connected(await CoreClient.open(endpoint, lambda _: None, kept.set_result)) as client:
         client.stop(how)
         await _first(kept, client, ends=True)
         if kept.done():
-            raise CoreBlocked(f"the core goes on: {kept.result()}")
+            raise CoreBlocked(f"the core keeps running: {kept.result()}")
 
 
-async def _first(told: asyncio.Future[Any], client: CoreClient, *, ends: bool = False) -> None:
-    """Wait for the result of `told`; with `ends`, the end of the connection suffices."""
+async def _first(answer: asyncio.Future[Any], client: CoreClient, *, ends: bool = False) -> None:
+    """Wait for the result of `answer`; with `ends`, the end of the connection suffices."""
     closed = asyncio.ensure_future(client.wait_closed())
-    done, _ = await asyncio.wait({told, closed}, timeout=_ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait({answer, closed}, timeout=_ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
     closed.cancel()
-    if told.done():
+    if answer.done():
         return
     if not done:
-        raise CoreSilent("the core accepts connections but says nothing")
+        raise CoreSilent("the core accepts connections but sends nothing")
     closed.result()
     if not ends:
-        raise CoreUnavailable("the core has ended")
+        raise CoreUnavailable("the core has exited")
 
 
 @contextlib.asynccontextmanager

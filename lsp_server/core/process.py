@@ -78,7 +78,7 @@ class LocalCore:
                         return address
                     await asyncio.sleep(_POLL_S)
         except TimeoutError as error:
-            raise CoreUnavailable(self._say(f"no core came up within {self._timeout_s:.0f} s")) from error
+            raise CoreUnavailable(self._say(f"no core started within {self._timeout_s:.0f} s")) from error
 
     async def find(self) -> CoreAddress | None:
         """The running core, if it can be used; one that blocks its place is ended if that is safe."""
@@ -114,10 +114,10 @@ class LocalCore:
             return
         if process.is_used:
             raise CoreBlocked(
-                f"the running core (process {address.pid}) is of another version of midfill, and other programs use "
+                f"the running core (process {address.pid}) has another version of midfill, and other programs use "
                 "it: close them, or run `midfill core stop`"
             )
-        logger.warning("process %d, a core of another version, is ended", address.pid)
+        logger.warning("ending process %d, a core of another version", address.pid)
         process.terminate()
         self._terminated.add(address.pid)
 
@@ -134,7 +134,7 @@ class LocalCore:
         now = time.monotonic()
         self._silent_since = self._silent_since or now
         if process.is_stopped or now - self._silent_since > _SILENCE_S:
-            logger.warning("%s; it is replaced", silence)
+            logger.warning("%s; replacing it", silence)
             process.kill()
             self._silent_since = None
 
@@ -156,7 +156,7 @@ class LocalCore:
             if status == BadInput.exit_status:
                 raise BadInput(self._reason())
             if status is not None:
-                raise CoreUnavailable(self._say(f"the core ended with status {status}"))
+                raise CoreUnavailable(self._say(f"the core exited with status {status}"))
             await asyncio.sleep(_POLL_S)
         return address
 
@@ -165,7 +165,7 @@ class LocalCore:
 
     def _reason(self) -> str:
         """The reason why the core refused to start: its last log line."""
-        *_, last = ["it said nothing", *self._last_lines()]
+        *_, last = ["it logged nothing", *self._last_lines()]
         return f"{last.removeprefix('midfill: ')} (log: {self._log_file})"
 
     def _last_lines(self) -> list[str]:

@@ -34,7 +34,7 @@ async def check_proof(url: str, token: str) -> None:
     except OSError as error:
         raise CoreUnavailable(f"no core answers at {url}: {error}") from error
     if not hmac.compare_digest(answer, proof(token, nonce, port).encode()):
-        raise Unauthorized(f"what listens at {url} does not know this machine's token: it is no core, or another one's")
+        raise Unauthorized(f"the server at {url} does not know this machine's token: it is not a core, or not yours")
 
 
 def _ask(host: str, port: int, nonce: str) -> bytes:

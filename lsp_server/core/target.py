@@ -48,8 +48,8 @@ def remote_endpoint(settings: Settings) -> Endpoint:
     address = url._replace(path=url.path.rstrip("/") or "/ws").geturl()
     if not settings.core_token:
         raise Unauthorized(
-            f"the core at {address} needs its token: set coreToken (--core-token, MIDFILL_CORE_TOKEN); this machine's "
-            "own is only for the core that is found without an address"
+            f"the core at {address} needs its token: set coreToken (--core-token, MIDFILL_CORE_TOKEN); midfill"
+            " does not send this machine's own token to a configured address"
         )
     return Endpoint(address, settings.core_token)
 

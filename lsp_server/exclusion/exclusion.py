@@ -36,9 +36,9 @@ class Exclusion:
         """Which rule of which file excludes the document, for the log and the status; None if it may be used."""
         scheme, path = split_uri(uri)
         if scheme not in _WRITTEN:
-            return f"{scheme or 'no scheme'}: is not a kind of document that people write"
+            return f"documents with the scheme {scheme!r} are not edited by hand"
         if "\0" in path:
-            return "its name is not that of a file"
+            return "its path contains a NUL character"
         paths = dict.fromkeys((path, split_uri(without_query(uri)).path))
         reasons = (self._reason_of_path(path) for path in paths)
         return next((reason for reason in reasons if reason is not None), None)
@@ -51,7 +51,7 @@ class Exclusion:
             reasons = (self._secrets.reason(place.as_posix()) or self._ignored.reason(place) for place in places)
             return next((reason for reason in reasons if reason is not None), None)
         except (OSError, ValueError) as error:
-            return f"it cannot be told whether it is ignored: {error}"
+            return f"midfill cannot check the ignore files: {error}"
 
 
 def _is_usable(path: str) -> bool:

@@ -108,7 +108,7 @@ class IgnoreFiles:
             return known
         file = None if signature is None else _read(path, folder)
         if file and file.problem and not (known and known.problem == file.problem):
-            logger.warning("%s cannot be used (%s): everything in its folder is excluded", path, file.problem)
+            logger.warning("cannot use %s (%s): everything in its folder is excluded", path, file.problem)
         if len(self._parsed) >= _MAX_REMEMBERED:
             self._parsed.clear()
         self._parsed[place] = signature, file
@@ -147,7 +147,7 @@ def _read(path: Path, folder: Path) -> IgnoreFile:
     except TooManyWildcards as error:
         return _useless(path, folder, str(error))
     for problem in rules.bad[:_MOST_REPORTED]:
-        logger.warning("%s, %s; git does not heed it either", path, problem)
+        logger.warning("%s, %s; git ignores the line too", path, problem)
     return IgnoreFile(path, folder, rules)
 
 

@@ -84,7 +84,7 @@ class Rules:
         tables = (self._folders,) if pattern.endswith(b"/") else (self._files, self._folders)
         pattern = pattern.removesuffix(b"/")
         if not pattern:
-            raise BadPattern("it names nothing")
+            raise BadPattern("it matches nothing")
         is_path = b"/" in pattern
         pattern = pattern.removeprefix(b"/")
         if is_literal(pattern):
@@ -102,7 +102,7 @@ class Rules:
     def _compiled(self, pattern: bytes) -> re.Pattern[bytes]:
         self._wildcards += len(pattern)
         if self._wildcards > _MOST_WILDCARDS:
-            raise TooManyWildcards(f"its patterns with wildcards are longer than {_MOST_WILDCARDS} bytes in all")
+            raise TooManyWildcards(f"its patterns with wildcards exceed {_MOST_WILDCARDS} bytes in all")
         return re.compile(expression(pattern), re.DOTALL | (re.IGNORECASE if self._ignore_case else 0))
 
     def _folded(self, text: bytes) -> bytes:

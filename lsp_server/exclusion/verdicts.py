@@ -9,7 +9,7 @@ from typing import Protocol
 
 _KEEP_SECONDS = 2.0
 _MOST_KNOWN = 4096
-_UNKNOWN = "it has not been looked at yet"
+_UNKNOWN = "the ignore files have not been checked yet"
 
 
 class Rules(Protocol):

@@ -26,11 +26,11 @@ def cut_at_next_lines(insertion: Insertion, context: CursorContext) -> Insertion
 
 
 def _goes_on_below(lines: list[str], below: Sequence[str], *, may_be_short: bool) -> bool:
-    told = [line.rstrip() for line in lines if line.strip()]
-    if not below[0].startswith(told[0]):
+    suggested = [line.rstrip() for line in lines if line.strip()]
+    if not below[0].startswith(suggested[0]):
         return False
-    says_enough = word_characters(told[0]) >= _SAYS_ENOUGH
-    if told[0] == below[0]:
-        return says_enough or (len(told) > 1 and told == list(below[: len(told)]))
-    begins = leading_space(below[0]) == leading_space(told[0])
-    return begins and says_enough and may_be_short and len(told) == 1
+    says_enough = word_characters(suggested[0]) >= _SAYS_ENOUGH
+    if suggested[0] == below[0]:
+        return says_enough or (len(suggested) > 1 and suggested == list(below[: len(suggested)]))
+    begins = leading_space(below[0]) == leading_space(suggested[0])
+    return begins and says_enough and may_be_short and len(suggested) == 1

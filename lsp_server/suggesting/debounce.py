@@ -14,7 +14,7 @@ class Pace:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._asked: float | None = None
+        self._last_call: float | None = None
         self._interval_ms: float | None = None
         self._answer_ms: float | None = None
 
@@ -25,9 +25,9 @@ class Pace:
         pause is as long as an answer takes, but at most `limit_ms`.
         """
         now = self._clock()
-        if self._asked is not None and (interval_ms := (now - self._asked) * 1000) < _REST_MS:
+        if self._last_call is not None and (interval_ms := (now - self._last_call) * 1000) < _REST_MS:
             self._interval_ms = _average(self._interval_ms, interval_ms)
-        self._asked = now
+        self._last_call = now
         if self._interval_ms is None or self._answer_ms is None or self._answer_ms < self._interval_ms:
             return 0.0
         return min(limit_ms, self._answer_ms) / 1000

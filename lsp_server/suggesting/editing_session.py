@@ -17,7 +17,8 @@ from lsp_server.filters.order import fitted, worth_showing
 from lsp_server.filters.stop_rules import stop_rule
 from lsp_server.suggesting.debounce import Pace
 from lsp_server.suggesting.last_suggestion import Suggestion, suggestion_at
-from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
+from lsp_server.suggesting.open_document import OpenDocument
+from lsp_server.suggesting.open_documents import OpenDocuments
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import Core, PromptCost, RequestSender
 from protocol import garbage

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 from lsp_server.editing.documents import Position
 from lsp_server.prompts.planner import Plan
-from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.queries import Query
 from protocol.errors import Cancelled, CoreUnavailable, MidfillError
 from protocol.heat import Heat, estimate_tokens, heat
@@ -56,7 +56,7 @@ class PromptCost:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Prompted:
     """A document that prompts were made for, and the URIs of their snippets' documents, open or closed by now."""
 
     opened: OpenDocument | None
@@ -71,7 +71,7 @@ class RequestSender:
         self._core = core
         self._session_prefix = session_prefix
         self._on_cost = on_cost
-        self._asked: dict[str, _Asked] = {}
+        self._prompted: dict[str, _Prompted] = {}
         self._resident: dict[str, None] = {}  # URIs of documents whose text entered prompts; next in turn first
 
     async def suggest(
@@ -122,15 +122,15 @@ class RequestSender:
 
     def release(self, uri: str) -> None:
         """Tell the core that this document was closed. Its KV stays resident, and so does the record of it here."""
-        if (asked := self._asked.get(uri)) is not None:
-            asked.opened = None
+        if (prompted := self._prompted.get(uri)) is not None:
+            prompted.opened = None
             self._core.release(self._session(uri))
 
     def _concerned(self, opened: OpenDocument) -> set[str]:
         """The URIs of the documents whose text this one's next prompt may hold, or its earlier prompts held."""
         uri = opened.document.uri
-        asked = self._asked.get(opened.session)
-        return {uri, *opened.surroundings.ring.uris, *(asked.sources if asked is not None else ())}
+        prompted = self._prompted.get(opened.session)
+        return {uri, *opened.surroundings.ring.uris, *(prompted.sources if prompted is not None else ())}
 
     def _next_in_turn(self) -> Iterator[str]:
         """Some of the documents whose text may be resident, in turn, so that no call checks all of them."""
@@ -146,20 +146,20 @@ class RequestSender:
         Otherwise only its own session is dropped: an earlier run may have left it on disk.
         """
         for uri, reason in excluded.items():
-            logger.warning("%s enters no prompt: %s", uri, reason)
+            logger.warning("%s is excluded from prompts: %s", uri, reason)
             self._core.forget(self._session(uri))
             looked_at.surroundings.ring.closed(uri)
         if looked_at.document.uri in excluded:
             looked_at.let_go()
         if excluded.keys() & self._resident.keys():
-            for uri in self._asked.keys() - excluded.keys():
+            for uri in self._prompted.keys() - excluded.keys():
                 self._core.forget(self._session(uri))
-            for uri, asked in self._asked.items():
-                if asked.opened is not None and uri in excluded:
-                    asked.opened.let_go()
-                elif asked.opened is not None:
-                    asked.opened.suggestions, asked.opened.last_exchange = (), None
-            self._asked.clear()
+            for uri, prompted in self._prompted.items():
+                if prompted.opened is not None and uri in excluded:
+                    prompted.opened.let_go()
+                elif prompted.opened is not None:
+                    prompted.opened.suggestions, prompted.opened.last_exchange = (), None
+            self._prompted.clear()
             self._resident.clear()
 
     def _session(self, uri: str) -> str:
@@ -170,9 +170,9 @@ class RequestSender:
     ) -> Completion | None:
         """The core's completion, its cost reported; None if it has none, or if the document has changed meanwhile."""
         since, edits = time.perf_counter(), opened.edits
-        asked = self._asked.setdefault(opened.session, _Asked(opened))
-        asked.opened = opened
-        asked.sources |= plan.sources
+        prompted = self._prompted.setdefault(opened.session, _Prompted(opened))
+        prompted.opened = opened
+        prompted.sources |= plan.sources
         for uri in (opened.session, *plan.sources):
             self._resident.setdefault(uri)
         try:
@@ -186,10 +186,10 @@ class RequestSender:
         if completion.finish_reason == "cancelled" or opened.edits != edits:
             return None
         opened.planner.observe(request.prompt, completion.usage.prompt_tokens)
-        self._tell_cost(opened, cursor, completion.usage, (time.perf_counter() - since) * 1000)
+        self._report_cost(opened, cursor, completion.usage, (time.perf_counter() - since) * 1000)
         return completion
 
-    def _tell_cost(self, opened: OpenDocument, cursor: Position, usage: Usage, milliseconds: float) -> None:
+    def _report_cost(self, opened: OpenDocument, cursor: Position, usage: Usage, milliseconds: float) -> None:
         inserted_tokens = estimate_tokens(opened.inserted, self._core.chars_per_token)
         opened.inserted = ""
         warmth = heat(usage.recomputed_tokens, usage.prompt_tokens, inserted_tokens)

@@ -13,7 +13,7 @@ from rapidfuzz.distance import LCSseq
 from lsp_server.editing.documents import Position
 from lsp_server.editing.spans import Span, end_of
 from lsp_server.filters.cursor_context import Insertion
-from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.usage.statistics import Statistics, one_answer
 
 WATCH_SECONDS = 30.0

@@ -52,5 +52,5 @@ class Recorder:
         try:
             add_to_file(self._path, more)
         except (OSError, sqlite3.Error) as error:
-            logger.warning("the statistics were not saved: %s", error)
+            logger.warning("cannot save the statistics: %s", error)
             self._unsaved.append(more)

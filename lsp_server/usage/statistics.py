@@ -75,7 +75,7 @@ def read_statistics(path: Path) -> Statistics:
         answers = tuple(counts.pop(f"answers_{place}", 0) for place in _CLASSES)
         return Statistics(**counts, answers=answers)
     except (sqlite3.Error, TypeError) as error:
-        raise BadInput(f"{path} holds no statistics of midfill ({error!r}): remove it") from error
+        raise BadInput(f"{path} does not hold midfill's statistics ({error!r}): remove it") from error
 
 
 def add_to_file(path: Path, more: Statistics) -> None:

@@ -17,9 +17,11 @@ _INTERRUPTED = 130
 
 def demo_command(
     settings: Settings,
-    speed: Annotated[float, typer.Option(min=0.1, help="How fast to type; 1 is about 12 keys per second.")] = 1.0,
-    share: Annotated[bool, typer.Option("--share", help="Use the core that editors use, not one of its own.")] = False,
-    svg: Annotated[Path | None, typer.Option(help="Write a picture of the terminal here.")] = None,
+    speed: Annotated[float, typer.Option(min=0.1, help="Typing speed; 1 is about 12 keys per second.")] = 1.0,
+    share: Annotated[
+        bool, typer.Option("--share", help="Use the core that editors use instead of a private one.")
+    ] = False,
+    svg: Annotated[Path | None, typer.Option(help="Write a picture of the terminal to this SVG file.")] = None,
 ) -> None:
     """Watch a language server and a core at work.
 

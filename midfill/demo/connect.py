@@ -38,7 +38,7 @@ def how_to_connect() -> Text:
     sections = (
         ("Neovim 0.10 or newer", "in init.lua", _NEOVIM, "lua"),
         ("Helix", "in languages.toml", _HELIX, "toml"),
-        ("VS Code", "in a terminal", _VS_CODE, "sh"),
+        ("VS Code", "In a terminal", _VS_CODE, "sh"),
     )
     return Text("\n\n").join(
         _section(name, where, code.format(command=command, checkout=checkout), language)

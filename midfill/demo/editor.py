@@ -50,7 +50,7 @@ class Editor:
         """Delete the character before the cursor, or one level of indentation; an empty pair goes together."""
         line, column = self.cursor
         if not column:
-            raise BadInput(f"there is nothing to delete at the beginning of line {line}")
+            raise BadInput(f"nothing to delete before the beginning of line {line}")
         text = self.document.lines[line]
         before = text[:column]
         count = (column - 1) % _INDENT + 1 if not before.strip() else 1
@@ -67,7 +67,7 @@ class Editor:
     def undo(self) -> KeyPress:
         """Undo the last edit; BadInput if there was none."""
         if self._inverse is None:
-            raise BadInput(f"there is nothing to undo in {self.document.uri}")
+            raise BadInput(f"nothing to undo in {self.document.uri}")
         inverse = self._inverse
         self._apply(inverse, self._cursor_before, "undo")
         return KeyPress("undo", inverse, undone=True)

@@ -26,16 +26,16 @@ def report(summary: Summary, other_layouts: Mapping[Strategy, float], model: str
     hot = Text(f"{summary.hot_share:.1%}", style=HEAT_STYLES["hot"])
     table.add_row("keystrokes answered", str(summary.requests), f"{typed} typed as suggested")
     table.add_row("suggestions accepted", str(summary.accepted), f"{summary.undone} undone")
-    table.add_row("hot", hot, "only what was typed")
+    table.add_row("hot", hot, "recomputed only the typed tokens")
     table.add_row("time to suggestion, median", f"{summary.median_ms:.0f} ms", f"p95 {summary.p95_ms:.0f} ms")
-    table.add_row("prompt tokens found resident", f"{reused:.2%}", f"of {summary.prompt_tokens:,}")
-    table.add_row("ahead, when the cursor jumped", f"{summary.ahead_tokens:,} tokens", "before the next key")
+    table.add_row("prompt tokens that were resident", f"{reused:.2%}", f"of {summary.prompt_tokens:,}")
+    table.add_row("computed ahead at cursor jumps", f"{summary.ahead_tokens:,} tokens", "before the next key")
     table.add_row(
         "recomputed per request to the core",
         f"{summary.mean_recomputed:.1f} tokens",
-        "laid out EFIM, as it ran",
+        "with EFIM (measured)",
         style="bold",
     )
     for strategy, mean in other_layouts.items():
-        table.add_row("", f"{mean:.1f} tokens", f"laid out {strategy.upper()} (counted)")
+        table.add_row("", f"{mean:.1f} tokens", f"with {strategy.upper()} (counted)")
     return table

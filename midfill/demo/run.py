@@ -55,7 +55,7 @@ async def run_demo(console: Console, settings: Settings, options: DemoOptions) -
             keystrokes = await _play(console, session, text, _SECONDS_PER_KEY / options.speed)
             status = session.status
     if status is None or not any(key.cost for key in keystrokes):
-        raise LanguageServerFailed("the language server answered no keystroke; run `midfill doctor`")
+        raise LanguageServerFailed("the language server answered no keystroke: run `midfill doctor`")
     other_layouts = {name: await mean_recomputed(name, settings, text, keystrokes) for name in _OTHER_LAYOUTS}
     result = report(summarize(keystrokes), other_layouts, status.model, status.device)
     console.print(result)
@@ -63,7 +63,7 @@ async def run_demo(console: Console, settings: Settings, options: DemoOptions) -
     console.print(how_to_connect(), soft_wrap=True)
     if options.svg is not None:
         write_picture(options.svg, keystrokes, result)
-        console.print(f"the picture is in {options.svg}")
+        console.print(f"wrote the picture to {options.svg}")
 
 
 def _progress(status: ServerStatus) -> str:

@@ -42,7 +42,7 @@ async def _remote_core(settings: Settings) -> tuple[str, str]:
         endpoint = remote_endpoint(settings)
     except (BadInput, Unauthorized) as error:
         return ("not asked", str(error))
-    return await _ask(endpoint, "start it, or correct the settings core and core_token")
+    return await _ask(endpoint, "start the core, or correct the settings core and core_token")
 
 
 async def _local_core(file: Path, settings: Settings) -> tuple[str, str, str]:
@@ -52,18 +52,21 @@ async def _local_core(file: Path, settings: Settings) -> tuple[str, str, str]:
     except BadInput as error:
         return (file.name, "unreadable", f"{error}: remove the file")
     if named is None:
-        return (file.name, "has just ended", "")
+        return (file.name, "just exited", "")
     if running is None:
-        return (named.model, "ended without cleaning up: the next language server starts another", "")
+        return (named.model, "crashed: the next language server starts another", "")
     where = f"{running.url}, process {running.pid}{_memory(running)}"
     if running.protocol_version != PROTOCOL_VERSION:
-        problem = f"process {running.pid} is a core of another version of midfill: close what uses it, or {_END_IT}"
-        return (named.model, f"of another version; {where}", problem)
+        problem = (
+            f"process {running.pid} is a core of another version of midfill: close the programs that use it, "
+            f"or {_END_IT}"
+        )
+        return (named.model, f"other version; {where}", problem)
     state, problem = await _ask(endpoint_of(running, file), _END_IT)
-    told = [state, where]
+    parts = [state, where]
     if running.model == resolve_model(settings.model):
-        told.append(describe(differences(running.settings, settings), option_name))
-    return (named.model, "; ".join(filter(None, told)), problem)
+        parts.append(describe(differences(running.settings, settings), option_name))
+    return (named.model, "; ".join(filter(None, parts)), problem)
 
 
 def _memory(address: CoreAddress) -> str:
@@ -79,5 +82,7 @@ async def _ask(endpoint: Endpoint, remedy: str) -> tuple[str, str]:
         return ("unreachable", f"{error}: {remedy}")
     problem = ""
     if status.state == "failed":
-        problem = f"the core could not load {status.model}: {status.detail}. A client with other settings replaces it"
+        problem = (
+            f"the core could not load {status.model}: {status.detail}. A client with other settings replaces the core"
+        )
     return (" ".join(filter(None, [status.state, status.device and f"on {status.device}"])), problem)

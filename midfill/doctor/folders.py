@@ -17,19 +17,19 @@ def folders() -> Section:
 
     facts = [
         ("KV cache", _sized(cache_folder())),
-        ("downloaded models", f"{HF_HUB_CACHE} (of every program that uses the Hugging Face hub)"),
+        ("downloaded models", f"{HF_HUB_CACHE} (shared with all programs that use the Hugging Face hub)"),
         ("statistics", str(statistics_file())),
     ]
     try:
         facts.append(("cores and logs", f"{runtime_folder()} (token, addresses, core-*.log)"))
     except BadInput:
-        facts.append(("cores and logs", "none: see core"))
+        facts.append(("cores and logs", "not usable: see core"))
     return Section("files", tuple(facts))
 
 
 def _sized(folder: Path) -> str:
     if not folder.is_dir():
-        return f"{folder}, not there yet"
+        return f"{folder}, not created yet"
     size = 0
     for file in folder.rglob("*"):
         with suppress(FileNotFoundError):  # a running core has just removed it

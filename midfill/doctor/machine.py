@@ -86,7 +86,7 @@ def hardware(gpus: tuple[Gpu, ...]) -> Section:
     ]
     if not gpus:
         facts.append(("GPU", "none found"))
-    problems = [f"only {megabytes(disk.free)} are left on the disk of {Path.home()}: make room"]
+    problems = [f"only {megabytes(disk.free)} are free on the disk of {Path.home()}: make room"]
     return Section("machine", tuple(facts), tuple(problems if disk.free < _LITTLE_DISK else ()))
 
 

@@ -40,7 +40,7 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
     try:
         checkpoint = find_local_checkpoint(settings.model)
         if checkpoint is None:
-            facts.append(("files", "not in the local cache, or not all of them: midfill downloads them on first use"))
+            facts.append(("files", "not in the local cache, or incomplete: midfill downloads it on first use"))
             problems += _no_download(settings.model)
         else:
             dtype = choose_dtype(settings, device, checkpoint.architecture)
@@ -57,9 +57,11 @@ def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
     """The device that the core will choose, from the build of torch and the GPUs that the driver lists."""
     name = settings.device
     if not _DEVICES.fullmatch(name):
-        return Device(name, f"there is no device {name!r}: choose --device auto, cpu, cuda, cuda:N or mps")
+        return Device(name, f"unknown device {name!r}: choose --device auto, cpu, cuda, cuda:N or mps")
     if name == "mps" and (platform.system(), platform.machine()) != ("Darwin", "arm64"):
-        return Device(name, "the device mps is Apple silicon's, which this machine is not: choose --device auto")
+        return Device(
+            name, "the device mps needs Apple silicon, which this machine does not have: choose --device auto"
+        )
     can_cuda = bool(gpus) and (version_of("torch") or "").partition("+")[2] != "cpu"
     if name == "auto":
         name = "cuda" if can_cuda else "cpu"
@@ -105,8 +107,10 @@ def _no_download(model: str) -> list[str]:
     if not HF_HUB_OFFLINE:
         return []
     return [
-        f"{model} is not in the local cache, and HF_HUB_OFFLINE forbids the download: unset it once, or choose a model "
-        "that is here (a folder, or `bundled`)"
+        (
+            f"{model} is not in the local cache, and HF_HUB_OFFLINE forbids the download: unset it once, or "
+            "choose a local model (a folder, or `bundled`)"
+        )
     ]
 
 
@@ -120,7 +124,7 @@ def _describe(checkpoint: Checkpoint, settings: Settings, dtype: str) -> list[tu
         ("weights", f"{megabytes(sum(file.size for file in weights))} in {', '.join(_stored_dtypes(weights))}"),
         ("architecture", f"{checkpoint.architecture.model_type}, {checkpoint.architecture.layers} layers"),
         ("FIM format", f"{fim.name}, {split}"),
-        ("context", f"{context} tokens, of {checkpoint.architecture.max_positions} that the model was made for"),
+        ("context", f"{context} tokens, of {checkpoint.architecture.max_positions} that the model supports"),
         ("dtype", dtype),
     ]
 
@@ -154,7 +158,7 @@ def _too_large(plan: MemoryPlan, device: Device, dtype: str) -> list[str]:
     remedy = (
         "choose a smaller model or context, --weights int8, or --device cpu"
         if device.gpu
-        else ("close something, choose a smaller model, or set --dtype bfloat16")
+        else ("close other programs, choose a smaller model, or set --dtype bfloat16")
     )
     needed = f"about {megabytes(plan.least)} of {device.name}'s memory in {dtype}"
     return [f"the model needs {needed}, and {megabytes(plan.free)} are free: {remedy}"]

@@ -20,7 +20,7 @@ def settings_in_force(settings: Settings, environment: Mapping[str, str], refuse
         value = getattr(settings, setting.name)
         shown = ("set" if value else "not set") if setting.secret else _show(value)
         facts.append((json_name(setting.name), f"{shown} ({_origin(settings, setting.name, environment)})"))
-    return Section("settings", tuple(facts), tuple(f"{error} (correct the variable, or unset it)" for error in refused))
+    return Section("settings", tuple(facts), tuple(f"{error} (correct or unset the variable)" for error in refused))
 
 
 def _origin(settings: Settings, name: str, environment: Mapping[str, str]) -> str:

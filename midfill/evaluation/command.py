@@ -31,11 +31,12 @@ HELD_OUT_TASKS = 500  # without --limit
 def eval_command(
     settings: Settings,
     human_eval: Annotated[
-        Path | None, typer.Option("--human-eval", help="A file of HumanEval-Infilling (.jsonl.gz), or their folder.")
+        Path | None,
+        typer.Option("--human-eval", help="File of HumanEval-Infilling (.jsonl.gz), or the folder with its files."),
     ] = None,
     held_out: Annotated[
         list[Path] | None,
-        typer.Option("--held-out", help="A folder of Python files that the model was not trained on; repeatable."),
+        typer.Option("--held-out", help="Folder of Python files that the model was not trained on; repeatable."),
     ] = None,
     splits: Annotated[
         str, typer.Option("--split", help="Kinds of tasks, comma separated: single-line, random-span.")
@@ -53,16 +54,16 @@ def eval_command(
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Token limit for a completion.")] = 256,
     healing: Annotated[
         Literal["auto", "on", "off"],
-        typer.Option(help="Token healing (efim); auto: on, unless the checkpoint does without."),
+        typer.Option(help="Token healing (efim); auto: on, unless the checkpoint needs none."),
     ] = "auto",
     allow_code_execution: Annotated[
-        bool, typer.Option("--allow-code-execution", help="Run the benchmark's tests on the model's code (pass@1).")
+        bool, typer.Option("--allow-code-execution", help="Run the benchmark's tests on generated code (pass@1).")
     ] = False,
     without_sandbox: Annotated[
-        bool, typer.Option("--without-sandbox", help="Run that code even where this machine cannot confine it.")
+        bool, typer.Option("--without-sandbox", help="Run generated code even if this machine cannot confine it.")
     ] = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write a JSON object per row here; - for stdout.")
+        Path | None, typer.Option("--json", help="Write one JSON object per row to this file; - for stdout.")
     ] = None,
 ) -> None:
     """Measure how well a model fills in code.
@@ -114,7 +115,7 @@ def _chosen(option: str, names: str, known: tuple[Name, ...]) -> tuple[Name, ...
     given = [name.strip() for name in names.split(",")]
     for name in given:
         if name not in known:
-            raise BadInput(f"{option} {names}: {name!r} is none of {', '.join(known)}")
+            raise BadInput(f"{option} {names}: unknown {name!r}, choose from {', '.join(known)}")
     return tuple(name for name in known if name in given)
 
 
@@ -126,7 +127,7 @@ def _task_sets(
     from midfill.evaluation.runner import TaskSet
 
     if human_eval is None and not held_out:
-        raise BadInput("nothing to evaluate on: give --human-eval or --held-out")
+        raise BadInput("no tasks: give --human-eval or --held-out")
     sets = []
     if human_eval is not None:
         tasks = read_benchmark(human_eval)
@@ -145,12 +146,12 @@ def _sandbox(allowed: bool, unconfined: bool, task_sets: Sequence[TaskSet], note
     if not any(task.test for tasks in task_sets for task in tasks.tasks):
         return None
     if not allowed:
-        notes.print("pass@1 is left out: it runs code that the model has written; --allow-code-execution allows it")
+        notes.print("skipping pass@1, which runs generated code: allow it with --allow-code-execution")
         return None
     from midfill.evaluation.sandbox import Sandbox
 
     sandbox = Sandbox(allow_unconfined=unconfined)
-    notes.print(f"Code that the model has written is run on this machine. {sandbox.description}.", highlight=False)
+    notes.print(f"This command runs generated code on this machine. {sandbox.description}.", highlight=False)
     return sandbox
 
 

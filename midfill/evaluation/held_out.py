@@ -21,7 +21,7 @@ def cut_files(folders: list[Path], split: Split, count: int, seed: int) -> list[
     """
     texts = {name: text for folder in folders for name, text in _read(folder).items()}
     if not texts:
-        raise BadInput(f"no Python files to cut in {', '.join(map(str, folders))}")
+        raise BadInput(f"no usable Python files in {', '.join(map(str, folders))}")
     each = -(-count // len(texts))
     tasks: list[Task] = []
     for name, text in sorted(texts.items()):

@@ -55,7 +55,7 @@ def _task(line: str, where: str) -> Task:
         raise BadInput(f"{where}: not a task of HumanEval-Infilling: {error!r}") from error
     kind = task_id.partition("/")[0]
     if kind not in KINDS:
-        raise BadInput(f"{where}: {task_id} is none of {', '.join(KINDS)}, which are those that can be evaluated")
+        raise BadInput(f"{where}: {task_id} is not supported: choose tasks of {', '.join(KINDS)}")
     split = KINDS[kind]
     if split == "single-line" and solution.endswith("\n"):
         solution, suffix = solution[:-1], "\n" + suffix

@@ -26,7 +26,7 @@ def report(rows: Sequence[Row], title: str) -> RenderableType:
             figures = (row.exact_match, row.pass_at_1, row.edit_similarity, row.first_word)
             table.add_row(row.cut, row.form, *map(_cell, figures))
         tables.append(table)
-    return Group(title, *tables, "Under each figure its 95 % interval.")
+    return Group(title, *tables, "Each figure has its 95 % interval below it.")
 
 
 def _cell(estimate: Estimate | None) -> str:

@@ -71,7 +71,7 @@ class Sandbox:
     ) -> None:
         """BadInput if no confinement works (and `allow_unconfined` is not given), or the system is not POSIX."""
         if os.name != "posix":
-            raise BadInput("generated code runs on POSIX systems only: elsewhere its limits cannot be set")
+            raise BadInput("midfill runs generated code on POSIX systems only, where it can limit the code's resources")
         self._limits = limits or Limits()
         offered = confinements() if candidates is None else candidates
         self.confinement = self._first_working((*offered, UNCONFINED) if allow_unconfined else offered)
@@ -105,8 +105,8 @@ class Sandbox:
                 return confinement
         tried = ", ".join(confinement.name for confinement in offered) or "nothing"
         raise BadInput(
-            f"this machine cannot confine generated code (tried: {tried}): install bubblewrap, or leave "
-            "--allow-code-execution away; --without-sandbox runs the code with all that you may do"
+            f"this machine cannot confine generated code (tried: {tried}): install bubblewrap, or omit "
+            "--allow-code-execution; --without-sandbox runs the code with all your permissions"
         )
 
     def _run(self, program: str, tests: str, confinement: Confinement) -> Outcome:

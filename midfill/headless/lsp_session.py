@@ -157,7 +157,7 @@ class LspSession:
             except TimeoutError as error:
                 said = f"{status.state} {status.message}".strip() if status else "nothing"
                 raise LanguageServerFailed(
-                    f"no model is ready; the language server's last word, {silence_s:.0f} s ago, was: {said}"
+                    f"no model is ready; the language server's last status, {silence_s:.0f} s ago: {said}"
                 ) from error
 
     async def wait_for_ahead(self, timeout_s: float) -> UsageReport | None:
@@ -231,7 +231,7 @@ class PendingAnswer:
         self, session: LspSession, asked: Asked, document: Document, cursor: Position, position: types.Position
     ) -> None:
         self._session = session
-        self._asked = asked
+        self._request = asked
         self._document = document
         self._version = document.version
         self._cursor = cursor
@@ -239,17 +239,17 @@ class PendingAnswer:
 
     def cancel(self) -> None:
         """Ask the server to stop; `wait` then raises Cancelled, unless the answer was on its way already."""
-        if not self._asked.future.done():
-            self._session.cancel(self._asked.id)
+        if not self._request.future.done():
+            self._session.cancel(self._request.id)
 
     async def wait(self) -> Answer:
         """The answer; it has no suggestions if the document has changed since, as they are of another text."""
-        items = await self._session.receive(self._asked)
+        items = await self._session.receive(self._request)
         if self._document.version != self._version:
-            return Answer((), self._asked.milliseconds, None)
+            return Answer((), self._request.milliseconds, None)
         suggestions = tuple(map(self._suggestion, items))  # before anything else can change the document
         cost = await self._session.take_cost(self._document.uri, self._version, self._position)
-        return Answer(suggestions, self._asked.milliseconds, cost)
+        return Answer(suggestions, self._request.milliseconds, cost)
 
     def _suggestion(self, item: types.InlineCompletionItem) -> Suggestion:
         text = item.insert_text if isinstance(item.insert_text, str) else item.insert_text.value

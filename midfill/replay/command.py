@@ -28,22 +28,29 @@ STRATEGIES: tuple[Strategy, ...] = ("none", "psm", "spm", "efim")
 def replay_command(
     settings: Settings,
     trace: Annotated[Path, typer.Argument(help="A recorded editing session (.json or .json.gz).")],
-    dry: Annotated[bool, typer.Option("--dry", help="Count without running the model: fast.")] = False,
+    dry: Annotated[bool, typer.Option("--dry", help="Count tokens without running the model: fast.")] = False,
     engine: Annotated[bool, typer.Option("--engine", help="Run the model in this process, without a server.")] = False,
     strategies: Annotated[str, typer.Option(help="Prompt layouts to compare, comma separated.")] = ",".join(STRATEGIES),
     start: Annotated[int, typer.Option(min=0, help="First transaction to play.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Number of transactions to play.")] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Token limit for a suggestion.")] = 16,
     moves: Annotated[
-        bool, typer.Option("--moves", help="Announce cursor moves before edits elsewhere, as editors do (efim only).")
+        bool,
+        typer.Option("--moves", help="Announce cursor moves before edits in other places, as editors do (efim only)."),
     ] = False,
-    moves_for_all: Annotated[bool, typer.Option("--moves-for-all", help="Announce them to every layout.")] = False,
+    moves_for_all: Annotated[
+        bool, typer.Option("--moves-for-all", help="Announce cursor moves to every layout.")
+    ] = False,
     language: Annotated[str, typer.Option(help="The document's language id.")] = "plaintext",
     verify: Annotated[
         int, typer.Option(min=0, help="Number of requests to repeat without reuse; a different text is an error.")
     ] = 0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the summary here; - for stdout.")] = None,
-    html_file: Annotated[Path | None, typer.Option("--html", help="Write a self-contained page here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the summary as JSON to this file; - for stdout.")
+    ] = None,
+    html_file: Annotated[
+        Path | None, typer.Option("--html", help="Write a self-contained HTML page to this file.")
+    ] = None,
 ) -> None:
     """Count what each keystroke of a recorded session costs.
 
@@ -80,7 +87,7 @@ def _strategies(names: str) -> tuple[Strategy, ...]:
     chosen = tuple(name.strip() for name in names.split(","))
     for name in chosen:
         if name not in STRATEGIES:
-            raise BadInput(f"--strategies {names}: {name!r} is none of {', '.join(STRATEGIES)}")
+            raise BadInput(f"--strategies {names}: unknown {name!r}, choose from {', '.join(STRATEGIES)}")
     return tuple(name for name in STRATEGIES if name in chosen)
 
 
@@ -93,8 +100,8 @@ def _play(session: Trace, settings: Settings, options: ReplayOptions) -> ReplayR
     steps = len(session.transactions[options.start :][: options.limit])
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bars = dict[str, TaskID]((name, progress.add_task(name, total=steps)) for name in options.strategies)
-        told = replay(session, settings, options, lambda name, done: progress.update(bars[name], completed=done))
-        return asyncio.run(told)
+        replayed = replay(session, settings, options, lambda name, done: progress.update(bars[name], completed=done))
+        return asyncio.run(replayed)
 
 
 def _write(result: ReplayResult, json_file: Path | None, html_file: Path | None) -> Iterator[Path]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from lsp_server.editing.documents import Document, Position, line_length
 from lsp_server.editing.languages import language
 
-DUPLICATE = "duplicates the text after the cursor"
-CLOSERS = "closes more than is open"
-OUTDATED = "was shown for an outdated state"
+DUPLICATE = "repeats the text after the cursor"
+CLOSERS = "closes a bracket that is not open"
+OUTDATED = "belongs to an outdated document"
 KINDS = {DUPLICATE: "duplicates", CLOSERS: "closers", OUTDATED: "outdated"}
 
 _CLOSING = {")": "(", "]": "[", "}": "{"}
@@ -27,7 +27,7 @@ class Shown:
     end: Position
 
 
-def rudeness(document: Document, shown: Shown) -> list[str]:
+def find_faults(document: Document, shown: Shown) -> list[str]:
     """The faults of a suggestion for this document, of `KINDS`; empty if it has none."""
     line = document.lines[shown.end.line]
     behind = line[shown.end.column : line_length(line)]
@@ -53,8 +53,8 @@ def _says_next_line(document: Document, shown: Shown, behind: str) -> bool:
     below = (line.rstrip() for line in document.lines[shown.end.line + 1 :])
     next_line = next((line for line in below if line), "")
     head = document.lines[shown.start.line][: shown.start.column]
-    told = [line.rstrip() for line in re.split(r"\r\n|\n", head + shown.text + behind)]
-    return _word_characters(next_line) >= _SAYS_ENOUGH and next_line in told
+    lines = [line.rstrip() for line in re.split(r"\r\n|\n", head + shown.text + behind)]
+    return _word_characters(next_line) >= _SAYS_ENOUGH and next_line in lines
 
 
 def _unmatched_closers(document: Document, shown: Shown) -> int:

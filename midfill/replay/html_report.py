@@ -32,18 +32,21 @@ def write_html_report(result: ReplayResult, path: Path) -> None:
     """Write the page; it needs nothing from the network."""
     sections = (
         (
-            "What each keystroke recomputed",
-            "Tokens through the model before the suggestion could begin, one dot per request; 0 is at the bottom.",
+            "Recomputed tokens per keystroke",
+            (
+                "Tokens that the model computed before it could begin the suggestion, one dot per request; 0 is "
+                "at the bottom."
+            ),
             _per_keystroke(result),
         ),
         (
-            "How it is distributed",
-            "Share of requests that recomputed at most so many tokens: further up and to the left is better.",
+            "Distribution of recomputed tokens",
+            "Share of requests that recomputed at most this many tokens: higher and further left is better.",
             _distributions(result),
         ),
         (
-            "Where the misses come from",
-            "Requests that were not hot, by the kind of edit before them: how many, and what they cost (logarithmic).",
+            "Requests that were not hot",
+            "Their number and their cost (logarithmic), by the kind of edit before them.",
             _misses(result),
         ),
         ("Memory", "KV that the store held after each request, by tier, in MB.", _memory(result)),

@@ -93,7 +93,7 @@ async def _play(
     records: list[Record] = []
     errors: list[str] = []
     suggestions: list[str] = []
-    rude: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
     remarks: list[str] = []
     # Other programs, with PSM or SPM prompts, get no announced moves, so by default neither do these strategies.
     tell_move = options.moves_for_all or (options.moves and settings.strategy == "efim")
@@ -111,8 +111,8 @@ async def _play(
         finally:
             progress(settings.strategy, number + 1)
         suggestions.append(answer.suggestion)
-        remarks += [f"step {options.start + number}: {answer.suggestion!r} {what}" for what in answer.rude]
-        rude.update(answer.rude)
+        remarks += [f"step {options.start + number}: {answer.suggestion!r} {what}" for what in answer.faults]
+        faults.update(answer.faults)
         usage = answer.usage or _NOTHING
         inserted = sum(map(tokenizer.count_tokens, step.inserted))
         records.append(
@@ -133,5 +133,5 @@ async def _play(
     saved = None if options.mode == "dry" else keystrokes_saved_share(played, suggestions)
     tiers = tuple(target.store_bytes())
     return StrategyResult(
-        settings.strategy, tuple(records), tuple(errors), saved, tiers, dict(rude), tuple(remarks), tell_move
+        settings.strategy, tuple(records), tuple(errors), saved, tiers, dict(faults), tuple(remarks), tell_move
     )

@@ -13,7 +13,7 @@ _SHOWN_ERRORS = 5
 
 COLUMNS = (
     "strategy",
-    "told of moves",
+    "moves announced",
     "requests",
     "hot",
     "hot, one cursor",
@@ -27,15 +27,16 @@ COLUMNS = (
     "ms: p95",
     "ms: p99",
     "keystrokes saved",
-    "faulty, of those shown",
+    "faulty suggestions",
     "errors",
 )
 
 LEGEND = (
-    f"hot: at most {SLACK_TOKENS} tokens recomputed beyond those that the edit inserted; cold: the whole prompt; "
-    "warm: in between. recomputed: through the model between the keystroke and its suggestion; ahead: before the "
-    "keystroke, when the cursor moved. p95: 95 of 100 requests have no more. ms: time to suggestion. "
-    "faulty: repeats what follows, closes what is not open, or was overtaken by an edit."
+    f"hot: recomputes at most {SLACK_TOKENS} tokens beyond those that the edit inserted; cold: "
+    "recomputes the whole prompt; warm: in between. recomputed: computed between the keystroke and "
+    "its suggestion; ahead: computed before the keystroke, when the cursor moved. p95: 95 of 100 "
+    "requests have no more. ms: time to suggestion. faulty: repeats the text after the cursor, closes"
+    " a bracket that is not open, or arrived after a newer edit."
 )
 
 
@@ -58,7 +59,7 @@ def summary_cells(result: StrategyResult) -> list[str]:
     saved = numbers["keystrokes_saved_share"]
     return [
         result.strategy,
-        "yes" if result.told_of_moves else "no",
+        "yes" if result.moves_announced else "no",
         str(len(result.records)),
         f"{numbers['hot_share']:.1%}",
         f"{numbers['hot_share_single_cursor']:.1%}",
@@ -68,7 +69,7 @@ def summary_cells(result: StrategyResult) -> list[str]:
         f"{numbers['prompt_tokens_mean']:.0f}",
         *(f"{times[rank]:.1f}" for rank in ("p50", "p95", "p99")),
         "-" if saved is None else f"{saved:.1%}",
-        f"{sum(numbers['rude'].values())} of {numbers['shown']}",
+        f"{sum(numbers['faults'].values())} of {numbers['shown']}",
         str(numbers["errors"]),
     ]
 

@@ -40,9 +40,9 @@ class StrategyResult:
     errors: tuple[str, ...]
     keystrokes_saved_share: float | None  # None without a model
     tiers: tuple[str, ...] = ()  # names for `Record.store_bytes`
-    rude: Mapping[str, int] = field(default_factory=dict)  # suggestions by kind of fault
+    faults: Mapping[str, int] = field(default_factory=dict)  # suggestions by kind of fault
     remarks: tuple[str, ...] = ()  # the same, a text for each
-    told_of_moves: bool = False  # whether moves before edits elsewhere were announced
+    moves_announced: bool = False  # whether moves before edits elsewhere were announced
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def strategy_summary(result: StrategyResult) -> dict[str, Any]:
         "keystrokes_saved_share": result.keystrokes_saved_share,
         "errors": len(result.errors),
         "shown": sum(bool(record.suggestion) for record in records),
-        "rude": {name: result.rude.get(kind, 0) for kind, name in KINDS.items()},
+        "faults": {name: result.faults.get(kind, 0) for kind, name in KINDS.items()},
     }
 
 

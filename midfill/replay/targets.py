@@ -14,7 +14,7 @@ from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.engine_core import EngineCore
 from midfill.headless.lsp_session import LspSession
-from midfill.replay.faults import OUTDATED, Shown, rudeness
+from midfill.replay.faults import OUTDATED, Shown, find_faults
 from midfill.replay.trace import Step
 from protocol.errors import MidfillError
 from protocol.messages import Completion, CompletionRequest, Usage
@@ -32,7 +32,7 @@ class StepResult:
     suggestion: str
     ahead_tokens: int
     milliseconds: float
-    rude: tuple[str, ...] = ()  # faults of the suggestion, and of an outdated one
+    faults: tuple[str, ...] = ()  # faults of the suggestion, and of an outdated one
     core_milliseconds: float = 0.0  # of these, the language server's wait for the core
 
 
@@ -79,12 +79,12 @@ class EngineTarget:
         insertions = await self._session.suggest(self._document, Query(step.cursor))
         milliseconds = (asyncio.get_running_loop().time() - started) * 1000
         usage = self._costs[-1].usage if self._costs else None
-        rude = [OUTDATED] if outdated else []
+        faults = [OUTDATED] if outdated else []
         for insertion in insertions:
             end = Position(step.cursor.line, step.cursor.column + insertion.replaced)
-            rude += rudeness(self._document.document, Shown(insertion.text, step.cursor, end))
+            faults += find_faults(self._document.document, Shown(insertion.text, step.cursor, end))
         suggestion = insertions[0].text if insertions else ""
-        return StepResult(usage, suggestion, ahead_tokens, milliseconds, tuple(rude))
+        return StepResult(usage, suggestion, ahead_tokens, milliseconds, tuple(faults))
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         return self._document.last_exchange
@@ -110,14 +110,14 @@ class SessionTarget:
         answer = await session.suggest(URI, step.cursor)
         expected = hashlib.sha256(step.text.encode()).hexdigest()
         if await session.document_hash(URI) != expected:
-            raise MidfillError("the language server's text is not the trace's")
+            raise MidfillError("the language server's text differs from the trace's")
         ahead_tokens = sum(cost.usage.recomputed_tokens for cost in session.ahead)
-        rude: list[str] = []
+        faults: list[str] = []
         for shown in answer.suggestions:
-            rude += rudeness(session.documents[URI], Shown(shown.text, shown.start, shown.end))
+            faults += find_faults(session.documents[URI], Shown(shown.text, shown.start, shown.end))
         suggestion = answer.suggestions[0].text if answer.suggestions else ""
         usage, core_ms = (answer.cost.usage, answer.cost.milliseconds) if answer.cost else (None, 0.0)
-        return StepResult(usage, suggestion, ahead_tokens, answer.milliseconds, tuple(rude), core_ms)
+        return StepResult(usage, suggestion, ahead_tokens, answer.milliseconds, tuple(faults), core_ms)
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         return await self._session.last_exchange(URI)

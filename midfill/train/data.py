@@ -82,7 +82,7 @@ def open_data(output: Path, options: DataOptions) -> Data:
     for name, value in json.loads(json.dumps(asdict(options))).items():
         if noted[name] != value:
             raise CheckpointError(
-                f"{output} was started with {name} = {noted[name]}, not {value}: take another --output"
+                f"{output} was started with {name} = {noted[name]}, not {value}: choose another --output"
             )
     folder = output / "corpus"
     return Data(folder, read_manifest(folder), load_vocabulary(folder / "tokenizer.json", fim_format))
@@ -102,7 +102,7 @@ def _write_tokenizer(path: Path, sources: Sources, options: DataOptions) -> str:
         fim_format = checkpoint.tokenizer(options.fim_format).format.name
     except BadModel as error:
         if not options.add_fim_markers:
-            raise BadModel(f"{error}; --add-fim-markers gives it some, to be learned") from error
+            raise BadModel(f"{error}; --add-fim-markers adds them, to be learned") from error
         _with_markers(checkpoint).save(str(path))
         return load_vocabulary(path).format.name
     path.write_bytes((checkpoint.folder / "tokenizer.json").read_bytes())

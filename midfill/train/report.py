@@ -28,8 +28,8 @@ Prompts are those of the FIM format `{fim_format}`. Run it with `midfill lsp --m
 ## Training
 
 {steps:,} steps, {tokens:,} tokens, {minutes:.0f} minutes on {machine}.
-Data: {files}; held out: {held_out}. They are not named here, but a model may repeat
-what it was trained on: share it only with those who may read them.{licence}
+Data: {files}; held out: {held_out}. They are not named here, but the model
+may reproduce parts of them: share it only with people who may read these files.{licence}
 
 ```sh
 {command}
@@ -37,24 +37,24 @@ what it was trained on: share it only with those who may read them.{licence}
 
 ## Held-out losses
 
-Nats a byte of middle, its end included; "in fragments" has it tokenized in two pieces.
+Nats per byte of middle, including its end marker; "in fragments" tokenizes it in two pieces.
 
 {losses}
 """
 
 
-def told_data(data: Data, tokens_per_byte: float) -> list[str]:
+def data_lines(data: Data, tokens_per_byte: float) -> list[str]:
     """Lines with the files to train on and those left out."""
     train, held_out = _size(data.manifest.of_role("train")), _size(data.manifest.of_role("held_out"))
     tokens = round(train[1] * tokens_per_byte)
-    lines = [f"Training on {_told_size(train)}, about {tokens:,} tokens. Held out: {_told_size(held_out)}."]
+    lines = [f"Training on {_size_text(train)}, about {tokens:,} tokens. Held out: {_size_text(held_out)}."]
     if data.manifest.dropped:
         dropped = ", ".join(f"{count:,} {kind}" for kind, count in data.manifest.dropped.items())
-        lines.append(f"Left out: {dropped}. Each with its reason: {data.folder.parent / 'left-out.txt'}")
+        lines.append(f"Left out: {dropped}. Reasons per file: {data.folder.parent / 'left-out.txt'}")
     return lines
 
 
-def told_run(options: TrainingOptions, learning: int, parameters: int, epochs: float, seconds: float) -> list[str]:
+def plan_lines(options: TrainingOptions, learning: int, parameters: int, epochs: float, seconds: float) -> list[str]:
     """Lines with the plan of the run and its expected duration."""
     window = options.stages[0].window
     what = f"{parameters / 1e6:,.1f}M parameters"
@@ -69,7 +69,7 @@ def told_run(options: TrainingOptions, learning: int, parameters: int, epochs: f
 
 def losses_table(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> Table:
     """Held-out losses as a table for the terminal."""
-    table = Table(title="held-out loss, nats a byte of middle", title_justify="left")
+    table = Table(title="held-out loss, nats per byte of middle", title_justify="left")
     for name in ("format", "before", "after", "in fragments: before", "after"):
         table.add_column(name, justify="left" if name == "format" else "right")
     for row in _rows(before, after):
@@ -100,9 +100,9 @@ def card(
         tokens=progress.tokens,
         minutes=progress.seconds / 60,
         machine=this_machine(),
-        files=_told_size(train),
-        held_out=_told_size(held_out),
-        licence="" if start is None else f" The licence of {start} holds for this model too.",
+        files=_size_text(train),
+        held_out=_size_text(held_out),
+        licence="" if start is None else f" The licence of {start} applies to this model too.",
         command=command,
         losses=header + "\n".join(f"| {' | '.join(row)} |" for row in _rows(*losses)),
     )
@@ -123,7 +123,7 @@ def _size(records: Sequence[PackageRecord]) -> tuple[int, int]:
     return sum(record.files for record in records), sum(record.bytes for record in records)
 
 
-def _told_size(size: tuple[int, int]) -> str:
+def _size_text(size: tuple[int, int]) -> str:
     files, count = size
     return f"{files:,} {'file' if files == 1 else 'files'}, {decimal(count)}"
 

@@ -29,7 +29,7 @@ from inference.training.run.progress import ProgressDisplay
 from inference.training.run.trainer import StepReport, Trainer
 from midfill.train.data import Data, DataOptions, open_data, prepare_data
 from midfill.train.interrupts import stops_on_signals
-from midfill.train.report import card, losses_table, told_data, told_run
+from midfill.train.report import card, data_lines, losses_table, plan_lines
 
 MODEL = "model"
 MAX_EVALUATION_WINDOW = 256
@@ -73,8 +73,8 @@ def train(request: Request, console: Console) -> bool:
             run.export()
     except torch.OutOfMemoryError as error:
         raise OptionError(
-            "the device's memory is too small: try more --gradient-accumulation-steps, --gradient-checkpointing, "
-            f"a smaller --window, or --lora ({error})"
+            "out of memory on the device: try more --gradient-accumulation-steps, --gradient-checkpointing, a"
+            f" smaller --window, or --lora ({error})"
         ) from error
     accelerator.end_training()
     return finished
@@ -99,13 +99,13 @@ class _Run:
 
     def train(self) -> bool:
         """Run the remaining steps; False if the run was stopped."""
-        for line in told_data(self._data, _tokens_per_byte(self._data)):
+        for line in data_lines(self._data, _tokens_per_byte(self._data)):
             self._console.print(line, highlight=False, soft_wrap=True)
         if self._trainer.progress.step == 0:
             self._measure(self._trainer.progress)
             self._accelerator.wait_for_everyone()
         else:
-            self._console.print(f"Going on after step {self._trainer.progress.step:,}.")
+            self._console.print(f"Continuing after step {self._trainer.progress.step:,}.")
         self._tell_plan()
         display = ProgressDisplay(self._console)
 
@@ -123,7 +123,7 @@ class _Run:
             self._trainer.run(report, checkpointed, is_stopped)
         finished = self._trainer.progress.share(self._options) >= 1
         if not finished:
-            self._console.print(f"Stopped and saved. The same command goes on: {_command()}", soft_wrap=True)
+            self._console.print(f"Stopped and saved. To continue, run: {_command()}", soft_wrap=True)
         return finished
 
     def export(self) -> None:
@@ -135,17 +135,19 @@ class _Run:
         text = card(name, self._data, self._options, self._trainer.progress, _command(), (before, after))
         publish(model, self._data.vocabulary, self._data.tokenizer, self._options, output, text)
         self._console.print(losses_table(before, after))
-        self._console.print(f"The model: {output}, for example: midfill lsp --model {output}", soft_wrap=True)
+        self._console.print(f"Model: {output}. To use it, run: midfill lsp --model {output}", soft_wrap=True)
 
     def _tell_stopping(self) -> None:
-        self._console.print("Stopping after this step. Ctrl-C again stops now: what the last checkpoint lacks is lost.")
+        self._console.print(
+            "Stopping after this step. Press Ctrl-C again to stop now and lose the steps since the last checkpoint."
+        )
 
     def _tell_plan(self) -> None:
         parameters = list(self._trainer.model.parameters())
         learning = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
         seconds = self._trainer.seconds_per_step()
         total = sum(parameter.numel() for parameter in parameters)
-        for line in told_run(self._options, learning, total, self._epochs, seconds):
+        for line in plan_lines(self._options, learning, total, self._epochs, seconds):
             self._console.print(line, highlight=False, soft_wrap=True)
 
     def _measure(self, progress: TrainingProgress) -> None:
@@ -161,8 +163,8 @@ class _Run:
             self._trainer.model, held_out, vocabulary, samples=samples, window=window, batch=max(1, batch)
         )
         self._log({"step": progress.step, "held_out": [asdict(loss) for loss in losses]})
-        told = ", ".join(f"{loss.layout.upper()} {loss.whole:.3f} / {loss.fragments:.3f}" for loss in losses)
-        line = f"held-out loss after step {progress.step}, whole / in fragments: {told}"
+        losses_text = ", ".join(f"{loss.layout.upper()} {loss.whole:.3f} / {loss.fragments:.3f}" for loss in losses)
+        line = f"held-out loss after step {progress.step}, whole / in fragments: {losses_text}"
         self._console.print(line, highlight=False, soft_wrap=True)
 
     def _measured(self) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:

@@ -19,12 +19,12 @@ from protocol.errors import BadInput
 _NO_SOURCE = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__"})
 _MEANINGS = {
     "size": f"not a file of {MIN_BYTES:,} to {MAX_BYTES:,} bytes",
-    "long lines": "lines as of minified code or of prose",
+    "long lines": "has lines like minified code or prose",
     "generated": "says that it was generated",
-    "data": "hardly any letters",
-    "repetitive": "the same lines over and over",
-    "duplicate": "the same as another file",
-    "near duplicate": "most of its lines are in other files",
+    "data": "contains hardly any letters",
+    "repetitive": "repeats the same lines",
+    "duplicate": "identical to another file",
+    "near duplicate": "shares most of its lines with other files",
 }
 _KEEPS_FOR_A_RUN_S = 3600.0
 
@@ -91,12 +91,14 @@ def read_sources(places: Sequence[Path], held_out_share: float) -> Sources:
             if isinstance(found, SourceFile):
                 kept[found.name] = found
             elif path == place:
-                raise BadInput(f"{path} cannot be trained on: {found.reason}")
+                raise BadInput(f"{path} cannot be used for training: {found.reason}")
             else:
                 left_out.append(found)
     if len(kept) < 2:
         where = ", ".join(map(str, places))
-        raise BadInput(f"fewer than two files, one to train on and one to hold out, in {where}: {_told(left_out)}")
+        raise BadInput(
+            f"training needs at least two files, one of them held out: {where} has fewer ({_examples(left_out)})"
+        )
     train, held_out = _split(list(kept.values()), held_out_share)
     return Sources(tuple(train), tuple(held_out), tuple(left_out))
 
@@ -118,7 +120,7 @@ def _read(path: Path, folder: Path, exclusion: Exclusion, duplicates: DuplicateF
     if excluded := exclusion.reason(path.as_uri()):
         return LeftOut(path, "secret" if "list of secrets" in excluded else "ignored", excluded)
     if is_vendored(relative):
-        return LeftOut(path, "vendored", "a copy of another project's, by its folder")
+        return LeftOut(path, "vendored", "in a folder for copies of other projects")
     try:
         if not path.is_file() or path.stat().st_size > MAX_BYTES:
             return LeftOut(path, "size", _MEANINGS["size"])
@@ -127,7 +129,7 @@ def _read(path: Path, folder: Path, exclusion: Exclusion, duplicates: DuplicateF
         return LeftOut(path, "unreadable", f"cannot be read: {error.strerror}")
     text = read_source(raw)
     if text is None:
-        return LeftOut(path, "not text", "binary: it holds NUL bytes" if b"\0" in raw else "not UTF-8 text")
+        return LeftOut(path, "not text", "binary: contains NUL bytes" if b"\0" in raw else "not UTF-8 text")
     if kind := reason_to_drop(text) or duplicates.reason_to_drop(text):
         return LeftOut(path, kind, _MEANINGS.get(kind, kind))
     duplicates.add(text)
@@ -145,8 +147,8 @@ def _record(folder: Path, split: Split, files: list[SourceFile]) -> PackageRecor
     return PackageRecord(folder.name, "", "", split, len(files), sum(len(file.text.encode()) for file in files))
 
 
-def _told(left_out: Sequence[LeftOut], most: int = 3) -> str:
+def _examples(left_out: Sequence[LeftOut], most: int = 3) -> str:
     if not left_out:
-        return "there are no others"
+        return "nothing left out"
     named = [f"{file.path} ({file.reason})" for file in left_out[:most]]
     return f"{len(left_out)} left out, such as " + ", ".join(named)

@@ -17,6 +17,9 @@ def test_a_tiny_run_finds_the_same_texts_with_fewer_forwards(tmp_path: Path, run
     assert {(figures["texts"], figures["differing"]) for figures in ways.values()} == {(8, 0)}
     assert {ways[way]["logprob_distance"] for way in ways if way.startswith("kernel")} == {0.0}
     assert 0 < ways["torch"]["logprob_distance"] < 1e-4
-    plain, both = ways["kernel"], ways["kernel, both"]
+    plain, speculation, batching, both = (
+        ways[way] for way in ("kernel", "kernel, speculation", "kernel, batching", "kernel, both")
+    )
     assert both["accepted_tokens"] > 0
-    assert both["forwards"] < ways["kernel, batching"]["forwards"] < plain["forwards"]
+    assert max(speculation["forwards"], batching["forwards"]) < plain["forwards"]
+    assert both["forwards"] <= batching["forwards"]  # equal if drafts shorten only requests that end early anyway

@@ -110,7 +110,7 @@ def test_a_second_core_of_the_model_is_refused_with_the_address_of_the_first(cor
     )
     assert second.returncode == AlreadyServed.exit_status
     last = second.stderr.splitlines()[-1]
-    assert last.startswith(f"midfill: bundled is served already, by process {core.pid} at {address.url}")
+    assert last.startswith(f"midfill: a core serves bundled already: process {core.pid} at {address.url}")
     assert "midfill core stop" in last
 
 

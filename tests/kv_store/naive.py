@@ -36,11 +36,7 @@ class EmptyMatch:
 class NaiveStore:
     """Implements `KVStore` by computing everything again."""
 
-    def __init__(self) -> None:
-        self._misses = 0
-
     def match_prefix(self, token_ids: Sequence[int]) -> EmptyMatch:
-        self._misses += 1
         return EmptyMatch()
 
     def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str) -> int:
@@ -59,7 +55,7 @@ class NaiveStore:
         return True
 
     def stats(self) -> StoreStats:
-        return StoreStats(tiers=(), hits=0, misses=self._misses, evicted_tokens=0)
+        return StoreStats(tiers=(), evicted_tokens=0)
 
     def check_integrity(self) -> None:
         return

@@ -38,7 +38,7 @@ async def test_tolerates_trigger_kinds(editor: Editor, kind: object) -> None:
 
 
 async def test_initialize_is_for_once(editor: Editor) -> None:
-    with pytest.raises(JsonRpcInvalidRequest, match="sent before"):
+    with pytest.raises(JsonRpcInvalidRequest, match="already sent"):
         await editor.ask_in_json(types.INITIALIZE, {"processId": None, "rootUri": None, "capabilities": {}})
     editor.open("a")
     assert (await editor.document_hash()).length == 1

@@ -189,7 +189,7 @@ def test_a_port_in_use_is_named() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "::", "example.org", ""])
 def test_an_address_that_others_can_reach_is_refused(host: str) -> None:
-    with pytest.raises(BadInput, match=r"no loopback address.*ssh -L 9257:127\.0\.0\.1:9257"):
+    with pytest.raises(BadInput, match=r"not a loopback address.*ssh -L 9257:127\.0\.0\.1:9257"):
         run_tcp(Settings(), host, 9257)
 
 

@@ -25,7 +25,7 @@ async def test_clients_that_do_not_know_resync_are_told_in_words(core: FakeCore)
         editor.change(2, (9, 0), (9, 0), "x")
         await until(lambda: editor.messages)
         assert "line 9" in editor.messages[0]
-        assert "closed and opened again" in editor.messages[0]
+        assert "closed and reopened" in editor.messages[0]
         assert editor.statuses == []
         assert editor.usages == []
 

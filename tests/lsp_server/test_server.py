@@ -212,10 +212,10 @@ async def test_a_runtime_folder_that_cannot_be_used_is_shown(tmp_path: Path) -> 
     async with connected_editor() as editor:
         await editor.start({})
         await editor.until_state("failed")
-        assert "can be written by others" in editor.statuses[-1].message
+        assert "other users can write to the runtime folder" in editor.statuses[-1].message
         (shown,) = editor.messages
         for command in ("restartCore", "stopCore"):
-            await _fails(editor, command, "can be written by others")
+            await _fails(editor, command, "other users can write to the runtime folder")
             await editor.until_state("failed")
         assert editor.messages == [shown]
 
@@ -234,7 +234,7 @@ async def test_a_command_that_cannot_be_carried_out_fails_in_one_line_of_the_log
         await editor.until_state("failed")
         messages = list(editor.messages)
         caplog.clear()
-        await _fails(editor, "unloadModel", "no connection to a core")
+        await _fails(editor, "unloadModel", "not connected to a core")
         await _fails(editor, "stopCore", "is on another machine")
         assert editor.messages == messages
         assert editor.statuses[-1].state == "failed"

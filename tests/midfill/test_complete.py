@@ -50,7 +50,7 @@ async def test_a_suggestion_in_this_process(source: Path, tiny_model: str, runti
 @pytest.mark.parametrize(
     ("line", "column", "message"),
     [
-        (9, 1, "has no line 9: its lines are 1 to 5"),
+        (9, 1, "has no line 9: valid lines: 1 to 5"),
         (2, 13, "has no column 13: valid columns: 1 to 12"),
         (5, 2, "valid columns: 1 to 1"),
     ],
@@ -63,7 +63,7 @@ async def test_a_place_beyond_the_file(source: Path, runtime: Path, line: int, c
 async def test_files_that_cannot_be_read(tmp_path: Path, runtime: Path) -> None:
     binary = tmp_path / "binary.py"
     binary.write_bytes(b"x = \xff\xfe")
-    with pytest.raises(BadInput, match=r"not text in UTF-8 .* at byte 4"):
+    with pytest.raises(BadInput, match=r"not UTF-8 text .* at byte 4"):
         await complete(Settings(), FilePosition(binary, 1, 1))
     with pytest.raises(BadInput, match="No such file"):
         await complete(Settings(), FilePosition(tmp_path / "missing.py", 1, 1))
@@ -76,7 +76,7 @@ async def test_secrets_are_kept_out(tmp_path: Path, runtime: Path) -> None:
     secret.write_text("KEY=1\n")
     with pytest.raises(BadInput) as refused:
         await complete(Settings(), FilePosition(secret, 1, 5))
-    assert str(refused.value).startswith(f"{secret} is kept out of prompts: ")
+    assert str(refused.value).startswith(f"{secret} is excluded from prompts: ")
 
 
 async def test_a_bad_model(source: Path, tmp_path: Path, runtime: Path) -> None:
@@ -114,7 +114,7 @@ def test_what_an_editor_would_hold_back_is_printed_and_said(source: Path, tiny_m
     options = ["complete", f"{source}:2:12", "--model", tiny_model, "--max-tokens", "4", "--hold-back-percent"]
     held, shown = (CliRunner().invoke(app, [*options, percent]) for percent in ("100", "0"))
     assert held.stdout == shown.stdout != ""
-    assert "an editor shows this only where it is asked for by hand" in held.stderr
+    assert "editors show this suggestion only on request" in held.stderr
     assert shown.stderr == ""
     assert json.loads(CliRunner().invoke(app, [*options, "100", "--json"]).stdout)["held_back"]
 
@@ -147,7 +147,7 @@ async def test_settings_left_at_their_defaults_are_the_core_s_to_choose_and_told
     async with fake_core(runtime, tiny_model, weights="int8") as core:
         await complete(Settings(model=tiny_model), FilePosition(source, 2, 12))
     assert len(core.asked) == 1
-    assert capsys.readouterr().err == "midfill: the running core answers, with --weights = int8 (asked for: auto)\n"
+    assert capsys.readouterr().err == "midfill: the running core answers, with --weights = int8 (requested: auto)\n"
 
 
 async def test_a_core_with_other_settings_than_those_given_is_not_asked(
@@ -158,7 +158,7 @@ async def test_a_core_with_other_settings_than_those_given_is_not_asked(
     assert result.usage is not None
     assert core.asked == []
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("midfill:"))
-    assert line == "midfill: the running core has --healing = auto (asked for: on); the model is loaded in this process"
+    assert line == "midfill: the running core has --healing = auto (requested: on); loading the model in this process"
 
 
 async def test_a_core_that_has_failed_is_not_asked(
@@ -169,7 +169,7 @@ async def test_a_core_that_has_failed_is_not_asked(
         result = await complete(Settings(model=tiny_model, max_tokens=4), FilePosition(source, 2, 12))
     assert result.usage is not None
     assert core.asked == []
-    assert "the running core has failed (no device 'banana'); the model is loaded in this" in capsys.readouterr().err
+    assert "the running core has failed (no device 'banana'); loading the model in this" in capsys.readouterr().err
 
 
 async def test_a_core_of_another_version_is_not_asked(
@@ -180,4 +180,4 @@ async def test_a_core_of_another_version_is_not_asked(
         write_address(file, CoreAddress(core.url, os.getpid(), tiny_model, protocol_version=1))
         assert (await complete(Settings(model=tiny_model, max_tokens=4), FilePosition(source, 2, 12))).usage is not None
     assert core.asked == []
-    assert "of another version of midfill" in capsys.readouterr().err
+    assert "has another version of midfill" in capsys.readouterr().err

@@ -222,7 +222,7 @@ def test_report_states_what_was_run_and_what_was_counted() -> None:
     text = shown(report(summarize(RUN), {"psm": 612.4}, "some-model", "cpu"))
     assert "model some-model, device cpu" in text
     assert "150.5 tokens" in text
-    assert "612.4 tokens  laid out PSM (counted)" in text
+    assert "612.4 tokens  with PSM (counted)" in text
 
 
 def test_picture(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_a_sound_installation(tiny_model: str, runtime: Path) -> None:
     assert found["problems"] == []
     assert result.exit_code == 0
     assert found["sections"]["model"]["FIM format"] == "midfill, fragments suffice"
-    assert found["sections"]["model"]["context"] == "512 tokens, of 512 that the model was made for"
+    assert found["sections"]["model"]["context"] == "512 tokens, of 512 that the model supports"
     assert found["sections"]["settings"]["maxTokens"] == "32 (--max-tokens)"
     assert "no core is running" in found["sections"]["core"]["this machine"]
 
@@ -84,10 +84,10 @@ def test_gpus(tmp_path: Path) -> None:
         (Settings(device="cuda"), (GPU,), "2.13.0+cpu", "cuda", "a build without CUDA"),
         (Settings(device="cuda:1"), (GPU,), "2.13.0", "cuda:1", "the last GPU is cuda:0"),
         (Settings(device="cuda:0"), (GPU,), "2.13.0", "cuda:0", ""),
-        (Settings(device="banana"), (GPU,), "2.13.0", "banana", "there is no device 'banana'"),
-        (Settings(device="gpu"), (GPU,), "2.13.0", "gpu", "there is no device 'gpu'"),
-        (Settings(device="cuda:x"), (GPU,), "2.13.0", "cuda:x", "there is no device 'cuda:x'"),
-        (Settings(device="mps"), (), "2.13.0", "mps", "the device mps is Apple silicon's"),
+        (Settings(device="banana"), (GPU,), "2.13.0", "banana", "unknown device 'banana'"),
+        (Settings(device="gpu"), (GPU,), "2.13.0", "gpu", "unknown device 'gpu'"),
+        (Settings(device="cuda:x"), (GPU,), "2.13.0", "cuda:x", "unknown device 'cuda:x'"),
+        (Settings(device="mps"), (), "2.13.0", "mps", "the device mps needs Apple silicon"),
     ],
 )
 def test_device(
@@ -139,7 +139,7 @@ def test_a_hub_model_that_is_not_here_is_no_problem(monkeypatch: pytest.MonkeyPa
 
 def test_where_files_are(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIDFILL_CACHE_DIR", str(tmp_path / "kv"))
-    assert dict(folders().facts)["KV cache"] == f"{tmp_path / 'kv'}, not there yet"
+    assert dict(folders().facts)["KV cache"] == f"{tmp_path / 'kv'}, not created yet"
     (tmp_path / "kv" / "pages").mkdir(parents=True)
     (tmp_path / "kv" / "pages" / "a").write_bytes(bytes(3_000_000))
     facts = dict(folders().facts)
@@ -200,7 +200,7 @@ async def test_cores_that_have_gone(runtime: Path) -> None:
     process.wait()
     write_address(address_file(runtime, "m"), CoreAddress("ws://127.0.0.1:9/ws", process.pid, "m"))
     section = await cores(Settings())
-    assert "ended without cleaning up" in dict(section.facts)["m"]
+    assert "crashed" in dict(section.facts)["m"]
     assert section.problems == ()
 
 
@@ -219,7 +219,7 @@ async def test_a_core_of_another_version(runtime: Path) -> None:
     write_address(file, CoreAddress("ws://127.0.0.1:9/ws", os.getpid(), "m", protocol_version=1))
     with hold(file):
         (problem,) = (await cores(Settings())).problems
-    assert "another version of midfill: close what uses it, or midfill core stop" in problem
+    assert "another version of midfill: close the programs that use it, or midfill core stop" in problem
 
 
 async def test_a_core_on_another_machine_that_does_not_answer(runtime: Path) -> None:

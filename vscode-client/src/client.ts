@@ -25,26 +25,26 @@ import type { CoreStatus, Excluded, Resync, Usage } from "./messages.ts";
 import { changedSettings, type ServerSettings } from "./settings.ts";
 import { within } from "./timeouts.ts";
 
-/** Documents that people write. */
+/** Editable documents, rather than output or diff views. */
 const SELECTOR = [{ scheme: "file" }, { scheme: "untitled" }, { scheme: "vscode-notebook-cell" }];
 
-/** A server that has not answered after this long is not one. */
+/** Deadline for the server's answer to `initialize`. */
 const START_TIMEOUT_MS = 60_000;
 
 const LAST_WORDS_MS = 1000;
 
-/** A server that dies is started again, unless it did so this many times in this time. */
+/** The client restarts a server that dies, unless it died this many times within this window. */
 const MOST_RESTARTS = 5;
 const RESTART_WINDOW_MS = 3 * 60_000;
 
 export interface Listener {
-  /** The server runs, or has ended and is being started again. */
+  /** The server is running, or has exited and is restarting. */
   running: (isRunning: boolean) => void;
-  /** The server has ended too often; it stays ended. */
+  /** The server has exited too often; the client no longer restarts it. */
   gaveUp: (reason: string) => void;
   core: (status: CoreStatus) => void;
   usage: (usage: Usage) => void;
-  /** Why the document that the user looks at gets no suggestions; null where it does. Replaces what was said before. */
+  /** Why the active document gets no suggestions; null if it does. Replaces the reason before. */
   excluded: (uri: vscode.Uri, reason: string | null) => void;
 }
 
@@ -55,7 +55,7 @@ export class Client {
   private cameUp = false;
   private stopped = false;
 
-  /** `settings` are read whenever the server starts; while `isOn` returns false, nothing is asked for or prepared. */
+  /** Reads `settings` at every start of the server; while `isOn` returns false, the client sends no request. */
   constructor(
     command: string,
     private readonly settings: () => ServerSettings,
@@ -64,7 +64,7 @@ export class Client {
     listener: Listener,
   ) {
     this.output = new ServerOutput(channel);
-    // Not the workspace: a server started there might find the user's files where it looks for its own.
+    // Not the workspace: Python might import the user's files instead of the server's own modules.
     const server = { command, args: ["lsp"], options: { cwd: homedir() } };
     this.client = new QuietClient("midfill", "midfill", server, {
       documentSelector: SELECTOR,
@@ -79,7 +79,7 @@ export class Client {
       errorHandler: restartingHandler(
         () => this.cameUp,
         () => {
-          listener.gaveUp(`The language server has ended too often. ${this.output.lastLine}`);
+          listener.gaveUp(`The language server has exited too often. ${this.output.lastLine}`);
         },
       ),
       stdioOptions: { stdout: () => undefined /* speaks LSP */, stderr: this.output.follow },
@@ -101,7 +101,7 @@ export class Client {
     });
   }
 
-  /** Rejects with what the server said last, if it does not come up. */
+  /** Start the server; rejects with its last log line if it does not start. */
   async start(): Promise<void> {
     try {
       await within(START_TIMEOUT_MS, this.client.start());
@@ -113,14 +113,14 @@ export class Client {
     }
   }
 
-  /** End the server, however it is; nothing is heard of it any more. */
+  /** Stop the server in any state; its events are no longer reported. */
   async stop(): Promise<void> {
     this.stopped = true;
     const { serverProcess } = this.client;
     try {
       await this.client.stop();
     } catch {
-      serverProcess?.kill(); // it never came up, or does not answer
+      serverProcess?.kill(); // it never started, or does not answer
     }
   }
 
@@ -129,7 +129,7 @@ export class Client {
     await this.notify(DidChangeConfigurationNotification.method, { settings });
   }
 
-  /** Run a command of the server; rejects where it has none of that name, or where the command fails. */
+  /** Run a command of the server; rejects if the command is unknown or fails. */
   async execute(command: string): Promise<unknown> {
     const offered = this.client.initializeResult?.capabilities.executeCommandProvider?.commands ?? [];
     if (!offered.includes(command)) {
@@ -172,14 +172,14 @@ export class Client {
   }
 }
 
-/** Leaves it to the extension to tell the user of what goes wrong; the log has it all. */
+/** Shows no error messages: the extension shows failures itself, and the log has them all. */
 class QuietClient extends LanguageClient {
   override error(message: string, data?: unknown): void {
     super.error(message, data, false);
   }
 }
 
-/** What the server writes to stderr goes to the log. */
+/** Copies the server's stderr to the log. */
 class ServerOutput {
   lastLine = "";
   private ended: Promise<unknown> = Promise.resolve();
@@ -201,7 +201,7 @@ class ServerOutput {
     });
   };
 
-  /** Wait for the last line of a server that is ending; it may come after the end of the connection. */
+  /** Wait for the last line of a server that is exiting; it may arrive after the connection has closed. */
   async end(): Promise<void> {
     await within(LAST_WORDS_MS, this.ended).catch(() => undefined);
   }

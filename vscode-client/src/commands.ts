@@ -1,4 +1,4 @@
-// The extension's commands: each name, and what it does.
+// The extension's commands by name.
 
 import * as vscode from "vscode";
 
@@ -68,7 +68,7 @@ async function setCoreToken({ tokens }: Collaborators): Promise<void> {
   }
   const token = await vscode.window.showInputBox({
     title: `Token of ${address}`,
-    prompt: "Kept in the secret storage, for this address only. Empty to forget it.",
+    prompt: "VS Code keeps it in the secret storage, for this address only. Leave it empty to remove the token.",
     password: true,
     ignoreFocusOut: true,
   });

@@ -1,4 +1,4 @@
-// midfill's section of VS Code's settings: reads it, and changes it on the user's behalf.
+// Reads and changes midfill's section of VS Code's settings.
 
 import * as vscode from "vscode";
 
@@ -14,7 +14,7 @@ export function serverPath(): string {
   return section().get("serverPath", "").trim();
 }
 
-/** Where midfill is installed from, in place of what the extension carries; empty for that. */
+/** The source to install midfill from; empty for the one that the extension bundles. */
 export function installationSource(): string {
   return section().get("package", "").trim();
 }
@@ -27,7 +27,7 @@ export function disabledLanguages(): readonly string[] {
   return section().get<string[]>("disabledLanguages", []);
 }
 
-/** What the user has set, without the token. */
+/** The settings that the user has changed, without the token. */
 export function explicitSettings(): ServerSettings {
   const config = section();
   const explicit = SERVER_SETTINGS.filter((name) => isSet(config.inspect(name)));
@@ -66,8 +66,8 @@ function section(): vscode.WorkspaceConfiguration {
 }
 
 /**
- * Change the user's setting. Where the workspace's overrides it, that would change nothing: the user is sent there,
- * since the extension writes into no repository.
+ * Change the user's setting. If the workspace overrides it, the change would have no effect: offer to open the
+ * workspace's settings instead, since the extension does not write into repositories.
  */
 async function update(name: string, value: SettingValue): Promise<void> {
   if (section().inspect(name)?.workspaceValue === undefined) {

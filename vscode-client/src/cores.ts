@@ -1,4 +1,4 @@
-// Commands that control the core, which the language server carries out.
+// Commands that control the core; the language server executes them.
 
 import * as vscode from "vscode";
 
@@ -11,15 +11,15 @@ const UNLOAD = "midfill.unloadModel";
 const LIST = "midfill.listCores";
 
 export async function restartCore(server: Server): Promise<void> {
-  await control(server, RESTART, "The core is restarted.");
+  await control(server, RESTART, "Restarted the core.");
 }
 
 export async function stopCore(server: Server): Promise<void> {
-  await control(server, STOP, "The core is stopped, for every editor on this machine. “Restart the Core” starts one.");
+  await control(server, STOP, "Stopped the core for every editor on this machine. “Restart the Core” starts one.");
 }
 
 export async function unloadModel(server: Server): Promise<void> {
-  await control(server, UNLOAD, "The model is unloaded. The next suggestion loads it.");
+  await control(server, UNLOAD, "Unloaded the model. The next suggestion loads it.");
 }
 
 /** Show the cores that run on the server's machine. */
@@ -41,11 +41,11 @@ async function control(server: Server, command: string, done: string): Promise<v
   }
 }
 
-/** What the command returns, null if nothing; undefined where it could not be run, which the user has been told. */
+/** The command's result, null if it has none; undefined after a failure, which this function shows. */
 async function execute(server: Server, command: string): Promise<unknown> {
   try {
     if (server.client === undefined) {
-      throw new Error("no language server runs; it controls the core");
+      throw new Error("no language server is running, which controls the core");
     }
     return (await server.client.execute(command)) ?? null;
   } catch (error) {

@@ -1,11 +1,11 @@
-// Tells the server where the user is, so that the place is computed before they type.
+// Announces cursor moves to the server, so that the core prefills the prompt before the next key.
 
 import * as vscode from "vscode";
 
 import { MoveTracker } from "./moves.ts";
 import type { Server } from "./server.ts";
 
-/** Arrow keys that are held down are one move. */
+/** Debounce: held arrow keys make one move. */
 const REST_MS = 40;
 
 export function followCursor(server: Server): vscode.Disposable {

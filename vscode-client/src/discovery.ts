@@ -1,14 +1,14 @@
-// Where the `midfill` command may be, in the order in which it is looked for.
+// Finds the `midfill` command: the places to search, in order.
 
 import { access, constants, stat } from "node:fs/promises";
 import * as path from "node:path";
 
 export interface Places {
-  /** The setting; where it is given, nothing else counts. */
+  /** The setting; if it is not empty, the other places are ignored. */
   serverPath: string;
-  /** Root folders of the workspace's environments, none where the workspace is not trusted. */
+  /** Root folders of the workspace's environments; none if the workspace is not trusted. */
   environments: readonly string[];
-  /** The variable PATH. */
+  /** The PATH variable. */
   searchPath: string;
   /** The environment that the extension installs into. */
   ownEnvironment: string;
@@ -35,7 +35,7 @@ function candidates({ serverPath, environments, searchPath, ownEnvironment }: Pl
   if (serverPath !== "") {
     return [serverPath.replace(/^~(?=[/\\]|$)/, home)];
   }
-  // A relative entry of PATH would mean the workspace's own files.
+  // A relative entry of PATH would name files of the workspace.
   const folders = searchPath.split(path.delimiter).filter((folder) => path.isAbsolute(folder));
   const file = onWindows ? "midfill.exe" : "midfill";
   return [
@@ -50,6 +50,6 @@ async function isExecutable(file: string): Promise<boolean> {
     await access(file, constants.X_OK);
     return (await stat(file)).isFile();
   } catch {
-    return false; // not there, or not ours to run
+    return false; // missing, or not executable
   }
 }

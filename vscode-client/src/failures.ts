@@ -1,4 +1,4 @@
-// Tells the user, once, of what only they can mend.
+// Shows each failure once, with actions for the user.
 
 import * as vscode from "vscode";
 

@@ -9,20 +9,20 @@ import { run } from "./processes.ts";
 /** The oldest Python that midfill runs on. */
 const OLDEST: readonly [number, number] = [3, 11];
 
-/** Something went wrong that the user can act on. */
+/** A failure that the user can act on. */
 export class InstallationError extends Error {}
 
 export interface Installation {
   python: string;
   environment: string;
-  /** What pip is told to install: a path or a URL. */
+  /** The path or URL that pip installs. */
   source: string;
   onStep: (step: string) => void;
   onLine: (line: string) => void;
   signal: AbortSignal;
 }
 
-/** The installed command; whatever goes wrong, nothing is left behind. */
+/** Install midfill and return the path of its command; a failure removes the environment. */
 export async function install(installation: Installation): Promise<string> {
   const { environment, onStep, source } = installation;
   try {
@@ -40,8 +40,8 @@ export async function install(installation: Installation): Promise<string> {
 }
 
 /**
- * The path or URL to install from: what the user has set, else what the extension carries; InstallationError for a
- * package's name. No index has a midfill of ours, so that anybody may register that name.
+ * The path or URL to install from: the user's setting, or the bundled source; InstallationError for the name of a
+ * package. midfill is on no package index, so any account could register the name.
  */
 export function sourceOf(setting: string, carried: string, home: string): string {
   const file = setting.replace(/^~(?=[/\\]|$)/, home);
@@ -52,8 +52,8 @@ export function sourceOf(setting: string, carried: string, home: string): string
     return file;
   }
   throw new InstallationError(
-    `midfill.package is "${setting}". It must be an absolute path or a URL: no package index has midfill, ` +
-      "so that a package of that name is another one.",
+    `midfill.package is "${setting}". It must be an absolute path or a URL: midfill is on no package index, ` +
+      "so a package of that name is a different program.",
   );
 }
 
@@ -66,7 +66,7 @@ export async function findPython(candidates: readonly string[]): Promise<string>
     }
   }
   throw new InstallationError(
-    `midfill needs Python ${OLDEST.join(".")} or newer, and none was found. Install one, then try again.`,
+    `midfill needs Python ${OLDEST.join(".")} or newer, which was not found. Install it, then try again.`,
   );
 }
 
@@ -90,6 +90,6 @@ async function mustRun({ onLine, onStep, signal }: Installation, command: string
   };
   const status = await run(command, args, { onLine: watch, signal });
   if (status !== 0) {
-    throw new InstallationError(last || `${command} ended with status ${status}`);
+    throw new InstallationError(last || `${command} exited with status ${status}`);
   }
 }

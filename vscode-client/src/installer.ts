@@ -1,4 +1,4 @@
-// Offers to install midfill, and shows how it goes.
+// Offers to install midfill, and shows the progress.
 
 import { homedir } from "node:os";
 
@@ -24,16 +24,16 @@ export class Installer {
     private readonly memory: vscode.Memento,
   ) {}
 
-  /** Ask once in a window, unless the user wants to hear no more of it. */
+  /** Ask once per window, unless the user chose not to be asked again. */
   async offer(): Promise<void> {
     if (this.memory.get<boolean>(NEVER_KEY) === true) {
       return;
     }
     const where = config.serverPath() === "" ? "" : ` at ${config.serverPath()}`;
     const question =
-      `midfill: there is no midfill command${where}. ` +
-      "Install the one that this extension carries into an environment of its own? " +
-      "It needs PyTorch, of which pip may download some gigabytes.";
+      `midfill: found no midfill command${where}. ` +
+      "Install the bundled one into an environment of its own? " +
+      "It needs PyTorch, a download of up to several gigabytes.";
     const answer = await vscode.window.showInformationMessage(question, INSTALL, CHOOSE, NEVER);
     if (answer === INSTALL) {
       await this.install();
@@ -62,7 +62,7 @@ export class Installer {
         (progress, token) => this.installShowing(progress, token),
       );
       if (config.serverPath() !== "") {
-        await config.setServerPath(""); // it named something that is not there
+        await config.setServerPath(""); // it named a missing command
       }
     } catch (error) {
       this.report(error);

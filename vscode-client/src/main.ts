@@ -1,4 +1,4 @@
-// The extension: every collaborator, wired here. Nothing is waited for.
+// The extension's entry point: creates and wires all parts, and waits for none.
 
 import * as vscode from "vscode";
 

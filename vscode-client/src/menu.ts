@@ -37,8 +37,8 @@ function entries({ phase, isOn }: Server): Entry[] {
     { label: "$(server) Restart the core", command: "midfill.core.restart" },
     { label: "$(debug-stop) Stop the core", description: "for every editor", command: "midfill.core.stop" },
     { label: "$(debug-pause) Unload the model", description: "until the next suggestion", command: "midfill.core.unload" },
-    { label: "$(list-unordered) Show cores", description: "that run on this machine", command: "midfill.core.list" },
-    { label: "$(pulse) Doctor", description: "what is installed and running", command: "midfill.doctor" },
+    { label: "$(list-unordered) Show cores", description: "running on this machine", command: "midfill.core.list" },
+    { label: "$(pulse) Doctor", description: "check the installation and the core", command: "midfill.doctor" },
     { label: "$(graph) Statistics", description: "shown, accepted, kept", command: "midfill.stats" },
     ...diagnosis,
   ];

@@ -14,7 +14,7 @@ export interface CoreStatus {
   message: string;
   model: string;
   device: string;
-  /** From 0 to 1 while the model loads, where that is known. */
+  /** From 0 to 1 while the model loads; null if unknown. */
   progress: number | null;
 }
 
@@ -22,7 +22,7 @@ export interface Usage {
   textDocument: { uri: string };
   version: number;
   position: { line: number; character: number };
-  /** Whether it was work that no request waited for. */
+  /** Whether it was ahead work. */
   ahead: boolean;
   source: "core" | "typed";
   ms: number;
@@ -37,7 +37,7 @@ export interface Resync {
 
 export interface Excluded {
   textDocument: { uri: string };
-  /** Why the document gets no suggestions; null where it does. */
+  /** Why the document gets no suggestions; null if it does. */
   reason: string | null;
 }
 

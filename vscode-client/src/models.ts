@@ -25,7 +25,7 @@ export async function chooseModel(): Promise<void> {
 async function ask(): Promise<string | undefined> {
   const chosen = await vscode.window.showQuickPick([...KNOWN, FOLDER, OTHER], {
     title: "Model",
-    placeHolder: "Loaded once for all windows, and downloaded where it is not there yet",
+    placeHolder: "The core downloads it if needed, and loads it once for all windows",
   });
   if (chosen === FOLDER) {
     const folders = await vscode.window.showOpenDialog({ canSelectFolders: true, canSelectFiles: false });

@@ -1,6 +1,6 @@
-// Tells cursor moves from the cursor's following an edit.
+// Distinguishes cursor moves from cursor changes that an edit causes.
 
-/** Where the cursor stands, in which state of a document. */
+/** The cursor's place in one version of a document. */
 export interface Place {
   uri: string;
   version: number;
@@ -8,11 +8,11 @@ export interface Place {
   character: number;
 }
 
-/** Remembers the last place told or typed at. */
+/** Remembers the last place that was announced or edited. */
 export class MoveTracker {
   private last: Place | undefined;
 
-  /** Whether the cursor came here without an edit; every place that it comes to must be passed. */
+  /** Whether the cursor reached this place without an edit; the caller must pass every place in order. */
   movedTo(place: Place): boolean {
     const before = this.last;
     this.last = place;

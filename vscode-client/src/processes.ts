@@ -1,4 +1,4 @@
-// Runs a command to its end, line by line, so that it can be watched and broken off.
+// Runs a command, reports its output line by line, and can abort it.
 
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
@@ -18,7 +18,7 @@ export async function run(command: string, args: readonly string[], options: Run
   const child = spawn(command, args, {
     stdio: ["ignore", "pipe", "pipe"],
     env: { ...process.env, PYTHONUNBUFFERED: "1", PYTHONUTF8: "1", ...environment },
-    detached: !onWindows, // a process group, so that what the command itself has started ends with it
+    detached: !onWindows, // a process group, so that the command's children end with it
     windowsHide: true,
   });
   const end = (): void => {
@@ -51,6 +51,6 @@ function endTree(pid: number): void {
   try {
     process.kill(-pid, "SIGTERM");
   } catch {
-    // It has ended already.
+    // It has already exited.
   }
 }

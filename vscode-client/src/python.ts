@@ -1,10 +1,10 @@
-// The Python environments that VS Code knows of in this workspace.
+// Finds this workspace's Python environments.
 
 import * as path from "node:path";
 
 import * as vscode from "vscode";
 
-/** What of the Python extension's API is used here. */
+/** The part of the Python extension's API that this module uses. */
 interface PythonApi {
   environments?: { getActiveEnvironmentPath(resource?: vscode.Uri): { path: string } | undefined };
 }
@@ -12,7 +12,7 @@ interface PythonApi {
 const PYTHON_EXTENSION = "ms-python.python";
 const CUSTOMARY_FOLDERS = [".venv", "venv"];
 
-/** Interpreters that the user has chosen; none in a workspace that is not trusted, since they might be its files. */
+/** Interpreters that the user has chosen; none in an untrusted workspace, since they may be its files. */
 export async function chosenInterpreters(): Promise<string[]> {
   if (!vscode.workspace.isTrusted) {
     return [];
@@ -21,7 +21,7 @@ export async function chosenInterpreters(): Promise<string[]> {
   return chosen !== undefined && path.isAbsolute(chosen) ? [chosen] : [];
 }
 
-/** Root folders of the workspace's environments, the chosen one first; none where it is not trusted. */
+/** Root folders of the workspace's environments, the chosen one first; none if it is not trusted. */
 export async function workspaceEnvironments(): Promise<string[]> {
   if (!vscode.workspace.isTrusted) {
     return [];

@@ -1,4 +1,4 @@
-// What `midfill doctor` and `midfill stats` print, each in a terminal that stays.
+// Shows the output of `midfill doctor` and `midfill stats`, each in a terminal of its own.
 
 import * as vscode from "vscode";
 
@@ -6,18 +6,18 @@ import { run } from "./processes.ts";
 import type { Server } from "./server.ts";
 import { asEnvironment } from "./settings.ts";
 
-/** Show what a subcommand prints, with the settings that the language server works by. */
+/** Show the output of a subcommand, run with the language server's settings. */
 export function showReport(server: Server, subcommand: string): void {
   const { command } = server;
   if (command === undefined) {
-    void vscode.window.showWarningMessage("midfill is not installed, or was not found.");
+    void vscode.window.showWarningMessage("The midfill command was not found: install it, or choose its path.");
     return;
   }
   const pty = new Report(command, subcommand, asEnvironment(server.settings()));
   vscode.window.createTerminal({ name: `midfill ${subcommand}`, pty }).show(true);
 }
 
-/** A terminal without a shell: it shows one command's lines, in colours, and stays until it is closed. */
+/** A terminal without a shell: it shows one command's output with colours, and stays open until it is closed. */
 class Report implements vscode.Pseudoterminal {
   private readonly written = new vscode.EventEmitter<string>();
   readonly onDidWrite = this.written.event;

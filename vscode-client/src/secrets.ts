@@ -3,10 +3,10 @@
 import type { SecretStorage } from "vscode";
 
 /**
- * A token belongs to the address that it was given for: a workspace that names another address does not get it.
+ * A token belongs to the address that it was entered for: a workspace that names another address does not get it.
  */
 export class CoreTokens {
-  /** What was stored for the last address; secret storage answers late, settings are wanted at once. */
+  /** The stored token of the last address, cached since the secret storage is asynchronous and settings are not. */
   private loaded: { address: string; token: string | undefined } | undefined;
 
   private readonly secrets: SecretStorage;
@@ -19,13 +19,13 @@ export class CoreTokens {
     return this.loaded?.address === address ? this.loaded.token : undefined;
   }
 
-  /** Read the address's token as it is now: another window may have set it. */
+  /** Read the address's current token: another window may have set it. */
   async load(address: string): Promise<void> {
     const token = address === "" ? undefined : await this.secrets.get(key(address));
     this.loaded = { address, token };
   }
 
-  /** Every window hears of it from the secret storage. An empty token forgets the one before. */
+  /** Store the token; the secret storage notifies all windows. An empty token deletes the stored one. */
   async set(address: string, token: string): Promise<void> {
     await (token === "" ? this.secrets.delete(key(address)) : this.secrets.store(key(address), token));
   }

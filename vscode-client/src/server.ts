@@ -1,4 +1,4 @@
-// The language server's life in this window: found, started, stopped and told of changes, one step after another.
+// Manages this window's language server: finds, starts, stops and configures it, one step at a time.
 
 import { homedir } from "node:os";
 import * as path from "node:path";
@@ -17,7 +17,7 @@ import type { Switch } from "./switch.ts";
 
 export class Server {
   private readonly changed = new vscode.EventEmitter<void>();
-  /** Fires when anything below has changed. */
+  /** Fires after a change of any of the fields below. */
   readonly onDidChange = this.changed.event;
   phase: Phase = { name: "looking" };
   core: CoreStatus | undefined;
@@ -37,7 +37,7 @@ export class Server {
     private readonly ownEnvironment: string,
   ) {}
 
-  /** Be as the settings ask for: stopped where midfill is off, else found anew and running. */
+  /** Apply the settings: stop the server if midfill is off, otherwise find the command again and start the server. */
   restart(): Promise<void> {
     return this.next(async () => {
       await this.end();
@@ -53,7 +53,7 @@ export class Server {
     return this.next(() => this.end());
   }
 
-  /** Suggest here, or no more; the server stays, for it costs nothing while it is not asked. */
+  /** Switch suggestions on or off here; the server keeps running, since it costs nothing without requests. */
   async toggle(): Promise<void> {
     await this.onOff.toggle();
     if (this.phase.name === "off") {
@@ -68,12 +68,12 @@ export class Server {
     return this.onOff.isOn;
   }
 
-  /** Why the document gets no suggestions; undefined where it does. */
+  /** Why the document gets no suggestions; undefined if it does. */
   exclusion(uri: vscode.Uri): string | undefined {
     return this.excluded?.uri === uri.toString() ? this.excluded.reason : undefined;
   }
 
-  /** Tell the running server of changed settings. */
+  /** Send changed settings to the running server. */
   changeSettings(): Promise<void> {
     return this.next(async () => {
       await this.tokens.load(config.coreAddress());
@@ -81,13 +81,13 @@ export class Server {
     });
   }
 
-  /** Say what goes on while there is no server to say it. */
+  /** Show this phase, such as that of an installation. */
   enter(phase: Phase): void {
     this.phase = phase;
     this.changed.fire();
   }
 
-  /** What the user has set, with the token of the core. */
+  /** The settings that the user has changed, with the core's token. */
   readonly settings = (): ServerSettings => {
     const coreToken = this.tokens.get(config.coreAddress());
     return { ...config.explicitSettings(), ...(coreToken === undefined ? {} : { coreToken }) };
@@ -159,7 +159,7 @@ export class Server {
     };
   }
 
-  /** Steps never overlap: a start that is asked for while one is stopping waits its turn. */
+  /** Run steps one after another: a start that is requested during a stop waits for it. */
   private next(step: () => Promise<void>): Promise<void> {
     this.steps = this.steps.then(step).catch((error: unknown) => {
       this.channel.error(String(error));

@@ -1,4 +1,4 @@
-// The settings that go to the server, as values: which there are, and what to send when they change.
+// The server's settings as values: their names, and the changes to send.
 
 /** Settings that have the same name here, under `midfill.`, and in the server. */
 export const SERVER_SETTINGS = [
@@ -35,13 +35,13 @@ export const SERVER_SETTINGS = [
 export type SettingName = (typeof SERVER_SETTINGS)[number] | "coreToken";
 export type SettingValue = string | number | boolean | readonly string[];
 
-/** What the user has set; what is left out is the server's to choose, from its environment or its defaults. */
+/** The settings that the user has changed; the server takes the others from its environment or its defaults. */
 export type ServerSettings = Partial<Record<SettingName, SettingValue>>;
 
 /**
- * What to tell a server that was started with `initial` and shall now work by `current`.
+ * The changes to send to a server that was started with `initial`, so that it uses `current`.
  *
- * The server lays every change over what it was started with, so what has been unset since must be sent as its default.
+ * The server applies every change to its initial settings, so a setting that was unset since is sent as its default.
  */
 export function changedSettings(
   initial: ServerSettings,

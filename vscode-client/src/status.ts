@@ -1,8 +1,8 @@
-// What the status bar says: a pure function of what is known.
+// Computes the text of the status bar, as a pure function.
 
 import type { CoreStatus, Usage } from "./messages.ts";
 
-/** What the extension is doing; once the server runs, the core's own state says more. */
+/** The extension's phase; while the server runs, the core's state has more detail. */
 export type Phase =
   | { name: "off" }
   | { name: "looking" }
@@ -57,7 +57,7 @@ function describe(known: Known): Description {
       return {
         icon: "warning",
         label: "midfill: not installed",
-        lines: ["The `midfill` command was not found. Click to install it or to say where it is."],
+        lines: ["The `midfill` command was not found. Click to install it or to choose its path."],
         severity: "warning",
       };
     case "installing":
@@ -101,7 +101,7 @@ function describeCore(core: CoreStatus | undefined, usage: Usage | undefined): D
       return { icon: "loading~spin", label: `midfill: loading${percent}`, lines: [`Loading ${core.model}.`] };
     }
     case "unloaded":
-      return { icon: "debug-pause", label: "midfill: idle", lines: ["The model is unloaded until you type."] };
+      return { icon: "debug-pause", label: "midfill: idle", lines: ["The model is unloaded. It loads when you type."] };
     case "ready":
       return {
         icon: "sparkle",
@@ -124,8 +124,8 @@ function cost(usage: Usage): string {
 
 function explain(usage: Usage): string {
   if (usage.source === "typed") {
-    return "Last suggestion: the rest of the one before, which you were typing.";
+    return "Last suggestion: the rest of the previous one, which you are typing.";
   }
   const { recomputed_tokens: recomputed, prompt_tokens: prompt } = usage.usage;
-  return `Last suggestion: ${cost(usage)}, ${recomputed} of ${prompt} tokens computed anew.`;
+  return `Last suggestion: ${cost(usage)}, ${recomputed} of ${prompt} tokens recomputed.`;
 }

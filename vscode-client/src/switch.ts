@@ -1,10 +1,10 @@
-// Whether midfill suggests in this workspace: the setting, unless the user has switched it here.
+// Decides whether midfill suggests in this workspace: the user's switch here, or else the setting.
 
 import type { Memento } from "vscode";
 
 const KEY = "switchedOn";
 
-/** Kept in VS Code's own storage for the workspace, so that no file of the repository changes. */
+/** Uses VS Code's own storage for the workspace, so that no file of the repository changes. */
 export class Switch {
   private readonly memory: Memento;
   private readonly setting: () => boolean;
@@ -18,7 +18,7 @@ export class Switch {
     return this.memory.get<boolean>(KEY) ?? this.setting();
   }
 
-  /** Whether a language server is needed; one that runs already stays while suggestions are switched off here. */
+  /** Whether a language server is needed; a running one stays while suggestions are switched off here. */
   get needsServer(): boolean {
     return this.isOn || this.setting();
   }
@@ -27,7 +27,7 @@ export class Switch {
     await this.memory.update(KEY, !this.isOn);
   }
 
-  /** The user has changed the setting: it counts again. */
+  /** Follow the setting again, after the user has changed it. */
   async followSetting(): Promise<void> {
     await this.memory.update(KEY, undefined);
   }

@@ -1,6 +1,6 @@
-// Waits for a promise, but not for ever.
+// Waits for a promise with a timeout.
 
-/** What the promise resolves to; rejects if it takes longer. */
+/** The promise's result; rejects if it takes longer. */
 export async function within<T>(milliseconds: number, promise: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const timeout = new Promise<never>((_, reject) => {

@@ -26,9 +26,9 @@ for (const command of [restartCore, stopCore, unloadModel]) {
   test(`${command.name} announces success, or shows once why it failed`, async () => {
     shown.length = 0;
     await command(serverThat(() => Promise.resolve(null)));
-    assert.match(shown.join("\n"), /^information: midfill: The (core|model) is \w+/);
+    assert.match(shown.join("\n"), /^information: midfill: \w+ the (core|model)/);
     shown.length = 0;
-    await command(serverThat(() => Promise.reject(new Error("there is no connection to a core"))));
-    assert.deepEqual(shown, ["error: midfill: there is no connection to a core"]);
+    await command(serverThat(() => Promise.reject(new Error("not connected to a core"))));
+    assert.deepEqual(shown, ["error: midfill: not connected to a core"]);
   });
 }

@@ -7,7 +7,7 @@ import { commandIn } from "../src/discovery.ts";
 import { findPython, install, InstallationError, sourceOf, type Installation } from "../src/installation.ts";
 import { scratchFolder, writeScript } from "./scratch.ts";
 
-/** A Python whose environments hold a pip that does what `pip` says. */
+/** A fake Python; the pip of its environments runs the script `pip`. */
 function python(folder: string, ...pip: string[]): string {
   const script = path.join(folder, "pip.sh");
   writeScript(script, ...pip);
@@ -81,7 +81,7 @@ test("what the extension carries is installed, or what the user's path or URL na
   }
 });
 
-test("a package's name is refused: on an index, anybody may own it", () => {
+test("a package's name is refused: any account may own it on an index", () => {
   for (const given of ["midfill", "midfill==0.1.0", "midfill[gpu]", "./midfill", "--index-url=https://host", "-e /clone"]) {
     assert.throws(() => sourceOf(given, "/carried", "/home"), InstallationError);
   }

@@ -55,9 +55,9 @@ test("the last suggestion's time and heat are shown", () => {
   assert.equal(text({ core: core("ready") }), "$(sparkle) midfill");
   assert.equal(text({ core: core("ready"), usage: usage() }), "$(sparkle) midfill 12 ms hot");
   assert.equal(text({ core: core("ready"), usage: usage({ ms: 3.46 }) }), "$(sparkle) midfill 3.5 ms hot");
-  assert.match(view({ ...RUNNING, core: core("ready"), usage: usage() }).tooltip, /2 of 300 tokens computed anew/);
+  assert.match(view({ ...RUNNING, core: core("ready"), usage: usage() }).tooltip, /2 of 300 tokens recomputed/);
   const typed = view({ ...RUNNING, core: core("ready"), usage: usage({ source: "typed", ms: 0 }) });
-  assert.match(typed.tooltip, /which you were typing/);
+  assert.match(typed.tooltip, /which you are typing/);
 });
 
 test("a core that was stopped is told, with how to start one", () => {

@@ -67,9 +67,9 @@ class KernelDecoder:
         """tables: cosines and sines [positions, head_dim] from `rotation_tables`."""
         reason = unsupported_reason(architecture)
         if reason is not None:
-            raise KernelUnavailable(f"the CPU kernel was not made for {reason}")
+            raise KernelUnavailable(f"the CPU kernel does not support {reason}")
         if threads < 1:
-            raise ValueError(f"{threads} threads: at least one has to do the work")
+            raise ValueError(f"threads must be at least 1, not {threads}")
         self.architecture = architecture
         self.level = choose_level(level)
         self._library = load_library()
@@ -111,7 +111,7 @@ class KernelDecoder:
         token_ids = [token_id for chunk in chunks for token_id in chunk.token_ids]
         with self._one_call_at_a_time:
             if not self._finalizer.alive:
-                raise ValueError("the decoder has been closed")
+                raise ValueError("the decoder is closed")
             self._library.midfill_kernel_forward(
                 self._handle,
                 (ctypes.c_int32 * len(token_ids))(*token_ids),

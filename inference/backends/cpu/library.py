@@ -103,8 +103,8 @@ def load_library() -> ctypes.CDLL:
     paths = [path for suffix in EXTENSION_SUFFIXES if (path := folder / f"_decode{suffix}").is_file()]
     if not paths:
         raise KernelUnavailable(
-            "the CPU kernel was not built when midfill was installed: "
-            "install a C++ compiler (GCC or Clang), then midfill again"
+            "the CPU kernel was not built when midfill was installed: install a C++ compiler (GCC or Clang), "
+            "then reinstall midfill"
         )
     try:
         library = ctypes.CDLL(str(paths[0]))
@@ -112,7 +112,7 @@ def load_library() -> ctypes.CDLL:
     except (OSError, AttributeError) as error:
         raise KernelUnavailable(f"{paths[0]} cannot be loaded: {error}") from error
     if version != VERSION:
-        raise KernelUnavailable(f"{paths[0]} was built by another version of midfill: install midfill again")
+        raise KernelUnavailable(f"{paths[0]} was built by another version of midfill: reinstall midfill")
     _declare(library)
     return library
 
@@ -162,4 +162,4 @@ def choose_level(wanted: Level | None, environment: Mapping[str, str] = os.envir
     for level in here:
         if level == name:
             return level
-    raise KernelUnavailable(f"no level {name!r} on this CPU: it runs {', '.join(here)}")
+    raise KernelUnavailable(f"unknown level {name!r}: this CPU supports {', '.join(here)}")

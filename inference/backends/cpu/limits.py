@@ -20,9 +20,9 @@ def check_call(architecture: Architecture, positions: int, chunks: Sequence[Chun
     """Raise ValueError, with the value at fault, if a forward would exceed any buffer."""
     count = sum(len(chunk.token_ids) for chunk in chunks)
     if not 1 <= count <= MAX_NEW_TOKENS:
-        raise ValueError(f"{count} new tokens: a call takes 1 to {MAX_NEW_TOKENS}")
+        raise ValueError(f"a call takes 1 to {MAX_NEW_TOKENS} new tokens, not {count}")
     if len({id(chunk.workspace) for chunk in chunks}) < len(chunks):
-        raise ValueError("two chunks of one workspace: a call takes one of each")
+        raise ValueError("a call takes one chunk per workspace")
     for chunk in chunks:
         _check_chunk(architecture, positions, chunk)
 
@@ -31,19 +31,23 @@ def _check_chunk(architecture: Architecture, positions: int, chunk: Chunk) -> No
     token_ids, workspace = chunk.token_ids, chunk.workspace
     count = len(token_ids)
     if count == 0:
-        raise ValueError("a chunk of 0 new tokens")
+        raise ValueError("a chunk needs at least one new token")
     if min(token_ids) < 0 or max(token_ids) >= architecture.vocabulary:
-        raise ValueError(f"token ids from {min(token_ids)} to {max(token_ids)}: there are {architecture.vocabulary}")
+        raise ValueError(
+            f"token ids {min(token_ids)} to {max(token_ids)} exceed the vocabulary of {architecture.vocabulary}"
+        )
     if not 0 <= chunk.wanted <= count:
-        raise ValueError(f"logits of {chunk.wanted} tokens out of {count}")
+        raise ValueError(f"a chunk of {count} tokens cannot give {chunk.wanted} logits")
     if not isinstance(workspace, KVWorkspace):
-        raise TypeError(f"a {type(workspace).__name__}: the kernel runs on a KVWorkspace")
+        raise TypeError(f"the kernel needs a KVWorkspace, not a {type(workspace).__name__}")
     room = min(workspace.max_tokens, positions)
     if not 0 <= chunk.start <= room - count:
-        raise ValueError(f"tokens [{chunk.start}, {chunk.start + count}) of a workspace of {room}")
+        raise ValueError(f"tokens [{chunk.start}, {chunk.start + count}) exceed a workspace of {room}")
     shape = workspace.shape
     expected = (architecture.layers, architecture.kv_heads, architecture.head_dim)
     if (shape.num_layers, shape.num_kv_heads, shape.head_dim) != expected:
-        raise ValueError(f"a workspace of shape {shape}: layers, key-value heads and head dimension are {expected}")
+        raise ValueError(
+            f"the workspace has shape {shape}: expected layers, key-value heads and head dimension {expected}"
+        )
     if shape.dtype not in KV_DTYPES or workspace.device.type != "cpu":
-        raise ValueError(f"a workspace of {shape.dtype} on {workspace.device}: it has to be float32 or bfloat16 on cpu")
+        raise ValueError(f"the workspace has {shape.dtype} on {workspace.device}: expected float32 or bfloat16 on cpu")

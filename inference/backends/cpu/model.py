@@ -102,7 +102,7 @@ def with_kernel(
     if reason is not None and setting == "int8":
         raise BadInput(f"int8 weights need the CPU kernel: {reason}")
     if reason is not None:
-        log.info("without the CPU kernel: %s", reason)
+        log.info("the CPU kernel is not used: %s", reason)
         return decoder
     weight_type: WeightType = "int8" if setting == "int8" else _weight_type(decoder.kv_shape.dtype)
     tables = rotation_tables(shape, config, decoder.context_tokens, torch.float32, decoder.device)
@@ -115,7 +115,7 @@ def _unusable_reason(decoder: Decoder) -> str | None:
     if decoder.device.type != "cpu":
         return f"the model runs on {decoder.device}"
     if decoder.kv_shape.dtype not in KV_DTYPES:
-        return f"it computes no {decoder.kv_shape.dtype}"
+        return f"the kernel does not support {decoder.kv_shape.dtype}"
     return unsupported_reason(decoder.architecture) or unavailable_reason()
 
 

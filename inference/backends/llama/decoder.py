@@ -97,8 +97,10 @@ class Decoder:
         spans, row = [], 0
         for chunk in chunks:
             start, stop, workspace = chunk.start, chunk.stop, chunk.workspace
-            assert 0 <= start < stop <= self.context_tokens, f"tokens [{start}, {stop}) of {self.context_tokens}"
-            assert isinstance(workspace, KVWorkspace), f"a workspace of type {type(workspace).__name__}"
+            assert 0 <= start < stop <= self.context_tokens, (
+                f"tokens [{start}, {stop}) exceed the context of {self.context_tokens}"
+            )
+            assert isinstance(workspace, KVWorkspace), f"expected a KVWorkspace, not a {type(workspace).__name__}"
             visible = self._visible(stop)
             is_causal = start == 0 and visible == stop > 1
             mask = None if is_causal or stop == start + 1 else self._causal_mask(start, stop)

@@ -25,7 +25,9 @@ class ExactDecoder(Decoder):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-        assert self.context_tokens % EXACT_TOKENS == 0, f"a workspace of {self.context_tokens} tokens"
+        assert self.context_tokens % EXACT_TOKENS == 0, (
+            f"a context of {self.context_tokens} tokens is no multiple of {EXACT_TOKENS}"
+        )
 
     @property
     def alignment(self) -> int:
@@ -43,7 +45,7 @@ class ExactDecoder(Decoder):
 
     def _hidden_of(self, chunk: Chunk) -> Tensor:
         """Hidden states [tokens, hidden] of a chunk that begins at a multiple of EXACT_TOKENS."""
-        assert chunk.start % EXACT_TOKENS == 0, f"a chunk that begins at {chunk.start}"
+        assert chunk.start % EXACT_TOKENS == 0, f"the chunk begins at {chunk.start}, no multiple of {EXACT_TOKENS}"
         count = len(chunk.token_ids)
         padded = [*chunk.token_ids, *[0] * (-count % EXACT_TOKENS)]
         blocks = [

@@ -103,7 +103,7 @@ class GraphedDecoder:
         if len(chunks) > 1 or tokens is None or chunks[0].start + tokens > self.context_tokens:
             return None
         workspace = chunks[0].workspace
-        assert isinstance(workspace, KVWorkspace), f"a workspace of type {type(workspace).__name__}"
+        assert isinstance(workspace, KVWorkspace), f"expected a KVWorkspace, not a {type(workspace).__name__}"
         stop = chunks[0].start + tokens
         return workspace, tokens, next(size for size in _visible_buckets(self.context_tokens) if size >= stop)
 

@@ -40,7 +40,9 @@ def _inverse_frequencies(architecture: Architecture, config: Mapping[str, Any]) 
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     if architecture.rope_type not in ROPE_INIT_FUNCTIONS:
-        raise BadModel(f"RoPE of type {architecture.rope_type!r} is not one of {', '.join(ROPE_INIT_FUNCTIONS)}")
+        raise BadModel(
+            f"RoPE of type {architecture.rope_type!r} is not supported: choose one of {', '.join(ROPE_INIT_FUNCTIONS)}"
+        )
     settings = {key: value for key, value in config.items() if key != "model_type"}
     parsed = AutoConfig.for_model(architecture.model_type, **settings)
     frequencies, scale = ROPE_INIT_FUNCTIONS[architecture.rope_type](parsed, torch.device("cpu"))

@@ -58,14 +58,14 @@ class TensorReader:
         """The tensor; BadModel if it is missing or has another shape."""
         path = self._file_of.get(name)
         if path is None:
-            raise BadModel(f"the checkpoint has no tensor {name!r}: it is incomplete, or of another architecture")
+            raise BadModel(f"the checkpoint has no tensor {name!r}: it is incomplete, or has another architecture")
         try:
             with safe_open(path, framework="pt") as file:
                 tensor: Tensor = file.get_tensor(name)
         except (SafetensorError, OSError) as error:
             raise BadModel(f"{path} cannot be read: {error}") from error
         if tuple(tensor.shape) != shape:
-            raise BadModel(f"{path}: {name} has the shape {tuple(tensor.shape)}, and config.json says {shape}")
+            raise BadModel(f"{path}: {name} has the shape {tuple(tensor.shape)}, but config.json implies {shape}")
         return tensor.to(self._device, self._dtype)
 
 

@@ -29,5 +29,5 @@ def load_generic(
             folder, dtype=dtype, use_safetensors=True, local_files_only=True, trust_remote_code=False, **placement
         )
     except (OSError, ValueError, RuntimeError, ImportError, AttributeError) as error:
-        raise BadModel(f"{folder} cannot be loaded by transformers: {error}") from error
+        raise BadModel(f"transformers cannot load {folder}: {error}") from error
     return GenericModel(model, context_tokens, str(folder))

@@ -48,7 +48,9 @@ class GenericModel:
     def logits(self, chunk: Chunk) -> Tensor:
         """Logits [at least 1, vocabulary] in float32 of the last `wanted` tokens; writes the KV of the chunk."""
         start, stop, workspace = chunk.start, chunk.stop, chunk.workspace
-        assert 0 <= start < stop <= self.context_tokens, f"tokens [{start}, {stop}) of {self.context_tokens}"
+        assert 0 <= start < stop <= self.context_tokens, (
+            f"tokens [{start}, {stop}) exceed the context of {self.context_tokens}"
+        )
         assert isinstance(workspace, SplitWorkspace), f"a workspace of type {type(workspace).__name__}"
         kept = max(1, chunk.wanted)  # transformers interprets 0 as all
         keep = {"logits_to_keep": kept} if self._takes_logits_to_keep else {}
@@ -117,8 +119,8 @@ def _kv_of_one_token(model: PreTrainedModel, where: str) -> tuple[KVShape, list[
     shapes = {(tuple(tensor.shape), tensor.dtype) for tensor in tensors}
     if len(shapes) != 1 or len(tensors) != 2 * len(cache.layers):
         raise BadModel(
-            f"{where}: models of type {model.config.model_type!r} do not keep keys and values of one shape in every "
-            "layer, which is what midfill can reuse"
+            f"{where}: models of type {model.config.model_type!r} do not keep keys and values of one shape in "
+            "every layer, so midfill cannot reuse them"
         )
     ((shape, dtype),) = shapes
     return KVShape(len(cache.layers), shape[1], shape[3], dtype), [keys.device for keys in tensors[::2]]

@@ -41,9 +41,9 @@ class SplitWorkspace:
         return torch.cat([part.export_kv(start, stop).to(self.device) for part in self._parts])
 
     def import_kv(self, start: int, payload: object, count: int, skip: int = 0) -> None:
-        assert isinstance(payload, Tensor), f"a payload of type {type(payload).__name__}"
+        assert isinstance(payload, Tensor), f"expected a tensor as payload, not a {type(payload).__name__}"
         if payload.shape[0] != self.shape.num_layers:
-            raise ValueError(f"a payload of {payload.shape[0]} layers for a model of {self.shape.num_layers}")
+            raise ValueError(f"the payload has {payload.shape[0]} layers, but the model has {self.shape.num_layers}")
         first = 0
         for part in self._parts:
             part.import_kv(start, payload[first : first + part.shape.num_layers], count, skip)

@@ -82,7 +82,7 @@ def load_vocabulary(path: Path, fim_format: str = AUTO) -> Vocabulary:
     try:
         return Vocabulary(json.loads(path.read_text()), str(path), fim_format)
     except ValueError as error:
-        raise VocabularyError(f"{path} is no JSON: {error}") from error
+        raise VocabularyError(f"{path} is not JSON: {error}") from error
 
 
 def train_tokenizer(texts: Iterable[str], size: int, *, show_progress: bool = False) -> Tokenizer:
@@ -110,7 +110,7 @@ def train_tokenizer(texts: Iterable[str], size: int, *, show_progress: bool = Fa
     tokenizer.train_from_iterator(_batches(texts), trainer)
     tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in MARKERS])
     if tokenizer.get_vocab_size() != size:
-        raise VocabularyError(f"the texts give {tokenizer.get_vocab_size()} tokens, fewer than the {size} asked for")
+        raise VocabularyError(f"the texts give {tokenizer.get_vocab_size()} tokens, fewer than the {size} requested")
     return tokenizer
 
 

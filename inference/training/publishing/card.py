@@ -77,8 +77,8 @@ tags: [code, python, fill-in-the-middle, efim]
 # {facts.name}
 
 A very small code completion model for Python, trained with *fragment tokenization* (EFIM, arXiv 2505.21889) by
-midfill's own trainer. It lets midfill run, and be tested, without any download. It is a demonstration:
-for real work use a real checkpoint.
+midfill's own trainer. With it, midfill runs and its tests pass without any download. It is a demonstration:
+for real work, use a larger code model.
 
 {facts.parameters / 1e6:.1f}M parameters: Llama, {shape.layers} layers, width {shape.hidden}, {shape.heads} heads of
 {shape.head_dim}, {shape.kv_heads} KV head, feed-forward width {shape.intermediate}, tied embeddings,
@@ -89,11 +89,11 @@ for real work use a real checkpoint.
 def _prompt() -> str:
     return """## Prompt
 
-`<|fim_prefix|>` prefix `<|fim_suffix|>` suffix `<|fim_middle|>` increment, then the model goes on.
+`<|fim_prefix|>` prefix `<|fim_suffix|>` suffix `<|fim_middle|>` increment, followed by the completion.
 
-The prefix ends at a line start some lines above the cursor, the suffix begins at the cursor, and the increment is
-what stands between. The three are tokenized each on its own. The increment may end anywhere, inside a word too.
-The answer ends with `<|endoftext|>` where the suffix takes over. With an empty increment this is plain PSM."""
+The prefix ends at a line start some lines above the cursor, the suffix begins at the cursor, and the increment is the
+text between them. Each of the three is tokenized on its own. The increment may end anywhere, even inside a word.
+The completion ends with `<|endoftext|>` where the suffix continues. With an empty increment this is plain PSM."""
 
 
 def _training(facts: CardFacts) -> str:
@@ -108,7 +108,7 @@ def _training(facts: CardFacts) -> str:
 {unfinished}
 {_origin(options)}
 {progress.step:,} steps, {progress.tokens / 1e6:.1f}M tokens, {progress.seconds / 60:.0f} minutes on {facts.machine}.
-Windows: {windows}. Positions beyond {longest:,} were never trained.
+Windows: {windows}. The model was not trained on positions beyond {longest:,}.
 {_optimizers(options)}, with a
 warmup-stable-decay schedule. Loss over all tokens.
 
@@ -119,14 +119,14 @@ python -m inference.training corpus CORPUS
 python -m inference.training export RUN CORPUS {facts.name}
 ```
 
-`corpus` reads the packages of the environments that `--environment` names, by default those of the interpreter
-that runs it; the packages it found are listed below.{_changes(facts.recipes)}"""
+`corpus` reads the packages of the environments that `--environment` names, by default those of its own interpreter;
+the packages that it found are listed below.{_changes(facts.recipes)}"""
 
 
 def _origin(options: TrainingOptions) -> str:
     if options.start is None:
         return "From scratch."
-    return f"Goes on from the model `{options.start}`, as it was before, with its tokenizer."
+    return f"Continues the model `{options.start}` in its previous edition, with its tokenizer."
 
 
 def _optimizers(options: TrainingOptions) -> str:
@@ -138,7 +138,7 @@ def _optimizers(options: TrainingOptions) -> str:
 def _tokenizer_command(facts: CardFacts) -> str:
     if facts.options.start is None:
         return f"python -m inference.training tokenizer CORPUS --size {facts.vocabulary}"
-    return "cp MODEL/tokenizer.json CORPUS  # of the model that it goes on from"
+    return "cp MODEL/tokenizer.json CORPUS  # of the model that it continues"
 
 
 def _changes(recipes: Sequence[Recipe]) -> str:
@@ -157,18 +157,18 @@ def _losses(facts: CardFacts) -> str:
     far = "no document is that long" if losses.far is None else f"{losses.far:.3f}"
     return f"""## Held-out losses
 
-On packages that neither the model nor the tokenizer was trained on (listed below):
+Measured on packages that neither the model nor the tokenizer was trained on (listed below):
 
 | measure | value |
 | --- | --- |
-| left to right, nats a token | {losses.left_to_right:.3f} |
-| left to right, bits a byte | {losses.left_to_right_bits:.3f} |
-| the same at positions 512 to 3,072, nats a token | {far} |
-| middles in fragments, as midfill prompts, nats a byte | {losses.fragments:.3f} |
-| the same middles tokenized whole, nats a byte | {losses.whole:.3f} |
+| left to right, nats per token | {losses.left_to_right:.3f} |
+| left to right, bits per byte | {losses.left_to_right_bits:.3f} |
+| the same at positions 512 to 3,072, nats per token | {far} |
+| middles in fragments, as in midfill's prompts, nats per byte | {losses.fragments:.3f} |
+| the same middles tokenized whole, nats per byte | {losses.whole:.3f} |
 | middles after which the end is the likeliest token | {losses.stops:.0%} |
 
-A middle is what lies between anchor and suffix, with its end, in windows of about 512 tokens."""
+A middle is the text between anchor and suffix, with its end marker, in windows of about 512 tokens."""
 
 
 def _data(facts: CardFacts) -> str:
@@ -179,7 +179,7 @@ def _data(facts: CardFacts) -> str:
 
 Python source of installed packages whose metadata names a permissive licence, and of the standard library:
 {sum(package.files for package in trained):,} files, {sum(package.bytes for package in trained) / 1e6:.1f} MB. Every
-package keeps its own licence and copyright; they are named here as attribution.
+package keeps its own licence and copyright; the table names them as attribution.
 Files dropped, by reason: {dropped}. Packages refused for their licence: {len(manifest.of_role("refused"))}.
 
 Held out: {", ".join(f"{package.name} {package.version}" for package in held_out)}
@@ -205,9 +205,9 @@ def _limits(facts: CardFacts) -> str:
     tokens_per_parameter = facts.progress.tokens / facts.parameters
     return f"""## Limits
 
-- {tokens_per_parameter:.1f} training tokens for each parameter: far from what a model of even this size can learn. It
-  finishes words and common idioms; it does not reason, and greedy decoding soon repeats itself.
-- It knows the end of {facts.losses.stops:.0%} of the middles: an engine has to stop it at line ends and where the
-  suffix begins.
-- Python only. Other languages, prose and instructions are outside what it has seen.
-- It has read public source and may repeat pieces of it."""
+- {tokens_per_parameter:.1f} training tokens for each parameter: far fewer than a model of this size can use. It
+  completes words and common idioms; it does not reason, and greedy decoding soon repeats itself.
+- It predicts the end of {facts.losses.stops:.0%} of the middles: an engine has to stop it at line ends and at the
+  beginning of the suffix.
+- Python only: it was not trained on other languages, prose or instructions.
+- It was trained on public source code and may reproduce pieces of it."""

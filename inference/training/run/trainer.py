@@ -199,7 +199,7 @@ class Trainer:
 def _share(windows: int, processes: int) -> int:
     """Number of windows per process and step; OptionError if the windows cannot be shared equally."""
     if windows % processes:
-        raise OptionError(f"{windows} windows in a step, which {processes} processes cannot share equally")
+        raise OptionError(f"{windows} windows per step cannot be divided equally among {processes} processes")
     return windows // processes
 
 

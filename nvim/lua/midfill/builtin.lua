@@ -1,8 +1,8 @@
---- Suggests through Neovim's own vim.lsp.inline_completion (0.12), and keeps what it shows true.
+--- Suggests through Neovim's own vim.lsp.inline_completion (0.12), and hides answers that became outdated.
 ---
---- Neovim goes on showing an answer, and would accept it, while the text under it changes, until the next answer.
---- So answers pass through here first: those to a state that is over are emptied, and of what is shown we know
---- where it was made; once something else stands there, it is taken off the screen, and it cannot be accepted.
+--- Neovim shows an answer, and accepts it, until the next answer, even if the text under it has changed. This module
+--- therefore filters all answers: it empties the outdated ones and records where each shown one was made. When the
+--- text there changes, it removes the answer from the screen, and refuses to accept it.
 local client_of = require('midfill.client').of
 local offers = require('midfill.offers')
 local switch = require('midfill.switch')
@@ -15,15 +15,15 @@ local INVOKED = 1
 local namespace = vim.api.nvim_create_namespace('nvim.lsp.inline_completion')
 
 ---@class midfill.BuiltinBuffer
----@field dismissed string|nil the place where nothing is to be shown
+---@field dismissed string|nil the place where the user dismissed a suggestion
 ---@field want_more boolean whether the next request asks for several suggestions
 
 ---@type table<integer, midfill.BuiltinBuffer>
 local buffers = {}
 
---- What Neovim may see of an answer.
+--- The part of an answer that Neovim may see.
 ---@param buf integer
----@param asked string the place it was asked for
+---@param asked string the place of the request
 ---@param result table|nil
 ---@return table
 local function admit(buf, asked, result)
@@ -41,7 +41,7 @@ local function admit(buf, asked, result)
   return { items = items }
 end
 
---- Come between Neovim and the server, for the answers to one method.
+--- Intercept the answers to one method between Neovim and the server.
 ---@param rpc table
 ---@return table
 function M.wrap_rpc(rpc)
@@ -58,7 +58,7 @@ function M.wrap_rpc(rpc)
       callback = function(_, result, ...)
         answered(nil, admit(buf, asked, result), ...)
         if more and offers.count(buf) > 1 then
-          M.next(buf) -- Neovim shows the first, which was there before
+          M.next(buf) -- Neovim shows the first one, which the user has already seen
         end
       end
     end
@@ -67,14 +67,14 @@ function M.wrap_rpc(rpc)
   return rpc
 end
 
---- Suggest in this buffer from now on.
+--- Start suggesting in this buffer.
 ---@param buf integer
 function M.attach(buf)
   buffers[buf] = { want_more = false }
   M.switched(buf)
 end
 
---- Follow the switch: while it is off, Neovim asks for nothing.
+--- Follow the switch: while it is off, Neovim sends no request.
 ---@param buf integer
 function M.switched(buf)
   M.clear(buf)
@@ -85,7 +85,7 @@ function M.switched(buf)
     buffer = buf,
     callback = function()
       if not offers.rest(buf) then
-        M.clear(buf) -- it does not go on at the cursor any more
+        M.clear(buf) -- it no longer fits the cursor
       end
     end,
   })
@@ -99,21 +99,21 @@ function M.detach(buf)
   buffers[buf] = nil
 end
 
---- Show nothing.
+--- Hide the suggestion.
 ---@param buf integer
 function M.clear(buf)
   offers.drop(buf)
   vim.api.nvim_buf_clear_namespace(buf, namespace, 0, -1)
 end
 
---- Hide what is shown until the next change or move.
+--- Hide the suggestion until the next change or move.
 ---@param buf integer
 function M.dismiss(buf)
   M.clear(buf)
   buffers[buf].dismissed = offers.place(buf)
 end
 
---- Take what is accepted whole off the screen before it is inserted, which redraws the screen.
+--- Hide a suggestion that is accepted whole before the insertion redraws the screen.
 ---@param buf integer
 ---@param rest midfill.Rest
 ---@param piece string
@@ -123,15 +123,15 @@ function M.shrink(buf, rest, piece)
   end
 end
 
---- Follow the acceptance of a piece. What is behind it stays shown on the same line; else it comes back with the next
+--- Follow the acceptance of a piece. The rest stays visible on the same line; otherwise it returns with the next
 --- answer.
 ---@param buf integer
 ---@param rest midfill.Rest
 ---@param piece string
 function M.advance(buf, rest, piece)
   if piece == rest.text then
-    -- Neovim must forget its item, whose range does not follow what has been typed since. Its own way of accepting
-    -- would do it, but later, behind the keys that have been typed meanwhile.
+    -- Neovim must forget its item, since the item's range does not follow later typing. Neovim's own acceptance
+    -- would do that too, but only after keys that are already queued.
     vim.lsp.inline_completion.enable(false, { bufnr = buf })
     M.switched(buf)
   elseif piece:find('\n') then
@@ -139,7 +139,7 @@ function M.advance(buf, rest, piece)
   end
 end
 
---- Show the next of several suggestions, asking for more than one where that has not been done.
+--- Show the next suggestion; requests alternatives if there is only one.
 ---@param buf integer
 function M.next(buf)
   if offers.turn(buf) then

@@ -1,4 +1,4 @@
---- Runs the language server: its configuration, what it tells us, and starting it again when it dies.
+--- Runs the language server: configures it, handles its notifications, and restarts it when it dies.
 local compat = require('midfill.compat')
 local config = require('midfill.config')
 local state = require('midfill.state')
@@ -8,17 +8,17 @@ local M = {}
 
 M.NAME = 'midfill'
 
--- A server that dies so often within a minute is not started again by itself.
+-- The plugin does not restart a server that dies this often within a minute.
 local MOST_DEATHS = 3
 local MINUTE_NS = 60 * 1e9
 
--- Changes are held back for less than a move of the cursor is (midfill.moves), so that it arrives after them.
+-- Shorter than the debounce of cursor moves (midfill.moves), so that changes reach the server before the move.
 local CHANGES_MS = 30
 
 local deaths = {} ---@type integer[] when the server died, in ns
-local leaving = {} ---@type table<integer, boolean> clients that were told to stop; true where a new one is to follow
+local leaving = {} ---@type table<integer, boolean> clients that are stopping; true if a new one replaces them
 
-local wrap_rpc ---@type (fun(rpc: table): table)|nil comes between the server and Neovim
+local wrap_rpc ---@type (fun(rpc: table): table)|nil wraps the connection between server and Neovim
 local configured ---@type table|nil the options that the running servers were started with
 
 local handlers = {}
@@ -64,7 +64,7 @@ local function ended(client_id, code, signal)
     if #deaths > MOST_DEATHS then
       local how = signal ~= 0 and ('signal %d'):format(signal) or ('status %d'):format(code)
       vim.notify(
-        ('midfill: the language server keeps ending, now with %s. See :Midfill log, then :Midfill restart.'):format(how),
+        ('midfill: the language server keeps exiting, last with %s. See :Midfill log, then :Midfill restart.'):format(how),
         vim.log.levels.ERROR
       )
       return
@@ -102,7 +102,7 @@ local function configuration()
   }
 end
 
---- Whether a running server does for a file: Neovim 0.10 itself starts one for each file without a root.
+--- Whether a running server can serve a file: Neovim 0.10 itself starts one for each file without a root.
 ---@param client vim.lsp.Client
 ---@param settings table
 ---@return boolean
@@ -135,7 +135,7 @@ local function enable_by_filetype(settings)
   end
 end
 
---- Whether the command of the language server can be run; says why not where it cannot.
+--- Whether the command of the language server is executable, and the reason if it is not.
 ---@return boolean
 ---@return string|nil
 function M.executable()
@@ -144,12 +144,12 @@ function M.executable()
     return true
   end
   return false,
-    ('%q cannot be run. Say where the command of midfill is: '):format(command or '')
+    ('%q is not executable. Set the path of the midfill command: '):format(command or '')
       .. "require('midfill').setup({ cmd = { '/path/to/midfill/.venv/bin/midfill', 'lsp' } })"
 end
 
---- Configure the server and start it. A later call starts the servers again where what they were started with differs.
----@param wrap (fun(rpc: table): table)|nil comes between the server and Neovim
+--- Configure the server and start it. A later call restarts the servers if their options differ.
+---@param wrap (fun(rpc: table): table)|nil wraps the connection between server and Neovim
 function M.setup(wrap)
   local options = config.options
   local now = { options.cmd, options.settings, options.root_markers, options.filetypes or false, wrap }
@@ -170,7 +170,7 @@ function M.setup(wrap)
   end
 end
 
---- Start servers for every buffer that has none and wants one.
+--- Start servers for all buffers that need one and have none.
 function M.start()
   local runs, reason = M.executable()
   if not runs then
@@ -179,7 +179,7 @@ function M.start()
   end
   local settings = configuration()
   if vim.lsp.enable then
-    -- Not vim.lsp.config(), which would keep settings of an earlier setup() that this one leaves out.
+    -- Not vim.lsp.config(), which would keep settings of an earlier setup() that this one omits.
     local merged = vim.tbl_extend('force', vim.lsp.config[M.NAME] or {}, settings)
     merged.filetypes = settings.filetypes
     vim.lsp.config[M.NAME] = merged
@@ -189,7 +189,7 @@ function M.start()
   end
 end
 
---- End the servers and start them anew, with the options as they are now.
+--- Restart the servers with the current options.
 function M.restart()
   deaths = {}
   local clients = M.all()
@@ -202,7 +202,7 @@ function M.restart()
   end
 end
 
---- Change settings of the running servers; what setup() said holds for the others.
+--- Change settings of the running servers; the others keep the values of setup().
 ---@param settings table
 function M.configure(settings)
   for _, client in ipairs(M.all()) do

@@ -1,4 +1,4 @@
---- The command :Midfill and what its subcommands say.
+--- The command :Midfill and the output of its subcommands.
 local client = require('midfill.client')
 local state = require('midfill.state')
 local stats = require('midfill.stats')
@@ -22,7 +22,7 @@ function commands.status()
     return
   end
   local status = state.status(attached.id)
-  local lines = { 'midfill: ' .. (status and status.state or 'no word from the language server yet') }
+  local lines = { 'midfill: ' .. (status and status.state or 'the language server has sent no status yet') }
   if status and status.model ~= '' then
     table.insert(lines, ('model: %s on %s'):format(status.model, status.device))
   end
@@ -40,7 +40,7 @@ function commands.status()
     table.insert(lines, took)
   end
   if not switch.on(buf) then
-    table.insert(lines, 'switched off here; :Midfill enable')
+    table.insert(lines, 'switched off here: run :Midfill enable')
   end
   say(lines)
 end
@@ -79,19 +79,19 @@ local core_commands = {
   restart = {
     name = 'midfill.restartCore',
     said = function()
-      return { 'midfill: the core is restarted' }
+      return { 'midfill: restarted the core' }
     end,
   },
   stop = {
     name = 'midfill.stopCore',
     said = function()
-      return { 'midfill: the core is stopped, for every editor' }
+      return { 'midfill: stopped the core, for every editor' }
     end,
   },
   unload = {
     name = 'midfill.unloadModel',
     said = function()
-      return { 'midfill: the model is unloaded; the next suggestion loads it' }
+      return { 'midfill: unloaded the model; the next suggestion loads it' }
     end,
   },
 }
@@ -99,7 +99,7 @@ local core_commands = {
 function commands.core(action)
   local attached = client.of(vim.api.nvim_get_current_buf()) or client.all()[1]
   if not attached then
-    vim.notify('midfill: no language server runs; it controls the core', vim.log.levels.ERROR)
+    vim.notify('midfill: no language server is running, which controls the core', vim.log.levels.ERROR)
     return
   end
   local command = core_commands[action]
@@ -119,7 +119,7 @@ end
 function commands.log()
   local file = vim.lsp.log.get_filename()
   if vim.fn.filereadable(file) == 0 then
-    say({ 'midfill: nothing has been logged in ' .. file })
+    say({ 'midfill: no messages in ' .. file })
     return
   end
   vim.cmd.split({ vim.fn.fnameescape(file) })
@@ -143,7 +143,7 @@ function M.run(given)
   local takes = arguments_of[name]
   local known = argument == nil or (takes and vim.list_contains(takes.choices, argument))
   if not commands[name] or #given > 2 or not known then
-    vim.notify('midfill: no such command: :Midfill ' .. table.concat(given, ' '), vim.log.levels.ERROR)
+    vim.notify('midfill: unknown command :Midfill ' .. table.concat(given, ' '), vim.log.levels.ERROR)
   elseif takes and takes.needed and not argument then
     local choices = table.concat(takes.choices, ', ')
     vim.notify(('midfill: :Midfill %s needs one of %s'):format(name, choices), vim.log.levels.ERROR)

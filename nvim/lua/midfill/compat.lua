@@ -1,4 +1,4 @@
---- What the supported versions of Neovim (0.10 to 0.12) call differently.
+--- Functions whose names or arguments differ between Neovim 0.10 and 0.12.
 local M = {}
 
 local methods_take_self = vim.fn.has('nvim-0.11') == 1

@@ -1,4 +1,4 @@
---- The options of setup(): their defaults, and errors that name what is wrong.
+--- The options of setup(): defaults and validation.
 local M = {}
 
 ---@class midfill.Keys
@@ -11,12 +11,12 @@ local M = {}
 ---@class midfill.Options
 ---@field cmd string[] the command that runs the language server; by default that of the clone the plugin is in
 ---@field filetypes string[]|nil where midfill works; nil for every file
----@field root_markers string[] what tells a project's root
+---@field root_markers string[] names of files and folders that mark a project's root
 ---@field settings table the server's settings, as docs/settings.md has them
----@field ghost_text 'auto'|'builtin'|'own' what requests and draws: Neovim's vim.lsp.inline_completion, or this plugin
----@field keys midfill.Keys keys in insert mode; where nothing is shown, a key does what it did before setup()
+---@field ghost_text 'auto'|'builtin'|'own' which code requests and draws: Neovim's vim.lsp.inline_completion, or this plugin
+---@field keys midfill.Keys keys in insert mode; if no suggestion is shown, a key keeps its meaning from before setup()
 
---- The command of the clone that the plugin is in, where `make setup` has made it; else the one on the PATH.
+--- The command of the clone that the plugin is in, if `make setup` has created it; otherwise the one on the PATH.
 ---@return string
 local function command()
   local clone = vim.fn.fnamemodify(debug.getinfo(1, 'S').source:sub(2), ':p:h:h:h:h')
@@ -40,7 +40,7 @@ local defaults = {
   },
 }
 
---- What setup() takes by itself.
+--- The defaults of setup().
 ---@return midfill.Options
 function M.defaults()
   return vim.deepcopy(defaults)
@@ -71,16 +71,16 @@ local function validate(given)
   for name, value in pairs(given) do
     local expected = types[name]
     local known = table.concat(vim.fn.sort(vim.tbl_keys(types)), ', ')
-    check(expected, ('setup() knows no option %q; there are %s'):format(name, known))
+    check(expected, ('unknown option %q: choose one of %s'):format(name, known))
     check(type(value) == expected, ('option %q must be a %s, not a %s'):format(name, expected, type(value)))
   end
   for name, key in pairs(given.keys or {}) do
-    check(defaults.keys[name] ~= nil, ('option "keys" knows no %q'):format(name))
+    check(defaults.keys[name] ~= nil, ('option "keys" has no key %q'):format(name))
     check(key == false or type(key) == 'string', ('option "keys.%s" must be a string, or false'):format(name))
   end
 end
 
---- Take the options of the user; an error names the first that cannot be used, and none is taken.
+--- Set the user's options; an error names the first invalid one, and the options stay unchanged.
 ---@param given table|nil
 function M.set(given)
   given = given or {}
@@ -89,11 +89,11 @@ function M.set(given)
   local ghost_text = options.ghost_text
   check(
     vim.list_contains({ 'auto', 'builtin', 'own' }, ghost_text),
-    ('option "ghost_text" is %q; it may be "auto", "builtin" or "own"'):format(ghost_text)
+    ('option "ghost_text" must be "auto", "builtin" or "own", not %q'):format(ghost_text)
   )
   check(
     ghost_text ~= 'builtin' or vim.lsp.inline_completion,
-    'option "ghost_text": Neovim has no vim.lsp.inline_completion before 0.12'
+    'option "ghost_text": "builtin" needs Neovim 0.12 or newer'
   )
   M.options = options
 end

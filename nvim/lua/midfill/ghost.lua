@@ -3,7 +3,7 @@ local M = {}
 
 local namespace = vim.api.nvim_create_namespace('midfill.ghost')
 
---- Tabs as wide as they will be: extmarks do not expand them.
+--- Expand tabs to their display width, since extmarks do not.
 ---@param text string
 ---@param column integer the display column it begins at
 ---@param tabstop integer
@@ -19,7 +19,7 @@ local function expand_tabs(text, column, tabstop)
   return table.concat(pieces)
 end
 
---- Where brackets behind the cursor are to be replaced by the same ones in the text, the text is drawn around them.
+--- Split the text around brackets behind the cursor that it also contains, so that they are drawn once.
 ---@param first string
 ---@param replaced string
 ---@return string in place of the cursor
@@ -48,7 +48,7 @@ end
 
 ---@param buf integer
 ---@param rest midfill.Rest
----@param hint string|nil put at its end
+---@param hint string|nil shown at its end
 function M.draw(buf, rest, hint)
   M.clear(buf)
   local lines = vim.split(rest.text, '\n', { plain = true })

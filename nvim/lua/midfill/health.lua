@@ -9,7 +9,7 @@ local M = {}
 
 local function check_neovim()
   if vim.fn.has('nvim-0.10') == 0 then
-    health.error('Neovim 0.10 or newer is needed')
+    health.error('midfill needs Neovim 0.10 or newer')
   elseif config.options.ghost_text == 'builtin' then
     health.ok('vim.lsp.inline_completion shows ghost text; Neovim waits 200 ms before each request')
   else
@@ -28,7 +28,7 @@ local function check_command()
   local done = vim.system({ command[1], '--help' }, { text = true }):wait(20000)
   if done.code ~= 0 then
     local said = vim.trim(done.stderr or '')
-    health.error(('%s --help ended with status %d: %s'):format(command[1], done.code, said))
+    health.error(('%s --help exited with status %d: %s'):format(command[1], done.code, said))
     return false
   end
   health.ok(('the language server is `%s` (%s)'):format(table.concat(command, ' '), vim.fn.exepath(command[1])))
@@ -38,7 +38,7 @@ end
 local function check_servers()
   local clients = client.all()
   if #clients == 0 then
-    health.info('no language server runs: it starts with the first file that has a file type')
+    health.info('no language server is running: it starts with the first file that has a file type')
   end
   for _, each in ipairs(clients) do
     local status = state.status(each.id)

@@ -1,4 +1,4 @@
---- What users and their maps call.
+--- The public functions, for users and their mappings.
 local client = require('midfill.client')
 local config = require('midfill.config')
 local keys = require('midfill.keys')
@@ -53,7 +53,7 @@ local function usable()
   return vim.tbl_extend('error', all, { next = suggests })
 end
 
---- Show suggestions by the surface that the options name, in the buffers that have a server, too.
+--- Show suggestions with the surface that the options choose, also in buffers that already have a server.
 local function use_surface()
   local chosen = require(config.options.ghost_text == 'builtin' and 'midfill.builtin' or 'midfill.own')
   if surface and surface ~= chosen then
@@ -63,7 +63,7 @@ local function use_surface()
   return chosen
 end
 
---- Start midfill, or take other options. See |midfill-options|.
+--- Start midfill, or change its options. See |midfill-options|.
 ---@param options midfill.Options|nil
 function M.setup(options)
   config.set(options)
@@ -75,7 +75,7 @@ function M.setup(options)
   client.setup(chosen.wrap_rpc)
 end
 
---- Insert a piece of what is shown; false where nothing is.
+--- Insert a piece of the suggestion; false if none is shown.
 ---@param how 'accept'|'accept_word'|'accept_line'
 ---@param piece_of fun(text: string): string
 ---@return boolean
@@ -96,7 +96,7 @@ local function accept(how, piece_of)
   return true
 end
 
---- Accept the suggestion; false where none is shown.
+--- Accept the suggestion; false if none is shown.
 ---@return boolean
 function M.accept()
   return accept('accept', function(text)
@@ -104,19 +104,19 @@ function M.accept()
   end)
 end
 
---- Accept its next word; false where none is shown.
+--- Accept the suggestion's next word; false if none is shown.
 ---@return boolean
 function M.accept_word()
   return accept('accept_word', suggestions.first_word)
 end
 
---- Accept its next line; false where none is shown.
+--- Accept the suggestion's next line; false if none is shown.
 ---@return boolean
 function M.accept_line()
   return accept('accept_line', suggestions.first_line)
 end
 
---- Show the next suggestion, asking for alternatives; false where midfill does not suggest.
+--- Show the next suggestion, requesting alternatives if needed; false if midfill does not suggest here.
 ---@return boolean
 function M.next()
   local buf = vim.api.nvim_get_current_buf()
@@ -127,7 +127,7 @@ function M.next()
   return true
 end
 
---- Hide the suggestion until the text or the cursor changes; false where none is shown.
+--- Hide the suggestion until the text or the cursor changes; false if none is shown.
 ---@return boolean
 function M.dismiss()
   if not M.visible() then
@@ -153,25 +153,25 @@ local function set_switch(on, buf)
   end)
 end
 
---- Suggest again; `buf` nil means everywhere.
+--- Switch suggestions on; `buf` nil means everywhere.
 ---@param buf integer|nil
 function M.enable(buf)
   set_switch(true, buf)
 end
 
---- Suggest no more; `buf` nil means everywhere.
+--- Switch suggestions off; `buf` nil means everywhere.
 ---@param buf integer|nil
 function M.disable(buf)
   set_switch(false, buf)
 end
 
---- Change the server's settings while it runs, as docs/settings.md has them.
+--- Change the settings of the running server; docs/settings.md lists them.
 ---@param settings table
 function M.configure(settings)
   client.configure(settings)
 end
 
---- A few words for the status line: the core's state, then what the last suggestion took.
+--- Text for the status line: the core's state, or the cost of the last suggestion.
 ---@return string
 function M.statusline()
   local buf = vim.api.nvim_get_current_buf()

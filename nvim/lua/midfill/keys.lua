@@ -1,4 +1,4 @@
---- Maps the keys of setup() in insert mode; where midfill has nothing to do, a key does what it did before.
+--- Maps the keys of setup() in insert mode; if midfill has nothing to do, a key keeps its former meaning.
 local M = {}
 
 ---@class midfill.Mapped
@@ -11,7 +11,7 @@ local keys = {} ---@type table<string, string|false> by the name of the action
 local can = {} ---@type table<string, fun(): boolean> by the name of the action
 local mapped = {} ---@type midfill.Mapped[]
 
---- The mapping of a key in one buffer alone, or in all buffers where `buf` is nil.
+--- The buffer-local mapping of a key, or the global one if `buf` is nil.
 ---@param buf integer|nil
 ---@param key string
 ---@return table|nil
@@ -23,7 +23,7 @@ local function find(buf, key)
   end
 end
 
---- The keys that a recursive mapping stands for at this moment.
+--- The keys that a recursive mapping currently expands to.
 ---@param map table
 ---@return string
 local function keys_of(map)
@@ -46,15 +46,15 @@ local function inside(buf, call)
   end
 end
 
---- Give <Plug> keys of their own the meaning of a former mapping.
+--- Map new <Plug> keys to a former mapping.
 ---
---- A recursive mapping may give its own key back (LuaSnip's documented <Tab> does), which Neovim then does not map
---- again. On the <Plug> key Neovim would map it again, to midfill's mapping: it stands for the unmapped key instead.
+--- A recursive mapping may return its own key (LuaSnip's documented <Tab> does), which Neovim then does not map
+--- again. On the <Plug> key Neovim would map it again, to midfill's mapping, so it returns the unmapped key instead.
 ---@param buf integer|nil
 ---@param former table
 ---@return string
 local function keep(buf, former)
-  -- Other mappings may go on using an earlier setup()'s keys, so that these are never used again.
+  -- Other mappings may still use the keys of an earlier setup(), so each call creates new ones.
   local lhs = ('<Plug>(midfill-former-%d)'):format(vim.uv.hrtime())
   if former.noremap == 1 or (former.callback and former.expr == 0) then
     local copy = vim.tbl_extend('force', former, { lhs = lhs, lhsraw = vim.keycode(lhs) })
@@ -79,7 +79,7 @@ end
 local function map(buf, name, key)
   local former = find(buf, key)
   local action = ('<Plug>(midfill-%s)'):format((name:gsub('_', '-')))
-  -- A result that begins with the key itself is not mapped again: the key does what Neovim does with it.
+  -- Neovim does not map a result again that begins with the key itself: the key gets Neovim's own meaning.
   local otherwise = former and keep(buf, former) or key
   local function callback()
     return can[name]() and action or otherwise
@@ -89,7 +89,7 @@ local function map(buf, name, key)
   table.insert(mapped, { buf = buf, key = key, callback = callback, former = former })
 end
 
---- Undo what setup() mapped, except where another plugin has replaced it since.
+--- Remove the mappings of setup(), except those that another plugin has replaced since.
 local function restore()
   for _, each in ipairs(mapped) do
     local valid = not each.buf or vim.api.nvim_buf_is_valid(each.buf)
@@ -106,7 +106,7 @@ local function restore()
   mapped = {}
 end
 
---- Map the keys, in place of those of an earlier call.
+--- Map the keys, replacing those of an earlier call.
 ---@param wanted table<string, string|false> by the name of the action
 ---@param usable table<string, fun(): boolean> by the name of the action: whether it has something to do now
 function M.setup(wanted, usable)
@@ -119,7 +119,7 @@ function M.setup(wanted, usable)
   end
 end
 
---- Map the keys that a buffer maps for itself, which would hide midfill's mappings for all buffers.
+--- Map the keys that have a buffer-local mapping, which would hide midfill's global ones.
 ---@param buf integer
 function M.attach(buf)
   for name, key in pairs(keys) do

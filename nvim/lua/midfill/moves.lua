@@ -1,19 +1,19 @@
---- Tells the server where the cursor goes without an edit, and what is looked at, so that it can prepare.
+--- Sends cursor moves and viewed documents to the server, so that it can prefill ahead.
 local client_of = require('midfill.client').of
 local compat = require('midfill.compat')
 local switch = require('midfill.switch')
 
 local M = {}
 
--- The cursor often goes past a place; the server hears of where it stays. Edits are sent sooner (midfill.client).
+-- Debounce: the server only gets places where the cursor stays. Edits are sent sooner (midfill.client).
 local REST_MS = 60
 
 local timer = assert(vim.uv.new_timer())
-local told ---@type string|nil
+local sent ---@type string|nil the last announced place
 
 ---@param method string
 ---@param params_of fun(client: vim.lsp.Client, buf: integer): table
-local function tell(method, params_of)
+local function send(method, params_of)
   local buf = vim.api.nvim_get_current_buf()
   local client = client_of(buf)
   if client and switch.on(buf) then
@@ -23,20 +23,20 @@ end
 
 local function moved()
   if vim.api.nvim_get_mode().mode:sub(1, 1) == 'i' then
-    return -- the request for a suggestion tells the same
+    return -- the request for a suggestion has the same information
   end
   local buf = vim.api.nvim_get_current_buf()
   local place = table.concat({ buf, unpack(vim.api.nvim_win_get_cursor(0)) }, ':')
-  if place ~= told then
-    told = place
-    tell('midfill/didMoveCursor', function(client)
+  if place ~= sent then
+    sent = place
+    send('midfill/didMoveCursor', function(client)
       return vim.lsp.util.make_position_params(0, client.offset_encoding)
     end)
   end
 end
 
 local function focused()
-  tell('textDocument/didFocus', function(_, buf)
+  send('textDocument/didFocus', function(_, buf)
     return { textDocument = vim.lsp.util.make_text_document_params(buf) }
   end)
 end

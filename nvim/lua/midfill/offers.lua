@@ -1,4 +1,4 @@
---- What each buffer was last answered, which of it is shown, and going on to its rest or to the next one.
+--- Keeps each buffer's last answer, and which of its suggestions is shown.
 local report = require('midfill.report')
 local suggestions = require('midfill.suggestion')
 
@@ -11,7 +11,7 @@ local M = {}
 ---@type table<integer, midfill.Offers>
 local buffers = {}
 
---- The text's version and the cursor: an answer is right only where both are as they were.
+--- Version of the text and cursor: an answer is valid only while both are unchanged.
 ---@param buf integer
 ---@return string
 function M.place(buf)
@@ -19,11 +19,11 @@ function M.place(buf)
   return ('%d:%d:%d'):format(vim.api.nvim_buf_get_changedtick(buf), row, col)
 end
 
---- Take an answer to a request at the cursor, whose buffer has not changed since.
+--- Store the answer to a request at the cursor; the buffer must not have changed since the request.
 ---@param client vim.lsp.Client
 ---@param buf integer
 ---@param items table[]
----@param index integer which of them to show, if there are so many
+---@param index integer which of them to show, or the first if there are fewer
 function M.take(client, buf, items, index)
   local last = M.current(buf)
   local taken = vim.tbl_map(function(item)
@@ -33,13 +33,13 @@ function M.take(client, buf, items, index)
   report.shown(M.current(buf), last)
 end
 
---- Show nothing any more.
+--- Forget the answer.
 ---@param buf integer
 function M.drop(buf)
   buffers[buf] = nil
 end
 
---- What is shown, as it was made.
+--- The shown suggestion, as the server sent it.
 ---@param buf integer
 ---@return midfill.Suggestion|nil
 function M.current(buf)
@@ -47,7 +47,7 @@ function M.current(buf)
   return offers and offers.items[offers.index]
 end
 
---- What of it is still to be typed at the cursor, or nil.
+--- The part of the suggestion that is not typed yet, or nil.
 ---@param buf integer
 ---@return midfill.Rest|nil
 function M.rest(buf)
@@ -60,14 +60,14 @@ function M.count(buf)
   return buffers[buf] and #buffers[buf].items or 0
 end
 
---- Which of how many is shown, where there are several.
+--- Number of the shown suggestion and their count, such as "1/3"; nil if there is only one.
 ---@param buf integer
 ---@return string|nil
 function M.hint(buf)
   return M.count(buf) > 1 and (' (%d/%d)'):format(buffers[buf].index, M.count(buf)) or nil
 end
 
---- Go on to the next of several; false where there is no other.
+--- Show the next suggestion; false if there is only one.
 ---@param buf integer
 ---@return boolean
 function M.turn(buf)
@@ -78,9 +78,9 @@ function M.turn(buf)
   return several
 end
 
---- Follow the acceptance of a piece, which has been inserted: what is behind it is shown from now on.
+--- Follow the acceptance of an inserted piece: show the rest from now on.
 ---@param buf integer
----@param rest midfill.Rest what was left before
+---@param rest midfill.Rest the rest before the acceptance
 ---@param piece string
 function M.advance(buf, rest, piece)
   local current = M.current(buf)

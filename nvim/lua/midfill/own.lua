@@ -1,4 +1,4 @@
---- Asks for suggestions and draws them, without vim.lsp.inline_completion: the latest request wins.
+--- Requests and draws suggestions without vim.lsp.inline_completion; the latest request wins.
 local client_of = require('midfill.client').of
 local compat = require('midfill.compat')
 local ghost = require('midfill.ghost')
@@ -11,7 +11,7 @@ local METHOD = 'textDocument/inlineCompletion'
 local INVOKED, AUTOMATIC = 1, 2
 
 ---@class midfill.Buffer
----@field pending integer|nil the request that waits for its answer
+---@field pending integer|nil id of the request in flight
 ---@field asked string|nil the place and state of the last request
 
 ---@type table<integer, midfill.Buffer>
@@ -76,7 +76,7 @@ local function follow(buf)
   end
 end
 
---- Suggest in this buffer from now on.
+--- Start suggesting in this buffer.
 ---@param buf integer
 function M.attach(buf)
   buffers[buf] = {}
@@ -88,7 +88,7 @@ function M.attach(buf)
     follow(buf)
   end)
   on('InsertEnter', function()
-    -- The mode changes after this, and the cursor may move.
+    -- The mode changes after this event, and the cursor may move.
     vim.schedule(function()
       follow(buf)
     end)
@@ -112,7 +112,7 @@ function M.switched(buf)
   follow(buf)
 end
 
---- Show nothing, and wait for nothing.
+--- Hide the suggestion and cancel the request.
 ---@param buf integer
 function M.clear(buf)
   local buffer = buffers[buf]
@@ -124,14 +124,14 @@ function M.clear(buf)
   ghost.clear(buf)
 end
 
---- Hide what is shown until the next change or move.
+--- Hide the suggestion until the next change or move.
 ---@param buf integer
 function M.dismiss(buf)
   M.clear(buf)
   buffers[buf].asked = offers.place(buf)
 end
 
---- Draw what a piece leaves before it is inserted, which redraws the screen.
+--- Draw the rest of the suggestion before the insertion of a piece redraws the screen.
 ---@param buf integer
 ---@param rest midfill.Rest
 ---@param piece string
@@ -143,7 +143,7 @@ function M.shrink(buf, rest, piece)
   end
 end
 
---- Follow the acceptance of a piece; what is behind it stays shown.
+--- Follow the acceptance of a piece; the rest stays visible.
 ---@param buf integer
 ---@param rest midfill.Rest
 ---@param piece string
@@ -155,7 +155,7 @@ function M.advance(buf, rest, piece)
   end
 end
 
---- Show the next of several suggestions, asking for more than one where that has not been done.
+--- Show the next suggestion; requests alternatives if there is only one.
 ---@param buf integer
 function M.next(buf)
   if offers.turn(buf) then

@@ -1,4 +1,4 @@
---- Tells the server, and counts, what became of suggestions: shown, accepted whole or in part.
+--- Reports suggestions that are shown or accepted to the server, and counts them.
 local compat = require('midfill.compat')
 local stats = require('midfill.stats')
 
@@ -14,7 +14,7 @@ local function notify(suggestion, method, params)
   end
 end
 
---- A suggestion has come on the screen; one that goes on where the last one did is none.
+--- Report a shown suggestion; one that continues the last one does not count.
 ---@param suggestion midfill.Suggestion|nil
 ---@param last midfill.Suggestion|nil
 function M.shown(suggestion, last)
@@ -25,7 +25,7 @@ function M.shown(suggestion, last)
   notify(suggestion, 'textDocument/didShowCompletion', { item = suggestion.item })
 end
 
---- How much of an item's text has been accepted, in UTF-16 code units, where so many bytes are left of it.
+--- Length of the accepted part of an item's text, in UTF-16 code units, if `left` bytes remain.
 ---@param text string
 ---@param left integer in bytes, each line end counted as one
 ---@return integer
@@ -39,7 +39,7 @@ local function accepted_length(text, left)
   return utf16_units
 end
 
---- A piece of it has been accepted; `rest` is what was left before.
+--- Report the acceptance of a piece; `rest` is the rest before the acceptance.
 ---@param suggestion midfill.Suggestion
 ---@param rest midfill.Rest
 ---@param piece string

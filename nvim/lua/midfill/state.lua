@@ -1,4 +1,4 @@
---- What the language servers said last: their cores' state, and what each buffer's last prompt cost.
+--- The last messages of the language servers: the state of their cores, and the cost of each buffer's last prompt.
 local M = {}
 
 ---@class midfill.Status
@@ -15,7 +15,7 @@ local usages = {}
 ---@type table<integer, {buf: integer, reason: string}> by client
 local exclusions = {}
 
---- Have the status lines drawn again, which is to be done only where what they show has changed.
+--- Redraw the status lines; call it only if their text has changed.
 local function announce()
   vim.cmd.redrawstatus({ bang = true })
   vim.api.nvim_exec_autocmds('User', { pattern = 'MidfillStatus', modeline = false })
@@ -44,10 +44,10 @@ function M.set_usage(buf, usage)
   end
 end
 
---- Take the server's word on the buffer that the user looks at, which replaces its word on the one before.
+--- Store why the server suggests nothing in the current buffer; replaces its reason for the buffer before.
 ---@param client_id integer
 ---@param buf integer
----@param reason any why the server suggests nothing there; no string where it does
+---@param reason any the reason; no string if the server does suggest
 function M.set_excluded(client_id, buf, reason)
   local before = exclusions[client_id]
   exclusions[client_id] = type(reason) == 'string' and { buf = buf, reason = reason } or nil
@@ -56,7 +56,7 @@ function M.set_excluded(client_id, buf, reason)
   end
 end
 
---- Why the server suggests nothing in this buffer; nil where it does.
+--- Why the server suggests nothing in this buffer; nil if it does suggest.
 ---@param buf integer
 ---@return string|nil
 function M.excluded(buf)
@@ -67,7 +67,7 @@ function M.excluded(buf)
   end
 end
 
---- What a prompt cost, as the status line shows it.
+--- The cost of a prompt, as the status line shows it.
 ---@param usage table|nil
 ---@return string|nil
 function M.cost(usage)

@@ -1,4 +1,4 @@
---- Counts of this session: what was shown and accepted, what prompts cost. No text, and nothing is kept.
+--- Counts this session's suggestions and the cost of its prompts; stores no text, and nothing on disk.
 local M = {}
 
 local counts = { shown = 0, accept = 0, accept_word = 0, accept_line = 0, dismiss = 0 }

@@ -1,17 +1,17 @@
---- One suggestion: where it was made, what of it is still to be typed at the cursor, and putting it into the buffer.
+--- One suggestion: its place, the part of it that is not typed yet, and its insertion into the buffer.
 local compat = require('midfill.compat')
 
 local M = {}
 
 ---@class midfill.Suggestion
----@field item table what the server sent, to tell it what became of it
+---@field item table the server's item, for reports of its acceptance
 ---@field client_id integer
 ---@field text string lines end in \n
 ---@field row integer from 0
 ---@field col integer in bytes, from 0
 ---@field before string the line up to there
 ---@field behind string the line from there on
----@field replaced integer so many bytes of `behind` are replaced when the whole is accepted
+---@field replaced integer bytes of `behind` that accepting the whole replaces
 ---@field line_count integer of the buffer
 
 ---@class midfill.Rest
@@ -35,7 +35,7 @@ local function line_at(buf, row)
   return vim.api.nvim_buf_get_lines(buf, row, row + 1, false)[1] or ''
 end
 
---- The suggestion of an answer to a request at the cursor, whose buffer has not changed since.
+--- The suggestion of an answer to a request at the cursor; the buffer must not have changed since the request.
 ---@param client vim.lsp.Client
 ---@param buf integer
 ---@param item table
@@ -57,7 +57,7 @@ function M.from_item(client, buf, item)
   }
 end
 
---- What is still to be typed at the cursor, or nil where anything else has been typed, or nothing is left.
+--- The part that is not typed yet; nil if the user typed something else, or nothing is left.
 ---@param suggestion midfill.Suggestion|nil
 ---@param buf integer
 ---@return midfill.Rest|nil
@@ -82,14 +82,14 @@ function M.rest(suggestion, buf)
   return { text = suggestion.text:sub(#typed + 1), row = row, col = col, replaced = suggestion.replaced }
 end
 
---- The first word, with the white space before it; signs of punctuation that stand together are a word.
+--- The first word, with the white space before it; adjacent punctuation marks are one word.
 ---@param text string
 ---@return string
 function M.first_word(text)
   return text:match('^%s*[%w_\128-\255]+') or text:match('^%s*[^%w%s_\128-\255]+') or text
 end
 
---- The first line without its end; where the text begins with a line end, that and the line behind it.
+--- The first line without its end; if the text begins with a line end, that and the next line.
 ---@param text string
 ---@return string
 function M.first_line(text)
@@ -98,13 +98,13 @@ end
 
 local inserting ---@type fun()|nil
 
---- Put a piece of the rest at the cursor as if it were typed: one step of undo, which `.` repeats. No mapping,
---- abbreviation or indentation touches it. The whole of the rest replaces what it is to replace; keys delete that,
+--- Insert a piece of the rest at the cursor as if it were typed: one undo step, which `.` repeats. No mapping,
+--- abbreviation or indentation changes it. The whole rest also replaces `replaced` bytes. Keys delete these,
 --- since `.` repeats nothing else, so that `done` may be called after this returns.
 ---@param buf integer
 ---@param rest midfill.Rest
 ---@param piece string
----@param done fun() called behind the inserted text
+---@param done fun() called with the cursor behind the inserted text
 function M.insert(buf, rest, piece, done)
   vim.bo[buf].undolevels = vim.bo[buf].undolevels
   local replaced = piece == rest.text and line_at(buf, rest.row):sub(rest.col + 1, rest.col + rest.replaced) or ''
@@ -120,7 +120,7 @@ function M.insert(buf, rest, piece, done)
   end
 end
 
---- Insert the piece for which insert() has deleted what it replaces.
+--- Insert the piece after insert() has deleted the text that it replaces.
 function M.go_on()
   local insert = inserting
   inserting = nil
@@ -129,7 +129,7 @@ function M.go_on()
   end
 end
 
---- The suggestion of what follows the piece, at the cursor behind it.
+--- The suggestion that remains behind an accepted piece, at the cursor.
 ---@param suggestion midfill.Suggestion
 ---@param buf integer
 ---@param rest midfill.Rest

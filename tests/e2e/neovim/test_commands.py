@@ -32,9 +32,14 @@ def test_the_core_is_controlled(open_scripted: OpenScripted, script: Script) -> 
     script.answer(commands=COMMANDS)
     neovim = open_scripted("")
     until(lambda: script.told("initialized"))
-    for action, said in [("restart", "restarted"), ("stop", "stopped, for every editor"), ("unload", "unloaded")]:
+    outcomes = {
+        "restart": "restarted the core",
+        "stop": "stopped the core, for every editor",
+        "unload": "unloaded the model",
+    }
+    for action, said in outcomes.items():
         neovim.api.command(f"Midfill core {action}")
-        until(lambda said=said: f"is {said}" in neovim.messages())  # type: ignore[misc]
+        until(lambda said=said: said in neovim.messages())  # type: ignore[misc]
     names = [params["command"] for params in script.told("workspace/executeCommand")]
     assert names == ["midfill.restartCore", "midfill.stopCore", "midfill.unloadModel"]
     script.answer(commands=COMMANDS, result=[CORE])
@@ -65,7 +70,7 @@ def test_a_server_without_the_command_is_said_to_lack_it(open_scripted: OpenScri
 def test_without_a_server_or_an_action_nothing_is_controlled(open_neovim: OpenNeovim) -> None:
     neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
     neovim.keys(":Midfill core stop<CR>")
-    until(lambda: "no language server runs" in neovim.messages())
+    until(lambda: "no language server is running" in neovim.messages())
     neovim.keys(":Midfill core<CR>")
     until(lambda: ":Midfill core needs one of list, restart, stop, unload" in neovim.messages())
 

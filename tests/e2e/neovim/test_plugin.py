@@ -252,17 +252,17 @@ def test_plug_maps(open_neovim: OpenNeovim, script: Script) -> None:
 
 def test_a_server_that_keeps_dying_is_left_alone(open_neovim: OpenNeovim) -> None:
     neovim = open_neovim("", options="{ cmd = { 'sh', '-c', 'echo no such luck >&2; exit 3' } }")
-    until(lambda: "keeps ending, now with status 3. See :Midfill log" in neovim.messages())
+    until(lambda: "keeps exiting, last with status 3. See :Midfill log" in neovim.messages())
     neovim.api.command("Midfill log")
     assert "no such luck" in neovim.text()
 
 
 def test_a_command_that_is_not_there_is_told(open_neovim: OpenNeovim) -> None:
     neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
-    assert 'midfill: "no-such-midfill" cannot be run. Say where' in neovim.messages()
+    assert 'midfill: "no-such-midfill" is not executable. Set the path' in neovim.messages()
     assert "no language server in this buffer" in neovim.api.command_output("Midfill status")
     neovim.api.command("checkhealth midfill")
-    assert '"no-such-midfill" cannot be run' in neovim.text()
+    assert '"no-such-midfill" is not executable' in neovim.text()
     neovim.keys("ix<M-l><Esc>")
     until(lambda: neovim.mode() == "n")
 
@@ -270,10 +270,10 @@ def test_a_command_that_is_not_there_is_told(open_neovim: OpenNeovim) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("{ comand = {} }", 'setup() knows no option "comand"'),
+        ("{ comand = {} }", 'unknown option "comand"'),
         ("{ settings = 3 }", 'option "settings" must be a table, not a number'),
-        ("{ keys = { acept = '<Tab>' } }", 'option "keys" knows no "acept"'),
-        ("{ ghost_text = 'never' }", 'option "ghost_text" is "never"'),
+        ("{ keys = { acept = '<Tab>' } }", 'option "keys" has no key "acept"'),
+        ("{ ghost_text = 'never' }", 'must be "auto", "builtin" or "own", not "never"'),
     ],
 )
 def test_bad_options_are_named(open_neovim: OpenNeovim, options: str, message: str) -> None:
@@ -285,7 +285,7 @@ def test_bad_options_are_named(open_neovim: OpenNeovim, options: str, message: s
 def test_unknown_subcommands_are_named_and_known_ones_offered(open_neovim: OpenNeovim) -> None:
     neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
     neovim.keys(":Midfill dance<CR>")
-    until(lambda: "no such command: :Midfill dance" in neovim.messages())
+    until(lambda: "unknown command :Midfill dance" in neovim.messages())
     complete = "return vim.fn.getcompletion('Midfill ' .. ..., 'cmdline')"
     assert neovim.lua(complete, "") == ["core", "disable", "enable", "log", "restart", "stats", "status"]
     assert neovim.lua(complete, "disable ") == ["buffer"]

@@ -87,14 +87,14 @@ test("the menu switches midfill off and on for this workspace: no file changes, 
 test("the core is restarted from the menu", async () => {
   window = await workbench.open("demo.py", TEXT);
   await window.choose("Restart the core");
-  await window.page.locator(".notification-toast", { hasText: "midfill: The core is restarted." }).waitFor();
+  await window.page.locator(".notification-toast", { hasText: "midfill: Restarted the core." }).waitFor();
   assert.deepEqual(window.wire.sent("workspace/executeCommand"), [{ command: "midfill.restartCore" }]);
 });
 
 test("a stopped core is told by the status, and stays stopped until it is restarted", async () => {
   window = await workbench.open("demo.py", TEXT);
   await window.choose("Stop the core");
-  await window.page.locator(".notification-toast", { hasText: "midfill: The core is stopped, for every editor" }).waitFor();
+  await window.page.locator(".notification-toast", { hasText: "midfill: Stopped the core for every editor" }).waitFor();
   await window.untilStatus(/^midfill: stopped$/);
   await window.toEnd();
   await window.type(OPENING);
@@ -104,7 +104,7 @@ test("a stopped core is told by the status, and stays stopped until it is restar
   assert.equal(await window.ghost(), "");
   assert.deepEqual(workbench.cores(), []);
   await window.choose("Unload the model");
-  await window.page.locator(".notification-toast", { hasText: "midfill: there is no connection to a core" }).waitFor();
+  await window.page.locator(".notification-toast", { hasText: "midfill: not connected to a core" }).waitFor();
   await window.choose("Restart the core");
   await window.untilStatus(/^midfill( \d|$)/);
   assert.equal(workbench.cores().length, 1);

@@ -51,10 +51,10 @@ def test_context_ends_where_attention_begins_to_slide(changes: dict[str, Any], p
         ({"model_type": "gpt2"}, "'gpt2' are not supported"),
         ({"model_type": None}, "None are not supported"),
         ({"hidden_act": "gelu"}, "'gelu'"),
-        ({"hidden_size": "big"}, "hidden_size is 'big'"),
-        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"hidden_size": "big"}, "hidden_size must be a positive integer, not 'big'"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers must be a positive integer, not 0"),
         ({"num_key_value_heads": 3}, "4 attention heads cannot share 3"),
-        ({"head_dim": 15}, "head dimension of 15"),
+        ({"head_dim": 15}, "head dimension 15 is odd"),
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic'"),
     ],
 )

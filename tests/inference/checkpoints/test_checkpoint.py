@@ -24,7 +24,7 @@ def test_folder_is_a_model(folder: Path) -> None:
 
 def test_the_config_may_tell_the_format_and_the_training(folder: Path) -> None:
     edit_config(folder, midfill={"fim_format": "starcoder", "fragments_suffice": True})
-    with pytest.raises(BadModel, match="no tokenizer for the FIM format 'starcoder'"):
+    with pytest.raises(BadModel, match="which the FIM format 'starcoder' needs"):
         find_checkpoint(str(folder)).tokenizer()
     assert find_checkpoint(str(folder)).tokenizer("midfill").format.name == "midfill"  # what is asked for goes first
 

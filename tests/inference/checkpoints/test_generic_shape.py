@@ -58,13 +58,13 @@ def test_context_ends_where_rope_begins_to_change() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"model_type": "gpt17"}, "'gpt17' are known neither to midfill nor to transformers"),
-        ({}, "type None are known neither"),
-        ({"model_type": "t5"}, "'t5' generate no text from left to right"),
-        ({"model_type": "mamba"}, "'mamba' keep a state that cannot be cut back"),
-        ({"model_type": "jamba"}, "'jamba' keep a state that cannot be cut back"),
-        ({"model_type": "rwkv"}, "'rwkv' keep a state that cannot be cut back"),
-        ({**GPT_BIGCODE, "n_head": 0}, "num_attention_heads is 0"),
+        ({"model_type": "gpt17"}, "neither midfill nor transformers supports models of type 'gpt17'"),
+        ({}, "neither midfill nor transformers supports models of type None"),
+        ({"model_type": "t5"}, "'t5' are not causal language models"),
+        ({"model_type": "mamba"}, "'mamba' keep a state that cannot be cropped"),
+        ({"model_type": "jamba"}, "'jamba' keep a state that cannot be cropped"),
+        ({"model_type": "rwkv"}, "'rwkv' keep a state that cannot be cropped"),
+        ({**GPT_BIGCODE, "n_head": 0}, "num_attention_heads must be a positive integer, not 0"),
         ({**GPT_BIGCODE, "n_layer": "many"}, "n_layer"),
     ],
 )

@@ -139,13 +139,6 @@ def test_alternatives_branch_from_one_resident_prompt(engine: Engine, options: E
     assert engine.complete(accepted).usage.recomputed_tokens == plain.complete(accepted).usage.recomputed_tokens
 
 
-def test_undoing_an_acceptance_is_hot(engine: Engine) -> None:
-    before = ask("x = ", max_tokens=60)
-    suggestion = engine.complete(before).text
-    engine.complete(ask("x = " + suggestion, max_tokens=60))
-    assert engine.complete(before).usage.recomputed_tokens <= 2
-
-
 def test_alternatives_of_a_cancelled_request(engine: Engine) -> None:
     request = structs.replace(ask("x = "), alternatives=2)
     for forwards in range(12):
@@ -276,8 +269,8 @@ def test_context_and_order_are_part_of_the_prompt(engine: Engine, oracle: Callab
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_tokens": -1}, "max_tokens is -1"),
-        ({"alternatives": -1}, "alternatives is -1"),
+        ({"max_tokens": -1}, "max_tokens must be 0 or more, not -1"),
+        ({"alternatives": -1}, "alternatives must be between 0 and 16, not -1"),
         ({"alternatives": 10**9}, "between 0 and 16"),
     ],
 )

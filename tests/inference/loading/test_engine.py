@@ -48,11 +48,11 @@ def test_other_dtypes(options: EngineOptions, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"device": "toaster"}, "no device 'toaster'"),
+        ({"device": "toaster"}, "unknown device 'toaster'"),
         ({"device": "cuda"}, "no CUDA"),
-        ({"dtype": "int3"}, "no dtype 'int3'"),
-        ({"context_tokens": 10}, "a context of 10 tokens"),
-        ({"threads": 0}, "0 threads"),
+        ({"dtype": "int3"}, "unknown dtype 'int3'"),
+        ({"context_tokens": 10}, "tokens, not 10"),
+        ({"threads": 0}, "threads must be 1 or more, not 0"),
     ],
 )
 def test_impossible_options_are_named(options: EngineOptions, changes: dict[str, object], message: str) -> None:
@@ -93,9 +93,9 @@ def test_what_can_be_told_before_loading(
     assert is_here(options)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     assert not is_here(EngineOptions("someone/tiny"))
-    with pytest.raises(BadInput, match="no FIM format 'nothing'"):
+    with pytest.raises(BadInput, match="unknown FIM format 'nothing'"):
         is_here(replace(options, fim_format="nothing"))
-    with pytest.raises(BadInput, match="a context of 10 tokens"):
+    with pytest.raises(BadInput, match="tokens, not 10"):
         is_here(replace(options, context_tokens=10))
 
 
@@ -107,7 +107,7 @@ def test_what_can_be_told_before_loading(
         (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 20), "model.safetensors is not"),
         (lambda folder: write_tokenizer(folder / "tokenizer.json", markers=["<|endoftext|>"]), "no fill-in-the-middle"),
-        (lambda folder: edit_config(folder, model_type="perceptron"), "'perceptron' are known neither"),
+        (lambda folder: edit_config(folder, model_type="perceptron"), "supports models of type 'perceptron'"),
     ],
 )
 def test_what_is_wrong_with_a_model_is_told_before_loading(
@@ -149,5 +149,5 @@ def test_there_are_as_many_slots_as_suit_the_store(tiny_checkpoint: Path, budget
     assert load_engine(options).capacity == capacity
     assert load_engine(replace(options, slots=3)).capacity == 3
     assert load_engine(replace(options, batching=False)).capacity == 1
-    with pytest.raises(BadInput, match="0 slots: it has to be 1 or more"):
+    with pytest.raises(BadInput, match="slots must be 1 or more, not 0"):
         load_engine(replace(options, slots=0))

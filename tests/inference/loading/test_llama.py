@@ -26,7 +26,7 @@ def options(tiny_checkpoint: Path) -> EngineOptions:
         ({"weights": "int8", "exact": True}, "int8 weights and exact mode exclude each other"),
         ({"weights": "fp8", "exact": True}, "fp8 weights and exact mode exclude each other"),
         ({"weights": "fp8"}, "fp8 weights need a CUDA GPU, and the model runs on cpu"),
-        ({"weights": "int8", "kernel": False}, "int8 weights need the CPU kernel, and it is switched off"),
+        ({"weights": "int8", "kernel": False}, "int8 weights need the CPU kernel, which is switched off"),
     ],
 )
 def test_impossible_weights_are_named(options: EngineOptions, changes: dict[str, object], message: str) -> None:

@@ -103,5 +103,5 @@ def test_workspaces_come_before_the_store() -> None:
 
 
 def test_no_slots_are_refused() -> None:
-    with pytest.raises(BadInput, match="0 slots: it has to be 1 or more"):
+    with pytest.raises(BadInput, match="slots must be 1 or more, not 0"):
         plan_memory(replace(demand(), slots=0), GB)

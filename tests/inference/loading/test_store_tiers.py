@@ -43,7 +43,7 @@ def test_where_there_can_be_no_folder_the_store_goes_on_without(
     store = opened(root)
     assert names(store) == ["device"]
     (record,) = caplog.records
-    assert "nothing will be kept on disk" in record.message
+    assert "the store keeps nothing on disk" in record.message
     assert str(root) in record.message
     assert store.insert_prefix(IDS, KVWorkspace(SHAPE, 64), "a") == len(IDS)
     assert store.save()

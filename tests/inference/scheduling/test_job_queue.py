@@ -62,7 +62,7 @@ def test_line_of_a_client_is_bounded() -> None:
     queue = JobQueue()
     for number in range(MAX_WAITING):
         queue.put(job(f"{number}"))
-    with pytest.raises(Busy, match=f"{MAX_WAITING} requests"):
+    with pytest.raises(Busy, match=f"{MAX_WAITING} waiting requests"):
         queue.put(job("one more"))
     newer = job("0")
     assert queue.put(newer) is not None  # it takes the older one's place

@@ -97,7 +97,7 @@ class SteppedEngine:
         self.forgotten.append(session)
 
     def stats(self) -> StoreStats:
-        return StoreStats(tiers=(), hits=0, misses=0, evicted_tokens=0)
+        return StoreStats(tiers=(), evicted_tokens=0)
 
     def release(self, session: str) -> None:
         self.released.append(session)

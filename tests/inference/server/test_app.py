@@ -212,7 +212,7 @@ def test_client_with_too_much_in_line_is_told_when_to_try_again(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_arguments: Any, **_named: Any) -> int:
-        raise Busy("64 requests of this client wait already")
+        raise Busy("this client already has 64 waiting requests")
 
     monkeypatch.setattr(Scheduler, "submit", refuse)
     response = client.post("/infill", json={}, headers=BEARER)

@@ -41,7 +41,7 @@ def test_counters_add_up() -> None:
     for answer in (COMPLETION, COMPLETION, Cancelled("x"), BadInput("y")):
         metrics.observe(REQUEST, answer)
     metrics.observe(CompletionRequest("a.py", Prompt("", ""), 0), COMPLETION)
-    residency = StoreStats((TierStats("device", 400, 1000, 100, 2),), hits=1, misses=1, evicted_tokens=0)
+    residency = StoreStats((TierStats("device", 400, 1000, 100, 2),), evicted_tokens=0)
     found = samples(metrics.render(connections=3, model_loaded=True, residency=residency))
     assert found == {
         "midfill_requests_total suggestion completed": 2,

@@ -86,7 +86,7 @@ def test_core_serves_is_found_and_leaves_nothing_behind(tiny_checkpoint: Path, f
             code, errors = finish(second)
             assert code != 0
             assert (
-                f"AlreadyServed: {tiny_checkpoint} is served already, by process {address.pid} at {address.url}"
+                f"AlreadyServed: a core serves {tiny_checkpoint} already: process {address.pid} at {address.url}"
                 in errors
             )
 

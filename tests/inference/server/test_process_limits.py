@@ -49,4 +49,4 @@ def test_shortage_of_descriptors_is_logged_once_a_minute(caplog: pytest.LogCaptu
     handler(loop, {"message": "something else"})
     loop.close()
     assert [record.levelno for record in caplog.records] == [logging.ERROR, logging.ERROR]
-    assert ["accepted" in record.getMessage() for record in caplog.records] == [True, False]
+    assert ["cannot accept" in record.getMessage() for record in caplog.records] == [True, False]

@@ -127,9 +127,9 @@ def test_a_format_is_chosen_by_name() -> None:
     tokens = set(FORMATS["starcoder"].required_tokens)
     assert choose_format("mellum", tokens, "here") is FORMATS["mellum"]
     assert choose_format("auto", tokens, "here") is FORMATS["starcoder"]
-    with pytest.raises(BadInput, match=r"no FIM format 'melum': it is one of auto, qwen-coder"):
+    with pytest.raises(BadInput, match=r"unknown FIM format 'melum': choose auto, qwen-coder"):
         choose_format("melum", tokens, "here")
-    with pytest.raises(BadModel, match=r"here is no tokenizer for the FIM format 'seed-coder': it lacks <\[fim-prefix"):
+    with pytest.raises(BadModel, match=r"here: the tokenizer lacks <\[fim-prefix"):
         choose_format("seed-coder", tokens, "here")
 
 

@@ -198,5 +198,5 @@ def test_vocabulary_that_cannot_spell_every_byte_is_refused(
 ) -> None:
     spelled = {id_: token for id_, token in tiny_tokenizer.text_tokens().items() if token != b"e"}
     monkeypatch.setattr(tiny_tokenizer, "text_tokens", lambda: spelled)
-    with pytest.raises(BadModel, match="needs a token for the byte 0x65 alone"):
+    with pytest.raises(BadModel, match="needs a token for the single byte 0x65"):
         Healer(tiny_tokenizer)

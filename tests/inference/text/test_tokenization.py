@@ -118,13 +118,6 @@ def test_tokens_beyond_the_vocabulary_are_not_text(tiny_tokenizer: TextTokenizer
     assert not tiny_tokenizer.is_text(10**6)
 
 
-def test_tokenizer_without_markers_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    write_tokenizer(path, markers=("<|endoftext|>",))
-    with pytest.raises(BadModel, match="no fill-in-the-middle markers"):
-        read_tokenizer(path)
-
-
 def test_vocabulary_that_hits_a_marker_with_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     write_tokenizer(path)
@@ -159,8 +152,8 @@ def test_other_kinds_of_tokenizer_are_refused(tmp_path: Path) -> None:
     write_tokenizer(path)
     definition = json.loads(path.read_text())
     path.write_text(json.dumps({**definition, "decoder": {"type": "Metaspace"}}))
-    with pytest.raises(BadModel, match="neither a byte-level BPE tokenizer nor a BPE with byte fallback"):
+    with pytest.raises(BadModel, match="a byte-level BPE tokenizer, or BPE with byte fallback"):
         read_tokenizer(path)
     path.write_text(json.dumps({**definition, "model": {"type": "BPE", "vocab": 5}}))
-    with pytest.raises(BadModel, match="refused by the tokenizers library"):
+    with pytest.raises(BadModel, match="the tokenizers library refuses"):
         read_tokenizer(path)

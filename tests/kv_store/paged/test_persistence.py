@@ -469,7 +469,7 @@ def test_what_cannot_be_purged_alone_goes_with_all_the_rest(
 
     monkeypatch.setattr(store._folder.index, "write", fail)
     assert store.purge("*/secret.py") == 40
-    assert "everything saved is removed" in caplog.text
+    assert "removing all saved pages" in caplog.text
     store.check_integrity()
     assert not page_files(tmp_path)
     assert b"secret.py" not in index_of(tmp_path).read_bytes()

@@ -291,7 +291,7 @@ def test_a_tier_that_cannot_be_written_to_is_passed_over_with_one_warning(caplog
 
 
 def test_a_store_refuses_tiers_below_a_lasting_one() -> None:
-    with pytest.raises(ValueError, match="on disk"):
+    with pytest.raises(ValueError, match="below the disk"):
         make((1, LastingStorage()), (1, MemoryStorage()))
     with pytest.raises(ValueError, match="at least one tier"):
         make()

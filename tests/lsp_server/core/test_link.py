@@ -85,7 +85,7 @@ async def test_gives_up_after_failures_in_a_row_and_says_why(watched: Watched) -
     async def find() -> Endpoint:
         nonlocal attempts
         attempts += 1
-        raise CoreUnavailable("the core ended with status 1\nlast words")
+        raise CoreUnavailable("the core exited with status 1\nlast words")
 
     await watched.link.connect_to(CoreTarget(find, QUICK))
     await until(lambda: watched.link.status.state == "failed")
@@ -220,7 +220,7 @@ async def test_a_core_in_the_way_is_told_at_once_and_tried_until_it_is_not(watch
         nonlocal attempts
         attempts += 1
         if attempts < 6:
-            raise CoreBlocked("the running core is of another version")
+            raise CoreBlocked("the running core has another version")
         return Endpoint(core.url, core.token)
 
     await watched.link.connect_to(CoreTarget(find, QUICK))

@@ -98,7 +98,7 @@ async def test_an_address_file_that_is_none_is_replaced(folder: Path) -> None:
 
 async def test_a_core_that_ends_is_reported_with_its_last_words(folder: Path) -> None:
     core = _local_core(folder, "--fail", "weights.safetensors is truncated")
-    with pytest.raises(CoreUnavailable, match=r"ended with status 1 .*core\.log\)\nweights\.safetensors is truncated"):
+    with pytest.raises(CoreUnavailable, match=r"exited with status 1 .*core\.log\)\nweights\.safetensors is truncated"):
         await core.find_or_start()
     assert (folder / "core.log").stat().st_mode & 0o077 == 0
 
@@ -115,7 +115,7 @@ async def test_a_core_that_refuses_would_refuse_again(folder: Path) -> None:
 async def test_a_core_that_does_not_come_up_is_reported(folder: Path) -> None:
     command = [sys.executable, "-c", "import time; time.sleep(30)"]
     core = LocalCore(address_file(folder, "fake"), command, folder / "core.log", timeout_s=0.3)
-    with pytest.raises(CoreUnavailable, match="no core came up"):
+    with pytest.raises(CoreUnavailable, match="no core started"):
         await core.find_or_start()
 
 
@@ -194,7 +194,7 @@ async def test_a_core_of_another_version_that_others_use_is_named(folder: Path) 
     address = read_address(file)
     assert address is not None
     client = await CoreClient.open(Endpoint(address.url, read_or_make_token(folder)), lambda _: None)
-    with pytest.raises(CoreBlocked, match=rf"process {process.pid}\) is of another version.*`midfill core stop`"):
+    with pytest.raises(CoreBlocked, match=rf"process {process.pid}\) has another version.*`midfill core stop`"):
         await _local_core(folder).find_or_start()
     await client.close()
     assert (await _local_core(folder).find_or_start()).pid != process.pid
@@ -243,5 +243,5 @@ async def test_no_process_but_the_core_is_signalled(folder: Path) -> None:
     """The address names a process that does not listen there."""
     file = address_file(folder, "fake")
     write_address(file, CoreAddress("ws://127.0.0.1:9/ws", os.getpid(), "fake"))
-    with hold(file), pytest.raises(CoreBlocked, match=f"process {os.getpid()} is not surely the core"):
+    with hold(file), pytest.raises(CoreBlocked, match=f"process {os.getpid()} may not be the core"):
         await end_core(file, "stop")

@@ -15,7 +15,7 @@ from lsp_server.filters.balance import Balance
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.statement import Statement
 from lsp_server.suggesting.editing_session import EditingSession
-from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.queries import Query, Selected
 from lsp_server.suggesting.requests import PromptCost
 from protocol.errors import BadInput, CoreUnavailable, MidfillError
@@ -546,7 +546,7 @@ async def test_why_a_document_is_excluded_is_told_where_it_is_looked_at(
         await session.suggest(document, Query(Position(0, 4)))
     reason = ".env in the built-in list of secrets"
     assert told == [("file:///w/.env", reason), ("file:///w/a.py", None)]
-    assert [record.getMessage() for record in caplog.records] == [f"file:///w/.env enters no prompt: {reason}"]
+    assert [record.getMessage() for record in caplog.records] == [f"file:///w/.env is excluded from prompts: {reason}"]
 
 
 async def test_a_key_costs_no_more_with_more_documents(

@@ -9,7 +9,8 @@ import pytest
 
 from lsp_server.editing.documents import Edit, Position
 from lsp_server.filters.cursor_context import Insertion
-from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
+from lsp_server.suggesting.open_document import OpenDocument
+from lsp_server.suggesting.open_documents import OpenDocuments
 from lsp_server.usage.acceptance import Acceptances
 from lsp_server.usage.statistics import Statistics
 from protocol.settings import Settings

@@ -54,6 +54,6 @@ async def test_a_lock_that_is_held_does_not_delay_the_end(tmp_path: Path, caplog
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("BEGIN EXCLUSIVE")
         recorder.close()
-    assert [record.getMessage() for record in caplog.records] == ["the statistics were not saved: database is locked"]
+    assert [record.getMessage() for record in caplog.records] == ["cannot save the statistics: database is locked"]
     recorder.close()
     assert read_statistics(path).shown == 2

@@ -64,7 +64,7 @@ def test_no_more_tasks_than_there_are_lines(package: Path) -> None:
 
 
 def test_a_folder_without_source_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no Python files"):
+    with pytest.raises(BadInput, match="no usable Python files"):
         cut_files([tmp_path], "single-line", 10, seed=0)
     with pytest.raises(BadInput, match="not a folder"):
         cut_files([tmp_path / "missing"], "single-line", 10, seed=0)

@@ -82,7 +82,7 @@ async def test_each_answer_has_its_own_cost() -> None:
     async with session_with("a\nb\n") as session:
         for cursor in (Position(0, 1), Position(1, 1)):
             abandoned = session.begin_suggest(URI, cursor)
-            await session.receive(abandoned._asked)
+            await session.receive(abandoned._request)
         await session.document_hash(URI)  # their costs have come, and are not asked for
         answer = await session.suggest(URI, Position(0, 1))
         assert answer.cost is not None

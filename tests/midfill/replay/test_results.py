@@ -51,7 +51,7 @@ def record(step: int, recomputed: int, *, single_cursor: bool = True) -> Record:
 def test_the_summary_has_the_names_and_numbers_that_are_promised() -> None:
     records = (record(1, 2), record(2, 4), record(3, 600, single_cursor=False), record(4, 2))
     result = ReplayResult(
-        "session", "model", "dry", (StrategyResult("efim", records, ("late",), None, rude={CLOSERS: 2}),)
+        "session", "model", "dry", (StrategyResult("efim", records, ("late",), None, faults={CLOSERS: 2}),)
     )
     assert summary(result) == {
         "trace": "session",
@@ -69,7 +69,7 @@ def test_the_summary_has_the_names_and_numbers_that_are_promised() -> None:
                 "keystrokes_saved_share": None,
                 "errors": 1,
                 "shown": 0,
-                "rude": {"duplicates": 0, "closers": 2, "outdated": 0},
+                "faults": {"duplicates": 0, "closers": 2, "outdated": 0},
             }
         },
     }

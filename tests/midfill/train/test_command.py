@@ -110,9 +110,9 @@ def test_what_ctrl_c_has_stopped_goes_on_as_if_nothing_had_happened(
         patch.setattr(RunFolder, "append_log", interrupted)
         stopped = run(project, "--output", tmp_path / "stopped", *arguments)
     assert stopped.exit_code == 130
-    assert "Stopped and saved. The same command goes on" in stopped.output
+    assert "Stopped and saved. To continue" in stopped.output
     assert not (tmp_path / "stopped" / "model").exists()
-    assert "Going on after step 3" in trained(project, "--output", tmp_path / "stopped", *arguments).output
+    assert "Continuing after step 3" in trained(project, "--output", tmp_path / "stopped", *arguments).output
     weights = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "stopped")]
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
 
@@ -195,7 +195,7 @@ def test_a_run_is_not_mixed_with_another(project: Path, tmp_path: Path) -> None:
     [
         (("--fim-rate", "2"), "fim_rate is 2.0"),
         (("--from", "/no/such/model"), "no model '/no/such/model'"),
-        (("--vocabulary-size", "9000"), "fewer than the 9000 asked for"),
+        (("--vocabulary-size", "9000"), "fewer than the 9000 requested"),
         (("--window", "8192", "--vocabulary-size", "400"), "window is 8192"),
     ],
 )

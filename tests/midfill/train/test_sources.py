@@ -25,13 +25,13 @@ def test_texts_of_any_language_are_kept_and_all_else_is_left_out_with_its_reason
     assert reasons(found) == {
         ".env": ".env in the built-in list of secrets",
         "build.py": "build.py in .gitignore, line 1",
-        "logo.png": "binary: it holds NUL bytes",
+        "logo.png": "binary: contains NUL bytes",
         "latin.py": "not UTF-8 text",
-        "bundle.min.js": "lines as of minified code or of prose",
-        "no_module.py": "the same as another file",
+        "bundle.min.js": "has lines like minified code or prose",
+        "no_module.py": "identical to another file",
         "generated.py": "says that it was generated",
         ".gitignore": "not a file of 200 to 400,000 bytes",
-        "lib.py": "a copy of another project's, by its folder",
+        "lib.py": "in a folder for copies of other projects",
         "huge.py": "not a file of 200 to 400,000 bytes",
     }
     counts = {"not text": 2, "size": 2}
@@ -57,12 +57,12 @@ def test_some_file_is_always_held_out_and_some_is_always_trained_on(project: Pat
 @pytest.mark.parametrize(
     ("place", "told"),
     [
-        ("logo.png", "logo.png cannot be trained on: binary"),
-        ("latin.py", "latin.py cannot be trained on: not UTF-8 text"),
-        (".env", r"\.env cannot be trained on: .*list of secrets"),
-        ("build.py", r"build\.py cannot be trained on: build\.py in \.gitignore"),
+        ("logo.png", "logo.png cannot be used for training: binary"),
+        ("latin.py", "latin.py cannot be used for training: not UTF-8 text"),
+        (".env", r"\.env cannot be used for training: .*list of secrets"),
+        ("build.py", r"build\.py cannot be used for training: build\.py in \.gitignore"),
         ("missing", "no such folder: .*missing"),
-        ("vendor", "fewer than two files"),
+        ("vendor", "at least two files"),
     ],
 )
 def test_what_was_named_and_cannot_be_used_is_refused_with_the_reason(project: Path, place: str, told: str) -> None:

@@ -1,13 +1,13 @@
 // Attention: rotary embedding, the new tokens' KV, and partial softmaxes over chunks of keys.
 //
-// Each sequence has a workspace, the engine's own buffer, shared with torch and described by strides in numbers: K of a
-// layer and KV head is [tokens, head_dim] in float32 or bfloat16, V lies `value_stride` behind it. Attention is split into
-// chunks of CHUNK keys, each a partial softmax; the thread that computes a chunk writes the new tokens' KV into it. Keys are
-// transposed tile by tile, LANES keys to a tile, so that lanes are never added up; two tiles at a time serve all queries
-// of their KV head. Where the CPU multiplies pairs of bfloat16 and the KV is bfloat16, queries and the softmax's weights
-// are rounded to bfloat16 as well.
+// Each sequence has a workspace: the engine's buffer, shared with torch, described by strides in numbers. K of a layer
+// and KV head is [tokens, head_dim] in float32 or bfloat16; V lies `value_stride` behind it. Attention is split into
+// chunks of CHUNK keys, each a partial softmax. The thread that computes a chunk also writes the new tokens' KV into it.
+// Keys are transposed in tiles of LANES keys, so that no sum crosses lanes; two tiles at a time serve all queries of
+// their KV head. If the CPU multiplies pairs of bfloat16 and the KV is bfloat16, queries and softmax weights are rounded
+// to bfloat16 as well.
 
-// One head of q or k: normalized where the model does that, turned to its position, times `scale`.
+// One head of q or k: normalized if the model does so, rotated to its position (RoPE), times `scale`.
 FN void turn_head(const Model& m, const float* from, const float* norm, int position, float scale, float* to) {
     const int half = m.head_dim / 2;
     const float* const cosines = m.cosines + (size_t)position * half;
@@ -22,7 +22,7 @@ FN void turn_head(const Model& m, const float* from, const float* norm, int posi
     }
 }
 
-// What attention multiplies: a lane is a float32, stored so or WIDENED from bfloat16, or a pair of bfloat16.
+// The operands of attention: a lane is a float32, stored as such or WIDENED from bfloat16, or a pair of bfloat16.
 enum Lane { PLAIN, WIDENED, PAIR };
 
 template <int LANE>
@@ -32,7 +32,7 @@ IN Ints load_kv(const void* kv, int64_t place) {
     return load_ints((const uint16_t*)kv + place);
 }
 
-// One KV head of one sequence in a layer, and the queries of the new tokens that look at it: those of their heads that
+// One KV head of one sequence in a layer, and the queries of the new tokens that attend to it, from the heads that
 // share it, in the order [tokens, group].
 struct Attended {
     const Sequence& sequence;
@@ -41,8 +41,8 @@ struct Attended {
     int kv_head, group, first_token, queries;
 };
 
-// Writes the KV of the new tokens that fall into a chunk of keys. The thread that has the chunk does it, so nobody
-// has to wait for anybody.
+// Writes the KV of the new tokens that fall into a chunk of keys. The thread that owns the chunk does this, so no
+// thread waits for another.
 FN void append_kv(Decoder& d, Scratch& scratch, const Attended& a, int begin, int end) {
     const Model& m = d.model;
     for (int position = std::max(begin, a.sequence.start); position < end; ++position) {
@@ -60,7 +60,7 @@ FN void append_kv(Decoder& d, Scratch& scratch, const Attended& a, int begin, in
     }
 }
 
-// Its queries, turned, to `scratch` [queries, lanes].
+// Writes its rotated queries to `scratch` [queries, lanes].
 template <int D, int LANE>
 FN void turn_queries(Decoder& d, Scratch& scratch, const Attended& a) {
     constexpr int WORDS = LANE == PAIR ? D / 2 : D;
@@ -74,8 +74,8 @@ FN void turn_queries(Decoder& d, Scratch& scratch, const Attended& a) {
     }
 }
 
-// The products of QUERIES queries [QUERIES, WORDS] with TILES tiles of keys [WORDS, LANES]: what is loaded of a query
-// serves all tiles, what is loaded of a tile all queries.
+// The products of QUERIES queries [QUERIES, WORDS] with TILES tiles of keys [WORDS, LANES]: each loaded query word
+// serves all tiles, each loaded tile word all queries.
 template <int WORDS, bool PAIRS, int QUERIES = QUERIES_AT_ONCE>
 FN void dot_keys(int queries, const int32_t* q, const int32_t* tiles, float* scores) {
     if (queries < QUERIES) {
@@ -97,12 +97,12 @@ FN void dot_keys(int queries, const int32_t* q, const int32_t* tiles, float* sco
             store(scores + query * CHUNK + tile * LANES, sums[0][query][tile] + sums[1][query][tile]);
 }
 
-// Scores of the first `count` of `keys` keys become e^(score - largest), rounded to bfloat16 and packed where PAIRS are
-// multiplied; zero for the others.
+// Turns the scores of the first `count` of `keys` keys into e^(score - largest), rounded to bfloat16 and
+// packed if PAIRS are multiplied; zero for the others.
 template <bool PAIRS>
 FN void soften(float* scores, int count, int keys, float* largest, float* sum) {
     const auto keep = [&](int key, Floats weights) TARGET {
-        if constexpr (PAIRS) store_bf16((uint16_t*)scores + key, weights);  // never beyond what has been read
+        if constexpr (PAIRS) store_bf16((uint16_t*)scores + key, weights);  // overwrites only scores that were read
         else store(scores + key, weights);
     };
     const int whole = (count + LANES - 1) / LANES * LANES;
@@ -134,7 +134,7 @@ IN void load_values(const void* kv, int64_t place, int64_t next, Ints* lanes) {
     lanes[0] = load_kv<LANE>(kv, place), lanes[1] = load_kv<LANE>(kv, place + LANES);
 }
 
-// Unpacking works within 128 bits: what it took apart is put together again.
+// Undoes the unpacking, which works within 128 bits.
 template <int LANE>
 IN void store_sums(float* to, Floats a, Floats b) {
 #if LEVEL == LEVEL_AVX512_BF16
@@ -148,12 +148,12 @@ IN void store_sums(float* to, Floats a, Floats b) {
     store(to, a), store(to + LANES, b);
 }
 
-// So many keys' values are weighted for all queries before the next ones are: of float32, what fits a small L1 cache.
+// Number of keys whose values are weighted for all queries before the next ones: as float32, they fit a small L1 cache.
 template <int LANE>
 constexpr int KEYS_AT_ONCE = LANE == PAIR ? CHUNK : CHUNK / 4;
 
-// The sums of the values of `count` keys at `place`, weighted with each of QUERIES rows of weights [CHUNK], to their
-// places; with GOES_ON, added to those that are there.
+// Writes the sums of the values of `count` keys at `place`, weighted with each of QUERIES rows of weights [CHUNK]; with
+// GOES_ON it adds them to the sums that are already there.
 template <int D, int LANE, bool GOES_ON, int QUERIES = QUERIES_AT_ONCE>
 FN void sum_values(int queries, const int32_t* weights, const void* kv, int64_t place, int count, float* to,
                    const int64_t* places) {
@@ -228,12 +228,12 @@ FN void attend_chunk(Decoder& d, Scratch& scratch, const Attended& a, int begin,
         }
 }
 
-// Units are chunks of KV heads of sequences: those of `run`, and those that the thread gets after it.
+// Computes chunks of KV heads of sequences: those of `run`, and those that the thread takes after it.
 template <int D>
 FN void attend(Decoder& d, int thread, Share run, int layer_index) {
     const Model& m = d.model;
     Scratch& scratch = d.scratch[thread];
-    int turned = -1;  // which queries are in `scratch`
+    int turned = -1;  // index of the queries in `scratch`
     do {
         for (int unit = run.begin; unit < run.end; ++unit) {
             int index = 0;
@@ -264,7 +264,7 @@ FN void attend(Decoder& d, int thread, Share run, int layer_index) {
     }
 }
 
-// The chunks' partial softmaxes made one, for all heads of all tokens.
+// Merges the chunks' partial softmaxes, for all heads of all tokens.
 FN Input merged(const Decoder& d, Scratch& scratch, const Matrix& matrix) {
     const Model& m = d.model;
     const int columns = matrix.columns;

@@ -1,6 +1,6 @@
-// The decoder: a model, its buffers and threads, and the order of stages in which a call is computed.
+// The decoder: a model, its buffers and threads, and the order of stages in a call.
 //
-// A decoder serves one call at a time, from whichever thread; the caller serializes calls.
+// A decoder serves one call at a time, from any thread; the caller serializes calls.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct Release {
 template <typename T>
 using Buffer = std::unique_ptr<T[], Release>;
 
-// Takes no memory before it is written; some slack at its end for whole vectors.
+// A buffer that takes no physical memory before it is written, with slack at its end for whole vectors.
 template <typename T>
 Buffer<T> buffer(size_t count) {
     return Buffer<T>(static_cast<T*>(::operator new[](count * sizeof(T) + LINE, std::align_val_t{LINE})));
@@ -33,7 +33,7 @@ enum LastStage { HEAD, CHOICE };                                      // after a
 
 inline int chunks_of(int tokens) { return (tokens + CHUNK - 1) / CHUNK; }
 
-// What one thread computes for itself.
+// Scratch memory of one thread.
 struct Scratch {
     Buffer<float> rows, scales, sums, scores;
     Buffer<int32_t> inputs, offsets, queries, tiles;
@@ -88,7 +88,7 @@ inline Decoder::Decoder(const Model& m, int threads, Level level)
                            buffer<float>(std::max(queries * CHUNK, (size_t)chunks)), buffer<int32_t>(wide),
                            buffer<int32_t>(wide / GROUP), buffer<int32_t>(queries * m.head_dim),
                            buffer<int32_t>((size_t)TILES * MAX_LANES * m.head_dim)});
-    // what pads the columns is multiplied with zeros, so it has to be a number
+    // the padding is multiplied with zeros, so it must not be NaN
     std::fill_n(residual.get(), (size_t)MAX_TOKENS * m.head.columns, 0.0f);
     std::fill_n(activated.get(), (size_t)MAX_TOKENS * layers[0].down.columns, 0.0f);
 }

@@ -1,11 +1,11 @@
-// What weight rows are multiplied with: inputs normalized, and rounded or quantized to suit the weights.
+// Prepares the inputs of matrix products: normalized, and rounded or quantized to suit the weights.
 
-// Inputs [tokens, columns] in the form that dot products want: float32; for bfloat16 weights the rounded inputs, as
-// bfloat16 where the CPU multiplies those; for int8 and int4 weights int8, with what belongs to each GROUP columns.
+// Inputs [tokens, columns] in the form that dot products need: float32; for bfloat16 weights the rounded inputs, as
+// bfloat16 if the CPU multiplies those; for int8 and int4 weights int8, with scales and sums per GROUP columns.
 struct Input {
     const void* data;
     const float* scales;     // [tokens, columns / GROUP]
-    const float* sums;       // likewise: the sum of the quantized inputs, which minima of weights are multiplied with
+    const float* sums;       // likewise: the sum of the quantized inputs, to multiply the minima of weights with
     const int32_t* offsets;  // likewise: -128 times the sum of the int8 inputs, where multiplied_int8 needs it
 };
 
@@ -29,7 +29,7 @@ FN void quantize_group(const float* from, int8_t* to, float* scale, float* sum_o
     *offset = OFFSET_IN_SUM ? -128 * total : 0;
 }
 
-// from: [tokens, columns], the columns beyond the model's own being zero; `matrix` is what multiplies them.
+// from: [tokens, columns], zero in padded columns; `matrix` is the one that multiplies them.
 FN Input prepare(Scratch& scratch, const float* from, int tokens, const Matrix& matrix) {
     const size_t count = (size_t)tokens * matrix.columns;
     int32_t* const to = scratch.inputs.get();
@@ -50,13 +50,13 @@ FN Input prepare(Scratch& scratch, const float* from, int tokens, const Matrix& 
     }
 }
 
-// The RMS norm of so many tokens' residuals; `tokens`: of which ones, where not all.
 FN float inverse_root_mean_square(const float* x, int padded, int count, float epsilon) {
     Floats squares = {};
     for (int i = 0; i < padded; i += LANES) squares = fused(load(x + i), load(x + i), squares);
     return 1.0f / std::sqrt(sum_lanes(squares) / (float)count + epsilon);
 }
 
+// The RMS-normalized residuals of `count` tokens, as inputs of `matrix`; `tokens` lists them if not all are needed.
 FN Input normalized(const Decoder& d, Scratch& scratch, const float* weight, const Matrix& matrix, int count,
                     const int* tokens = nullptr) {
     const int columns = matrix.columns;

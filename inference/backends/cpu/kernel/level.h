@@ -1,5 +1,5 @@
 // One instruction-set level of the kernel. decode.cpp includes this file once per level, inside a namespace of the level,
-// with LEVEL saying which: so there is no include guard here and in the five files below.
+// with LEVEL set to it, so this file and the five that it includes have no include guards.
 
 #include "vectors.h"
 #include "inputs.h"

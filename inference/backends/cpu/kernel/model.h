@@ -1,4 +1,4 @@
-// What the caller hands to the kernel: plain structures, mirrored by library.py. Their layout is part of the C ABI.
+// The structures that the caller passes to the kernel, mirrored by library.py. Their layout is part of the C ABI.
 //
 // Weights. A matrix [rows, columns] is cut into units of UNIT rows, the smallest piece of work. A unit is stored column
 // by column: 32 bits of its first row, 32 bits of its second, and so on: one column of float32, a pair of bfloat16, four

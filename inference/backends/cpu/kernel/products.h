@@ -1,4 +1,4 @@
-// Dot products of a unit's rows with the inputs of several tokens, and where their results go.
+// Computes dot products of a unit's rows with the inputs of several tokens, and stores the results.
 
 // The products of VECTORS_AT_ONCE of a unit's vectors of rows, from `first`, with TOKENS tokens, to tile [TOKENS, UNIT]:
 // each weight is loaded once and used for every token, and the sums stay in registers.
@@ -47,7 +47,7 @@ FN void dot_quantized(const Matrix& matrix, int unit, int first, const Input& in
         for (int v = 0; v < VECTORS_AT_ONCE; ++v) store(tile + t * UNIT + (first + v) * LANES, sums[v][t]);
 }
 
-// The same for float32 and bfloat16.
+// As above, for float32 and bfloat16.
 template <int TYPE, int TOKENS, int VECTORS_AT_ONCE>
 FN void dot_float(const Matrix& matrix, int unit, int first, const Input& input, int token, float* tile) {
     constexpr bool PAIRS = TYPE == BFLOAT16 && HAS_PAIRS, WIDE = TYPE == FLOAT32 || PAIRS;
@@ -78,7 +78,7 @@ FN void dot_float(const Matrix& matrix, int unit, int first, const Input& input,
                   SPLITS == 1 ? sums[0][v][t] : sums[0][v][t] + sums[SPLITS - 1][v][t]);
 }
 
-// All of a unit's vectors at once, or two where more tokens would leave no registers for the sums.
+// All of a unit's vectors at once, or two if the sums of more would not fit the registers.
 template <int TYPE, int TOKENS = TOKENS_AT_ONCE>
 FN void dot_unit(const Matrix& matrix, int unit, const Input& input, int token, int tokens, float* tile) {
     if (tokens < TOKENS) {
@@ -94,7 +94,7 @@ FN void dot_unit(const Matrix& matrix, int unit, const Input& input, int token, 
 
 enum Finish { STORE, ADD, GATE };
 
-// A unit's results for one token to their place: stored, added, or the SwiGLU of its gate rows and its up rows.
+// Writes a unit's results for one token: stored, added, or as the SwiGLU of its gate rows and up rows.
 FN void finish_unit(Finish finish, const float* tile, const float* bias, float* to, int unit) {
     Floats row[VECTORS];
     for (int v = 0; v < VECTORS; ++v) {
@@ -112,7 +112,7 @@ FN void finish_unit(Finish finish, const float* tile, const float* bias, float* 
     }
 }
 
-// Rows of matrix * input, to `to` [tokens, stride]: the units of `run`, and those that the thread gets after it.
+// Writes rows of matrix * input to `to` [tokens, stride]: the units of `run`, and those that the thread takes after it.
 FN void project(Decoder& d, int thread, Share run, const Matrix& matrix, const Input& input, int tokens, Finish finish,
                 float* to, int64_t stride) {
     alignas(LINE) float tile[TOKENS_AT_ONCE * UNIT];

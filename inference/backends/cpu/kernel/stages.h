@@ -1,4 +1,4 @@
-// What a thread does in each stage of a forward.
+// The work of a thread in each stage of a forward.
 
 // The greedy choice among logits, the first of equals.
 FN Choice choose(const float* logits, int count) {
@@ -13,8 +13,8 @@ FN Choice choose(const float* logits, int count) {
     return {best, -std::log(sum + sum_lanes(total))};
 }
 
-// What a thread does in a stage: take units, or leave where there are none; compute what they all need (norms,
-// the merged attention, quantized inputs), which is cheaper for every thread than a stage of its own; compute them.
+// The work of a thread in a stage: it takes units, or returns if none are left; computes what they share (norms,
+// the merged attention, quantized inputs), which is cheaper in every thread than in a stage of its own; computes them.
 FN void work(Decoder& d, int thread, int stage) {
     Share run;
     if (!d.team.take(thread, run)) return;

@@ -1,10 +1,10 @@
-// A team of persistent threads that share out the units of one stage after another.
+// A team of persistent threads that divide the units of one stage after another among themselves.
 //
-// A forward is a sequence of stages, five per layer; the caller opens them one by one. The units of a stage are shared out
-// evenly, in contiguous runs, so that each thread reads one stream; a thread that has finished takes from the others'
-// shares. The caller waits for helpers that are at work, never for one that has not started: on a busy machine, where
+// A forward is a sequence of stages, five per layer; the caller opens them one by one. The units of a stage are divided
+// evenly into contiguous runs, so that each thread reads one stream; a thread that has finished steals from the others'
+// runs. The caller waits for helpers that are at work, never for one that has not started: on a busy machine, where
 // waking a thread can take milliseconds, the caller does all the work itself. Helpers wait for the next stage by
-// spinning for some tens of microseconds, then asleep: an idle process uses no CPU.
+// spinning for some tens of microseconds and then sleep, so that an idle process uses no CPU.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ inline void pause() {
 #endif
 }
 
-// The caller and its helpers, who work on one stage at a time.
+// The caller and its helpers, which work on one stage at a time.
 class Team {
 public:
     // `work` is called with `argument`, the thread's number (the caller's is 0) and the stage.
@@ -48,7 +48,7 @@ public:
 
     ~Team() { dismiss(); }
 
-    // All units of a stage. What was written in a stage is seen in the next.
+    // Runs all units of a stage. Each stage sees the writes of the stages before it.
     void run(int stage, int units) {
         stage_ = stage;
         for (int thread = 0; thread < threads_; ++thread) {
@@ -60,10 +60,10 @@ public:
         work_(argument_, 0, stage);
         gate_.fetch_and(~OPEN, std::memory_order_acq_rel);
         for (int spin = 0; gate_.load(std::memory_order_acquire) & HELPERS; ++spin)
-            spin < SPINS ? pause() : std::this_thread::yield();  // a helper at work has lost its core, maybe to us
+            spin < SPINS ? pause() : std::this_thread::yield();  // a helper was preempted, maybe by this thread
     }
 
-    // A run of units that nobody has, the thread's own first; false where there are none left.
+    // Takes a run of units, from the thread's own share first; false if none are left.
     bool take(int thread, Share& run) {
         for (int i = 0; i < threads_; ++i) {
             Slot& slot = slots_[(thread + i) % threads_];
@@ -84,14 +84,14 @@ private:
         int end = 0;
     };
 
-    static constexpr int SPINS = 4000;  // some ten to a hundred microseconds, as long as `pause` takes
+    static constexpr int SPINS = 4000;  // about ten to a hundred microseconds, depending on `pause`
     static constexpr uint32_t HELPERS = 0xfff, OPEN = 0x1000, STAGE_SHIFT = 13;
 
     void help(int thread) {
         for (uint32_t helped = 0;;) {
             uint32_t gate = await_opening(helped);
             if (dismissed_.load()) return;
-            // Nobody enters a stage that has been closed, so nobody reads what the next one writes.
+            // No thread enters a closed stage, so none reads what the next stage writes.
             if (!gate_.compare_exchange_strong(gate, gate + 1, std::memory_order_acquire)) continue;
             work_(argument_, thread, stage_);
             gate_.fetch_sub(1, std::memory_order_release);
@@ -99,8 +99,8 @@ private:
         }
     }
 
-    // A sleeper counts itself before it looks for the last time, and a stage opens before sleepers are counted: in the
-    // one order that both see, either it finds the stage open or it is found.
+    // A sleeper counts itself before its last look at the gate, and a stage opens before it counts the sleepers. In the
+    // single order that both see, either the sleeper finds the stage open, or the caller finds the sleeper.
     uint32_t await_opening(uint32_t helped) {
         uint32_t gate = 0;
         const auto ready = [&] {
@@ -119,7 +119,7 @@ private:
     }
 
     void wake() {
-        { const std::lock_guard<std::mutex> lock(mutex_); }  // whoever is about to sleep sleeps now
+        { const std::lock_guard<std::mutex> lock(mutex_); }  // a thread that is about to sleep is asleep now
         opened_or_dismissed_.notify_all();
     }
 
@@ -135,8 +135,8 @@ private:
     void* const argument_;
     uint32_t opened_ = 0;
     const std::unique_ptr<Slot[]> slots_;
-    alignas(LINE) std::atomic<uint32_t> gate_{0};  // how many stages were opened, whether one is, helpers at work
-    int stage_ = 0;                                // beside the gate: who sees it open has it
+    alignas(LINE) std::atomic<uint32_t> gate_{0};  // number of opened stages, whether one is open, helpers at work
+    int stage_ = 0;                                // beside the gate: a thread that sees the gate open also sees this
     alignas(LINE) std::atomic<int> sleepers_{0};
     std::atomic<bool> dismissed_{false};
     std::mutex mutex_;

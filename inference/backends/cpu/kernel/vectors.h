@@ -18,8 +18,8 @@
 #define FN static TARGET
 #define IN static TARGET inline __attribute__((always_inline))
 
-// There are registers for so many sums: 32 with AVX-512, otherwise 16. A dot product goes on in SPLITS sums in turn where
-// one token alone would leave the CPU waiting for the addition before.
+// Number of sums that fit the registers: 32 with AVX-512, otherwise 16. A dot product alternates between SPLITS sums if
+// with one token the CPU would wait for the previous addition.
 #if LEVEL >= LEVEL_AVX512
 constexpr int LANES = 16, SPLITS = 2, TOKENS_AT_ONCE = 4, QUERIES_AT_ONCE = 6;
 #elif LEVEL >= LEVEL_AVX2
@@ -47,7 +47,7 @@ IN Floats spread(float x) { return Floats{} + x; }
 IN Ints spread(int32_t x) { return Ints{} + x; }
 IN Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
-// What will soon be read of weights, so many vectors of a column of a unit, is fetched.
+// Prefetches the weights that are read next: so many vectors of a column of a unit.
 template <int COUNT>
 IN void fetch(const int32_t* place) {
     for (int line = 0; line < COUNT * LANES * 4; line += LINE) __builtin_prefetch((const char*)place + PREFETCH + line);
@@ -74,7 +74,7 @@ IN Floats to_bf16(Floats x) {
 
 IN void store_bf16(void* to, Floats x) {
 #if LEVEL == LEVEL_AVX512_BF16
-    _mm256_storeu_si256((__m256i*)to, (__m256i)_mm512_cvtneps_pbh(x));  // what is denormal becomes zero
+    _mm256_storeu_si256((__m256i*)to, (__m256i)_mm512_cvtneps_pbh(x));  // denormal numbers become zero
 #else
     *(HalvesAnywhere*)to = __builtin_convertvector((Words)to_bf16(x) >> 16, Halves);
 #endif
@@ -112,7 +112,7 @@ IN Ints multiplied_int8(Ints sum, Ints weights, int32_t inputs) {
 #elif LEVEL == LEVEL_AVX2_VNNI
     return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)weights, (__m256i)spread(inputs));
 #elif LEVEL == LEVEL_AVX2
-    const __m256i plain = (__m256i)(weights ^ (int32_t)0x80808080);  // signs moved over, so that pairs fit 16 bits
+    const __m256i plain = (__m256i)(weights ^ (int32_t)0x80808080);  // signs move to the other factor: pairs fit 16 bits
     const __m256i products = _mm256_maddubs_epi16(
         _mm256_abs_epi8(plain), _mm256_sign_epi8((__m256i)spread(inputs), plain));
     return sum + (Ints)_mm256_madd_epi16(products, _mm256_set1_epi16(1));
@@ -168,7 +168,7 @@ IN float largest_lane(Floats x) {
 #endif
 }
 
-// LANES rows of LANES words become columns.
+// Transposes LANES rows of LANES words.
 IN void transpose(Ints* rows) {
 #if LEVEL >= LEVEL_AVX512
     __m512i fours[16];  // [4 * i + column % 4]: that column of rows 4 * i to 4 * i + 3, in the 128 bits that it is from
@@ -211,10 +211,10 @@ IN void transpose(Ints* rows) {
 #endif
 }
 
-// The nearest whole number, even where there are two; for |x| < 2^22.
+// The nearest integer, ties to even; for |x| < 2^22.
 IN Floats rounded(Floats x) { return (x + 12582912.0f) - 12582912.0f; }
 
-// e^x to about 2e-7 of its value (Cephes' polynomial); what would under- or overflow is clamped.
+// e^x with a relative error of about 2e-7 (Cephes' polynomial); clamps x so that nothing under- or overflows.
 IN Floats exponential(Floats x) {
     x = x < -87.0f ? spread(-87.0f) : x;
     x = x > 88.0f ? spread(88.0f) : x;

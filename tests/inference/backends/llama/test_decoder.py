@@ -168,5 +168,5 @@ def test_what_stood_behind_the_crop_is_not_seen(tiny_checkpoint: Path) -> None:
 
 def test_forward_beyond_the_workspace_is_refused(tiny_checkpoint: Path) -> None:
     decoder = load_decoder(tiny_checkpoint, context_tokens=32)
-    with pytest.raises(AssertionError, match=r"tokens \[30, 40\) of 32"):
+    with pytest.raises(AssertionError, match=r"tokens \[30, 40\) exceed the context of 32"):
         logits_of(decoder, random_tokens(10), 30)

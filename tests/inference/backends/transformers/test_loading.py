@@ -40,7 +40,7 @@ def test_model_larger_than_memory_runs_from_disk(tmp_path: Path) -> None:
 def test_what_transformers_cannot_load_is_refused(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model", "GPTNeoX")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(BadModel, match="cannot be loaded by transformers"):
+    with pytest.raises(BadModel, match="transformers cannot load"):
         load_generic(folder, 64, None, torch.float32)
 
 
@@ -50,9 +50,9 @@ def test_a_llama_larger_than_the_gpu_is_for_transformers(
     """It spreads a model over all devices, which a simulated one cannot show."""
     options = EngineOptions(str(tiny_checkpoint), dtype="float32")
     simulated.total_bytes = 2**20
-    with pytest.raises(BadInput, match="exact mode is for the Llama family on one device"):
+    with pytest.raises(BadInput, match="exact mode is supported only for the Llama family on one device"):
         load_engine(replace(options, exact=True))
-    with pytest.raises(BadInput, match="int8 weights are for the Llama family on one device"):
+    with pytest.raises(BadInput, match="int8 weights are supported only for the Llama family on one device"):
         load_engine(replace(options, weights="int8"))
 
 

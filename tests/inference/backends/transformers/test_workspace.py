@@ -35,7 +35,7 @@ def test_payloads_are_those_of_one_workspace(devices: list[torch.device]) -> Non
 
 def test_payloads_of_another_shape_are_refused() -> None:
     split, _ = filled([CPU] * 3)
-    with pytest.raises(ValueError, match="a payload of 2 layers for a model of 3"):
+    with pytest.raises(ValueError, match="the payload has 2 layers, but the model has 3"):
         split.import_kv(0, torch.zeros(2, 2, 2, 1, 4), 1)
-    with pytest.raises(ValueError, match="of a workspace of 8"):
+    with pytest.raises(ValueError, match="exceed a workspace of 8"):
         split.import_kv(7, torch.zeros(SHAPE.of_tokens(2)), 2)

@@ -50,9 +50,9 @@ def test_the_card_states_data_training_and_losses(tmp_path: Path) -> None:
         "| kept 1.0, 2.0 | MIT | 5 | 60 |",
         "Held out: unseen 3.1",
         "refused for their licence: 1",
-        "| left to right, nats a token | 2.500 |",
-        "| the same at positions 512 to 3,072, nats a token | 2.750 |",
-        "Positions beyond 2,048 were never trained",
+        "| left to right, nats per token | 2.500 |",
+        "| the same at positions 512 to 3,072, nats per token | 2.750 |",
+        "The model was not trained on positions beyond 2,048",
         "2.0 training tokens for each parameter",
         run_command(OPTIONS),
     ):
@@ -65,7 +65,7 @@ def test_a_card_of_an_unfinished_run_says_so(tmp_path: Path) -> None:
     progress = replace(FACTS.progress, seconds=150, windows=(300, 0))
     text = card(replace(FACTS, progress=progress), tmp_path)
     assert "interim edition, exported after 25% of the run" in text
-    assert "Positions beyond 512 were never trained" in text
+    assert "The model was not trained on positions beyond 512" in text
 
 
 def test_changes_of_the_recipe_are_told(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_changes_of_the_recipe_are_told(tmp_path: Path) -> None:
 
 def test_a_card_tells_what_the_run_went_on_from(tmp_path: Path) -> None:
     text = card(replace(FACTS, options=replace(OPTIONS, start="bundled", mixed_precision="no")), tmp_path)
-    for stated in ("Goes on from the model `bundled`", "--from bundled --mixed-precision no", "over float32 weights"):
+    for stated in ("Continues the model `bundled`", "--from bundled --mixed-precision no", "over float32 weights"):
         assert stated in text
     assert "training tokenizer" not in text
     assert "From scratch." in card(FACTS, tmp_path)

@@ -63,5 +63,5 @@ def test_windows_that_cannot_be_shared_equally_are_refused(
     corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path
 ) -> None:
     accelerator = SimpleNamespace(num_processes=3)
-    with pytest.raises(OptionError, match="4 windows in a step, which 3 processes cannot share equally"):
+    with pytest.raises(OptionError, match="4 windows per step cannot be divided equally among 3 processes"):
         Trainer(RunFolder(tmp_path), corpus, vocabulary, OPTIONS, accelerator)  # type: ignore[arg-type]

@@ -1,0 +1,118 @@
+"""One open document: its mirror, and the state of its cursor and suggestions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lsp_server.editing.documents import Document, Edit, LineChange, Position
+from lsp_server.editing.notebooks import Cells
+from lsp_server.editing.spans import Span, follow_cursor, follow_span
+from lsp_server.filters.balance import Balance
+from lsp_server.filters.cursor_context import LONGEST_LINE, Insertion
+from lsp_server.prompts.planner import Plan, PromptPlanner
+from lsp_server.prompts.surroundings import Surroundings
+from lsp_server.suggesting.last_suggestion import Suggestion, follow
+from lsp_server.suggesting.latest import Latest
+from protocol.messages import Completion, CompletionRequest
+
+
+@dataclass(slots=True)
+class OpenDocument:
+    """One open document.
+
+    `edits` counts the applied edits, independent of the client's versions: an answer is outdated when the count has
+    grown. `inserted` is the text that edits inserted since the last request. `cursor` follows the edits.
+    """
+
+    document: Document
+    planner: PromptPlanner
+    surroundings: Surroundings
+    latest: Latest[tuple[Insertion, ...]] = field(default_factory=Latest)
+    edits: int = 0
+    inserted: str = ""
+    cursor: Position = field(default=Position(0, 0))
+    suggestions: tuple[Suggestion, ...] = ()  # the last suggestion, and its alternatives
+    watched: dict[int, Span] = field(default_factory=dict)  # followed through all edits, by the keys of `watch`
+    balance: Balance | None = None  # of the last request's statement
+    out_of_step: bool = False  # a change failed, or a line is too long: only the whole text recovers from that
+    last_exchange: tuple[CompletionRequest, Completion] | None = None  # with the core, for a suggestion
+    cells: Cells | None = None  # the cells of its language in its notebook, which share a planner
+    looked_at: bool = False  # the user has viewed it, rather than only opened it
+    requests: int = 0  # for suggestions, of which only the newest is answered
+
+    def apply(self, edit: Edit) -> LineChange:
+        """Edit the document, and drop state that this invalidates; a bad edit raises BadInput and changes nothing."""
+        change = self.document.apply(edit)
+        self._edited(change)
+        self.cursor = self.document.nearest(follow_cursor(self.cursor, edit))
+        self.latest.supersede()
+        self.edits += 1
+        self.inserted += edit.text
+        self.suggestions = tuple(filter(None, (follow(suggestion, edit) for suggestion in self.suggestions)))
+        for key, span in self.watched.items():
+            self.watched[key] = follow_span(span, edit)
+        return change
+
+    @property
+    def session(self) -> str:
+        """The session of its prompts in the core: its URI, or for a cell one of its notebook's."""
+        return self.source.uri
+
+    @property
+    def source(self) -> Document:
+        """The document that prompts are cut from: itself, or for a cell all cells of its language."""
+        return self.cells.document if self.cells is not None else self.document
+
+    def plan(self, cursor: Position, *, ahead: bool = False) -> Plan:
+        """The prompt for a cursor, as `PromptPlanner.plan` makes it."""
+        self.document.check(cursor)
+        return self.planner.plan(self._in_source(cursor), ahead=ahead)
+
+    def _in_source(self, position: Position) -> Position:
+        return position if self.cells is None else self.cells.position(self.document, position)
+
+    def _edited(self, change: LineChange) -> None:
+        if self.cells is not None:
+            self.cells.refresh()
+            change = self.cells.change(self.document, change)
+        self.planner.edited(change)
+        self.surroundings.ring.edited(self.source, change)
+
+    def lose_step(self) -> None:
+        """Mark the mirror as out of step: a change of the client was lost."""
+        self.out_of_step = True
+        self.latest.supersede()
+
+    def watch(self, span: Span) -> int:
+        """Follow this span through edits from now on; returns its key in `watched`."""
+        key = max(self.watched, default=0) + 1
+        self.watched[key] = span
+        return key
+
+    @property
+    def excluded(self) -> str | None:
+        """The reason why its text may not enter a prompt, by the last check of the disk; None if it may."""
+        return self.surroundings.verdicts.reason(self.document.uri)
+
+    @property
+    def is_in_long_line(self) -> bool:
+        """Whether the cursor's line is too long for suggestions."""
+        return len(self.document.lines[self.cursor.line]) > LONGEST_LINE
+
+    def look_at(self, cursor: Position) -> None:
+        """Record the cursor; a place reached without an edit counts as viewed.
+
+        The first view of a document also counts line 0 as viewed, since its imports are there.
+        """
+        self.cursor = cursor
+        if not self.looked_at:
+            self.surroundings.ring.visited(self.source, 0)
+            self.looked_at = True
+        if not self.inserted:
+            self.surroundings.ring.visited(self.source, self._in_source(cursor).line)
+
+    def let_go(self) -> None:
+        """Forget the last suggestion of a newly excluded document, and its snippets in other documents' prompts."""
+        self.latest.supersede()
+        self.suggestions, self.last_exchange, self.balance = (), None, None
+        self.surroundings.ring.closed(self.session)
