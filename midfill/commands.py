@@ -129,6 +129,7 @@ def core(
             exit_after_s=settings.exit_after_s or None,
             settings=core_settings(settings),
             replaceable=replaceable,
+            speed_folder=cache_folder(),
         )
     )
     if not has_ended:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from inference.backends.model import Model
@@ -13,6 +13,8 @@ from inference.engine.alternatives import Alternatives
 from inference.engine.completing import Tools, complete
 from inference.engine.draft_history import DraftHistories
 from inference.engine.slots import Slots
+from inference.engine.speed_test import Speed, can_measure, measure_speed
+from inference.engine.suggestion_drafter import Memories
 from inference.engine.turns import Turns
 from inference.text.healing import Healer
 from inference.text.tokenization import TextTokenizer
@@ -166,6 +168,15 @@ class Engine:
         if not self._slots.save(seconds):
             return False
         return self._store.save(None if seconds is None else max(0.0, started + seconds - time.monotonic()))
+
+    def measure_speed(self) -> Generator[None, None, Speed] | None:
+        """The speed test, which runs one forward per step; None if this model or device has none.
+
+        On a GPU it would record graphs for a workspace of its own, and every model of ours is fast there.
+        """
+        if not self.info.device.startswith("cpu") or not can_measure(self._model):
+            return None
+        return measure_speed(self._model, self._clock)
 
     def stats(self) -> StoreStats:
         """Statistics of the store."""

@@ -32,7 +32,7 @@ const OTHERS: readonly Entry[] = [
 export async function chooseModel(server: Server): Promise<void> {
   const chosen = await vscode.window.showQuickPick(entries(server), {
     title: "Model",
-    placeHolder: "Loaded once for all windows, and downloaded where it is not there yet",
+    placeHolder: "The core downloads it if needed, and loads it once for all windows",
     matchOnDescription: true,
   });
   if (chosen?.problem !== undefined) {
