@@ -11,7 +11,7 @@ from typing import Any
 
 from inference.checkpoints.architecture import SUPPORTED_TYPES, ModelShape, read_architecture
 from inference.checkpoints.generic_shape import read_generic_shape
-from inference.checkpoints.hub import Progress, cached_snapshot, fetch_snapshot, is_hub_name
+from inference.checkpoints.hub import ReportProgress, cached_snapshot, fetch_snapshot, is_hub_name
 from inference.checkpoints.local_models.names import path_of
 from inference.checkpoints.weights import WeightsFile, find_weights, update_identity
 from inference.text.fim import AUTO
@@ -48,7 +48,7 @@ class Checkpoint:
         return find_weights(self.folder)
 
 
-def find_checkpoint(model: str, progress: Progress | None = None) -> Checkpoint:
+def find_checkpoint(model: str, progress: ReportProgress | None = None) -> Checkpoint:
     """The checkpoint that `model` names; a hub name is downloaded if necessary.
 
     `model` is "bundled", "tiny", a path, a name of another program's ("ollama:…", "lmstudio:…"), or a hub name.

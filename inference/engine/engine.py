@@ -14,7 +14,6 @@ from inference.engine.completing import Tools, complete
 from inference.engine.draft_history import DraftHistories
 from inference.engine.slots import Slots
 from inference.engine.speed_test import Speed, can_measure, measure_speed
-from inference.engine.suggestion_drafter import Memories
 from inference.engine.turns import Turns
 from inference.text.healing import Healer
 from inference.text.tokenization import TextTokenizer

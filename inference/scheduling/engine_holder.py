@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.active_request import ActiveRequest
 from inference.engine.engine import Engine
-from inference.engine.request_run import Run
 from inference.loading.speed_record import SpeedRecord, advice, is_fast
 from protocol import garbage
 from protocol.errors import BadModel, DeviceLost, MidfillError
