@@ -63,7 +63,7 @@ class SteppedEngine:
         self.closed_with: float | None = None
         self.forwards_needed = 1
 
-    def begin(self, request: CompletionRequest, cancelled: Callable[[], bool], client: str = "") -> SteppedRun:
+    def begin(self, request: CompletionRequest, cancelled: Callable[[], bool], client: str, _: object) -> SteppedRun:
         assert len(self.running) < self.capacity
         self.started.append(request.prompt.prefix)
         needed = 0 if request.prompt.prefix in ("explode", "at once") else self.forwards_needed
