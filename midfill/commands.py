@@ -139,7 +139,9 @@ def core(
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
 _MACHINE_SETTINGS = frozenset({"device", "dtype", "weights", "context_tokens"})
 _REPLAY_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "store_mb", "exact", "healing"}
-_EVAL_SETTINGS = _MODEL_SETTINGS | {"fim_format", "prefix_tokens", "suffix_tokens", "exact"}
+_EVAL_SETTINGS = _MODEL_SETTINGS | {
+    "weights", "core", "core_token", "fim_format", "prefix_tokens", "suffix_tokens", "exact"
+}  # fmt: skip
 _COMPLETE_SETTINGS = _MODEL_SETTINGS | set(ANSWER_SETTINGS) | {
     "core", "core_token", "prefix_tokens", "suffix_tokens", "max_tokens", "hold_back_percent"
 }  # fmt: skip
