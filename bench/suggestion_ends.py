@@ -3,12 +3,13 @@
     python bench/suggestion_ends.py FOLDER... [--model bundled] [--limit 200] [--seed 0] [--show 5]
 
 At places of three kinds, real text is taken out and asked for as an editor would: the rest of a line, a block below the
-line that opens it, and up to eight lines in the middle of a block. The columns count suggestions among those shown:
+line that opens it, and one to three whole statements within a block. The columns count suggestions among those shown:
 
 - right: the suggestion is the real text;
 - short, long: it agrees with the real text up to the end of the shorter one, and ends before or after its end;
 - lines: it has as many lines as the real text;
-- broken: the file parses with the real text, and not with the suggestion: half a statement or half a block is shown;
+- header: it ends with a line that opens a block;
+- broken: the file parses with the real text, and not with the suggestion, which ends with no header: half a statement;
 - limit: the core stopped at `maxTokens`.
 """
 
@@ -37,7 +38,8 @@ from midfill.headless.engine_core import EngineCore, engine_options
 from protocol.messages import Completion, CompletionRequest
 from protocol.settings import Settings
 
-COLUMNS = ("right", "short", "long", "lines", "broken", "limit")
+COLUMNS = ("right", "short", "long", "lines", "header", "broken", "limit")
+MOST_LINES = 8  # of a gap of statements
 NOTHING_SHOWN = "nothing"
 
 
@@ -67,12 +69,32 @@ def gaps(folders: list[Path], limit: int, seed: int) -> Iterator[Gap]:
         middle = task.middle.rstrip()
         at = Random(f"{seed}/{task.name}").randrange(len(middle) - len(middle.lstrip()) + 1, len(middle))
         yield Gap("rest of line", task.before + middle[:at], middle[at:], task.after)
-    for task in cut_files(folders, "multi-line", limit, seed):
-        indent = len(task.middle) - len(task.middle.lstrip(" "))
-        yield Gap("lines", task.before + task.middle[:indent], task.middle[indent:], task.after)
-    for task in cut_files(folders, "single-line", 20 * limit, seed)[: 20 * limit]:
+    for task in cut_files(folders, "single-line", 10 * limit, seed):
+        if (statements := _statements_from(task.before, task.middle + task.after)) is not None:
+            yield statements
         if (block := _block_below(task.before + task.middle, task.after)) is not None:
             yield block
+
+
+def _statements_from(before: str, after: str) -> Gap | None:
+    """Up to three statements from the line that begins `after`, if that is in the middle of a block."""
+    first = before.count("\n") + 1
+    try:
+        nodes = list(ast.walk(ast.parse(before + after)))
+    except (SyntaxError, ValueError):
+        return None
+    bodies = [getattr(node, name, []) for node in nodes for name in ("body", "orelse", "finalbody")]
+    for body in filter(lambda body: isinstance(body, list), bodies):
+        numbers = [number for number, node in enumerate(body) if node.lineno == first and number > 0]
+        if numbers and body[numbers[0]].col_offset:
+            wanted = body[numbers[0] : numbers[0] + Random(first).randint(1, 3)]
+            lines = after.split("\n")
+            count = max((node.end_lineno - first + 1 for node in wanted), default=0)
+            if count <= MOST_LINES:
+                middle, indent = "\n".join(lines[:count]), body[numbers[0]].col_offset
+                rest = "\n".join(["", *lines[count:]])
+                return Gap("statements", before + middle[:indent], middle[indent:], rest)
+    return None
 
 
 def _block_below(before: str, after: str) -> Gap | None:
@@ -128,7 +150,9 @@ def verdicts(gap: Gap, shown: str, completion: Completion | None) -> Iterator[st
         yield "long"
     if shown.count("\n") == real.rstrip().count("\n"):
         yield "lines"
-    if parses(gap.before + real + gap.after) and not parses(gap.before + shown + gap.after):
+    if shown.rstrip().endswith(":"):
+        yield "header"
+    elif parses(gap.before + real + gap.after) and not parses(gap.before + shown + gap.after):
         yield "broken"
     if completion is not None and completion.finish_reason == "length":
         yield "limit"

@@ -25,14 +25,14 @@ def folder(tmp_path: Path) -> Path:
 
 def test_gaps_are_places_in_files_that_parse(folder: Path) -> None:
     found = list(gaps([folder], 10, seed=0))
-    assert {gap.kind for gap in found} == {"rest of line", "lines", "block"}
+    assert {gap.kind for gap in found} == {"rest of line", "statements", "block"}
     text = (folder / "module.py").read_text()
     assert all(gap.before + gap.middle + gap.after == text for gap in found)
     for gap in found:
         if gap.kind == "block":
-            header = gap.before.splitlines()[-2]
-            assert header.endswith(":")
-            ast.parse(text)
+            assert gap.before.splitlines()[-2].endswith(":")
+        if gap.kind == "statements":
+            ast.parse(f"if True:\n{gap.before.rpartition(chr(10))[2]}{gap.middle}\n")
 
 
 @pytest.mark.parametrize(
@@ -41,12 +41,13 @@ def test_gaps_are_places_in_files_that_parse(folder: Path) -> None:
         ("value += 1\n    return value", {"right", "lines"}),
         ("value += 1", {"short"}),
         ("value += 1\n    return value\n    print()", {"long"}),
-        ("return 1\n    if value:", {"lines", "broken"}),
+        ("return 1\n    if value:", {"lines", "header"}),
+        ("return 1\n    call(", {"lines", "broken"}),
         ("", {"nothing"}),
     ],
 )
 def test_verdicts(shown: str, said: set[str]) -> None:
-    gap = Gap("lines", "def f(value):\n    ", "value += 1\n    return value", "\n")
+    gap = Gap("statements", "def f(value):\n    ", "value += 1\n    return value", "\n")
     assert set(verdicts(gap, shown, None)) == said
     assert set(verdicts(gap, shown, CUT)) == said | ({"limit"} if shown else set())
 
@@ -55,5 +56,5 @@ def test_a_model_is_measured(folder: Path, tmp_path: Path) -> None:
     settings = Settings(model=str(write_checkpoint(tmp_path / "model")), hold_back_percent=0, max_tokens=4)
     assert engine_options(settings).model == settings.model
     counts = measure([folder], settings, 4, 0, lambda *_: None)
-    assert counts.keys() == {"rest of line", "lines", "block"}
+    assert counts.keys() == {"rest of line", "statements", "block"}
     assert all(0 < found["n"] <= 4 and found["shown"] <= found["n"] for found in counts.values())
