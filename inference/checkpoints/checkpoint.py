@@ -12,13 +12,16 @@ from typing import Any
 from inference.checkpoints.architecture import SUPPORTED_TYPES, ModelShape, read_architecture
 from inference.checkpoints.generic_shape import read_generic_shape
 from inference.checkpoints.hub import ReportProgress, cached_snapshot, fetch_snapshot, is_hub_name
+from inference.checkpoints.local_models.names import path_of
 from inference.checkpoints.weights import WeightsFile, find_weights, update_identity
 from inference.text.fim import AUTO
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from protocol.errors import BadModel
-from protocol.settings import BUNDLED_MODEL
+from protocol.settings import BUNDLED_MODEL, TINY_MODEL
 
-BUNDLED_FOLDER = Path(__file__).parents[1] / "models" / "midfill-10m"
+_MODELS = Path(__file__).parents[1] / "models"
+BUNDLED_FOLDERS = {BUNDLED_MODEL: _MODELS / "midfill-10m", TINY_MODEL: _MODELS / "midfill-10m"}
+"""The folders of the models that midfill brings along, by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,9 @@ class Checkpoint:
 
 
 def find_checkpoint(model: str, progress: ReportProgress | None = None) -> Checkpoint:
-    """The checkpoint that `model` names: "bundled", a folder, or a hub name, which is downloaded if necessary.
+    """The checkpoint that `model` names; a hub name is downloaded if necessary.
+
+    `model` is "bundled", "tiny", a path, a name of another program's ("ollama:…", "lmstudio:…"), or a hub name.
 
     Raises BadModel, with a remedy, if there is no usable one.
     """
@@ -56,13 +61,16 @@ def find_checkpoint(model: str, progress: ReportProgress | None = None) -> Check
 
 def find_local_checkpoint(model: str) -> Checkpoint | None:
     """As `find_checkpoint`, but None for a hub name that is not completely in the cache."""
-    if model == BUNDLED_MODEL:
-        return open_checkpoint(BUNDLED_FOLDER, model)
-    folder = Path(model).expanduser()
+    if model in BUNDLED_FOLDERS:
+        return open_checkpoint(BUNDLED_FOLDERS[model], model)
+    folder = path_of(model) or Path(model).expanduser()
     if folder.exists():
         return open_checkpoint(folder, model)
     if not is_hub_name(model):
-        raise BadModel(f"no model {model!r}: it is neither 'bundled', nor a folder, nor a name on the Hugging Face hub")
+        raise BadModel(
+            f"no model {model!r}: it is neither {' nor '.join(BUNDLED_FOLDERS)}, nor a path, nor a name on the Hugging "
+            "Face hub; `midfill models` lists the models on this machine"
+        )
     snapshot = cached_snapshot(model)
     return None if snapshot is None else open_checkpoint(snapshot, model)
 
