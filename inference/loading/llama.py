@@ -15,7 +15,7 @@ from inference.backends.cpu.threads import usable_cores
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.exact import EXACT_TOKENS, ExactDecoder
 from inference.backends.llama.graphs import GraphedDecoder
-from inference.backends.llama.quantized import check_rounding, quantized
+from inference.backends.llama.quantized import check_quantization, quantized
 from inference.backends.llama.weights import DecoderWeights, StreamedWeights, TensorReader, read_decoder_weights
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import Checkpoint
@@ -41,13 +41,13 @@ def load_decoder(
     """The model on one device; BadModel or BadInput, with the value at fault, if that is impossible."""
     if options.exact and options.weights != "auto":
         raise BadInput(f"{options.weights} weights and exact mode exclude each other: choose weights auto")
-    reason = "it is switched off" if not options.kernel else unusable_reason(shape, device, dtype)
+    reason = "the kernel is switched off" if not options.kernel else unusable_reason(shape, device, dtype)
     if device.type == "cpu" and not options.exact:
         if reason is None and options.weights != "fp8":
             return _load_on_kernel(checkpoint, shape, context_tokens, dtype, options, report)
         if options.weights in ("int8", "int4"):
             raise BadInput(f"{options.weights} weights need the CPU kernel: {reason}")
-        log.info("without the CPU kernel: %s", reason)
+        log.info("the CPU kernel is not used: %s", reason)
     if options.exact:
         context_tokens -= context_tokens % EXACT_TOKENS
     weights = _read_weights(checkpoint, shape, device, dtype, options.weights, report)
@@ -63,7 +63,7 @@ def _load_on_kernel(
     context_tokens: int,
     dtype: torch.dtype,
     options: EngineOptions,
-    report: Progress,
+    report: ReportProgress,
 ) -> KernelModel:
     """Reads one layer at a time, unless torch must help; the kernel quantizes the values of the file, unrounded."""
     weight_type: WeightType = "bfloat16" if dtype == torch.bfloat16 else "float32"
@@ -87,10 +87,10 @@ def _read_weights(
 ) -> DecoderWeights:
     """The weights on the device; via main memory if quantized for a GPU, which may lack room for the originals."""
     if setting != "auto":
-        check_rounding(setting, device, dtype)
+        check_quantization(setting, device, dtype)
     reader = TensorReader(checkpoint.weights(), dtype, device if setting == "auto" else torch.device("cpu"))
     weights = read_decoder_weights(shape, reader, partial(report, "reading the weights"))
     if setting == "auto":
         return weights
-    report("rounding the weights", None)
+    report("quantizing the weights", None)
     return quantized(weights, setting, device)

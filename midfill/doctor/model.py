@@ -160,7 +160,7 @@ def _too_large(plan: MemoryPlan, device: Device, dtype: str) -> list[str]:
     remedy = (
         "choose a smaller model or context, --weights int8, or --device cpu"
         if device.gpu
-        else ("close something, choose a smaller model, or set --weights int8 or int4")
+        else ("close other programs, choose a smaller model, or set --weights int8 or int4")
     )
     needed = f"about {megabytes(plan.least)} of {device.name}'s memory in {dtype}"
     return [f"the model needs {needed}, and {megabytes(plan.free)} are free: {remedy}"]

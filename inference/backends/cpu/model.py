@@ -120,5 +120,5 @@ def unusable_reason(shape: Architecture, device: torch.device, kv_dtype: torch.d
     if device.type != "cpu":
         return f"the model runs on {device}"
     if kv_dtype not in KV_DTYPES:
-        return f"it computes no {kv_dtype}"
+        return f"the kernel does not support {kv_dtype}"
     return unsupported_reason(shape) or unavailable_reason()
