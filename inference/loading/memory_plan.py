@@ -19,6 +19,7 @@ DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 FEWEST_SLOTS, MOST_SLOTS = 2, 8  # by default; with one, a keystroke would wait for another client's whole completion
 GPU_RESERVE = 384 * 2**20  # libraries' workspaces, loaded kernels, and allocators' rounding
 GRAPHS_PER_WORKSPACE = 24 * 2**20  # a few dozen recordings of some hundred kernels each
+KERNEL_BITS = {"int8": 8.5, "int4": 5}  # per value, with the group's share of its scale and minimum
 LARGEST_LOGITS = 32  # tokens whose logits a short forward holds at once
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
@@ -88,7 +89,13 @@ def plan_memory(demand: MemoryDemand, free: int) -> MemoryPlan:
 
 
 def weights_bytes(demand: MemoryDemand) -> int:
-    """Bytes of the weights in memory: int8 and fp8 take one byte per value, and one scale per row."""
+    """Bytes of the weights in memory.
+
+    On a GPU, int8 and fp8 take one byte per value, and one scale per row. The CPU kernel quantizes every matrix, and
+    adds a float16 scale, for int4 also a minimum, per group of columns; embedding and head have 8 bits at least.
+    """
+    if demand.weights in KERNEL_BITS and not demand.on_gpu:
+        return _kernel_bytes(demand)
     size = DTYPE_BYTES[demand.dtype]
     tied = isinstance(demand.shape, Architecture) and demand.shape.tied_embeddings
     total = 0
@@ -100,6 +107,18 @@ def weights_bytes(demand: MemoryDemand) -> int:
         if name == EMBEDDING and tied and demand.weights == "fp8":
             total += _rounded(shape)  # the head is a separate copy
     return total
+
+
+def _kernel_bytes(demand: MemoryDemand) -> int:
+    tied = isinstance(demand.shape, Architecture) and demand.shape.tied_embeddings
+    total = 0.0
+    for name, shape in _shapes(demand.files):
+        if name == HEAD and tied:
+            continue
+        outer = name in (HEAD, EMBEDDING)
+        bits = 32 if len(shape) < 2 else KERNEL_BITS["int8" if outer else demand.weights]
+        total += math.prod(shape) * bits / 8
+    return int(total)
 
 
 def _forward_bytes(demand: MemoryDemand) -> int:

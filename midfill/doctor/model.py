@@ -85,7 +85,9 @@ def weights_problem(settings: Settings, device: str) -> str:
     """The problem with the setting `weights` on this device; empty if there is none."""
     on_gpu = device.startswith("cuda")
     if settings.weights == "fp8" and not on_gpu:
-        return f"fp8 weights need a CUDA GPU, and the device is {device}: choose --weights auto, or int8 on a CPU"
+        return f"fp8 weights need a CUDA GPU, and the device is {device}: choose auto, or int8 or int4 on a CPU"
+    if settings.weights == "int4" and device != "cpu":
+        return f"int4 weights need the CPU kernel, and the device is {device}: choose --weights auto, or --device cpu"
     if settings.weights != "auto" and on_gpu and version_of("torchao") is None:
         return f"{settings.weights} weights on a GPU need the package torchao: install torchao>=0.18"
     return ""
@@ -176,7 +178,7 @@ def _too_large(plan: MemoryPlan, device: Device, dtype: str) -> list[str]:
     remedy = (
         "choose a smaller model or context, --weights int8, or --device cpu"
         if device.gpu
-        else ("close other programs, choose a smaller model, or set --dtype bfloat16")
+        else ("close other programs, choose a smaller model, or set --weights int8 or int4")
     )
     needed = f"about {megabytes(plan.least)} of {device.name}'s memory in {dtype}"
     return [f"the model needs {needed}, and {megabytes(plan.free)} are free: {remedy}"]
