@@ -12,6 +12,9 @@ from protocol.messages import Completion, CompletionRequest
 
 Result = TypeVar("Result")
 IsCancelled = Callable[[], bool]
+OnText = Callable[[str], None]
+"""Receives the text so far after each forward that added to it: every text begins with the one before it, and the
+completion's with all of them, except that a request that gave way and resumes begins with an empty text again."""
 Steps = Generator[Chunk, tuple[Choice, ...], Result]
 """Yields a chunk for each forward and receives its choices; the engine throws Stopped into it to end it early."""
 

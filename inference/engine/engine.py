@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from inference.backends.model import Model
-from inference.engine.active_request import ActiveRequest, IsCancelled, Stopped
+from inference.engine.active_request import ActiveRequest, IsCancelled, OnText, Stopped
 from inference.engine.alternatives import Alternatives
 from inference.engine.completing import Tools, complete
 from inference.engine.draft_history import DraftHistories
@@ -96,7 +96,7 @@ class Engine:
         return self._slots.count if self._batching else 1
 
     def complete(self, request: CompletionRequest, cancelled: IsCancelled = lambda: False) -> Completion:
-        """The greedy completion of a request; BadInput if the request is invalid.
+        """The completion of a request; BadInput if the request is invalid.
 
         `cancelled` is polled before every forward. A cancelled request returns an empty text, and its prefilled tokens
         stay resident. `max_tokens=0` makes the whole prompt resident, saves it and returns an empty text.
@@ -107,19 +107,22 @@ class Engine:
         return run.completion()
 
     def begin(
-        self, request: CompletionRequest, cancelled: IsCancelled = lambda: False, client: str = ""
+        self,
+        request: CompletionRequest,
+        cancelled: IsCancelled = lambda: False,
+        client: str = "",
+        on_text: OnText | None = None,
     ) -> ActiveRequest:
         """Start a request: lends it a workspace and matches its prompt with resident tokens.
 
         The run has already ended if it needs no forward. At most `capacity` requests can be at work. Requests of the
-        same `client` share its turns.
+        same `client` share its turns. `on_text` receives the completion's text while it grows.
         """
         at_work = len(self._turns.runs)
         assert at_work < self.capacity, f"{at_work} requests are at work, which is the engine's capacity"
         self._turns.note_client(client, self._clock())
-        run = ActiveRequest(
-            request, cancelled, complete(request, self._tools, cancelled, self._chunk_tokens(client)), client
-        )
+        steps = complete(request, self._tools, cancelled, self._chunk_tokens(client), on_text)
+        run = ActiveRequest(request, cancelled, steps, client)
         if not run.has_ended:
             self._turns.runs.append(run)
         self._check_device(run)

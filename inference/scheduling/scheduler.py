@@ -11,7 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from inference.engine.active_request import ActiveRequest
+from inference.engine.active_request import ActiveRequest, OnText
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.inbox import Inbox
 from inference.scheduling.job_queue import Job, Outcome
@@ -78,12 +78,14 @@ class Scheduler:
         on_done: Callable[[Outcome], None],
         client: str = "",
         supersedes: bool = True,
+        on_text: OnText | None = None,
     ) -> int:
         """Queue a request and return its id for `cancel`. Raises Busy if too many requests of this client wait.
 
-        If it `supersedes`, older requests of the client's session fail with Cancelled.
+        If it `supersedes`, older requests of the client's session fail with Cancelled. `on_text` receives the text
+        while it grows, on the model thread, and must not block.
         """
-        job, superseded = self._inbox.put(request, on_done, client, supersedes)
+        job, superseded = self._inbox.put(request, on_done, client, supersedes, on_text)
         if superseded is not None:
             self._tell(superseded, Cancelled("a newer request of the same session arrived"))
         return job.id
@@ -193,7 +195,8 @@ class Scheduler:
     def _begin(self, job: Job) -> None:
         job.queue_ms = (time.perf_counter() - job.submitted) * 1e3
         try:
-            run = self._holder.engine().begin(job.request, lambda: job.cancelled or job.gives_way, job.client)
+            engine = self._holder.engine()
+            run = engine.begin(job.request, lambda: job.cancelled or job.gives_way, job.client, job.on_text)
         except DeviceLost:
             raise
         except MidfillError as error:  # there is no engine
