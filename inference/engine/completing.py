@@ -51,13 +51,13 @@ def complete(
 ) -> Steps[Completion]:
     """The steps from a request to its completion; BadInput for an invalid request.
 
-    `chunk_tokens` says before each forward how many tokens of a long prompt it may take. `max_tokens` above half the
-    context counts as half the context. `on_text` receives the completion's text while it grows.
+    `chunk_tokens` returns, before each forward, how many tokens of a long prompt the forward may take. `max_tokens` is
+    limited to half the context. `on_text` receives the completion's text while it grows.
     """
     if request.max_tokens < 0:
         raise BadInput(f"max_tokens must be 0 or more, not {request.max_tokens}")
     if not 0 <= request.alternatives <= MAX_ALTERNATIVES:
-        raise BadInput(f"alternatives is {request.alternatives}: it has to be between 0 and {MAX_ALTERNATIVES}")
+        raise BadInput(f"alternatives must be between 0 and {MAX_ALTERNATIVES}, not {request.alternatives}")
     check_choosing(request)
     started = time.perf_counter()
     request = structs.replace(request, max_tokens=min(request.max_tokens, tools.context_tokens // 2))

@@ -52,16 +52,16 @@ def check_choosing(request: CompletionRequest) -> None:
     """Raise BadInput, with the offending value, if the request's tokens cannot be chosen or ended as it wants."""
     sampling, top = request.sampling, request.top_logprobs
     if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
-        raise BadInput(f"top_logprobs is {top}: it has to be between 0 and {MAX_TOP_LOGPROBS}")
+        raise BadInput(f"top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {top}")
     if "" in request.stop_texts:
-        raise BadInput("a stop text is empty")
+        raise BadInput("stop_texts must hold no empty text")
     if sampling is None:
         return
     if not 0 < sampling.temperature < float("inf"):
-        raise BadInput(f"temperature is {sampling.temperature}: it has to be above 0 to sample")
+        raise BadInput(f"temperature must be above 0 to sample, not {sampling.temperature}")
     if not 0 < sampling.top_p <= 1:
-        raise BadInput(f"top_p is {sampling.top_p}: it has to be above 0 and at most 1")
+        raise BadInput(f"top_p must be above 0 and at most 1, not {sampling.top_p}")
     if sampling.top_k < 0:
-        raise BadInput(f"top_k is {sampling.top_k}: it has to be 0 or more")
+        raise BadInput(f"top_k must be 0 or more, not {sampling.top_k}")
     if request.alternatives:
         raise BadInput("alternatives are greedy, and cannot be sampled")

@@ -17,7 +17,7 @@ from protocol.messages import TokenLogprob
 
 @dataclass(slots=True)
 class GrowingText:
-    """The text so far, and what its generation needs."""
+    """A text that is being generated, and what its generation needs."""
 
     typed: TypedBytes  # bytes that its first tokens must spell; not part of the text
     stream: TextStream
