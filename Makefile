@@ -9,7 +9,7 @@ TEST_NVIM := build/test-nvim
 KERNEL := setup.py inference/backends/cpu/kernel/decode.cpp $(wildcard inference/backends/cpu/kernel/*.h)
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup demo test test-faults test-nvim test-vscode test-identity test-gpu test-sanitizers test-levels test-neon vsix docs lint format clean
+.PHONY: setup demo test test-faults test-clients test-nvim test-vscode test-identity test-gpu test-sanitizers test-levels test-neon vsix docs lint format clean
 
 setup: .venv/installed
 
@@ -37,6 +37,11 @@ test: setup
 # Attacks on a core process, with what it holds of the system before and after; some minutes.
 test-faults: setup
 	$(BIN)/python -m pytest -m faults -s
+
+# The published HTTP clients of OpenAI, Mistral and Ollama, with a real core and model.
+test-clients: setup
+	$(PIP_INSTALL) --requirement tests/clients/requirements.txt
+	$(BIN)/python -m pytest -m clients tests/clients $(PYTEST_OPTIONS)
 
 # Each supported Neovim, unpacked from Debian's packages (no root needed), with the real server, core and model.
 test-nvim: setup

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 PROTOCOL_VERSION = 3
 MAX_ALTERNATIVES = 16  # more are of no use, and each takes model time
+MAX_TOP_LOGPROBS = 20
 
 ANONYMOUS = "anonymous"
 """The session of requests without one: unrelated prompts, which the core distinguishes by their text."""
@@ -39,6 +40,7 @@ class Prompt(Value, frozen=True):
     increment: str = ""
     context: tuple[Snippet, ...] = ()
     order: Literal["psm", "spm"] = "psm"
+    token_ids: tuple[int, ...] = ()  # if not empty, the whole prompt, computed as it is; the texts are then empty
 
 
 class StopRule(Value, frozen=True):
@@ -54,12 +56,23 @@ class StopRule(Value, frozen=True):
     closes: bool = False
 
 
+class Sampling(Value, frozen=True):
+    """How tokens are drawn from the model's probabilities. The same seed draws the same text."""
+
+    temperature: float  # above 0
+    top_p: float = 1.0  # only the most probable tokens whose probabilities sum up to this
+    top_k: int = 0  # only so many of the most probable tokens; 0 means all
+    seed: int = 0
+
+
 class CompletionRequest(Value, frozen=True):
     """Requests a completion, or with `max_tokens=0` only to make the prompt resident ahead of need.
 
     `session` names the document, as `client/document`: the newest request of a session supersedes the older ones.
     `reuse=False` computes everything cold (the strategy `none`, and checks of exactness). `alternatives` is the most
-    that are returned besides the completion itself, limited to MAX_ALTERNATIVES.
+    that are returned besides the completion itself, limited to MAX_ALTERNATIVES. The text ends before the first of the
+    `stop_texts`. Decoding is greedy without `sampling`. With `top_logprobs` the completion has `tokens`, each with so
+    many of the most probable ones. After `max_decode_ms` a text ends that has a newline already; 0 means never.
     """
 
     session: str
@@ -68,6 +81,10 @@ class CompletionRequest(Value, frozen=True):
     stop: StopRule = StopRule()
     reuse: bool = True
     alternatives: int = 0
+    stop_texts: tuple[str, ...] = ()
+    sampling: Sampling | None = None
+    top_logprobs: int | None = None
+    max_decode_ms: int = 0
 
 
 class Usage(Value, frozen=True):
@@ -85,6 +102,14 @@ class Usage(Value, frozen=True):
     prepare_ms: float = 0.0  # tokenization and prefix match, before prefill
 
 
+class TokenLogprob(Value, frozen=True):
+    """A generated token: its text, the natural logarithm of its probability, and the most probable tokens there."""
+
+    text: str  # empty if the token ends within a character
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+
 class Completion(Value, frozen=True):
     """The answer to a `CompletionRequest`."""
 
@@ -93,6 +118,7 @@ class Completion(Value, frozen=True):
     usage: Usage
     mean_logprob: float | None = None  # over the tokens generated for `text`; None without any
     alternatives: tuple[str, ...] = ()  # each with a different first token, the more probable first
+    tokens: tuple[TokenLogprob, ...] = ()  # of `text`; only if requested by `top_logprobs`
 
 
 class CoreStatus(Value, frozen=True):

@@ -31,6 +31,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"inference.engine"},
         {"inference.loading"},
         {"inference.scheduling"},
+        {"inference.server.http"},
         {"inference.server"},
         {"inference.training"},
         {"inference.training.corpus", "inference.training.optimization"},

@@ -13,6 +13,23 @@ SHORT_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True)
+class Draw:
+    """Draws a token from the probabilities at a temperature, limited to the most probable ones.
+
+    Attributes:
+        point: in [0, 1): the token is drawn at which the cumulative probability passes it.
+        temperature: above 0; divides the logits.
+        top_p: the most probable tokens whose probabilities sum up to this stay, at least one.
+        top_k: so many of the most probable tokens stay; 0 means all.
+    """
+
+    point: float
+    temperature: float
+    top_p: float = 1.0
+    top_k: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """Consecutive tokens of one sequence; chunks of several sequences may share a forward.
 
@@ -21,7 +38,11 @@ class Chunk:
         start: position of the first token. The workspace holds the KV of [0, start); the forward adds that of these.
         workspace: the sequence's; distinct for every chunk of a forward.
         wanted: number of trailing positions whose next token is returned, 0 to len(token_ids).
-        allowed: token ids that the choice is limited to; None for all. If set, `wanted` is at most 1.
+        allowed: token ids that the choice is limited to; None for all.
+        draw: how the token is drawn; None chooses the most probable one.
+        top: number of the most probable tokens that are returned with the choice.
+
+    With `allowed`, `draw` or `top`, `wanted` is at most 1.
     """
 
     token_ids: Sequence[int]
@@ -29,6 +50,13 @@ class Chunk:
     workspace: Workspace
     wanted: int = 0
     allowed: AllowedIds | None = None
+    draw: Draw | None = None
+    top: int = 0
+
+    @property
+    def needs_logits(self) -> bool:
+        """Whether more than the most probable token of all is requested."""
+        return self.allowed is not None or self.draw is not None or self.top > 0
 
     @property
     def stop(self) -> int:

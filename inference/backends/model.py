@@ -12,10 +12,11 @@ from kv_store.interface import Workspace
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The most probable next token and the natural logarithm of its probability (among the tokens allowed)."""
+    """The next token, and the natural logarithm of its probability among the tokens allowed, at temperature 1."""
 
     token_id: int
     logprob: float
+    top: tuple[tuple[int, float], ...] = ()  # the most probable tokens, if requested, each with its logarithm
 
 
 class Model(Protocol):
@@ -38,7 +39,7 @@ class Model(Protocol):
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
         """One forward: write the KV of all chunks, and return the next tokens of each chunk's last `wanted` tokens.
 
-        The choices are greedy and in the order of the tokens.
+        The choices are greedy, unless a chunk has a `draw`, and in the order of the tokens.
         """
         ...
 

@@ -14,6 +14,9 @@ Result = TypeVar("Result")
 IsCancelled = Callable[[], bool]
 OnPrefill = Callable[[int, int], None]
 """Receives, after each forward of a prompt but the last, how many of its tokens are resident, and how many it has."""
+OnText = Callable[[str], None]
+"""Receives the text so far after each forward that added to it: every text begins with the one before it, and the
+completion's with all of them, except that a request that gave way and resumes begins with an empty text again."""
 Steps = Generator[Chunk, tuple[Choice, ...], Result]
 """Yields a chunk for each forward and receives its choices; the engine throws Stopped into it to end it early."""
 

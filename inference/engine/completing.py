@@ -6,23 +6,24 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from msgspec import structs
 
 from inference.backends.chunk import SHORT_TOKENS
 from inference.backends.model import Choice
-from inference.engine.active_request import IsCancelled, OnPrefill, Steps, Stopped
+from inference.engine.active_request import IsCancelled, OnPrefill, OnText, Steps, Stopped
 from inference.engine.alternatives import Alternatives
 from inference.engine.draft_history import DraftHistories, DraftHistory
+from inference.engine.drawing import Drawing, check_choosing, spelling
+from inference.engine.growing_text import GrowingText
 from inference.engine.request_cost import RequestCost
 from inference.engine.slot import Slot
 from inference.engine.slots import Slots
 from inference.engine.speculation import Drafter, agreeing
 from inference.text.healing import Healer, TypedBytes
 from inference.text.prompts import TokenizedPrompt, tokenize_prompt
-from inference.text.stops import find_stop
-from inference.text.token_bytes import TextStream
+from inference.text.stops import Stops
 from inference.text.token_ids import TokenIds, packed
 from inference.text.tokenization import TextTokenizer
 from protocol.errors import BadInput
@@ -41,33 +42,24 @@ class Tools:
     context_tokens: int
 
 
-@dataclass(slots=True)
-class _Text:
-    """A text that is being generated: the completion, or an alternative."""
-
-    typed: TypedBytes  # bytes that its first tokens must spell; not part of the text
-    stream: TextStream
-    drafter: Drafter | None
-    cost: RequestCost
-    token_ids: TokenIds = field(default_factory=packed)  # generated so far, including those of typed bytes
-
-
 def complete(
     request: CompletionRequest,
     tools: Tools,
     cancelled: IsCancelled,
     chunk_tokens: Callable[[], int],
     on_prefill: OnPrefill = lambda *_: None,
+    on_text: OnText | None = None,
 ) -> Steps[Completion]:
     """The steps from a request to its completion; BadInput for an invalid request.
 
     `chunk_tokens` returns, before each forward, how many tokens of a long prompt the forward may take. `max_tokens` is
-    limited to half the context.
+    limited to half the context. `on_text` receives the completion's text while it grows.
     """
     if request.max_tokens < 0:
         raise BadInput(f"max_tokens must be 0 or more, not {request.max_tokens}")
     if not 0 <= request.alternatives <= MAX_ALTERNATIVES:
         raise BadInput(f"alternatives must be between 0 and {MAX_ALTERNATIVES}, not {request.alternatives}")
+    check_choosing(request)
     started = time.perf_counter()
     request = structs.replace(request, max_tokens=min(request.max_tokens, tools.context_tokens // 2))
     prompt = tokenize_prompt(request.prompt, tools.tokenizer, tools.context_tokens, request.max_tokens, tools.healer)
@@ -78,7 +70,7 @@ def complete(
         except MemoryError:  # requeue: capacity is now the number of existing workspaces
             return RequestCost(len(prompt.token_ids), started=started).completion("", "cancelled")
         completing = _Completing(request, prompt, resident, tools, cancelled, chunk_tokens, on_prefill, started)
-        return (yield from completing.steps())
+        return (yield from completing.steps(on_text))
 
 
 class _Completing:
@@ -103,14 +95,16 @@ class _Completing:
         self._chunk_tokens = chunk_tokens
         self._on_prefill = on_prefill
         self._started = started
+        self._drawing = Drawing(request)
         self._before = request.prompt.prefix + request.prompt.increment
         remembers = tools.histories is not None and request.reuse  # a cold request must always cost the same
         self._history = tools.histories.of(request.session) if tools.histories and remembers else DraftHistory()
 
-    def steps(self) -> Steps[Completion]:
+    def steps(self, on_text: OnText | None) -> Steps[Completion]:
         """Prefill, then decode the alternatives, if requested, and the completion."""
         rest = self._history.suggested.rest_after(self._before)
         suggestion = self._text(TypedBytes(self._prompt.typed, self._tools.healer), rest)
+        suggestion.on_text = on_text
         try:
             completion = yield from self._complete(suggestion)
         except Stopped:
@@ -119,22 +113,22 @@ class _Completing:
             self._history.remember(self._before, completion.text or suggestion.stream.text, suggestion.token_ids)
         return completion
 
-    def _text(self, typed: TypedBytes, rest: str = "") -> _Text:
+    def _text(self, typed: TypedBytes, rest: str = "") -> GrowingText:
         tokenizer, history = self._tools.tokenizer, self._history
         drafter = None
-        if self._tools.histories is not None and self._request.max_tokens > 0:
+        if self._tools.histories is not None and self._request.max_tokens > 0 and self._drawing.is_greedy:
             seen = history.suggested.token_ids + self._prompt.token_ids
             odds = history.odds_of_rest, history.odds_of_repetition
             drafter = Drafter(seen, rest, tokenizer.encode, self._ends, *odds)
         cost = RequestCost(len(self._prompt.token_ids), started=self._started)
-        return _Text(typed, tokenizer.text_stream(len(typed.rest)), drafter, cost)
+        return GrowingText(typed, tokenizer.text_stream(len(typed.rest)), drafter, cost)
 
     def _ends(self, token_id: int) -> bool:
         """Whether the text ends with this token, or within it."""
         spelled = self._tools.tokenizer.bytes_of(token_id)
         return spelled is None or (self._request.stop.indent is None and (b"\n" in spelled or b"\r" in spelled))
 
-    def _complete(self, suggestion: _Text) -> Steps[Completion]:
+    def _complete(self, suggestion: GrowingText) -> Steps[Completion]:
         cost = suggestion.cost
         choices = yield from self._prefill(suggestion)
         cost.prefilled = time.perf_counter()
@@ -147,9 +141,10 @@ class _Completing:
             # The completion comes last, so that it is resident when the user accepts it.
             choices = yield from self._prefill(suggestion)
         text, reason = yield from self._decode(choices, suggestion)
-        return cost.completion(text, reason, tuple(other for other in alternatives if other != text))
+        completion = cost.completion(text, reason, tuple(other for other in alternatives if other != text))
+        return structs.replace(completion, tokens=spelling(suggestion.logprobs, text))
 
-    def _prefill(self, text: _Text) -> Steps[tuple[Choice, ...]]:
+    def _prefill(self, text: GrowingText) -> Steps[tuple[Choice, ...]]:
         """Compute the missing part of the prompt in chunks; returns the next token's choices, if requested."""
         missing = self._prompt.token_ids[self._match() :]
         if text.cost.prepared is None:
@@ -181,14 +176,15 @@ class _Completing:
         wanted = token_ids[:-1] if self._request.max_tokens else token_ids
         return self._resident.prepare(wanted, self._request.session)
 
-    def _choose(self, token_ids: TokenIds, text: _Text, *, is_prompt: bool = False) -> Steps[tuple[Choice, ...]]:
+    def _choose(self, token_ids: TokenIds, text: GrowingText, *, is_prompt: bool = False) -> Steps[tuple[Choice, ...]]:
         """The choices after these tokens and after each accepted draft token, all from one forward."""
         allowed = text.typed.allowed()
         draft = packed()
         if text.drafter is not None and allowed is None:
             left = self._request.max_tokens - len(text.cost.logprobs) - 1
             draft = text.drafter.draft(text.stream.text, min(left, SHORT_TOKENS - len(token_ids)))
-        choices = yield self._resident.chunk(token_ids + draft, 1 + len(draft), allowed)
+        chunk = self._resident.chunk(token_ids + draft, 1 + len(draft), allowed)
+        choices = yield self._drawing.of(chunk)
         right = agreeing(draft, choices)
         self._resident.extend(token_ids, is_prompt)
         self._resident.extend(draft[:right], is_prompt=False)
@@ -229,27 +225,31 @@ class _Completing:
             texts.append(text)
         return tuple(dict.fromkeys(filter(None, texts)))
 
-    def _decode(self, choices: Sequence[Choice], text: _Text) -> Steps[tuple[str, FinishReason]]:
+    def _decode(self, choices: Sequence[Choice], text: GrowingText) -> Steps[tuple[str, FinishReason]]:
         """Generate from the first choice until the text or a limit ends it; the text excludes typed bytes."""
         stream, typed, cost = text.stream, text.typed, text.cost
-        resume_at = 0
+        stops = Stops(self._request.stop, self._request.stop_texts)
         chosen = deque(choices)
         while self._tools.tokenizer.is_text((choice := chosen.popleft()).token_id):
             text.token_ids.append(choice.token_id)
+            before = len(stream.text)
             whole = stream.push(choice.token_id)
             if typed.take(choice.token_id):
                 cost.recomputed_tokens += 1  # a token of typed bytes is part of the prompt, and is recomputed
             else:
                 cost.logprobs.append(choice.logprob)
-            end, resume_at = find_stop(stream.text, self._request.stop, resume_at)
+                if self._request.top_logprobs is not None:
+                    text.logprobs.append(self._drawing.told(choice, stream.text[before:], self._tools.tokenizer))
+            end = stops.find(stream.text)
             if end is not None:
                 return stream.text[:end], "stop"
             if not whole:
                 return stream.text, "stop"
-            if len(cost.logprobs) == self._request.max_tokens:
+            if len(cost.logprobs) == self._request.max_tokens or text.is_late(self._request.max_decode_ms):
                 return stream.text, "length"
             if chosen:  # the token was drafted, so the forward has chosen its successor too
                 cost.accepted_tokens += 1
             else:
+                text.tell(stops)
                 chosen.extend((yield from self._choose(packed([choice.token_id]), text)))
         return stream.text, "eos"

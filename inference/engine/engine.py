@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from inference.backends.model import Model
-from inference.engine.active_request import ActiveRequest, IsCancelled, OnPrefill, Stopped
+from inference.engine.active_request import ActiveRequest, IsCancelled, OnPrefill, OnText, Stopped
 from inference.engine.alternatives import Alternatives
 from inference.engine.completing import Tools, complete
 from inference.engine.draft_history import DraftHistories
@@ -97,7 +97,7 @@ class Engine:
         return self._slots.count if self._batching else 1
 
     def complete(self, request: CompletionRequest, cancelled: IsCancelled = lambda: False) -> Completion:
-        """The greedy completion of a request; BadInput if the request is invalid.
+        """The completion of a request; BadInput if the request is invalid.
 
         `cancelled` is polled before every forward. A cancelled request returns an empty text, and its prefilled tokens
         stay resident. `max_tokens=0` makes the whole prompt resident, saves it and returns an empty text.
@@ -113,16 +113,18 @@ class Engine:
         cancelled: IsCancelled = lambda: False,
         client: str = "",
         on_prefill: OnPrefill = lambda *_: None,
+        on_text: OnText | None = None,
     ) -> ActiveRequest:
         """Start a request: lends it a workspace and matches its prompt with resident tokens.
 
         The run has already ended if it needs no forward. At most `capacity` requests can be at work. Requests of the
-        same `client` share its turns. `on_prefill` follows a prompt of several chunks.
+        same `client` share its turns. `on_prefill` follows a prompt of several chunks, and `on_text` receives the
+        completion's text while it grows.
         """
         at_work = len(self._turns.runs)
         assert at_work < self.capacity, f"{at_work} requests are at work, which is the engine's capacity"
         self._turns.note_client(client, self._clock())
-        steps = complete(request, self._tools, cancelled, self._chunk_tokens(client), on_prefill)
+        steps = complete(request, self._tools, cancelled, self._chunk_tokens(client), on_prefill, on_text)
         run = ActiveRequest(request, cancelled, steps, client)
         if not run.has_ended:
             self._turns.runs.append(run)

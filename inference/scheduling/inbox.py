@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from inference.engine.active_request import OnPrefill
+from inference.engine.active_request import OnPrefill, OnText
 from inference.scheduling.job_queue import Job, JobQueue, Outcome, SessionKey
 from protocol.errors import Cancelled
 from protocol.messages import CompletionRequest
@@ -43,7 +43,8 @@ class Inbox:
         on_done: Callable[[Outcome], None],
         client: str,
         supersedes: bool,
-        on_prefill: OnPrefill,
+        on_prefill: OnPrefill = lambda *_: None,
+        on_text: OnText | None = None,
     ) -> tuple[Job, Job | None]:
         """Queue a request; returns its job, and the waiting job that it supersedes.
 
@@ -53,7 +54,8 @@ class Inbox:
             if self._closing:
                 raise Cancelled("the core is shutting down")
             job_id = next(self._ids)
-            job = Job(job_id, (client, request.session if supersedes else f"#{job_id}"), request, on_done, on_prefill)
+            key = client, request.session if supersedes else f"#{job_id}"
+            job = Job(job_id, key, request, on_done, on_prefill, on_text)
             superseded = self._queue.put(job)
             self._cancel_running(lambda running: running.key == job.key)
             self._make_room()  # now, before ahead work saves more of its prompt

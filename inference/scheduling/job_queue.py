@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from inference.engine.active_request import OnPrefill
+from inference.engine.active_request import OnPrefill, OnText
 from protocol.errors import Busy, MidfillError
 from protocol.messages import Completion, CompletionRequest
 
@@ -15,6 +15,8 @@ MAX_WAITING = 64
 """Most requests of one client that may wait."""
 MAX_WAITING_CHARS = 32 * 2**20
 """Most characters of one client's waiting prompts; a single request may exceed it."""
+
+CHARS_PER_ID = 4  # what a token id counts as
 
 Outcome = Completion | MidfillError
 SessionKey = tuple[str, str]  # client and session
@@ -29,6 +31,7 @@ class Job:
     request: CompletionRequest
     on_done: Callable[[Outcome], None]
     on_prefill: OnPrefill = lambda *_: None
+    on_text: OnText | None = None  # receives the text while it grows, on the model thread
     submitted: float = field(default_factory=time.perf_counter)
     queue_ms: float = 0.0  # in the queue, until it last began
     cancelled: bool = False
@@ -52,7 +55,7 @@ class Job:
         """Length of the prompt."""
         prompt = self.request.prompt
         texts = (prompt.prefix, prompt.suffix, prompt.increment, *(chunk.text for chunk in prompt.context))
-        return sum(map(len, texts))
+        return sum(map(len, texts)) + CHARS_PER_ID * len(prompt.token_ids)
 
 
 class JobQueue:

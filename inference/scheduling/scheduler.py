@@ -11,7 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from inference.engine.active_request import ActiveRequest, OnPrefill
+from inference.engine.active_request import ActiveRequest, OnPrefill, OnText
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.inbox import Inbox
 from inference.scheduling.job_queue import Job, Outcome
@@ -79,13 +79,14 @@ class Scheduler:
         client: str = "",
         supersedes: bool = True,
         on_prefill: OnPrefill = lambda *_: None,
+        on_text: OnText | None = None,
     ) -> int:
         """Queue a request and return its id for `cancel`. Raises Busy if too many requests of this client wait.
 
-        If it `supersedes`, older requests of the client's session fail with Cancelled. `on_prefill` follows the
-        prefill of a long prompt, on the model thread, and must not block.
+        If it `supersedes`, older requests of the client's session fail with Cancelled. `on_prefill` follows the prefill
+        of a long prompt, and `on_text` receives the text while it grows, both on the model thread; they must not block.
         """
-        job, superseded = self._inbox.put(request, on_done, client, supersedes, on_prefill)
+        job, superseded = self._inbox.put(request, on_done, client, supersedes, on_prefill, on_text)
         if superseded is not None:
             self._tell(superseded, Cancelled("a newer request of the same session arrived"))
         return job.id
@@ -203,7 +204,9 @@ class Scheduler:
         job.queue_ms = (time.perf_counter() - job.submitted) * 1e3
         try:
             engine = self._holder.engine()
-            run = engine.begin(job.request, lambda: job.cancelled or job.gives_way, job.client, job.on_prefill)
+            run = engine.begin(
+                job.request, lambda: job.cancelled or job.gives_way, job.client, job.on_prefill, job.on_text
+            )
         except DeviceLost:
             raise
         except MidfillError as error:  # there is no engine

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from inference.server.http_errors import error_response
+from inference.server.http.errors import error_response
 from protocol.proof import PROOF_PATH, proof
 
 SUBPROTOCOL = "midfill"

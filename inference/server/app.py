@@ -14,8 +14,8 @@ from starlette.websockets import WebSocket
 
 from inference.server.access import Access, RefuseForeign, RequireToken
 from inference.server.connections import Connections
+from inference.server.http.errors import HANDLERS, error_response
 from inference.server.http_api import HttpApi
-from inference.server.http_errors import HANDLERS, error_response
 from protocol.errors import BadInput
 from protocol.proof import NONCE_LENGTHS, PROOF_PATH
 
@@ -28,7 +28,7 @@ def make_app(
         CORSMiddleware,
         allow_origins=sorted(access.allowed_origins),
         allow_methods=["GET", "POST"],
-        allow_headers=["Authorization", "Content-Type"],
+        allow_headers=["Authorization", "Content-Type", "X-Session-ID"],
         expose_headers=["Retry-After"],
     )
 
@@ -42,10 +42,7 @@ def make_app(
     return Starlette(
         routes=[
             Route(PROOF_PATH, prove),
-            Route("/health", http.health),
-            Route("/metrics", http.metrics),
-            Route("/infill", http.infill, methods=["POST"]),
-            Route("/v1/completions", http.completions, methods=["POST"]),
+            *http.routes,
             WebSocketRoute("/ws", serve_websocket),
             WebSocketRoute("/{path:path}", _no_websocket),
         ],

@@ -28,8 +28,8 @@ from inference.server.access import Access, HostNames
 from inference.server.app import make_app
 from inference.server.clients import Presence
 from inference.server.connections import AcceptErrors, BoundedHttp, BoundedWebSocket, Connections
+from inference.server.http.bodies import MAX_BODY_BYTES
 from inference.server.http_api import HttpApi
-from inference.server.http_bodies import MAX_BODY_BYTES
 from inference.server.metrics import Metrics
 from inference.server.process_limits import configure_log, raise_file_limit
 from inference.server.retirement import Retirement

@@ -30,6 +30,7 @@ class Encoder(Protocol):
 
     format: FIMFormat
     markers: MarkerIds
+    vocabulary_size: int
 
     def encode(self, fragment: str) -> TokenIds: ...
 
@@ -72,8 +73,10 @@ def tokenize_prompt(
     If it does not fit, whole snippets are dropped first, from the last one on, so that the most stable ones keep their
     place; then the end of the suffix and the beginning of the prefix, in steps of an eighth of the context. A sixteenth
     of the context always stays free, so that requests that differ only in `max_tokens` get the same layout. Raises
-    BadInput if the increment and `max_tokens` alone do not fit.
+    BadInput if the increment and `max_tokens` alone do not fit. A prompt of token ids is taken as it is.
     """
+    if prompt.token_ids:
+        return _given(prompt.token_ids, encoder.vocabulary_size, context_tokens - max_tokens)
     prompt = _cut(prompt, context_tokens * MAX_CHARS_PER_TOKEN)
     increment = healer.heal(prompt.increment) if healer else HealedIncrement(encoder.encode(prompt.increment), b"")
     fragments = _Fragments(
@@ -94,6 +97,18 @@ def tokenize_prompt(
     return _join(_fit(fragments, room, step), encoder.markers, suffix_first, increment.typed)
 
 
+def _given(token_ids: tuple[int, ...], vocabulary_size: int, room: int) -> TokenizedPrompt:
+    """The prompt that a client has tokenized itself; BadInput if it has unknown tokens or more than `room`."""
+    if len(token_ids) > room:
+        raise BadInput(
+            f"a prompt of {len(token_ids)} token ids does not fit: beside the new tokens there is room for {room}"
+        )
+    unknown = next((token_id for token_id in token_ids if not 0 <= token_id < vocabulary_size), None)
+    if unknown is not None:
+        raise BadInput(f"token {unknown} is not in the vocabulary of {vocabulary_size} tokens")
+    return TokenizedPrompt(packed(token_ids), 0, len(token_ids), 0, 0)
+
+
 def _cut(prompt: Prompt, limit: int) -> Prompt:
     """The prompt with at most `limit` characters per part, cut as `_fit` cuts; BadInput if the increment is longer.
 
@@ -110,7 +125,7 @@ def _cut(prompt: Prompt, limit: int) -> Prompt:
 
 
 def _context_chunk(path: str, text: str, encoder: Encoder) -> TokenIds:
-    ended = text if text.endswith("\n") else text + "\n"
+    ended = text if text.endswith("\n") or not text else text + "\n"
     if encoder.markers.file_separator is None:
         return encoder.encode(ended)
     return packed((encoder.markers.file_separator,)) + encoder.encode(f"{path}\n{ended}")

@@ -1,4 +1,4 @@
-"""Finds where a completion ends by its text: at the newline, or at the dedent of a block."""
+"""Finds where a completion ends by its text: at the newline, at the dedent of a block, or before a stop text."""
 
 from __future__ import annotations
 
@@ -11,6 +11,34 @@ TAB_COLUMNS = 4
 _NEWLINE = re.compile(r"[\r\n]")
 _CLOSERS = re.compile(r"[)\]}]*")
 _NONBLANK_LINE = re.compile(r"[\r\n]([^\S\r\n]*)(?=\S)")
+
+
+class Stops:
+    """Finds the end of one completion while its text grows."""
+
+    def __init__(self, rule: StopRule, texts: tuple[str, ...] = ()) -> None:
+        """`texts` are not empty; the completion ends before the first of them."""
+        self._rule = rule
+        self._texts = texts
+        self._resume_at = 0
+        self._searched = 0
+
+    def find(self, text: str) -> int | None:
+        """The end of the completion `text`, which begins with that of the last call; None if it may continue."""
+        end, self._resume_at = find_stop(text, self._rule, self._resume_at)
+        ends = [text.find(stop, max(0, self._searched - len(stop) + 1)) for stop in self._texts]
+        self._searched = len(text)
+        return min((place for place in (*ends, -1 if end is None else end) if place >= 0), default=None)
+
+    def settled(self, text: str) -> int:
+        """Number of leading characters of a `text` that may continue which no continuation can take away."""
+        length = len(text.rstrip()) if self._rule.indent else len(text)
+        return min([length, *(len(text) - _begun(stop, text) for stop in self._texts)])
+
+
+def _begun(stop: str, text: str) -> int:
+    """Number of characters at the end of `text` that a stop text may begin with."""
+    return next((count for count in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:count])), 0)
 
 
 def find_stop(text: str, rule: StopRule, resume_at: int = 0) -> tuple[int | None, int]:

@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from inference.loading.engine import load_engine
+from starlette.testclient import TestClient
+
+from inference.checkpoints.hub import ReportProgress
+from inference.engine.engine import Engine
+from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Observer, Scheduler
@@ -63,3 +67,21 @@ def serving(
             served.over.set()
             thread.join()
             scheduler.close()
+
+
+@contextmanager
+def client_of(options: EngineOptions, observe: Observer | None = None, *, dry: bool = False) -> Iterator[TestClient]:
+    """A client of a core in this process. A `dry` one computes nothing, and counts."""
+    presence, metrics = Presence(), Metrics()
+
+    def load(report: ReportProgress) -> Engine:
+        return load_dry_engine(options) if dry else load_engine(options, report)
+
+    scheduler = Scheduler(EngineHolder("tiny", load, presence.announce), observe=observe or metrics.observe)
+    connections = Connections(max_open=1000)
+    retirement = Retirement(presence, lambda: scheduler.status, replaceable=True)
+    serve_websocket = WebSocketApi(scheduler, presence, connections, retirement).serve
+    app = make_app(HttpApi(scheduler, presence, metrics), serve_websocket, ACCESS, connections)
+    with TestClient(app, base_url="http://127.0.0.1:8765", raise_server_exceptions=False) as client:
+        yield client
+    scheduler.close()

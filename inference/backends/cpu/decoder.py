@@ -37,9 +37,9 @@ from inference.backends.cpu.packing import (
     vocabulary_type,
 )
 from inference.backends.cpu.support import unsupported_reason
-from inference.backends.greedy import greedy_choices
 from inference.backends.llama.weights import LayerWeights, Matrix, WeightsSource
 from inference.backends.model import Choice
+from inference.backends.sampling import choose
 from inference.checkpoints.architecture import Architecture
 from kv_store.workspace import KVWorkspace
 from protocol.garbage import return_free_memory
@@ -84,7 +84,7 @@ class KernelDecoder:
         self._finalizer()
 
     def forward(self, chunks: Sequence[Chunk]) -> list[Tensor]:
-        """Logits [wanted, vocabulary] in float32 of the last `wanted` tokens of each chunk; ignores `allowed`.
+        """Logits [wanted, vocabulary] in float32 of the last `wanted` tokens of each chunk.
 
         Writes the chunks' KV. Bitwise equal to separate calls. Raises ValueError if a chunk is out of bounds.
         """
@@ -94,11 +94,9 @@ class KernelDecoder:
         return list(torch.split(logits[:, : self.architecture.vocabulary], wanted))
 
     def choices(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
-        """The same forward; returns the greedy next token of each of the last `wanted` tokens of each chunk."""
-        if any(chunk.allowed is not None for chunk in chunks):
-            return [
-                greedy_choices(rows, chunk.allowed) for rows, chunk in zip(self.forward(chunks), chunks, strict=True)
-            ]
+        """The same forward; returns the next token of each of the last `wanted` tokens of each chunk."""
+        if any(chunk.needs_logits for chunk in chunks):
+            return [choose(rows, chunk) for rows, chunk in zip(self.forward(chunks), chunks, strict=True)]
         found = (CChoice * sum(chunk.wanted for chunk in chunks))()
         self._run(chunks, None, found)
         each = iter(found)

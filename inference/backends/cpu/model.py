@@ -72,7 +72,7 @@ def _calls(chunks: Sequence[Chunk]) -> Iterator[list[int]]:
     tokens = 0
     for place, chunk in enumerate(chunks):
         count = len(chunk.token_ids)
-        if not chunk.is_short or chunk.allowed is not None:  # limited choices are made from logits
+        if not chunk.is_short or chunk.needs_logits:
             yield [place]
             continue
         if tokens + count > MAX_NEW_TOKENS:

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from inference.backends import cuda
 from inference.backends.chunk import Chunk
-from inference.backends.greedy import greedy_choices
 from inference.backends.llama.rope import rotate, rotation_tables
 from inference.backends.llama.weights import DecoderWeights, LayerWeights
 from inference.backends.model import Choice
+from inference.backends.sampling import choose
 from inference.checkpoints.architecture import Architecture
 from kv_store.workspace import KVShape, KVWorkspace
 
@@ -71,7 +71,7 @@ class Decoder:
         hidden = torch.split(self.hidden(chunks), [len(chunk.token_ids) for chunk in chunks])
         last = [states[len(states) - chunk.wanted :] for chunk, states in zip(chunks, hidden, strict=True)]
         logits = torch.split(self.logits(torch.cat(last)), [chunk.wanted for chunk in chunks])
-        return [greedy_choices(rows, chunk.allowed) for chunk, rows in zip(chunks, logits, strict=True)]
+        return [choose(rows, chunk) for chunk, rows in zip(chunks, logits, strict=True)]
 
     @torch.inference_mode()
     def hidden(self, chunks: Sequence[Chunk]) -> Tensor:

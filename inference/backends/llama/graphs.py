@@ -16,9 +16,10 @@ import torch
 from inference.backends import cuda
 from inference.backends.chunk import Chunk
 from inference.backends.cuda import Replay
-from inference.backends.greedy import best_tokens, choices, greedy_choices
+from inference.backends.greedy import best_tokens, choices
 from inference.backends.llama.decoder import Decoder, Span
 from inference.backends.model import Choice
+from inference.backends.sampling import choose
 from kv_store.workspace import KVWorkspace
 
 TOKEN_BUCKETS = (1, 2, 4, 8, 16, 32)
@@ -144,8 +145,8 @@ class _Buffers:
     def choices(self, chunk: Chunk) -> tuple[Choice, ...]:
         """The next token of each of the chunk's last `wanted` tokens."""
         rows = slice(len(chunk.token_ids) - chunk.wanted, len(chunk.token_ids))
-        if chunk.allowed is not None:
-            return greedy_choices(self._logits[rows], chunk.allowed)
+        if chunk.needs_logits:
+            return choose(self._logits[rows], chunk)
         return choices(self._best[rows], self._logprobs[rows])
 
 

@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
 from inference.backends.chunk import Chunk
-from inference.backends.greedy import greedy_choices
 from inference.backends.model import Choice
+from inference.backends.sampling import choose
 from inference.backends.transformers.workspace import SplitWorkspace
 from kv_store.workspace import KVShape
 from protocol.errors import BadModel
@@ -42,7 +42,7 @@ class GenericModel:
 
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
         """Runs one sequence after another: transformers' modules only batch sequences of equal length."""
-        return [greedy_choices(self.logits(chunk)[: chunk.wanted], chunk.allowed) for chunk in chunks]
+        return [choose(self.logits(chunk)[: chunk.wanted], chunk) for chunk in chunks]
 
     @torch.inference_mode()
     def logits(self, chunk: Chunk) -> Tensor:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from inference.backends.chunk import Chunk
+from inference.backends.chunk import Chunk, Draw
 from inference.backends.model import Choice
 from inference.engine.active_request import ActiveRequest
 from inference.engine.alternatives import Alternatives
 from inference.engine.completing import Tools, complete
+from inference.engine.draft_history import DraftHistories
 from inference.engine.slots import Slots
 from inference.text.healing import Healer
 from inference.text.prompts import tokenize_prompt
@@ -20,7 +23,7 @@ from inference.text.token_ids import TokenIds, packed
 from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from protocol.errors import BadInput
-from protocol.messages import CompletionRequest, Prompt, StopRule
+from protocol.messages import CompletionRequest, Prompt, Sampling, StopRule, TokenLogprob
 from tests.kv_store.naive import NaiveStore
 
 REQUEST = CompletionRequest("a.py", Prompt("import os\n" * 12, "\n", "x ="), 5, StopRule(indent=4))
@@ -108,6 +111,84 @@ def test_alternatives_behind_typed_bytes_are_other_texts(tools: Tools) -> None:
 
     run, _ = drive(request, tools, says)
     assert (run.completion().text, run.completion().alternatives) == ("1", ("2", "3"))
+
+
+def test_text_is_told_while_it_grows_except_what_a_stop_may_take_away(tools: Tools) -> None:
+    request = replace(REQUEST, max_tokens=20, stop=StopRule(indent=0), stop_texts=("\n\n",))
+    said = [token_id for text in ("a", "b\n", "c", "\n", "\n") for token_id in tools.tokenizer.encode(text)]
+    told: list[str] = []
+    steps = complete(request, tools, lambda: False, lambda: CHUNK, on_text=told.append)
+    run, says = ActiveRequest(request, lambda: False, steps), one_after_another(said)
+    while (chunk := run.chunk) is not None:
+        run.resume(tuple(Choice(token_id, -0.5) for token_id in says(chunk)))
+    assert list(dict.fromkeys(told)) == ["a", "ab", "ab\nc"]
+    assert (run.completion().text, run.completion().finish_reason) == ("ab\nc", "stop")
+
+
+def test_sampling_draws_at_points_that_the_seed_decides_and_drafts_nothing(tools: Tools) -> None:
+    tools = dataclasses.replace(tools, histories=DraftHistories())
+    repeated = tools.tokenizer.encode("x = 1\n")
+
+    def draws(seed: int) -> list[Draw | None]:
+        request = replace(REQUEST, stop=StopRule(indent=0), sampling=Sampling(0.7, 0.9, 40, seed))
+        _, chunks = drive(request, tools, one_after_another(repeated * 9))
+        assert {chunk.wanted for chunk in chunks} <= {0, 1}
+        return [chunk.draw for chunk in chunks if chunk.wanted]
+
+    first = draws(1)
+    assert all(draw is not None and (draw.temperature, draw.top_p, draw.top_k) == (0.7, 0.9, 40) for draw in first)
+    assert draws(1) == first
+    assert draws(2) != first
+
+
+def test_logprobs_are_those_of_the_text_alone(tools: Tools) -> None:
+    request = replace(REQUEST, stop_texts=("\n",), top_logprobs=2)
+    said = [token_id for text in ("a", "b", "\n") for token_id in tools.tokenizer.encode(text)]
+    run, chunks = drive(request, tools, one_after_another(said))
+    assert {chunk.top for chunk in chunks if chunk.wanted} == {2}
+    assert run.completion().tokens == (TokenLogprob("a", -0.5), TokenLogprob("b", -0.5))
+
+
+def test_a_late_text_ends_after_its_first_line(tools: Tools) -> None:
+    said = [token_id for text in ("a", "b", "\n", "c") for token_id in tools.tokenizer.encode(text)]
+    run, _ = drive(replace(REQUEST, stop=StopRule(indent=0), max_decode_ms=1), tools, slowly(one_after_another(said)))
+    assert (run.completion().text, run.completion().finish_reason) == ("ab\n", "length")
+
+
+def slowly(says: Callable[[Chunk], Sequence[int]]) -> Callable[[Chunk], Sequence[int]]:
+    def after_a_while(chunk: Chunk) -> Sequence[int]:
+        time.sleep(0.002)
+        return says(chunk)
+
+    return after_a_while
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"stop_texts": ("a", "")}, "empty"),
+        ({"top_logprobs": 21}, "not 21"),
+        ({"sampling": Sampling(0.0)}, "temperature must be above 0 to sample, not 0.0"),
+        ({"sampling": Sampling(1.0, top_p=1.5)}, "not 1.5"),
+        ({"sampling": Sampling(1.0, top_k=-1)}, "top_k must be 0 or more, not -1"),
+        ({"sampling": Sampling(1.0), "alternatives": 1}, "greedy"),
+        ({"prompt": Prompt("", "", token_ids=(5, 100_000))}, "100000"),
+        ({"prompt": Prompt("", "", token_ids=(-1,))}, "-1"),
+        ({"prompt": Prompt("", "", token_ids=(5,) * CONTEXT)}, f"{CONTEXT} token ids"),
+    ],
+)
+def test_what_cannot_be_chosen_or_ended_is_refused(tools: Tools, fields: dict[str, Any], message: str) -> None:
+    run, chunks = drive(replace(REQUEST, **fields), tools, one_after_another(()))
+    assert chunks == []
+    with pytest.raises(BadInput, match=message):
+        run.completion()
+
+
+def test_a_prompt_of_token_ids_is_computed_as_it_is(tools: Tools) -> None:
+    token_ids = (7, 3, 3, 9) * 5
+    request = replace(REQUEST, prompt=Prompt("", "", token_ids=token_ids), max_tokens=1)
+    _, chunks = drive(request, tools, one_after_another(tools.tokenizer.encode("a")))
+    assert tuple(token_id for chunk in chunks for token_id in chunk.token_ids) == token_ids
 
 
 def test_a_request_that_cannot_be_used_takes_no_workspace(tools: Tools) -> None:

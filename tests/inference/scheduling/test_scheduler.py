@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from inference.checkpoints.hub import ReportProgress
+from inference.engine.active_request import OnText
 from inference.engine.engine import DeviceHooks, Engine, EngineInfo
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.job_queue import MAX_WAITING
@@ -63,7 +64,14 @@ class SteppedEngine:
         self.closed_with: float | None = None
         self.forwards_needed = 1
 
-    def begin(self, request: CompletionRequest, cancelled: Callable[[], bool], client: str, _: object) -> SteppedRun:
+    def begin(
+        self,
+        request: CompletionRequest,
+        cancelled: Callable[[], bool],
+        client: str = "",
+        _: object = None,
+        on_text: OnText | None = None,
+    ) -> SteppedRun:
         assert len(self.running) < self.capacity
         self.started.append(request.prompt.prefix)
         needed = 0 if request.prompt.prefix in ("explode", "at once") else self.forwards_needed

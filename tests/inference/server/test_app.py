@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,36 +8,14 @@ import pytest
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
-from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
-from inference.server.app import make_app
-from inference.server.clients import Presence
-from inference.server.connections import Connections
-from inference.server.http_api import HttpApi
 from inference.server.metrics import Metrics
-from inference.server.retirement import Retirement
-from inference.server.websocket_api import WebSocketApi
 from protocol.errors import Busy
 from protocol.messages import ANONYMOUS, CompletionRequest
 from protocol.proof import PROOF_PATH, proof
-from tests.inference.serving import ACCESS, BEARER, TOKEN
+from tests.inference.serving import BEARER, TOKEN, client_of
 from tests.inference.tiny import write_checkpoint
-
-
-@contextmanager
-def client_of(options: EngineOptions) -> Iterator[TestClient]:
-    presence, metrics = Presence(), Metrics()
-    holder = EngineHolder("tiny", lambda progress: load_engine(options, progress), presence.announce)
-    scheduler = Scheduler(holder, observe=metrics.observe)
-    connections = Connections(max_open=1000)
-    retirement = Retirement(presence, lambda: scheduler.status, replaceable=True)
-    serve_websocket = WebSocketApi(scheduler, presence, connections, retirement).serve
-    app = make_app(HttpApi(scheduler, presence, metrics), serve_websocket, ACCESS, connections)
-    with TestClient(app, base_url="http://127.0.0.1:8765", raise_server_exceptions=False) as client:
-        yield client
-    scheduler.close()
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +114,7 @@ def test_infill_has_the_shape_of_llama_cpp(client: TestClient) -> None:
 
 
 def test_completions_have_the_shape_of_openai(client: TestClient) -> None:
-    body = {"model": "any", "prompt": "def f():\n", "suffix": "\n", "max_tokens": 5, "temperature": 0.2}
+    body = {"model": "any", "prompt": "def f():\n", "suffix": "\n", "max_tokens": 5, "temperature": 0}
     answer = post(client, "/v1/completions", body)
     assert answer["object"] == "text_completion"
     assert answer["choices"][0]["finish_reason"] in ("length", "stop")
@@ -162,8 +139,6 @@ def test_completions_have_the_shape_of_openai(client: TestClient) -> None:
         ("/infill", b'{"n_predict": -2}', 422, "n_predict"),
         ("/infill", b'{"input_extra": ["x"]}', 422, "input_extra"),
         ("/infill", b'{"session": 5}', 422, "session"),
-        ("/infill", b'{"stream": true}', 422, "stream"),
-        ("/v1/completions", b'{"prompt": [1, 2]}', 422, "prompt"),
         ("/v1/completions", b'"' + b"x" * (17 * 2**20) + b'"', 413, "larger than"),
     ],
 )

@@ -18,7 +18,7 @@ from websockets.sync.client import ClientConnection, connect
 from inference.loading.options import EngineOptions
 from inference.server import outbox, process
 from inference.server.connections import Connections
-from inference.server.http_bodies import MAX_BODY_BYTES
+from inference.server.http.bodies import MAX_BODY_BYTES
 from protocol.messages import CompletionRequest, Prompt
 from protocol.wire import Complete, Completed, Failed, StatusChanged, decode_core, encode
 from tests.inference.serving import BEARER, TOKEN, Served, serving

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.text.stops import columns, find_stop
+from inference.text.stops import Stops, columns, find_stop
 from protocol.messages import StopRule
 
 LINE = StopRule()
@@ -80,6 +80,34 @@ def test_text_that_comes_in_pieces_ends_where_the_whole_ends(text: str, cuts: se
         if end is not None:
             break
     assert end == expected
+
+
+@given(
+    text=st.lists(st.sampled_from(["a", "b", "ab", " ", "\n", "\n  "]), max_size=20).map("".join),
+    stops=st.lists(st.sampled_from(["ab", "bab", "\n\n", "a", "aab"]), max_size=3).map(tuple),
+    cuts=st.sets(st.integers(0, 60)),
+    indent=st.sampled_from([None, 0, 2]),
+)
+def test_no_stop_takes_away_what_was_settled(
+    text: str, stops: tuple[str, ...], cuts: set[int], indent: int | None
+) -> None:
+    whole = Stops(StopRule(indent), stops).find(text)
+    expected = text if whole is None else text[:whole]
+    growing, settled, end = Stops(StopRule(indent), stops), "", None
+    for length in [*sorted(cut for cut in cuts if cut < len(text)), len(text)]:
+        end = growing.find(text[:length])
+        if end is not None:
+            break
+        now = text[: growing.settled(text[:length])]
+        assert now.startswith(settled)
+        settled = now
+    assert end == whole
+    assert expected.startswith(settled)
+
+
+def test_text_that_no_stop_can_begin_with_is_settled_at_once() -> None:
+    stops = Stops(StopRule(indent=0), ("\n\n", "end"))
+    assert [stops.settled(text) for text in ("a\n", "a\nb", "a en", "a enx")] == [2 - 1, 3, 2, 5]
 
 
 def test_columns() -> None:

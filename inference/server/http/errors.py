@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ExceptionHandler
 
+from inference.server.http.streaming import event
 from protocol.errors import BadInput, BadModel, Busy, Cancelled, MidfillError
 
 RETRY_AFTER_S = 1
@@ -26,17 +28,31 @@ def error_response(
     status: int, message: str, code: str | None = None, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
     """One error as JSON. `code` defaults to the name of the status."""
+    return JSONResponse(_body(status, message, code), status, headers)
+
+
+def error_event(error: MidfillError) -> bytes:
+    """An error that ends a stream that has begun, as a server-sent event."""
+    return event(_body(status_of(error)[0], str(error), error.code))
+
+
+def status_of(error: MidfillError) -> tuple[int, dict[str, str]]:
+    """The HTTP status of an error, and its headers."""
+    if isinstance(error, Busy):
+        return 429, {"Retry-After": str(RETRY_AFTER_S)}
+    return 503 if isinstance(error, BadModel | Cancelled) else 400 if isinstance(error, BadInput) else 500, {}
+
+
+def _body(status: int, message: str, code: str | None) -> dict[str, Any]:
     kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     code = code or _CODES.get(status) or HTTPStatus(status).phrase.lower().replace(" ", "_")
-    return JSONResponse({"error": {"message": message, "type": kind, "code": code}}, status, headers)
+    return {"error": {"message": message, "type": kind, "code": code}}
 
 
 def _midfill_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, MidfillError)
-    if isinstance(error, Busy):
-        return error_response(429, str(error), error.code, {"Retry-After": str(RETRY_AFTER_S)})
-    status = 503 if isinstance(error, BadModel | Cancelled) else 400 if isinstance(error, BadInput) else 500
-    return error_response(status, str(error), error.code)
+    status, headers = status_of(error)
+    return error_response(status, str(error), error.code, headers)
 
 
 def _http_exception(_request: Request, error: Exception) -> Response:

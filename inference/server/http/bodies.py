@@ -1,0 +1,129 @@
+"""Reads the JSON body of a request into a struct; a field that is not supported is refused by name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+MAX_BODY_BYTES = 16 * 2**20
+DEFAULT_MAX_TOKENS = 128
+MAX_STOPS = 64
+MAX_STOP_CHARS = 256
+MAX_CHOICES = 16
+MAX_SESSION_CHARS = 200
+MAX_NAMED_CLIENTS = 1024
+MAX_SHOWN_CHARS = 80
+
+Body = TypeVar("Body")
+Count = Annotated[int, msgspec.Meta(ge=-1)]  # -1 is llama.cpp's "no limit"
+Name = Annotated[str, msgspec.Meta(max_length=MAX_SESSION_CHARS)]
+StopText = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_STOP_CHARS)]
+StopTexts = Annotated[tuple[StopText, ...], msgspec.Meta(max_length=MAX_STOPS)]
+Temperature = Annotated[float, msgspec.Meta(ge=0, le=100)]
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Seed = int  # below 0 means none
+
+log = logging.getLogger(__name__)
+
+
+class Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the bodies: these are the supported fields. A field of value null counts as absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherFields:
+    """What becomes of an API's fields that are not supported; all that are named nowhere are refused."""
+
+    ignored: frozenset[str] = frozenset()
+    """They have no effect on the text; the log names them once per client."""
+    neutral: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    """They are accepted with these values, which change nothing, and refused with others."""
+
+
+class BodyReader:
+    """Reads bodies, and remembers which client's ignored fields the log has named."""
+
+    def __init__(self) -> None:
+        self._named: set[tuple[str, str, str]] = set()  # client, path and field
+
+    async def read(self, request: Request, kind: type[Body], others: OtherFields) -> Body:
+        """The JSON object in the body.
+
+        Raises HTTPException: 413 if larger than MAX_BODY_BYTES, 400 if not JSON, 422 for a field that is not supported
+        or has a wrong value.
+        """
+        return self.converted(request, await read_object(request), kind, others)
+
+    def converted(
+        self, request: Request, values: dict[str, Any], kind: type[Body], others: OtherFields, where: str = "$"
+    ) -> Body:
+        """The struct of an object's fields, which stands in the body at `where`. Raises HTTPException as `read`."""
+        self._settle_others(request, values, others, where)
+        try:
+            return msgspec.convert(values, kind)
+        except msgspec.ValidationError as error:
+            raise HTTPException(422, _in_our_words(str(error), where)) from error
+
+    def _settle_others(self, request: Request, values: dict[str, Any], others: OtherFields, where: str) -> None:
+        """Remove the other fields from `values`. Raises HTTPException for a value that is not neutral."""
+        for name, neutral in others.neutral.items():
+            value = values.pop(name, None)
+            if value is not None and value not in neutral:
+                supported = " or ".join(map(_shown, neutral))
+                message = f"{name} is {_shown(value)}: only {supported} is supported"
+                raise HTTPException(422, f"{message} - at `{where}.{name}`")
+        for name in sorted(others.ignored & values.keys()):
+            value = values.pop(name)
+            key = (request.client.host if request.client else "", request.url.path, f"{where}.{name}")
+            if key not in self._named and len(self._named) < MAX_NAMED_CLIENTS:
+                self._named.add(key)
+                log.info("%s is ignored at %s: %s sends %s", name, key[1], key[0], _shown(value))
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """The fields of the body's JSON object, without those of value null. Raises HTTPException as `BodyReader.read`."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+    try:
+        values = msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.ValidationError as error:
+        raise HTTPException(422, str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HTTPException(400, f"the body is not JSON: {error}") from error
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def max_tokens(count: int | None) -> int:
+    """The limit that a client means; without one DEFAULT_MAX_TOKENS."""
+    return DEFAULT_MAX_TOKENS if count is None or count < 0 else count
+
+
+def stop_texts(stop: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    """The texts of a `stop` field, each once; an empty text counts as none."""
+    texts = (stop,) if isinstance(stop, str) else stop or ()
+    return tuple(dict.fromkeys(filter(None, texts)))
+
+
+def _in_our_words(message: str, where: str) -> str:
+    """msgspec's message with the whole path, and with the name first where it refuses a field."""
+    message, _, path = message.partition(" - at `$")
+    path = where + path.rstrip("`")
+    unknown = message.removeprefix("Object contains unknown field `")
+    if unknown != message:
+        name = unknown.rstrip("`")
+        return f"{name} is not supported - at `{path}.{name}`"
+    return f"{message} - at `{path}`"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"

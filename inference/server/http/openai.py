@@ -1,0 +1,238 @@
+"""OpenAI's API: `/v1/completions` and `/v1/models`."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Annotated, Any
+
+from msgspec import Meta
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from inference.server.http.asking import NO_STOP, Asking, Piece, UsageSum, sampling, session_of
+from inference.server.http.bodies import (
+    MAX_CHOICES,
+    BodyReader,
+    Count,
+    Fields,
+    Name,
+    OtherFields,
+    Seed,
+    Share,
+    StopTexts,
+    Temperature,
+    max_tokens,
+    stop_texts,
+)
+from inference.server.http.errors import error_event
+from inference.server.http.streaming import DONE, EVENTS, event, streamed
+from protocol.messages import MAX_TOP_LOGPROBS, Completion, CompletionRequest, Prompt
+
+MAX_PROMPTS = 32
+MAX_TEXTS = 64  # choices of all prompts
+
+OTHERS = OtherFields(
+    ignored=frozenset(
+        {
+            *("model", "metadata", "service_tier", "store", "safety_identifier", "prompt_cache_key"),
+            *("prompt_cache_retention", "cache_prompt", "cache_salt", "priority"),
+        }
+    ),
+    neutral={
+        "frequency_penalty": (0,),
+        "presence_penalty": (0,),
+        "repetition_penalty": (1,),
+        "logit_bias": ({},),
+        "min_p": (0,),
+        "min_tokens": (0,),
+        "ignore_eos": (False,),
+        "use_beam_search": (False,),
+        "skip_special_tokens": (True,),
+    },
+)
+
+
+class StreamOptions(Fields, frozen=True):
+    """What a stream holds besides the texts."""
+
+    include_usage: bool = False
+    include_obfuscation: bool = False  # accepted: nothing is obfuscated
+
+
+class CompletionsBody(Fields, frozen=True):
+    """The fields of `/v1/completions`."""
+
+    prompt: str | tuple[str | int | tuple[int, ...], ...] = ""
+    suffix: str = ""
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    stop: str | StopTexts | None = None
+    max_tokens: Count | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] = 1
+    best_of: int | None = None
+    echo: bool = False
+    logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    user: Name | None = None
+    session: Name | None = None  # as all below not OpenAI's own
+    seed: Seed | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    top_k: Count | None = None
+
+    def prompts(self) -> list[str | tuple[int, ...]]:
+        """The prompts, each as text or as token ids. Raises HTTPException for a list of both, or too many."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        ids = tuple(item for item in self.prompt if isinstance(item, int))
+        if ids and len(ids) == len(self.prompt):
+            return [ids]
+        kinds = {type(item) for item in self.prompt}
+        prompts = [item for item in self.prompt if not isinstance(item, int)]
+        if len(kinds) != 1 or "" in prompts[1:] or () in prompts:
+            raise _refused("prompt", "is neither a text, nor token ids, nor a list of texts or of lists of token ids")
+        if len(prompts) > MAX_PROMPTS or len(prompts) * self.n > MAX_TEXTS:
+            limits = f"at most {MAX_PROMPTS} prompts and {MAX_TEXTS} choices are allowed"
+            raise _refused("prompt", f"has {len(prompts)} prompts with {self.n} choices each: {limits}")
+        return prompts
+
+    def check(self) -> None:
+        """Raise HTTPException for fields that contradict each other."""
+        if self.best_of not in (None, self.n):
+            raise _refused("best_of", f"is {self.best_of}: only n, {self.n}, is supported")
+        if self.echo and self.logprobs is not None:
+            raise _refused("logprobs", f"is {self.logprobs}: with echo it is not supported")
+        if self.stream_options is not None and not self.stream:
+            raise _refused("stream_options", "is only allowed with stream")
+        if any(isinstance(prompt, tuple) for prompt in self.prompts()):
+            if self.echo:
+                raise _refused("echo", "is not supported with a prompt of token ids")
+            if self.suffix:
+                raise _refused("suffix", "is not supported with a prompt of token ids")
+
+
+def _refused(name: str, why: str) -> HTTPException:
+    return HTTPException(422, f"{name} {why} - at `$.{name}`")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One HTTP request, and what it asks for."""
+
+    asking: Asking
+    request: Request
+    body: CompletionsBody
+    usage: UsageSum  # what the pieces so far took
+
+    async def pieces(self) -> AsyncGenerator[Piece]:
+        """The pieces of every prompt's choices, which begin with the echo."""
+        body = self.body
+        for number, prompt in enumerate(body.prompts()):
+            echoed = set[int]()
+            async for piece in self.asking.pieces(self.request, self._wanted(prompt), body.n):
+                echo = prompt if body.echo and piece.choice not in echoed and isinstance(prompt, str) else ""
+                echoed.add(piece.choice)
+                if piece.completion is not None:
+                    self.usage.add(piece.completion.usage)
+                yield Piece(number * body.n + piece.choice, echo + piece.text, piece.completion)
+
+    def _wanted(self, prompt: str | tuple[int, ...]) -> CompletionRequest:
+        body = self.body
+        session = session_of(self.request, body.session, body.user)
+        return CompletionRequest(
+            session,
+            self._prompt(session, prompt),
+            max_tokens(body.max_tokens),
+            NO_STOP,
+            stop_texts=stop_texts(body.stop),
+            sampling=sampling(body.temperature, body.top_p, body.top_k, body.seed),
+            top_logprobs=body.logprobs,
+        )
+
+    def _prompt(self, session: str, prompt: str | tuple[int, ...]) -> Prompt:
+        if isinstance(prompt, tuple):
+            return Prompt("", "", token_ids=prompt)
+        if self.body.suffix:
+            return self.asking.around(session, prompt, self.body.suffix)
+        return self.asking.rendered(session, prompt)
+
+
+class OpenAI:
+    """The handlers. A `prompt` without `suffix` is a rendered FIM prompt, or the text before the cursor."""
+
+    def __init__(self, asking: Asking, bodies: BodyReader) -> None:
+        self._asking = asking
+        self._bodies = bodies
+        self._started = int(time.time())
+
+    @property
+    def routes(self) -> list[Route]:
+        """The paths of this API."""
+        return [
+            Route("/v1/completions", self.completions, methods=["POST"]),
+            Route("/v1/models", self.models),
+        ]
+
+    async def models(self, _request: Request) -> Response:
+        """The core's model."""
+        name = self._asking.scheduler.status.model
+        model = {"id": name, "object": "model", "created": self._started, "owned_by": "midfill"}
+        return JSONResponse({"object": "list", "data": [model]})
+
+    async def completions(self, request: Request) -> Response:
+        """The `n` choices of every prompt, whole or as server-sent events."""
+        body = await self._bodies.read(request, CompletionsBody, OTHERS)
+        body.check()
+        head = {
+            "id": f"cmpl-{uuid.uuid4().hex}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": self._asking.scheduler.status.model,
+        }
+        asked = _Asked(self._asking, request, body, UsageSum())
+        if body.stream:
+            return await streamed(_events(head, asked), EVENTS, error_event)
+        choices: dict[int, dict[str, Any]] = {}
+        async for piece in asked.pieces():
+            before = choices[piece.choice]["text"] if piece.choice in choices else ""
+            choices[piece.choice] = _choice(Piece(piece.choice, before + piece.text, piece.completion), body.logprobs)
+        return JSONResponse({**head, "choices": list(choices.values()), "usage": asked.usage.as_openai()})
+
+
+async def _events(head: dict[str, Any], asked: _Asked) -> AsyncGenerator[bytes]:
+    options = asked.body.stream_options
+    with_usage = options is not None and options.include_usage
+    async for piece in asked.pieces():
+        choice = _choice(piece, asked.body.logprobs)
+        yield event({**head, "choices": [choice], **({"usage": None} if with_usage else {})})
+    if with_usage:
+        yield event({**head, "choices": [], "usage": asked.usage.as_openai()})
+    yield DONE
+
+
+def _choice(piece: Piece, logprobs: int | None) -> dict[str, Any]:
+    """A choice with its text; the log-probabilities of a stream come all with its end."""
+    ended = piece.completion
+    told = None if ended is None or logprobs is None else _logprobs(ended)
+    reason = None if ended is None else finish_reason(ended)
+    return {"index": piece.choice, "text": piece.text, "logprobs": told, "finish_reason": reason}
+
+
+def finish_reason(completion: Completion) -> str:
+    """Why the text ended, in OpenAI's words."""
+    return "length" if completion.finish_reason == "length" else "stop"
+
+
+def _logprobs(completion: Completion) -> dict[str, Any]:
+    texts = [token.text for token in completion.tokens]
+    return {
+        "tokens": texts,
+        "token_logprobs": [token.logprob for token in completion.tokens],
+        "top_logprobs": [dict(token.top) for token in completion.tokens],
+        "text_offset": list(accumulate(map(len, texts), initial=0))[:-1],
+    }

@@ -1,0 +1,96 @@
+"""What becomes of the scheduler's texts, with a test in the place of the scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, cast
+
+import pytest
+from starlette.requests import Request
+
+from inference.scheduling.job_queue import Outcome
+from inference.scheduling.scheduler import Scheduler
+from inference.server.http.asking import Asking, UsageSum
+from protocol.errors import Busy
+from protocol.messages import Completion, CompletionRequest, Prompt, Sampling, Usage
+
+REQUEST = CompletionRequest("http/a.py", Prompt("x", "y"), 8)
+USAGE = Usage(10, 4, 3, 2, 0.0, 0.0, 0.0)
+
+
+class Scripted:
+    """Tells the texts of the script, then answers with the last one."""
+
+    def __init__(self, script: list[str], alternatives: tuple[str, ...] = ()) -> None:
+        self._script = script
+        self._alternatives = alternatives
+        self.asked: list[CompletionRequest] = []
+        self.cancelled: list[int] = []
+
+    def submit(
+        self,
+        request: CompletionRequest,
+        on_done: Callable[[Outcome], None],
+        _client: str,
+        *,
+        supersedes: bool,
+        on_text: Callable[[str], None] | None,
+    ) -> int:
+        assert not supersedes
+        self.asked.append(request)
+        for text in self._script if on_text is not None else ():
+            on_text(text)  # type: ignore[misc]
+        on_done(Completion(self._script[-1], "length", USAGE, alternatives=self._alternatives))
+        return len(self.asked)
+
+    def cancel(self, job_id: int) -> None:
+        self.cancelled.append(job_id)
+
+
+async def ask(scheduler: Scripted, wanted: CompletionRequest = REQUEST, count: int = 1) -> list[tuple[int, str, bool]]:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    asking = Asking(cast("Scheduler", scheduler), nullcontext)
+    request = Request({"type": "http", "client": ("127.0.0.1", 5), "headers": []}, receive)
+    usage, pieces = UsageSum(), []
+    async for piece in asking.pieces(request, wanted, count):
+        pieces.append((piece.choice, piece.text, piece.completion is not None))
+        if piece.completion is not None:
+            usage.add(piece.completion.usage)
+    requests = len(scheduler.asked)
+    assert (usage.prompt, usage.recomputed, usage.generated) == (10, 4, 3 * requests)
+    return pieces
+
+
+async def test_a_request_that_began_again_repeats_nothing() -> None:
+    scheduler = Scripted(["a", "ab", "ab", "", "a", "abc", "abcd"])
+    assert await ask(scheduler) == [(0, "a", False), (0, "b", False), (0, "c", False), (0, "d", False), (0, "", True)]
+
+
+async def test_alternatives_are_choices_and_the_first_fills_up() -> None:
+    scheduler = Scripted(["ab"], alternatives=("cd",))
+    assert await ask(scheduler, count=3) == [(0, "ab", False), (0, "", True), (1, "cd", True), (2, "ab", True)]
+    assert [request.alternatives for request in scheduler.asked] == [2]
+
+
+async def test_sampled_choices_are_requests_with_seeds_of_their_own() -> None:
+    scheduler = Scripted(["ab"])
+    await ask(scheduler, CompletionRequest("", Prompt("x", ""), 8, sampling=Sampling(1.0, seed=5)), 3)
+    assert [request.sampling and request.sampling.seed for request in scheduler.asked] == [5, 6, 7]
+
+
+async def test_every_request_is_cancelled_once_its_client_reads_no_more() -> None:
+    scheduler = Scripted(["ab"])
+    await ask(scheduler)
+    assert set(scheduler.cancelled) == {1}
+
+
+async def test_a_refused_request_raises_before_any_text() -> None:
+    class Full(Scripted):
+        def submit(self, *_arguments: Any, **_named: Any) -> int:
+            raise Busy("64 requests wait")
+
+    with pytest.raises(Busy):
+        await ask(Full(["a"]))
