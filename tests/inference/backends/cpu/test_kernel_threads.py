@@ -89,5 +89,5 @@ def test_a_forgotten_decoder_closes_itself() -> None:
 
 
 def test_no_threads_is_an_error() -> None:
-    with pytest.raises(ValueError, match="0 threads"):
+    with pytest.raises(ValueError, match="threads must be at least 1, not 0"):
         RandomModel(Shape()).kernel(threads=0)
