@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from inference.backends.cpu.model import KernelModel, with_kernel
+from inference.backends.cpu.library import choose_level
+from inference.backends.cpu.model import KernelModel, load_kernel_model, unusable_reason
+from inference.backends.cpu.packing import WeightType
 from inference.backends.cpu.threads import usable_cores
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.exact import EXACT_TOKENS, ExactDecoder
 from inference.backends.llama.graphs import GraphedDecoder
-from inference.backends.llama.quantized import check_quantization, quantized
-from inference.backends.llama.weights import DecoderWeights, TensorReader, read_decoder_weights
+from inference.backends.llama.quantized import check_rounding, quantized
+from inference.backends.llama.weights import DecoderWeights, StreamedWeights, TensorReader, read_decoder_weights
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import Checkpoint
 from inference.checkpoints.hub import ReportProgress
@@ -21,6 +25,8 @@ from protocol.settings import Weights
 
 if TYPE_CHECKING:
     from inference.loading.options import EngineOptions
+
+log = logging.getLogger(__name__)
 
 
 def load_decoder(
@@ -35,19 +41,40 @@ def load_decoder(
     """The model on one device; BadModel or BadInput, with the value at fault, if that is impossible."""
     if options.exact and options.weights != "auto":
         raise BadInput(f"{options.weights} weights and exact mode exclude each other: choose weights auto")
+    reason = "it is switched off" if not options.kernel else unusable_reason(shape, device, dtype)
+    if device.type == "cpu" and not options.exact:
+        if reason is None and options.weights != "fp8":
+            return _load_on_kernel(checkpoint, shape, context_tokens, dtype, options, report)
+        if options.weights in ("int8", "int4"):
+            raise BadInput(f"{options.weights} weights need the CPU kernel: {reason}")
+        log.info("the CPU kernel is not used: %s", reason)
     if options.exact:
         context_tokens -= context_tokens % EXACT_TOKENS
     weights = _read_weights(checkpoint, shape, device, dtype, options.weights, report)
     if options.exact:
         return ExactDecoder(shape, checkpoint.config, weights, context_tokens)
     decoder = Decoder(shape, checkpoint.config, weights, context_tokens)
-    if device.type == "cuda":
-        return GraphedDecoder(decoder)
-    if options.kernel:
-        return with_kernel(decoder, checkpoint.config, weights, options.weights, options.threads or usable_cores())
-    if options.weights == "int8":
-        raise BadInput("int8 weights need the CPU kernel, which is switched off")
-    return decoder
+    return GraphedDecoder(decoder) if device.type == "cuda" else decoder
+
+
+def _load_on_kernel(
+    checkpoint: Checkpoint,
+    shape: Architecture,
+    context_tokens: int,
+    dtype: torch.dtype,
+    options: EngineOptions,
+    report: Progress,
+) -> KernelModel:
+    """Reads one layer at a time, unless torch must help; the kernel quantizes the values of the file, unrounded."""
+    weight_type: WeightType = "bfloat16" if dtype == torch.bfloat16 else "float32"
+    if options.weights == "int8" or options.weights == "int4":
+        weight_type = options.weights
+    stored = dtype if options.weights == "auto" else None
+    reader = TensorReader(checkpoint.weights(), stored, torch.device("cpu"))
+    read = read_decoder_weights if stored and choose_level(None) == "portable" else StreamedWeights
+    weights = read(shape, reader, partial(report, "reading the weights"))
+    threads = options.threads or usable_cores()
+    return load_kernel_model(shape, checkpoint.config, weights, weight_type, dtype, context_tokens, threads)
 
 
 def _read_weights(
@@ -59,12 +86,11 @@ def _read_weights(
     report: ReportProgress,
 ) -> DecoderWeights:
     """The weights on the device; via main memory if quantized for a GPU, which may lack room for the originals."""
-    scheme = setting if setting == "fp8" or (setting == "int8" and device.type == "cuda") else None
-    if scheme is not None:
-        check_quantization(scheme, device, dtype)
-    reader = TensorReader(checkpoint.weights(), dtype, device if scheme is None else torch.device("cpu"))
-    weights = read_decoder_weights(shape, reader, lambda share: report("reading the weights", share))
-    if scheme is None:
+    if setting != "auto":
+        check_rounding(setting, device, dtype)
+    reader = TensorReader(checkpoint.weights(), dtype, device if setting == "auto" else torch.device("cpu"))
+    weights = read_decoder_weights(shape, reader, partial(report, "reading the weights"))
+    if setting == "auto":
         return weights
-    report("quantizing the weights", None)
-    return quantized(weights, scheme, device)
+    report("rounding the weights", None)
+    return quantized(weights, setting, device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 import torch
@@ -30,21 +30,20 @@ from inference.backends.cpu.packing import (
     UNIT,
     PackedMatrix,
     WeightType,
-    fits_bfloat16,
     pack_gate_up,
     pack_matrix,
     pad_vector,
     padded,
+    vocabulary_type,
 )
 from inference.backends.cpu.support import unsupported_reason
 from inference.backends.greedy import greedy_choices
-from inference.backends.llama.weights import DecoderWeights, LayerWeights
+from inference.backends.llama.weights import LayerWeights, Matrix, WeightsSource
 from inference.backends.model import Choice
 from inference.checkpoints.architecture import Architecture
 from kv_store.workspace import KVWorkspace
 
-NUMBER_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2, "int4": 4}  # NumberType of model.h
-NARROW_FLOAT32 = 3
+NUMBER_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2, "narrow_float32": 3, "int4": 4}  # NumberType of model.h
 DTYPE_NUMBERS = {torch.float32: 0, torch.bfloat16: 1}
 
 
@@ -58,7 +57,7 @@ class KernelDecoder:
     def __init__(
         self,
         architecture: Architecture,
-        weights: DecoderWeights,
+        weights: WeightsSource[Matrix],
         tables: tuple[Tensor, Tensor],
         weight_type: WeightType,
         threads: int,
@@ -128,12 +127,13 @@ class KernelDecoder:
             raise KernelUnavailable(f"the CPU kernel cannot start {threads} threads: {(error or b'').decode()}")
         return made.value
 
-    def _model(self, weights: DecoderWeights, tables: tuple[Tensor, Tensor], weight_type: WeightType) -> CModel:
+    def _model(self, weights: WeightsSource[Matrix], tables: tuple[Tensor, Tensor], weight_type: WeightType) -> CModel:
+        """Reads each matrix once and packs it; the embedding and the head first, since they are the largest."""
         shape = self.architecture
-        self._narrow = weight_type == "float32" and all(map(fits_bfloat16, _matrices(weights)))
-        stored: WeightType = "bfloat16" if self._narrow else weight_type
-        layers = (CLayerWeights * shape.layers)(*(self._layer(layer, stored) for layer in weights.layers))
-        head = self._matrix(pack_matrix(weights.head, None, stored))
+        outer = vocabulary_type(weight_type)
+        head = self._matrix(pack_matrix(weights.head, None, outer))
+        embedding = head if shape.tied_embeddings else self._matrix(pack_matrix(weights.embedding, None, outer))
+        layers = (CLayerWeights * shape.layers)(*(self._layer(layer, weight_type) for layer in weights.layers))
         cosines, sines = (table[:, : shape.head_dim // 2].float().contiguous() for table in tables)
         self._kept.append(layers)
         return CModel(
@@ -146,7 +146,7 @@ class KernelDecoder:
             positions=self._positions,
             norm_epsilon=shape.norm_epsilon,
             attention_scale=shape.head_dim**-0.5,
-            embedding=self._embedding(weights, head, stored),
+            embedding=embedding,
             layer_weights=layers,
             final_norm=self._address(pad_vector(weights.final_norm, BLOCK)),
             head=head,
@@ -154,16 +154,7 @@ class KernelDecoder:
             sines=self._address(sines),
         )
 
-    def _embedding(self, weights: DecoderWeights, head: CMatrix, weight_type: WeightType) -> CMatrix:
-        """The embedding: row-major and unquantized, or quantized like the rest and, if tied, shared with the head."""
-        embedding = weights.embedding
-        if weight_type in ("int8", "int4"):
-            tied = embedding is weights.head
-            return head if tied else self._matrix(pack_matrix(embedding, None, weight_type))
-        rows = (embedding if embedding.dtype in DTYPE_NUMBERS else embedding.float()).contiguous()
-        return CMatrix(self._address(rows), None, None, *rows.shape, DTYPE_NUMBERS[rows.dtype])
-
-    def _layer(self, layer: LayerWeights, weight_type: WeightType) -> CLayerWeights:
+    def _layer(self, layer: LayerWeights[Matrix], weight_type: WeightType) -> CLayerWeights:
         return CLayerWeights(
             qkv=self._matrix(pack_matrix(layer.qkv, layer.qkv_bias, weight_type)),
             attention_out=self._matrix(pack_matrix(layer.attention_out, layer.attention_out_bias, weight_type)),
@@ -171,14 +162,13 @@ class KernelDecoder:
             down=self._matrix(pack_matrix(layer.down, layer.down_bias, weight_type)),
             attention_norm=self._address(pad_vector(layer.attention_norm, BLOCK)),
             mlp_norm=self._address(pad_vector(layer.mlp_norm, BLOCK)),
-            q_norm=self._address(None if layer.q_norm is None else layer.q_norm.float().contiguous()),
-            k_norm=self._address(None if layer.k_norm is None else layer.k_norm.float().contiguous()),
+            q_norm=self._address(None if layer.q_norm is None else pad_vector(layer.q_norm, 1)),
+            k_norm=self._address(None if layer.k_norm is None else pad_vector(layer.k_norm, 1)),
         )
 
     def _matrix(self, matrix: PackedMatrix) -> CMatrix:
         addresses = (self._address(matrix.weights), self._address(matrix.scales), self._address(matrix.bias))
-        number_type = NARROW_FLOAT32 if self._narrow else NUMBER_TYPES[matrix.weight_type]
-        return CMatrix(*addresses, matrix.rows, matrix.columns, number_type)
+        return CMatrix(*addresses, matrix.rows, matrix.columns, NUMBER_TYPES[matrix.type])
 
     def _address(self, tensor: Tensor | None) -> int | None:
         """The address of a tensor's data; the decoder keeps the tensor alive."""
@@ -186,12 +176,6 @@ class KernelDecoder:
             return None
         self._kept.append(tensor)
         return tensor.data_ptr()
-
-
-def _matrices(weights: DecoderWeights) -> Iterator[Tensor]:
-    yield weights.head
-    for layer in weights.layers:
-        yield from (layer.qkv, layer.attention_out, layer.gate_up, layer.down)
 
 
 def _c_sequence(chunk: Chunk) -> CSequence:

@@ -15,7 +15,7 @@ from protocol.errors import MidfillError
 Level = Literal["portable", "avx2", "avx2_vnni", "avx512", "avx512_bf16"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of decode.cpp, the best last
 
-VERSION = 6  # of the C ABI and the layouts
+VERSION = 7  # of the C ABI and the layouts
 LEVEL_VARIABLE = "MIDFILL_KERNEL_LEVEL"
 
 

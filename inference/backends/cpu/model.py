@@ -17,11 +17,12 @@ from inference.backends.cpu.packing import WeightType
 from inference.backends.cpu.support import unsupported_reason
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.rope import rotation_tables
-from inference.backends.llama.weights import DecoderWeights
+from inference.backends.llama.weights import DecoderWeights, Matrix, WeightsSource
 from inference.backends.model import Choice
-from kv_store.workspace import KVWorkspace
-from protocol.errors import BadInput
-from protocol.settings import Weights
+from inference.checkpoints.architecture import Architecture
+from kv_store.workspace import KVShape, KVWorkspace
+
+CPU = torch.device("cpu")
 
 log = logging.getLogger(__name__)
 
@@ -30,19 +31,21 @@ class KernelModel:
     """Implements `Model`.
 
     KV and choices depend bitwise on the preceding tokens alone, not on the other chunks of a forward nor on how a
-    prompt is cut into chunks: resident and recomputed KV are equal. At level "portable" torch computes long chunks,
-    which makes them equal only within rounding. At other levels the decoder's weights are freed, since the kernel has
-    them packed.
+    prompt is cut into chunks: resident and recomputed KV are equal. With `for_long_chunks`, which is faster there than
+    level "portable", they are equal only within rounding.
     """
 
     alignment = 1
 
-    def __init__(self, decoder: Decoder, kernel: KernelDecoder) -> None:
+    def __init__(
+        self, kernel: KernelDecoder, context_tokens: int, kv_dtype: torch.dtype, for_long_chunks: Decoder | None = None
+    ) -> None:
+        shape = kernel.architecture
         self._kernel = kernel
-        self._for_long_chunks = decoder if kernel.level == "portable" else None
-        self.context_tokens = decoder.context_tokens
-        self.kv_shape = decoder.kv_shape
-        self.device = decoder.device
+        self._for_long_chunks = for_long_chunks
+        self.context_tokens = context_tokens
+        self.kv_shape = KVShape(shape.layers, shape.kv_heads, shape.head_dim, kv_dtype)
+        self.device = CPU
 
     def new_workspace(self) -> KVWorkspace:
         return KVWorkspace(self.kv_shape, self.context_tokens, self.device)
@@ -90,34 +93,32 @@ def _pieces(chunk: Chunk) -> Iterator[Chunk]:
         yield replace(chunk, token_ids=token_ids, start=chunk.start + first, wanted=wanted)
 
 
-def with_kernel(
-    decoder: Decoder, config: Mapping[str, Any], weights: DecoderWeights, setting: Weights, threads: int
-) -> Decoder | KernelModel:
-    """The model on the kernel; the decoder itself if the kernel is unavailable.
+def load_kernel_model(
+    shape: Architecture,
+    config: Mapping[str, Any],
+    weights: WeightsSource[Matrix],
+    weight_type: WeightType,
+    kv_dtype: torch.dtype,
+    context_tokens: int,
+    threads: int,
+) -> KernelModel:
+    """The model on the kernel, which packs the weights matrix by matrix; those that are quantized keep their type.
 
-    "auto" keeps the decoder's dtype; "int8" quantizes the weights, and raises BadInput without the kernel.
+    At level "portable", torch computes long chunks from `weights` if they are `DecoderWeights`; otherwise `weights` are
+    not kept. Raises KernelUnavailable if `unusable_reason` gives a reason.
     """
-    shape = decoder.architecture
-    reason = _unusable_reason(decoder)
-    if reason is not None and setting == "int8":
-        raise BadInput(f"int8 weights need the CPU kernel: {reason}")
-    if reason is not None:
-        log.info("the CPU kernel is not used: %s", reason)
-        return decoder
-    weight_type: WeightType = "int8" if setting == "int8" else _weight_type(decoder.kv_shape.dtype)
-    tables = rotation_tables(shape, config, decoder.context_tokens, torch.float32, decoder.device)
+    tables = rotation_tables(shape, config, context_tokens, torch.float32, CPU)
     kernel = KernelDecoder(shape, weights, tables, weight_type, threads)
     log.info("CPU kernel: %s weights, level %s, %d threads", weight_type, kernel.level, threads)
-    return KernelModel(decoder, kernel)
+    if kernel.level == "portable" and isinstance(weights, DecoderWeights):
+        return KernelModel(kernel, context_tokens, kv_dtype, Decoder(shape, config, weights, context_tokens))
+    return KernelModel(kernel, context_tokens, kv_dtype)
 
 
-def _unusable_reason(decoder: Decoder) -> str | None:
-    if decoder.device.type != "cpu":
-        return f"the model runs on {decoder.device}"
-    if decoder.kv_shape.dtype not in KV_DTYPES:
-        return f"the kernel does not support {decoder.kv_shape.dtype}"
-    return unsupported_reason(decoder.architecture) or unavailable_reason()
-
-
-def _weight_type(dtype: torch.dtype) -> WeightType:
-    return "bfloat16" if dtype == torch.bfloat16 else "float32"
+def unusable_reason(shape: Architecture, device: torch.device, kv_dtype: torch.dtype) -> str | None:
+    """Why the kernel cannot compute this model; None if it can."""
+    if device.type != "cpu":
+        return f"the model runs on {device}"
+    if kv_dtype not in KV_DTYPES:
+        return f"the kernel does not support {kv_dtype}"
+    return unsupported_reason(shape) or unavailable_reason()

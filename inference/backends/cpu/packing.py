@@ -10,14 +10,16 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
-from inference.backends.cpu.quantization import GROUP, QuantizedMatrix, quantize
+from inference.backends.llama.weights import Matrix
+from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
 
 WeightType = Literal["float32", "bfloat16", "int8", "int4"]
+PackedType = Literal[WeightType, "narrow_float32"]
 
 UNIT = 32  # rows stored side by side
 HALF = UNIT // 2  # rows of gate, and of up, in a shared unit
 BLOCK = 64  # rows are padded to a multiple of this many columns
-ROWS_AT_ONCE = 4096  # rows packed at once, to keep temporaries small
+VALUES_AT_ONCE = 2**20  # packed at once, to keep temporaries small
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,12 @@ class PackedMatrix:
     bias: Tensor | None  # float32 [rows]
     rows: int
     columns: int
-    weight_type: WeightType
+    type: PackedType  # narrow_float32: float32 weights that bfloat16 represents exactly, stored as such
+
+
+def vocabulary_type(weight_type: WeightType) -> WeightType:
+    """The type of the embedding and the head: they lose the most by 4 bits, and keep 8."""
+    return "int8" if weight_type == "int4" else weight_type
 
 
 def padded(count: int, unit: int) -> int:
@@ -42,23 +49,24 @@ def pad_vector(vector: Tensor, unit: int) -> Tensor:
     return F.pad(vector.float(), (0, padded(len(vector), unit) - len(vector))).contiguous()
 
 
-def pack_matrix(weight: Tensor | QuantizedMatrix, bias: Tensor | None, weight_type: WeightType) -> PackedMatrix:
+def pack_matrix(weight: Matrix, bias: Tensor | None, weight_type: WeightType) -> PackedMatrix:
     """weight: [rows, columns], of any floating dtype, or quantized, which keeps its type; bias: [rows]."""
-    if isinstance(weight, QuantizedMatrix):
-        weight_type = weight.type
+    packed_type: PackedType = weight.type if isinstance(weight, QuantizedMatrix) else weight_type
+    if isinstance(weight, Tensor) and weight_type == "float32" and fits_bfloat16(weight):
+        packed_type = "narrow_float32"
     rows, columns = padded(weight.shape[0], UNIT), padded(weight.shape[1], BLOCK)
-    pieces = [_pack_rows(piece, columns, weight_type) for piece in _pieces(weight)]
-    return PackedMatrix(
-        weights=torch.cat([weights for weights, _ in pieces]),
-        scales=torch.cat([scales for _, scales in pieces if scales is not None]) if pieces[0][1] is not None else None,
-        bias=None if bias is None else pad_vector(bias, UNIT),
-        rows=rows,
-        columns=columns,
-        weight_type=weight_type,
-    )
+    weights, scales = _allocate(rows // UNIT, columns, packed_type)
+    unit = 0
+    for piece in _pieces(weight):
+        packed, packed_scales = _pack_rows(piece, columns, packed_type)
+        weights[unit : unit + len(packed)] = packed
+        if scales is not None and packed_scales is not None:
+            scales[unit : unit + len(packed)] = packed_scales
+        unit += len(packed)
+    return PackedMatrix(weights, scales, None if bias is None else pad_vector(bias, UNIT), rows, columns, packed_type)
 
 
-def pack_gate_up(weight: Tensor | QuantizedMatrix, bias: Tensor | None, weight_type: WeightType) -> PackedMatrix:
+def pack_gate_up(weight: Matrix, bias: Tensor | None, weight_type: WeightType) -> PackedMatrix:
     """weight: [2 * intermediate, columns], the gate's rows first; a unit gets HALF rows of each."""
     interleaved = weight.map(_interleave_halves) if isinstance(weight, QuantizedMatrix) else _interleave_halves(weight)
     return pack_matrix(interleaved, None if bias is None else _interleave_halves(bias), weight_type)
@@ -68,26 +76,47 @@ def fits_bfloat16(weight: Tensor) -> bool:
     """Whether bfloat16 represents the weight exactly, as for a checkpoint stored in bfloat16."""
     if weight.dtype == torch.bfloat16:
         return True
-    return all(torch.equal(piece, piece.bfloat16().to(piece.dtype)) for piece in torch.split(weight, ROWS_AT_ONCE))
+    pieces = torch.split(weight, _rows_at_once(weight))
+    return all(torch.equal(piece, piece.bfloat16().to(piece.dtype)) for piece in pieces)
 
 
-def _pieces(weight: Tensor | QuantizedMatrix) -> Iterator[Tensor | QuantizedMatrix]:
-    for first in range(0, weight.shape[0], ROWS_AT_ONCE):
-        yield weight[first : first + ROWS_AT_ONCE]
+def _rows_at_once(weight: Matrix) -> int:
+    """Whole units that have about VALUES_AT_ONCE values."""
+    return padded(max(1, VALUES_AT_ONCE // weight.shape[1]), UNIT)
 
 
-def _pack_rows(weight: Tensor | QuantizedMatrix, columns: int, weight_type: WeightType) -> tuple[Tensor, Tensor | None]:
-    if weight_type == "float32" or weight_type == "bfloat16":
-        assert isinstance(weight, Tensor)
-        whole = _pad(weight, columns)
-        return (
-            (_interleave_rows(whole.float(), 1), None)
-            if weight_type == "float32"
-            else (_interleave_rows(whole.bfloat16(), 2), None)
-        )
-    if isinstance(weight, Tensor):
-        weight = quantize(_pad(weight, columns), weight_type)
-    return _pack_quantized(weight, columns)
+def _pieces(weight: Matrix) -> Iterator[Matrix]:
+    step = _rows_at_once(weight)
+    for first in range(0, weight.shape[0], step):
+        yield weight[first : first + step]
+
+
+def _allocate(units: int, columns: int, packed_type: PackedType) -> tuple[Tensor, Tensor | None]:
+    groups = columns // GROUP
+    match packed_type:
+        case "float32":
+            return torch.empty(units, columns, UNIT, 1), None
+        case "bfloat16" | "narrow_float32":
+            return torch.empty(units, columns // 2, UNIT, 2, dtype=torch.bfloat16), None
+        case "int8":
+            scales = torch.empty(units, groups, UNIT, dtype=torch.float16)
+            return torch.empty(units, columns // 4, UNIT, 4, dtype=torch.uint8), scales
+        case "int4":
+            scales = torch.empty(units, groups, 2, UNIT, dtype=torch.float16)
+            return torch.empty(units, columns // 8, UNIT, 4, dtype=torch.uint8), scales
+
+
+def _pack_rows(weight: Matrix, columns: int, packed_type: PackedType) -> tuple[Tensor, Tensor | None]:
+    if isinstance(weight, QuantizedMatrix):
+        return _pack_quantized(weight, columns)
+    whole = _pad(weight, columns)
+    match packed_type:
+        case "float32":
+            return _interleave_rows(whole.float(), 1), None
+        case "bfloat16" | "narrow_float32":
+            return _interleave_rows(whole.bfloat16(), 2), None
+        case "int8" | "int4":
+            return _pack_quantized(quantize(whole, packed_type), columns)
 
 
 def _pack_quantized(weight: QuantizedMatrix, columns: int) -> tuple[Tensor, Tensor]:

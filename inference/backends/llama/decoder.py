@@ -110,7 +110,7 @@ class Decoder:
         return spans
 
     def _attention(
-        self, index: int, layer: LayerWeights, x: Tensor, spans: Sequence[Span], tables: Sequence[Tensor]
+        self, index: int, layer: LayerWeights[Tensor], x: Tensor, spans: Sequence[Span], tables: Sequence[Tensor]
     ) -> Tensor:
         """x: [tokens, hidden]; tables: cosines and sines [tokens, head_dim]; the result is [tokens, hidden]."""
         shape = self.architecture
@@ -131,7 +131,7 @@ class Decoder:
         return F.linear(heads_last, layer.attention_out, layer.attention_out_bias)
 
     @staticmethod
-    def _mlp(layer: LayerWeights, x: Tensor) -> Tensor:
+    def _mlp(layer: LayerWeights[Tensor], x: Tensor) -> Tensor:
         gate, up = F.linear(x, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
         return F.linear(F.silu(gate) * up, layer.down, layer.down_bias)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,8 +17,8 @@ from torch import Tensor
 from inference.backends import cuda
 from inference.backends.llama.weights import DecoderWeights, LayerWeights
 from protocol.errors import BadInput
+from protocol.settings import Weights
 
-Scheme = Literal["int8", "fp8"]
 Quantize = Callable[[Tensor], Tensor]
 
 MATRICES = ("qkv", "attention_out", "gate_up", "down")
@@ -27,11 +27,14 @@ FP8_SIDES = 16  # torch._scaled_mm requires sides that are multiples of it
 LEAST_MAGNITUDE = 1e-12  # lower bound of a row's largest magnitude: avoids 0/0 for rows of zeros
 
 
-def check_quantization(scheme: Scheme, device: torch.device, dtype: torch.dtype) -> None:
+def check_rounding(rounding: Weights, device: torch.device, dtype: torch.dtype) -> None:
     """Raise BadInput, with the value at fault and a remedy, if weights cannot be quantized for the device."""
+    if rounding == "int4" and device.type != "cpu":
+        raise BadInput(f"int4 weights need the CPU kernel, and the model runs on {device}: choose weights int8 or auto")
     if device.type != "cuda":
         raise BadInput(
-            f"{scheme} weights need a CUDA GPU, and the model runs on {device}: choose weights auto, or int8 on a CPU"
+            f"{rounding} weights need a CUDA GPU, and the model runs on {device}: "
+            "choose weights auto, or int8 or int4 on a CPU"
         )
     try:
         import torchao.quantization  # noqa: F401 - also detects a torch that is too old
@@ -55,7 +58,7 @@ def check_quantization(scheme: Scheme, device: torch.device, dtype: torch.dtype)
         )
 
 
-def quantized(weights: DecoderWeights, scheme: Scheme, device: torch.device) -> DecoderWeights:
+def quantized(weights: DecoderWeights, rounding: Weights, device: torch.device) -> DecoderWeights:
     """The weights on `device`, with the matrices quantized there one by one; the rest is unchanged.
 
     If they come from main memory, the device never holds more than one unquantized matrix. In int8 a tied head stays
@@ -73,7 +76,7 @@ def quantized(weights: DecoderWeights, scheme: Scheme, device: torch.device) -> 
     )
 
 
-def _quantized_layer(layer: LayerWeights, quantize: Quantize, device: torch.device) -> LayerWeights:
+def _quantized_layer(layer: LayerWeights[Tensor], quantize: Quantize, device: torch.device) -> LayerWeights[Tensor]:
     tensors: dict[str, Any] = {}
     for field in fields(LayerWeights):
         tensor: Tensor | None = getattr(layer, field.name)

@@ -2,60 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from inference.checkpoints.architecture import Architecture
+from inference.checkpoints.quantization import QuantizedMatrix
 from inference.checkpoints.weights import WeightsFile
 from protocol.errors import BadModel
 
+Matrix = Tensor | QuantizedMatrix
+M_co = TypeVar("M_co", bound=Matrix, covariant=True)
+
 
 @dataclass(frozen=True, slots=True)
-class LayerWeights:
+class LayerWeights(Generic[M_co]):
     """One layer; projections that share their input are fused; [out, in] as in torch's linear."""
 
     attention_norm: Tensor  # [hidden]
-    qkv: Tensor  # [(heads + 2 * kv_heads) * head_dim, hidden]
+    qkv: M_co  # [(heads + 2 * kv_heads) * head_dim, hidden]
     qkv_bias: Tensor | None  # [(heads + 2 * kv_heads) * head_dim]
     q_norm: Tensor | None  # [head_dim]
     k_norm: Tensor | None  # [head_dim]
-    attention_out: Tensor  # [hidden, heads * head_dim]
+    attention_out: M_co  # [hidden, heads * head_dim]
     attention_out_bias: Tensor | None  # [hidden]
     mlp_norm: Tensor  # [hidden]
-    gate_up: Tensor  # [2 * intermediate, hidden]
+    gate_up: M_co  # [2 * intermediate, hidden]
     gate_up_bias: Tensor | None  # [2 * intermediate]
-    down: Tensor  # [hidden, intermediate]
+    down: M_co  # [hidden, intermediate]
     down_bias: Tensor | None  # [hidden]
+
+
+class WeightsSource(Protocol[M_co]):
+    """All weights of a model, in memory (`DecoderWeights`) or read at each access (`StreamedWeights`)."""
+
+    @property
+    def embedding(self) -> M_co:
+        """[vocabulary, hidden]."""
+
+    @property
+    def layers(self) -> Iterable[LayerWeights[M_co]]:
+        """The layers in order."""
+
+    @property
+    def final_norm(self) -> Tensor:
+        """[hidden]."""
+
+    @property
+    def head(self) -> M_co:
+        """[vocabulary, hidden]; the embedding's values if tied."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
-    """All weights of a model, of one dtype and on one device."""
+    """All weights of a model in memory, of one dtype and on one device."""
 
     embedding: Tensor  # [vocabulary, hidden]
-    layers: tuple[LayerWeights, ...]
+    layers: tuple[LayerWeights[Tensor], ...]
     final_norm: Tensor  # [hidden]
     head: Tensor  # [vocabulary, hidden]; the embedding itself if tied
 
 
-class TensorReader:
-    """Reads a checkpoint's tensors by name, in the dtype and onto the device of the decoder."""
+class WeightsReader(Protocol[M_co]):
+    """Reads a checkpoint's tensors by their Hugging Face names; BadModel if one is missing or has another shape."""
 
-    def __init__(self, files: Sequence[WeightsFile], dtype: torch.dtype, device: torch.device) -> None:
+    def has(self, name: str) -> bool:
+        """Whether the checkpoint has a tensor of this name."""
+
+    def vector(self, name: str, count: int) -> Tensor:
+        """[count], of a floating dtype."""
+
+    def matrix(self, rows: Mapping[str, int], columns: int) -> M_co:
+        """The matrices of these names and numbers of rows, one below the other: [sum of rows, columns]."""
+
+
+class TensorReader:
+    """Implements `WeightsReader` for safetensors files."""
+
+    def __init__(self, files: Sequence[WeightsFile], dtype: torch.dtype | None, device: torch.device) -> None:
+        """dtype: of the tensors that are returned; None keeps that of the file."""
         self._file_of = {name: file.path for file in files for name in file.tensors}
         self._dtype = dtype
         self._device = device
 
     def has(self, name: str) -> bool:
-        """Whether the checkpoint has a tensor of this name."""
         return name in self._file_of
 
-    def read(self, name: str, *shape: int) -> Tensor:
-        """The tensor; BadModel if it is missing or has another shape."""
+    def vector(self, name: str, count: int) -> Tensor:
+        return self._read(name, count)
+
+    def matrix(self, rows: Mapping[str, int], columns: int) -> Tensor:
+        tensors = [self._read(name, count, columns) for name, count in rows.items()]
+        return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+
+    def _read(self, name: str, *shape: int) -> Tensor:
         path = self._file_of.get(name)
         if path is None:
             raise BadModel(f"the checkpoint has no tensor {name!r}: it is incomplete, or has another architecture")
@@ -69,53 +113,84 @@ class TensorReader:
         return tensor.to(self._device, self._dtype)
 
 
+class StreamedWeights(Generic[M_co]):
+    """Implements `WeightsSource`: reads the weights at each access and keeps none, so that memory holds one layer."""
+
+    def __init__(
+        self, architecture: Architecture, reader: WeightsReader[M_co], progress: Callable[[float], None]
+    ) -> None:
+        """progress: receives the share of the layers read so far, 0..1."""
+        self._architecture = architecture
+        self._reader = reader
+        self._progress = progress
+
+    @property
+    def embedding(self) -> M_co:
+        return self._vocabulary_matrix("model.embed_tokens.weight")
+
+    @property
+    def layers(self) -> Iterator[LayerWeights[M_co]]:
+        for index in range(self._architecture.layers):
+            yield _read_layer(self._architecture, self._reader, f"model.layers.{index}")
+            self._progress((index + 1) / self._architecture.layers)
+
+    @property
+    def final_norm(self) -> Tensor:
+        return self._reader.vector("model.norm.weight", self._architecture.hidden)
+
+    @property
+    def head(self) -> M_co:
+        return self.embedding if self._architecture.tied_embeddings else self._vocabulary_matrix("lm_head.weight")
+
+    def _vocabulary_matrix(self, name: str) -> M_co:
+        return self._reader.matrix({name: self._architecture.vocabulary}, self._architecture.hidden)
+
+
 def read_decoder_weights(
-    architecture: Architecture, reader: TensorReader, progress: Callable[[float], None]
+    architecture: Architecture, reader: WeightsReader[Tensor], progress: Callable[[float], None]
 ) -> DecoderWeights:
     """All weights of a checkpoint; `progress` receives the share read so far, 0..1."""
-    shape = (architecture.vocabulary, architecture.hidden)
-    embedding = reader.read("model.embed_tokens.weight", *shape)
-    layers = []
-    for index in range(architecture.layers):
-        layers.append(_read_layer(architecture, reader, f"model.layers.{index}"))
-        progress((index + 1) / architecture.layers)
+    weights = StreamedWeights(architecture, reader, progress)
+    embedding = weights.embedding
     return DecoderWeights(
         embedding=embedding,
-        layers=tuple(layers),
-        final_norm=reader.read("model.norm.weight", architecture.hidden),
-        head=embedding if architecture.tied_embeddings else reader.read("lm_head.weight", *shape),
+        layers=tuple(weights.layers),
+        final_norm=weights.final_norm,
+        head=embedding if architecture.tied_embeddings else weights.head,
     )
 
 
-def _read_layer(architecture: Architecture, reader: TensorReader, name: str) -> LayerWeights:
+def _read_layer(architecture: Architecture, reader: WeightsReader[M_co], name: str) -> LayerWeights[M_co]:
     hidden, inner, head_dim = architecture.hidden, architecture.intermediate, architecture.head_dim
     query, shared = architecture.heads * head_dim, architecture.kv_heads * head_dim
-    qkv_rows = {"q_proj": query, "k_proj": shared, "v_proj": shared}
     attention, mlp = f"{name}.self_attn", f"{name}.mlp"
+    qkv = {f"{attention}.q_proj": query, f"{attention}.k_proj": shared, f"{attention}.v_proj": shared}
+    out, down = {f"{attention}.o_proj": hidden}, {f"{mlp}.down_proj": hidden}
+    gate_up = {f"{mlp}.gate_proj": inner, f"{mlp}.up_proj": inner}
     qk_norm = architecture.qk_norm
     return LayerWeights(
-        attention_norm=reader.read(f"{name}.input_layernorm.weight", hidden),
-        qkv=_fused(reader, attention, qkv_rows, hidden),
-        qkv_bias=_fused_bias(reader, attention, qkv_rows),
-        q_norm=reader.read(f"{attention}.q_norm.weight", head_dim) if qk_norm else None,
-        k_norm=reader.read(f"{attention}.k_norm.weight", head_dim) if qk_norm else None,
-        attention_out=_fused(reader, attention, {"o_proj": hidden}, query),
-        attention_out_bias=_fused_bias(reader, attention, {"o_proj": hidden}),
-        mlp_norm=reader.read(f"{name}.post_attention_layernorm.weight", hidden),
-        gate_up=_fused(reader, mlp, {"gate_proj": inner, "up_proj": inner}, hidden),
-        gate_up_bias=_fused_bias(reader, mlp, {"gate_proj": inner, "up_proj": inner}),
-        down=_fused(reader, mlp, {"down_proj": hidden}, inner),
-        down_bias=_fused_bias(reader, mlp, {"down_proj": hidden}),
+        attention_norm=reader.vector(f"{name}.input_layernorm.weight", hidden),
+        qkv=_weight(reader, qkv, hidden),
+        qkv_bias=_bias(reader, qkv),
+        q_norm=reader.vector(f"{attention}.q_norm.weight", head_dim) if qk_norm else None,
+        k_norm=reader.vector(f"{attention}.k_norm.weight", head_dim) if qk_norm else None,
+        attention_out=_weight(reader, out, query),
+        attention_out_bias=_bias(reader, out),
+        mlp_norm=reader.vector(f"{name}.post_attention_layernorm.weight", hidden),
+        gate_up=_weight(reader, gate_up, hidden),
+        gate_up_bias=_bias(reader, gate_up),
+        down=_weight(reader, down, inner),
+        down_bias=_bias(reader, down),
     )
 
 
-def _fused(reader: TensorReader, module: str, rows: dict[str, int], columns: int) -> Tensor:
-    """The projections of `rows`, one below the other: [sum of rows, columns]."""
-    return torch.cat([reader.read(f"{module}.{name}.weight", count, columns) for name, count in rows.items()])
+def _weight(reader: WeightsReader[M_co], modules: Mapping[str, int], columns: int) -> M_co:
+    """The projections of `modules`, one below the other: [sum of rows, columns]."""
+    return reader.matrix({f"{name}.weight": count for name, count in modules.items()}, columns)
 
 
-def _fused_bias(reader: TensorReader, module: str, rows: dict[str, int]) -> Tensor | None:
+def _bias(reader: WeightsReader[M_co], modules: Mapping[str, int]) -> Tensor | None:
     """Their biases; None if they have none."""
-    if not any(reader.has(f"{module}.{name}.bias") for name in rows):
+    if not any(reader.has(f"{name}.bias") for name in modules):
         return None
-    return torch.cat([reader.read(f"{module}.{name}.bias", count) for name, count in rows.items()])
+    return torch.cat([reader.vector(f"{name}.bias", count) for name, count in modules.items()])

@@ -26,7 +26,9 @@ def options(tiny_checkpoint: Path) -> EngineOptions:
         ({"weights": "int8", "exact": True}, "int8 weights and exact mode exclude each other"),
         ({"weights": "fp8", "exact": True}, "fp8 weights and exact mode exclude each other"),
         ({"weights": "fp8"}, "fp8 weights need a CUDA GPU, and the model runs on cpu"),
-        ({"weights": "int8", "kernel": False}, "int8 weights need the CPU kernel, which is switched off"),
+        ({"weights": "int8", "kernel": False}, "int8 weights need the CPU kernel: it is switched off"),
+        ({"weights": "int4", "dtype": "float16"}, r"int4 weights need the CPU kernel: the kernel does not support torch\.float16"),
+        ({"weights": "int4", "exact": True}, "int4 weights and exact mode exclude each other"),
     ],
 )
 def test_impossible_weights_are_named(options: EngineOptions, changes: dict[str, object], message: str) -> None:
@@ -34,11 +36,14 @@ def test_impossible_weights_are_named(options: EngineOptions, changes: dict[str,
         load_engine(replace(options, **changes))  # type: ignore[arg-type]
 
 
-def test_the_kernel_can_be_switched_off(options: EngineOptions, monkeypatch: pytest.MonkeyPatch) -> None:
-    def with_kernel(*_: object) -> None:
+def test_the_kernel_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_checkpoint(tmp_path, hidden_size=64, num_attention_heads=2, num_key_value_heads=1)
+    options = EngineOptions(str(folder), device="cpu", threads=1)
+
+    def load_kernel_model(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("inference.loading.llama.with_kernel", with_kernel)
+    monkeypatch.setattr("inference.loading.llama.load_kernel_model", load_kernel_model)
     assert load_engine(replace(options, kernel=False)).complete(REQUEST).usage.forwards >= 1
     with pytest.raises(AssertionError):
         load_engine(options)

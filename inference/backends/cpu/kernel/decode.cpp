@@ -95,7 +95,7 @@ extern "C" {
 #define EXPORT __attribute__((visibility("default")))
 
 // Changes whenever a structure, a function or a layout here does.
-EXPORT int midfill_kernel_version() { return 6; }
+EXPORT int midfill_kernel_version() { return 7; }
 
 EXPORT int midfill_kernel_runs(int level) { return midfill::runs_here(level); }
 

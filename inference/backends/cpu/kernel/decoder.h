@@ -104,31 +104,22 @@ inline float float16(uint16_t half) {
     return as_float((uint32_t)(half & 0x7fff) << 13) * 0x1p112f * (half & 0x8000 ? -1.0f : 1.0f);
 }
 
-// One row of a quantized matrix, which lies in the unit that the row belongs to.
-inline void dequantize(const Matrix& matrix, int row, int count, float* to) {
+// The first `count` numbers of one row, which lies in the unit that the row belongs to.
+inline void read_row(const Matrix& matrix, int row, int count, float* to) {
+    const bool quantized = matrix.type == INT8 || matrix.type == INT4;
     const int lane = row % UNIT, groups = matrix.columns / GROUP, per_group = matrix.type == INT4 ? 2 : 1;
-    const int per_word = matrix.type == INT4 ? 8 : 4, words = matrix.columns / per_word;
-    const uint32_t* const numbers = (const uint32_t*)matrix.weights + (size_t)(row / UNIT) * words * UNIT + lane;
-    const uint16_t* const scales = matrix.scales + (size_t)(row / UNIT) * groups * per_group * UNIT + lane;
+    const int per_word = matrix.type == INT4 ? 8 : matrix.type == INT8 ? 4 : matrix.type == FLOAT32 ? 1 : 2;
+    const uint32_t* const words = (const uint32_t*)matrix.weights + (size_t)(row / UNIT) * (matrix.columns / per_word) * UNIT + lane;
+    const uint16_t* const scales = quantized ? matrix.scales + (size_t)(row / UNIT) * groups * per_group * UNIT + lane : nullptr;
     for (int i = 0; i < count; ++i) {
-        const uint32_t word = numbers[(size_t)(i / per_word) * UNIT];
-        const uint16_t* const scale = scales + (size_t)(i / GROUP) * per_group * UNIT;
-        if (matrix.type == INT4)
-            to[i] = (float)(word >> (i % 4 * 8 + i % 8 / 4 * 4) & 15) * float16(scale[0]) + float16(scale[UNIT]);
-        else
-            to[i] = (float)((int)(word >> i % 4 * 8 & 255) - 128) * float16(scale[0]);
-    }
-}
-
-inline void embed(const Model& m, int token_id, float* to) {
-    const size_t row = (size_t)token_id * m.hidden;
-    switch (m.embedding.type) {
-        case FLOAT32: memcpy(to, (const float*)m.embedding.weights + row, m.hidden * sizeof(float)); break;
-        case BFLOAT16:
-            for (int i = 0; i < m.hidden; ++i)
-                to[i] = as_float((uint32_t)((const uint16_t*)m.embedding.weights)[row + i] << 16);
-            break;
-        default: dequantize(m.embedding, token_id, m.hidden, to);
+        const uint32_t word = words[(size_t)(i / per_word) * UNIT];
+        const uint16_t* const scale = quantized ? scales + (size_t)(i / GROUP) * per_group * UNIT : nullptr;
+        switch (matrix.type) {
+            case INT4: to[i] = (float)(word >> (i % 4 * 8 + i % 8 / 4 * 4) & 15) * float16(scale[0]) + float16(scale[UNIT]); break;
+            case INT8: to[i] = (float)((int)(word >> i % 4 * 8 & 255) - 128) * float16(scale[0]); break;
+            case FLOAT32: to[i] = as_float(word); break;
+            default: to[i] = as_float(i % 2 ? word & 0xffff0000u : word << 16);  // pairs of bfloat16
+        }
     }
 }
 
@@ -141,7 +132,7 @@ inline void Decoder::run(const int32_t* token_ids, const Sequence* called, int c
         first_chunks[index + 1] = first_chunks[index] + chunks_of(sequence.start + sequence.tokens);
         for (int t = 0; t < sequence.tokens; ++t, ++tokens) {
             positions[tokens] = sequence.start + t;
-            embed(model, token_ids[tokens], residual.get() + (size_t)tokens * model.head.columns);
+            read_row(model.embedding, token_ids[tokens], model.hidden, residual.get() + (size_t)tokens * model.head.columns);
             if (t >= sequence.tokens - sequence.wanted) wanted_tokens[wanted++] = tokens;
         }
     }

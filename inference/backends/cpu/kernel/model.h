@@ -44,7 +44,7 @@ struct LayerWeights {
 struct Model {
     int32_t layers, hidden, heads, kv_heads, head_dim, vocabulary, positions;
     float norm_epsilon, attention_scale;
-    Matrix embedding;  // float32 or bfloat16: [vocabulary, hidden], row by row; int8 or int4: in units
+    Matrix embedding;  // [vocabulary, hidden]; the head if the two are tied
     const LayerWeights* layer_weights;
     const float* final_norm;
     Matrix head;

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from inference.backends.chunk import Chunk
 from inference.backends.cpu.limits import check_call
-from inference.backends.cpu.packing import WeightType, padded
-from inference.backends.cpu.quantization import GROUP, LARGEST_INT8, QuantizedType, quantize
+from inference.backends.cpu.packing import WeightType, padded, vocabulary_type
 from inference.backends.greedy import greedy_choices
 from inference.backends.llama.rope import rotate
 from inference.backends.llama.weights import DecoderWeights, LayerWeights
 from inference.backends.model import Choice
 from inference.checkpoints.architecture import Architecture
+from inference.checkpoints.quantization import GROUP, LARGEST_INT8, quantize
 from kv_store.workspace import KVWorkspace
 
 
@@ -34,8 +34,8 @@ class FallbackDecoder:
         self._weights = weights
         self._cosines, self._sines = (table.float() for table in tables)
         self._weight_type = weight_type
-        embedding = weights.embedding
-        self._embedding = _rounded_weights(embedding, weight_type) if weight_type in ("int8", "int4") else embedding
+        self._vocabulary_type = vocabulary_type(weight_type)
+        self._embedding = _rounded_weights(weights.embedding, self._vocabulary_type)
 
     @torch.inference_mode()
     def forward(self, chunks: Sequence[Chunk]) -> list[Tensor]:
@@ -59,7 +59,8 @@ class FallbackDecoder:
             gate, up = self._project(y, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
             x = x + self._project(F.silu(gate) * up, layer.down, layer.down_bias)
         last = x[len(x) - chunk.wanted :]
-        return self._project(self._normed(last, self._weights.final_norm), self._weights.head, None)
+        normed = self._normed(last, self._weights.final_norm)
+        return _product(normed, self._weights.head, self._vocabulary_type)
 
     def _attend(self, layer: LayerWeights, x: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:
         """x: [tokens, hidden]; keys, values: [kv_heads, max_tokens, head_dim]; [tokens, heads * head_dim] comes out."""
@@ -80,27 +81,34 @@ class FallbackDecoder:
 
     def _project(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """x: [tokens, columns] times a matrix [rows, columns], with the rounding of the weight type."""
-        if self._weight_type == "float32":
-            result = F.linear(x, weight.float())
-        elif self._weight_type == "bfloat16":
-            result = F.linear(x.bfloat16().float(), weight.bfloat16().float())
-        else:
-            result = F.linear(_rounded_inputs(x), _rounded_weights(weight, self._weight_type))
+        result = _product(x, weight, self._weight_type)
         return result if bias is None else result + bias.float()
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), weight.float(), self.architecture.norm_epsilon)
 
 
-def _rounded_inputs(x: Tensor) -> Tensor:
-    """What is left of inputs [tokens, columns] after int8, with a scale per GROUP columns."""
+def _product(x: Tensor, weight: Tensor, weight_type: WeightType) -> Tensor:
+    return F.linear(_rounded_inputs(x, weight_type), _rounded_weights(weight, weight_type))
+
+
+def _rounded_inputs(x: Tensor, weight_type: WeightType) -> Tensor:
+    """What is left of inputs [tokens, columns]: for quantized weights they are int8, with a scale per GROUP columns."""
+    if weight_type == "float32":
+        return x
+    if weight_type == "bfloat16":
+        return x.bfloat16().float()
     groups = _in_groups(x)
     limits = groups.abs().amax(dim=2, keepdim=True)
     factors = torch.where(limits > 0, LARGEST_INT8 / limits, 0.0)
     return ((groups * factors).round() * (limits / LARGEST_INT8)).flatten(1)[:, : x.shape[1]]
 
 
-def _rounded_weights(weight: Tensor, weight_type: QuantizedType) -> Tensor:
+def _rounded_weights(weight: Tensor, weight_type: WeightType) -> Tensor:
+    if weight_type == "float32":
+        return weight.float()
+    if weight_type == "bfloat16":
+        return weight.bfloat16().float()
     return quantize(_in_groups(weight).flatten(1), weight_type).dequantized()[:, : weight.shape[1]]
 
 

@@ -35,7 +35,7 @@ public:
             layer.k_norm = s.qk_norm ? floats(s.head_dim) : nullptr;
             layers_.push_back(layer);
         }
-        model_ = {s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.vocabulary, s.room, 1e-6f, 0.125f, embedding(), layers_.data(),
+        model_ = {s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.vocabulary, s.room, 1e-6f, 0.125f, matrix(s.vocabulary, s.hidden), layers_.data(),
                   floats(padded(s.hidden, BLOCK)), matrix(s.vocabulary, s.hidden), floats(s.room * s.head_dim / 2), floats(s.room * s.head_dim / 2)};
     }
 
@@ -93,11 +93,6 @@ private:
     }
 
     bool quantized() const { return type_ == INT8 || type_ == INT4; }
-
-    Matrix embedding() {
-        if (quantized()) return matrix(shape_.vocabulary, shape_.hidden);
-        return {floats(shape_.vocabulary * shape_.hidden), nullptr, nullptr, shape_.vocabulary, shape_.hidden, FLOAT32};
-    }
 
     Matrix matrix(int rows, int columns) {
         rows = padded(rows, UNIT), columns = padded(columns, BLOCK);

@@ -5,20 +5,19 @@ import weakref
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 import pytest
 import torch
 
 from inference.backends.chunk import SHORT_TOKENS, Chunk
 from inference.backends.cpu.library import levels, unavailable_reason
-from inference.backends.cpu.model import KernelModel, with_kernel
+from inference.backends.cpu.model import KernelModel, load_kernel_model, unusable_reason
+from inference.backends.cpu.packing import WeightType
 from inference.backends.llama.decoder import Decoder
 from inference.backends.model import Choice
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from kv_store.workspace import KVWorkspace
-from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt
 from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape
 from tests.inference.tiny import write_checkpoint
@@ -31,6 +30,12 @@ def decoder_of(model: RandomModel) -> Decoder:
     return Decoder(model.architecture, {}, model.weights, POSITIONS)
 
 
+def kernel_model_of(model: RandomModel, threads: int = 2, weight_type: WeightType | None = None) -> KernelModel:
+    dtype = model.weights.embedding.dtype
+    stored = weight_type or ("bfloat16" if dtype == torch.bfloat16 else "float32")
+    return load_kernel_model(model.architecture, {}, model.weights, stored, dtype, POSITIONS, threads)
+
+
 def choose(
     model: Decoder | KernelModel, token_ids: list[int], start: int, workspace: KVWorkspace, wanted: int = 1
 ) -> tuple[Choice, ...]:
@@ -40,8 +45,7 @@ def choose(
 @compiled
 def test_short_and_long_chunks_share_a_workspace() -> None:
     model = RandomModel(Shape())
-    alone, helped = decoder_of(model), with_kernel(decoder_of(model), {}, model.weights, "auto", 2)
-    assert isinstance(helped, KernelModel)
+    alone, helped = decoder_of(model), kernel_model_of(model)
     token_ids = model.token_ids(100)
     workspaces = alone.new_workspace(), helped.new_workspace()
     start = 0
@@ -60,7 +64,7 @@ def test_short_and_long_chunks_share_a_workspace() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_who_shares_a_forward_changes_no_bit(dtype: torch.dtype) -> None:
     model = RandomModel(Shape(), dtype=dtype)
-    helped = with_kernel(decoder_of(model), {}, model.weights, "auto", 2)
+    helped = kernel_model_of(model)
     sequences = [model.token_ids(60, seed) for seed in range(5)]
     together, alone = ([helped.new_workspace() for _ in sequences] for _ in range(2))
     for start, stop in ((0, 41), (41, 42), (42, 45), (45, 60)):
@@ -77,14 +81,14 @@ def test_who_shares_a_forward_changes_no_bit(dtype: torch.dtype) -> None:
 
 
 @compiled
-@pytest.mark.parametrize("mode", ["auto", "int8"])
+@pytest.mark.parametrize("weight_type", [None, "int8", "int4"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_how_a_prompt_is_cut_into_chunks_changes_no_bit(dtype: torch.dtype, mode: Literal["auto", "int8"]) -> None:
+def test_how_a_prompt_is_cut_into_chunks_changes_no_bit(dtype: torch.dtype, weight_type: WeightType | None) -> None:
     if levels() == ("portable",):
         pytest.skip("this CPU has no vectors that the kernel knows")
     model = RandomModel(Shape(), dtype=dtype)
     token_ids = model.token_ids(200)
-    helped = with_kernel(decoder_of(model), {}, model.weights, mode, 2)
+    helped = kernel_model_of(model, 2, weight_type)
     whole, pieces = helped.new_workspace(), helped.new_workspace()
     expected = choose(helped, token_ids, 0, whole, wanted=40)
     bounds = (0, 1, 18, 150, 151, 160)
@@ -97,7 +101,7 @@ def test_how_a_prompt_is_cut_into_chunks_changes_no_bit(dtype: torch.dtype, mode
 @compiled
 def test_several_choices_are_those_one_by_one() -> None:
     model = RandomModel(Shape())
-    helped = with_kernel(decoder_of(model), {}, model.weights, "auto", 2)
+    helped = kernel_model_of(model)
     token_ids = model.token_ids(50)
     together, alone = helped.new_workspace(), helped.new_workspace()
     for workspace in (together, alone):
@@ -111,7 +115,7 @@ def test_several_choices_are_those_one_by_one() -> None:
 def test_weights_are_kept_once() -> None:
     model = RandomModel(Shape())
     matrix = weakref.ref(model.weights.layers[0].gate_up)
-    helped = with_kernel(decoder_of(model), {}, model.weights, "auto", 1)
+    helped = kernel_model_of(model, 1)
     expected = choose(decoder_of(model), [1, 2, 3], 0, helped.new_workspace())
     del model
     gc.collect()
@@ -130,22 +134,25 @@ def test_the_text_is_that_of_torch(tmp_path: Path) -> None:
 
 
 @compiled
-def test_int8_weights_are_another_model() -> None:
+@pytest.mark.parametrize(("weight_type", "apart"), [("int8", 0.1), ("int4", 0.5)])
+def test_quantized_weights_are_another_model(weight_type: WeightType, apart: float) -> None:
     model = RandomModel(Shape())
-    whole, rounded = (with_kernel(decoder_of(model), {}, model.weights, mode, 2) for mode in ("auto", "int8"))
+    whole, rounded = kernel_model_of(model), kernel_model_of(model, 2, weight_type)
     token_ids = model.token_ids(10)
     ours, theirs = (choose(decoder, token_ids, 0, decoder.new_workspace())[0].logprob for decoder in (rounded, whole))
     assert ours != theirs
-    assert ours == pytest.approx(theirs, abs=0.1)
+    assert ours == pytest.approx(theirs, abs=apart)
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype", "reason"),
-    [(Shape(head_dim=24), torch.float32, "head dimension of 24"), (Shape(), torch.float16, "float16")],
+    ("shape", "device", "dtype", "reason"),
+    [
+        (Shape(head_dim=24), "cpu", torch.float32, "head dimension of 24"),
+        (Shape(), "cpu", torch.float16, "float16"),
+        (Shape(), "meta", torch.float32, "the model runs on meta"),
+    ],
 )
-def test_where_there_is_no_kernel_torch_does_all(shape: Shape, dtype: torch.dtype, reason: str) -> None:
-    model = RandomModel(shape, dtype=dtype)
-    decoder = decoder_of(model)
-    assert with_kernel(decoder, {}, model.weights, "auto", 2) is decoder
-    with pytest.raises(BadInput, match=f"int8 weights need the CPU kernel: .*{reason}"):
-        with_kernel(decoder, {}, model.weights, "int8", 2)
+def test_the_reason_names_what_the_kernel_cannot_compute(
+    shape: Shape, device: str, dtype: torch.dtype, reason: str
+) -> None:
+    assert reason in str(unusable_reason(shape.architecture, torch.device(device), dtype))

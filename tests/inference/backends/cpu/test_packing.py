@@ -15,7 +15,7 @@ from inference.backends.cpu.packing import (
     pack_gate_up,
     pack_matrix,
 )
-from inference.backends.cpu.quantization import GROUP, QuantizedMatrix, QuantizedType, quantize
+from inference.checkpoints.quantization import GROUP, QuantizedMatrix, QuantizedType, quantize
 
 GENERATOR = torch.Generator().manual_seed(3)
 
@@ -23,7 +23,7 @@ GENERATOR = torch.Generator().manual_seed(3)
 def unpack(matrix: PackedMatrix) -> torch.Tensor:
     """Row-major numbers [rows, columns] as the kernel understands them."""
     numbers = matrix.weights
-    if matrix.weight_type == "int4":
+    if matrix.type == "int4":
         numbers = torch.stack([numbers & 15, numbers >> 4], dim=3).flatten(3)
     rows = numbers.transpose(1, 2).reshape(matrix.rows, matrix.columns).float()
     if matrix.scales is None:
@@ -32,7 +32,7 @@ def unpack(matrix: PackedMatrix) -> torch.Tensor:
     def of_columns(scales: torch.Tensor) -> torch.Tensor:
         return scales.transpose(1, 2).reshape(matrix.rows, -1).float().repeat_interleave(GROUP, dim=1)
 
-    if matrix.weight_type == "int8":
+    if matrix.type == "int8":
         return (rows - 128) * of_columns(matrix.scales)
     scales, minima = matrix.scales.unbind(2)
     return rows * of_columns(scales) + of_columns(minima)
@@ -76,7 +76,7 @@ def test_a_quantized_matrix_is_packed_as_it_is(quantized_type: QuantizedType, ro
     if quantized_type == "int8":
         matrix = QuantizedMatrix(numbers.to(torch.int8) - 8, scales, None)
     packed = pack_matrix(matrix, None, "float32")
-    assert packed.weight_type == quantized_type
+    assert packed.type == quantized_type
     assert torch.equal(unpack(packed)[:rows, : 3 * GROUP], matrix.dequantized())
 
 

@@ -13,9 +13,10 @@ from torch import Tensor
 from inference.backends.chunk import Chunk
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.graphs import TOKEN_BUCKETS, VISIBLE_TOKENS, GraphedDecoder
-from inference.backends.llama.quantized import Scheme, quantized
+from inference.backends.llama.quantized import quantized
 from inference.backends.model import Choice
 from kv_store.workspace import KVWorkspace
+from protocol.settings import Weights
 from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape
 from tests.inference.simulated_cuda import SimulatedCuda
 
@@ -114,8 +115,8 @@ def test_without_memory_no_more_graphs_are_recorded(simulated: SimulatedCuda) ->
     assert agree(graphed.forward([Chunk(token_ids[-1:], 19, workspace, 1)])[0], before[0])
 
 
-@pytest.mark.parametrize("scheme", ["int8"])
-def test_replays_with_rounded_weights(cuda: SimulatedCuda | None, scheme: Scheme) -> None:
+@pytest.mark.parametrize("rounding", ["int8"])
+def test_replays_with_rounded_weights(cuda: SimulatedCuda | None, rounding: Weights) -> None:
     model = RandomModel(replace(SMALL, vocabulary=144))
     plain = Decoder(model.architecture, {}, quantized(model.weights, scheme, torch.device("cpu")), POSITIONS)
     weights = quantized(model.weights, scheme, torch.device("cuda", 0))
