@@ -1,0 +1,174 @@
+"""Reads the header of a GGUF file: its metadata and its list of tensors, without the tensors' data."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from protocol.errors import BadModel
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+MOST_ENTRIES = 2**16
+"""Metadata entries, and tensors: real files have a few dozen, and a few thousand."""
+MOST_ELEMENTS = 2**22
+"""Elements of a metadata array: the largest vocabularies and lists of merges have half a million."""
+DEFAULT_ALIGNMENT = 32
+
+_ARRAY, _STRING, _BOOL = 9, 8, 7
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", _BOOL: "?", 10: "Q", 11: "q", 12: "d"}
+
+
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """One tensor as the header lists it: its shape as in torch, outermost first, and its place in the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    type_name: str  # "F16", "Q4_K"
+    start: int  # bytes from the beginning of the file
+    size: int  # bytes
+
+    @property
+    def values(self) -> int:
+        """Number of values."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """The header of a complete GGUF file: metadata by key, with arrays as tuples, and tensors in the file's order."""
+
+    path: Path
+    metadata: Mapping[str, Any]
+    tensors: tuple[GgufTensor, ...]
+
+    @property
+    def architecture(self) -> str:
+        """llama.cpp's name of the model's family, which prefixes its keys; empty if the file has none."""
+        name = self.metadata.get("general.architecture", "")
+        return name if isinstance(name, str) else ""
+
+    def of_model(self, key: str, default: Any = None) -> Any:
+        """The value of a key that the architecture prefixes, such as `block_count`."""
+        return self.metadata.get(f"{self.architecture}.{key}", default)
+
+    @property
+    def values(self) -> int:
+        """Number of values in all tensors."""
+        return sum(tensor.values for tensor in self.tensors)
+
+
+def read_gguf_header(path: Path) -> GgufHeader:
+    """The header of `path`; BadModel, naming the file and the fault, if it is missing, truncated or no GGUF file."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return _Reader(content).header(path)
+    except FileNotFoundError as error:
+        raise BadModel(f"{path} is missing") from error
+    except _Fault as error:
+        raise BadModel(f"{path} is not a GGUF file that midfill can read, or is damaged: {error}") from error
+    except (OSError, ValueError) as error:  # mmap refuses an empty file with ValueError
+        raise BadModel(f"{path} cannot be read as a GGUF file: {error}") from error
+
+
+class _Fault(Exception):
+    """What is wrong with a file."""
+
+
+class _Reader:
+    """Reads values from the beginning of a file on; a value beyond its end is a fault."""
+
+    def __init__(self, content: mmap.mmap) -> None:
+        self._content = content
+        self._size = len(content)
+        self._at = 0
+
+    def header(self, path: Path) -> GgufHeader:
+        if self._content[: len(MAGIC)] != MAGIC:
+            raise _Fault(f"it begins with {self._content[: len(MAGIC)]!r}, not with {MAGIC!r}")
+        self._at = len(MAGIC)
+        version = self._number("I")
+        if version not in VERSIONS:
+            swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS
+            raise _Fault("its numbers are big-endian" if swapped else f"its version is {version}")
+        tensor_count, entry_count = (self._count("Q", MOST_ENTRIES) for _ in range(2))
+        metadata = {self._string(): self._value(self._number("I")) for _ in range(entry_count)}
+        listed = [self._tensor() for _ in range(tensor_count)]
+        alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise _Fault(f"general.alignment is {alignment!r}")
+        data = -(-self._at // alignment) * alignment
+        tensors = tuple(GgufTensor(name, shape, kind, data + at, size) for name, shape, kind, at, size in listed)
+        end = max((tensor.start + tensor.size for tensor in tensors), default=0)
+        if end > self._size:
+            raise _Fault(f"it has {self._size} bytes, and its header describes {end}: download it again")
+        return GgufHeader(path, metadata, tensors)
+
+    def _tensor(self) -> tuple[str, tuple[int, ...], str, int, int]:
+        """Name, shape, type, offset in the data and size in bytes of the next tensor."""
+        from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+        name = self._string()
+        shape = tuple(reversed([self._number("Q") for _ in range(self._count("I", 8))]))
+        number, offset = self._number("I"), self._number("Q")
+        try:
+            kind = GGMLQuantizationType(number)
+        except ValueError as error:
+            raise _Fault(f"the tensor {name!r} has the unknown type {number}") from error
+        block_values, block_bytes = GGML_QUANT_SIZES[kind]
+        return name, shape, kind.name, offset, math.prod(shape) // block_values * block_bytes
+
+    def _value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self._string()
+        if kind != _ARRAY:
+            return self._number(self._code(kind))
+        kind = self._number("I")
+        count = self._count("Q", MOST_ELEMENTS)
+        if kind == _STRING:
+            return self._strings(count)
+        return struct.unpack(f"<{count}{self._code(kind)}", self._take(count * struct.calcsize(f"<{self._code(kind)}")))
+
+    def _code(self, kind: int) -> str:
+        if kind not in _NUMBERS:
+            raise _Fault(f"a metadata value has the unknown type {kind}")
+        return _NUMBERS[kind]
+
+    def _number(self, code: str) -> Any:
+        return struct.unpack(f"<{code}", self._take(struct.calcsize(f"<{code}")))[0]
+
+    def _count(self, code: str, most: int) -> int:
+        count: int = self._number(code)
+        if count > most:
+            raise _Fault(f"it claims {count} entries where at most {most} are plausible")
+        return count
+
+    def _string(self) -> str:
+        return self._take(self._number("Q")).decode("utf-8", "replace")
+
+    def _strings(self, count: int) -> tuple[str, ...]:
+        """As `_string`, `count` times: a vocabulary has 100,000 of them."""
+        content, at, length_at = self._content, self._at, struct.Struct("<Q").unpack_from
+        strings = []
+        try:
+            for _ in range(count):
+                (length,) = length_at(content, at)
+                at += 8 + length
+                strings.append(content[at - length : at].decode("utf-8", "replace"))
+        except (struct.error, OverflowError):  # a length leads beyond the file
+            at = self._size + 1
+        self._at = at
+        self._take(0)  # checks that the last one ends within the file
+        return tuple(strings)
+
+    def _take(self, size: int) -> bytes:
+        start, self._at = self._at, self._at + size
+        if self._at > self._size:
+            raise _Fault(f"it ends after {self._size} bytes, within its header")
+        return self._content[start : self._at]

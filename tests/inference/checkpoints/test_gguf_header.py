@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGUFWriter
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inference.checkpoints.gguf_header import read_gguf_header
+from protocol.errors import BadModel
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gguf") / "model.gguf"
+    writer = GGUFWriter(path, "llama")
+    writer.add_block_count(3)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_token_list(["a", "<|fim_prefix|>", "ä"])
+    writer.add_token_types([1, 3, 1])
+    writer.add_add_bos_token(False)
+    writer.add_tensor("one", np.zeros((2, 5), dtype=np.float32))
+    writer.add_tensor("two", np.zeros((7,), dtype=np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_metadata_and_tensors_are_those_that_were_written(file: Path) -> None:
+    header = read_gguf_header(file)
+    assert header.architecture == "llama"
+    assert header.of_model("block_count") == 3
+    assert header.of_model("context_length") is None
+    assert header.metadata["tokenizer.ggml.tokens"] == ("a", "<|fim_prefix|>", "ä")
+    assert header.metadata["tokenizer.ggml.token_type"] == (1, 3, 1)
+    assert header.metadata["tokenizer.ggml.add_bos_token"] is False
+    assert [(tensor.name, tensor.shape, tensor.type_name, tensor.size) for tensor in header.tensors] == [
+        ("one", (2, 5), "F32", 40),
+        ("two", (7,), "F16", 14),
+    ]
+    assert header.values == 17
+
+
+def test_the_header_is_as_the_gguf_package_reads_it(file: Path) -> None:
+    from gguf import GGUFReader
+
+    tensors = read_gguf_header(file).tensors
+    expected = [(tensor.name, tensor.data_offset, tensor.n_bytes) for tensor in GGUFReader(file).tensors]
+    assert [(tensor.name, tensor.start, tensor.size) for tensor in tensors] == expected
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda content: b"", "empty"),
+        (lambda content: b"version https://git-lfs.github.com/spec/v1\n", "begins with b'vers'"),
+        (lambda content: content[:40], "ends after 40 bytes"),
+        (lambda content: content[:-30], "download it again"),
+        (lambda content: b"GGUF" + content[4:8][::-1] + content[8:], "big-endian"),
+        (lambda content: b"GGUF\x01\0\0\0" + content[8:], "version is 1"),
+        (lambda content: content[:8] + b"\xff" * 8 + content[16:], "plausible"),
+        (lambda content: content.replace(b"llama.block_count\x04", b"llama.block_count\x7f"), "unknown type 127"),
+    ],
+)
+def test_damaged_files_are_refused_with_the_reason(file: Path, tmp_path: Path, damage, reason) -> None:
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(BadModel, match=reason) as refused:
+        read_gguf_header(damaged)
+    assert str(damaged) in str(refused.value)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadModel, match="missing"):
+        read_gguf_header(tmp_path / "none.gguf")
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_changed_bytes_never_raise_anything_but_badmodel(file: Path, tmp_path: Path, data: st.DataObject) -> None:
+    content = bytearray(file.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 9))
+        content[at : at + 8] = data.draw(st.binary(min_size=1, max_size=8))
+    changed = tmp_path / "changed.gguf"
+    changed.write_bytes(content)
+    try:
+        read_gguf_header(changed)
+    except BadModel:
+        pass
