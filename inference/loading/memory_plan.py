@@ -5,7 +5,6 @@ Imports no torch. Sizes are in bytes; all but those of weights and KV are estima
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -116,10 +115,9 @@ def _forward_bytes(demand: MemoryDemand) -> int:
     return total
 
 
-def _shapes(files: Sequence[WeightsFile]) -> list[tuple[str, list[int]]]:
+def _shapes(files: Sequence[WeightsFile]) -> list[tuple[str, tuple[int, ...]]]:
     """The name and the shape of every tensor."""
-    entries = [entry for file in files for entry in json.loads(file.header).items()]
-    return [(name, entry["shape"]) for name, entry in entries if name != "__metadata__"]
+    return [(name, tensor.shape) for file in files for name, tensor in file.tensors.items()]
 
 
 def _is_quantized(name: str, shape: Sequence[int]) -> bool:

@@ -1,0 +1,165 @@
+"""Describes the model in a GGUF file as its config.json would."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+from inference.checkpoints.architecture import DIVIDED
+from inference.checkpoints.gguf_header import GgufHeader
+from protocol.errors import BadModel
+
+OURS = ("llama", "qwen2", "qwen3")
+"""The architectures of llama.cpp that our decoder runs; its `llama` includes Mistral."""
+
+# Keys that change what a layer computes, with the values that change nothing; absent keys and 0 change nothing either.
+_NEUTRAL: dict[str, tuple[object, ...]] = {
+    "expert_count": (),
+    "attention.causal": (True,),
+    "attention.clamp_kqv": (),
+    "attention.max_alibi_bias": (),
+    "attention.temperature_scale": (),
+    "attn_logit_softcapping": (),
+    "final_logit_softcapping": (),
+    "embedding_scale": (1,),
+    "residual_scale": (1,),
+    "logit_scale": (1,),
+    "use_parallel_residual": (),
+    "rope.dimension_sections": (),
+    "rope.scaling.attn_factor": (1,),
+    "rope.scaling.alpha": (),
+    "rope.scaling.yarn_log_multiplier": (),
+}
+_ROPE_FACTORS = "rope_freqs.weight"
+
+
+def gguf_config(header: GgufHeader) -> dict[str, Any]:
+    """The model's config, in the terms of transformers; BadModel, with the file and the value, if it is unsupported.
+
+    Imports transformers for an architecture that is not one of OURS.
+    """
+    config = _our_config(header) if header.architecture in OURS else _generic_config(header)
+    told = {key: header.metadata.get(f"midfill.{key}") for key in ("fim_format", "fragments_suffice")}
+    return config | {"midfill": {key: value for key, value in told.items() if value is not None}}
+
+
+def _our_config(header: GgufHeader) -> dict[str, Any]:
+    heads, hidden = _number(header, "attention.head_count"), _number(header, "embedding_length")
+    head_dim = _number(header, "attention.key_length", hidden // heads if hidden and heads else None)
+    _check_attention(header, head_dim)
+    for key, neutral in _NEUTRAL.items():
+        value = header.of_model(key)
+        if value and value not in neutral:
+            raise BadModel(_unsupported(header, key, value))
+    window = _number(header, "attention.sliding_window")
+    return {
+        "model_type": header.architecture,
+        "num_hidden_layers": _number(header, "block_count"),
+        "hidden_size": hidden,
+        "intermediate_size": _number(header, "feed_forward_length"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": _number(header, "attention.head_count_kv"),
+        "head_dim": head_dim,
+        "vocab_size": _vocabulary(header),
+        "rms_norm_eps": _number(header, "attention.layer_norm_rms_epsilon", 1e-6),
+        "max_position_embeddings": _number(header, "context_length"),
+        "tie_word_embeddings": _is_tied(header),
+        "use_sliding_window": bool(window),
+        "sliding_window": window,
+        "rope_parameters": _rope(header, head_dim),
+    }
+
+
+def _check_attention(header: GgufHeader, head_dim: Any) -> None:
+    """Refuse heads whose values have another size than their keys, and RoPE of a part of a head."""
+    for key in ("attention.value_length", "rope.dimension_count"):
+        if _number(header, key, head_dim) != head_dim:
+            raise BadModel(f"{_unsupported(header, key, header.of_model(key))}, only {head_dim}, the size of a head")
+    scale = _number(header, "attention.scale")
+    if scale and head_dim and not math.isclose(scale, head_dim**-0.5, rel_tol=1e-5):
+        raise BadModel(_unsupported(header, "attention.scale", scale))
+
+
+def _rope(header: GgufHeader, head_dim: Any) -> dict[str, Any]:
+    theta = _number(header, "rope.freq_base", 10000.0)
+    kind = header.of_model("rope.scaling.type", "none")
+    divisors = _rope_factors(header, head_dim)
+    if kind == "none":
+        divided = {"rope_type": DIVIDED, "divisors": divisors} if divisors else {"rope_type": "default"}
+        return {"rope_theta": theta, **divided}
+    if kind not in ("linear", "yarn") or divisors:
+        raise BadModel(_unsupported(header, "rope.scaling.type", kind))
+    return {
+        "rope_type": kind,
+        "rope_theta": theta,
+        "factor": _number(header, "rope.scaling.factor", 1.0),
+        "original_max_position_embeddings": _number(header, "rope.scaling.original_context_length"),
+    }
+
+
+def _rope_factors(header: GgufHeader, head_dim: Any) -> list[float]:
+    """What each frequency is divided by, as llama.cpp stores the RoPE scaling of Llama 3; empty if there is none."""
+    tensor = next((tensor for tensor in header.tensors if tensor.name == _ROPE_FACTORS), None)
+    if tensor is None:
+        return []
+    if tensor.type_name != "F32" or tensor.shape != (head_dim // 2,):
+        raise BadModel(f"{header.path}: {_ROPE_FACTORS} is {tensor.type_name} of the shape {tensor.shape}")
+    with header.path.open("rb") as file:
+        file.seek(tensor.start)
+        factors = struct.unpack(f"<{tensor.values}f", file.read(tensor.size))
+    if not all(math.isfinite(factor) and factor > 0 for factor in factors):
+        raise BadModel(f"{header.path}: {_ROPE_FACTORS} has values that frequencies cannot be divided by")
+    return list(factors)
+
+
+def _generic_config(header: GgufHeader) -> dict[str, Any]:
+    """By transformers' own table of the keys of an architecture."""
+    from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
+
+    families = {_plain(family): family for family in GGUF_CONFIG_MAPPING if family not in ("general", "tokenizer")}
+    family = families.get(_plain(header.architecture))
+    if family is None:
+        raise BadModel(
+            f"{header.path}: GGUF files of the architecture {header.architecture!r} are read neither by midfill nor "
+            "by transformers: use the model's safetensors files"
+        )
+    config = {
+        name: list(value) if isinstance(value, tuple) else value
+        for key, name in GGUF_CONFIG_MAPPING[family].items()
+        if name is not None and (value := header.of_model(key)) is not None
+    }
+    config.setdefault("vocab_size", _vocabulary(header))
+    model_type = "gemma3_text" if family == "gemma3" else family  # these files hold the text model alone
+    return config | {"model_type": model_type, "tie_word_embeddings": _is_tied(header)}
+
+
+def _plain(family: str) -> str:
+    return family.replace("-", "").replace("_", "")
+
+
+def _vocabulary(header: GgufHeader) -> int:
+    embedding = next((tensor for tensor in header.tensors if tensor.name == "token_embd.weight"), None)
+    if embedding is None or len(embedding.shape) != 2:
+        raise BadModel(f"{header.path} has no embedding (token_embd.weight): it is no language model")
+    return embedding.shape[0]
+
+
+def _is_tied(header: GgufHeader) -> bool:
+    return all(tensor.name != "output.weight" for tensor in header.tensors)
+
+
+def _number(header: GgufHeader, key: str, default: Any = None) -> Any:
+    """A number that holds for all layers; BadModel for anything else."""
+    value = header.of_model(key, default)
+    if isinstance(value, tuple) and len(set(value)) == 1:
+        value = value[0]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if value is not None and not is_number:
+        raise BadModel(f"{_unsupported(header, key, value)}: it has to be one number for all layers")
+    return value
+
+
+def _unsupported(header: GgufHeader, key: str, value: object) -> str:
+    shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:80]}..."
+    return f"{header.path}: {header.architecture}.{key} is {shown}, which midfill does not support"
