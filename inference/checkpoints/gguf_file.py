@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gguf
+
 from inference.checkpoints.architecture import ModelShape
 from inference.checkpoints.generic_shape import read_shape
 from inference.checkpoints.gguf_config import OURS, gguf_config
@@ -127,8 +129,18 @@ def _weights_file(header: GgufHeader) -> WeightsFile:
         name = _name(header, tensor)
         if name in tensors:
             raise BadModel(f"{header.path} has two tensors of the name {tensor.name!r}")
+        _check_type(header, tensor)
         tensors[name] = StoredTensor(tensor.type_name, tensor.shape, tensor.start, tensor.start + tensor.size)
     return WeightsFile(header.path, head, tensors)
+
+
+def _check_type(header: GgufHeader, tensor: GgufTensor) -> None:
+    kind = gguf.GGMLQuantizationType[tensor.type_name]
+    if kind.name not in ("F32", "F16") and not hasattr(gguf.quants, kind.name):
+        raise BadModel(f"{header.path}: {tensor.name} is of the type {kind.name}, which the gguf package cannot read")
+    block_values, _ = gguf.GGML_QUANT_SIZES[kind]
+    if not tensor.shape or tensor.shape[-1] % block_values or 0 in tensor.shape:
+        raise BadModel(f"{header.path}: {tensor.name} of the type {kind.name} has the shape {tensor.shape}")
 
 
 def _name(header: GgufHeader, tensor: GgufTensor) -> str:

@@ -16,18 +16,20 @@ Memory = dict[int | str, int | str]
 
 
 def load_generic(
-    folder: Path, context_tokens: int, device: torch.device | None, dtype: torch.dtype, max_memory: Memory | None = None
+    path: Path, context_tokens: int, device: torch.device | None, dtype: torch.dtype, max_memory: Memory | None = None
 ) -> GenericModel:
-    """The model in `folder` on `device`, or on all devices if None; BadModel if it cannot be run.
+    """The model at `path`, a folder or a GGUF file, on `device`, or on all devices if None; BadModel if it cannot run.
 
     `max_memory` limits accelerate's use of each device, which leaves memory for others.
     """
     disable_progress_bar()  # type: ignore[no-untyped-call]  # it draws on stderr, the log
     placement = {"device_map": "auto", "max_memory": max_memory} if device is None else {"device_map": {"": device}}
+    files = {"gguf_file": path.name} if path.is_file() else {"use_safetensors": True}
+    folder = path.parent if path.is_file() else path
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, local_files_only=True, trust_remote_code=False, **placement
+            folder, dtype=dtype, local_files_only=True, trust_remote_code=False, **files, **placement
         )
     except (OSError, ValueError, RuntimeError, ImportError, AttributeError) as error:
-        raise BadModel(f"transformers cannot load {folder}: {error}") from error
-    return GenericModel(model, context_tokens, str(folder))
+        raise BadModel(f"{path} cannot be loaded by transformers: {error}") from error
+    return GenericModel(model, context_tokens, str(path))
