@@ -6,7 +6,7 @@ Q8_0, Q4_0 and Q4_1 keep every value. Q4_K stores the scale and the minimum of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import gguf
@@ -21,31 +21,24 @@ Bytes = NDArray[np.uint8]  # [rows, bytes of a row]
 Numbers = NDArray[Any]
 
 ROWS_AT_ONCE = 1024  # rows that are float32 in between, to keep temporaries small
-_PLAIN: dict[str, torch.dtype] = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-
-
-def is_plain(type_name: str) -> bool:
-    """Whether the type has no blocks."""
-    return type_name in _PLAIN
-
-
-def plain(stored: Bytes, type_name: str) -> Tensor:
-    """The tensor [rows, columns] of an unquantized type; its memory is a copy."""
-    return torch.from_numpy(stored.copy()).view(_PLAIN[type_name])
+_UNQUANTIZED: dict[str, torch.dtype] = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def dequantized(stored: Bytes, type_name: str) -> Tensor:
-    """float32 [rows, columns], of any type that the gguf package knows; raises NotImplementedError for others."""
+    """[rows, columns] of any type that the gguf package knows, in its own memory; float32 if it is quantized."""
+    if type_name in _UNQUANTIZED:
+        return torch.from_numpy(stored.copy()).view(_UNQUANTIZED[type_name])
     values: Numbers = gguf.dequantize(stored, gguf.GGMLQuantizationType[type_name])
-    return torch.from_numpy(np.array(values, dtype=np.float32))
+    return torch.from_numpy(values)
 
 
 def quantized(stored: Bytes, type_name: str) -> QuantizedMatrix:
     """The matrix of a quantized type, in the nearest type of the kernel."""
     unpack = _UNPACKED.get(type_name)
     if unpack is not None:
-        return _joined(unpack(piece) for piece in _pieces(stored))
-    return _joined(quantize(dequantized(piece, type_name), "int8") for piece in _pieces(stored))
+        return unpack(stored)
+    pieces = (stored[first : first + ROWS_AT_ONCE] for first in range(0, len(stored), ROWS_AT_ONCE))
+    return _joined(quantize(dequantized(piece, type_name), "int8") for piece in pieces)
 
 
 def stacked(matrices: list[QuantizedMatrix]) -> QuantizedMatrix:
@@ -60,7 +53,7 @@ def _as_int8(matrix: QuantizedMatrix) -> QuantizedMatrix:
     return _joined(quantize(matrix[first : first + ROWS_AT_ONCE].dequantized(), "int8") for first in rows)
 
 
-def _joined(pieces: Any) -> QuantizedMatrix:
+def _joined(pieces: Iterable[QuantizedMatrix]) -> QuantizedMatrix:
     whole = list(pieces)
     if len(whole) == 1:
         return whole[0]
@@ -70,11 +63,6 @@ def _joined(pieces: Any) -> QuantizedMatrix:
         torch.cat([piece.scales for piece in whole]),
         torch.cat(minima) if minima else None,
     )
-
-
-def _pieces(stored: Bytes) -> Iterator[Bytes]:
-    for first in range(0, len(stored), ROWS_AT_ONCE):
-        yield stored[first : first + ROWS_AT_ONCE]
 
 
 def _blocks(stored: Bytes, size: int) -> Bytes:

@@ -117,7 +117,8 @@ def _generic_config(header: GgufHeader) -> dict[str, Any]:
     """By transformers' own table of the keys of an architecture."""
     from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 
-    families = {_plain(family): family for family in GGUF_CONFIG_MAPPING if family not in ("general", "tokenizer")}
+    mapping: dict[str, dict[str, str | None]] = GGUF_CONFIG_MAPPING  # type: ignore[assignment] # it is untyped
+    families = {_plain(family): family for family in mapping if family not in ("general", "tokenizer")}
     family = families.get(_plain(header.architecture))
     if family is None:
         raise BadModel(
@@ -126,7 +127,7 @@ def _generic_config(header: GgufHeader) -> dict[str, Any]:
         )
     config = {
         name: list(value) if isinstance(value, tuple) else value
-        for key, name in GGUF_CONFIG_MAPPING[family].items()
+        for key, name in mapping[family].items()
         if name is not None and (value := header.of_model(key)) is not None
     }
     config.setdefault("vocab_size", _vocabulary(header))

@@ -66,7 +66,7 @@ def tokenizer_definition(header: GgufHeader) -> dict[str, Any]:
 def marked_format(header: GgufHeader) -> FIMFormat | None:
     """The FIM format that the file's fields describe by token ids; None if they name no prefix, suffix and middle."""
     vocabulary = _vocabulary(header)
-    markers = {name: vocabulary.token_of(*keys) for name, keys in _MARKER_KEYS.items()}
+    markers: dict[str, Any] = {name: vocabulary.token_of(*keys) for name, keys in _MARKER_KEYS.items()}
     if not (markers["prefix"] and markers["suffix"] and markers["middle"]):
         return None
     ends = dict.fromkeys(token for key in _END_KEYS if (token := vocabulary.token_of(key)))
@@ -109,10 +109,10 @@ def _byte_level(vocabulary: _Vocabulary) -> dict[str, Any]:
 
 def _sentencepiece(vocabulary: _Vocabulary) -> dict[str, Any]:
     """By transformers' conversion, which derives the merges from the scores. Imports transformers."""
-    from transformers.integrations.gguf import convert_gguf_tokenizer
+    from transformers.integrations.gguf import convert_gguf_tokenizer  # type: ignore[attr-defined] # it is lazy
 
     header = vocabulary.header
-    scores = header.metadata.get("tokenizer.ggml.scores")
+    scores: Any = header.metadata.get("tokenizer.ggml.scores")
     _check_length(header, "scores", scores, vocabulary.tokens)
     fields = {"tokenizer_type": "llama", "tokens": list(vocabulary.tokens), "scores": list(scores)}
     try:

@@ -9,13 +9,17 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from protocol.errors import BadModel
 
 HEADER_LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100 * 2**20  # the format's own limit
 SAMPLE_BYTES = 4096
+INT4_TYPES = ("Q4_0", "Q4_1", "Q4_K")
+"""Types of GGUF with 4-bit numbers, a scale and a minimum for each group of columns."""
+
+QuantizedType = Literal["int8", "int4"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,13 @@ class StoredTensor:
     def values(self) -> int:
         """Number of values."""
         return math.prod(self.shape)
+
+    @property
+    def kernel_type(self) -> QuantizedType | None:
+        """The type of the CPU kernel that is nearest to a quantized one of GGUF; None for unquantized numbers."""
+        if not self.type_name.startswith(("Q", "IQ", "TQ", "MXFP")):
+            return None
+        return "int4" if self.type_name in INT4_TYPES else "int8"
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,10 +96,10 @@ def _load_on_kernel(
 def _quantized_reader(
     checkpoint: GgufCheckpoint, shape: Architecture, dtype: torch.dtype, setting: Weights
 ) -> QuantizedGgufReader:
-    """"auto" keeps the types of the file; another setting quantizes the matrices that do not have its type."""
+    """ "auto" keeps the types of the file; another setting quantizes the matrices that do not have its type."""
     files = checkpoint.weights()
     if setting == "int8" or setting == "int4":
-        return QuantizedGgufReader(files, shape, torch.float32, kept=(setting,))
+        return QuantizedGgufReader(files, shape, torch.float32, only=setting)
     return QuantizedGgufReader(files, shape, dtype)
 
 

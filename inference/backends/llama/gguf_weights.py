@@ -13,8 +13,8 @@ from torch import Tensor
 from inference.backends.llama.weights import Matrix
 from inference.checkpoints import gguf_blocks
 from inference.checkpoints.architecture import Architecture
-from inference.checkpoints.quantization import QuantizedType, quantize
-from inference.checkpoints.weights import StoredTensor, WeightsFile
+from inference.checkpoints.quantization import QuantizedMatrix, quantize
+from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile
 from protocol.errors import BadModel
 
 _TURNED = (".q_proj.weight", ".k_proj.weight", ".q_proj.bias", ".k_proj.bias")
@@ -42,8 +42,6 @@ class GgufReader:
         return torch.cat([self._tensor(*self._open(name, count, columns)) for name, count in rows.items()])
 
     def _tensor(self, stored: NDArray[np.uint8], tensor: StoredTensor) -> Tensor:
-        if gguf_blocks.is_plain(tensor.type_name):
-            return gguf_blocks.plain(stored, tensor.type_name).to(self._device, self._dtype)
         return gguf_blocks.dequantized(stored, tensor.type_name).to(self._device, self._dtype)
 
     def _open(self, name: str, *shape: int) -> tuple[NDArray[np.uint8], StoredTensor]:
@@ -77,20 +75,21 @@ class QuantizedGgufReader(GgufReader):
         files: Sequence[WeightsFile],
         architecture: Architecture,
         dtype: torch.dtype,
-        kept: Sequence[QuantizedType] = ("int8", "int4"),
+        only: QuantizedType | None = None,
     ) -> None:
-        """dtype: of unquantized tensors; kept: the types that stay, where others become tensors of that dtype."""
+        """dtype: of unquantized tensors; only: the type that stays, where others are dequantized to that dtype."""
         super().__init__(files, architecture, dtype, torch.device("cpu"))
-        self._kept = kept
+        self._only = only
 
     def matrix(self, rows: Mapping[str, int], columns: int) -> Matrix:  # type: ignore[override] # of another interface
+        """As in the interface; int8 if the matrices are of several types."""
         opened = [self._open(name, count, columns) for name, count in rows.items()]
-        if all(gguf_blocks.is_plain(tensor.type_name) for _, tensor in opened):
-            return super().matrix(rows, columns)
-        whole = gguf_blocks.stacked([self._quantized(*each) for each in opened])
-        return whole if whole.type in self._kept else super().matrix(rows, columns)
+        types = {tensor.kernel_type for _, tensor in opened}
+        if types == {None} or (self._only is not None and types != {self._only}):
+            return torch.cat([self._tensor(*each) for each in opened])
+        return gguf_blocks.stacked([self._quantized(*each) for each in opened])
 
-    def _quantized(self, stored: NDArray[np.uint8], tensor: StoredTensor) -> gguf_blocks.QuantizedMatrix:
-        if gguf_blocks.is_plain(tensor.type_name):
+    def _quantized(self, stored: NDArray[np.uint8], tensor: StoredTensor) -> QuantizedMatrix:
+        if tensor.kernel_type is None:
             return quantize(self._tensor(stored, tensor), "int8")
         return gguf_blocks.quantized(stored, tensor.type_name)

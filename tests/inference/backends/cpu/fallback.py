@@ -10,12 +10,7 @@ from torch import Tensor
 
 from inference.backends.chunk import Chunk
 from inference.backends.cpu.limits import check_call
-<<<<<<< HEAD
 from inference.backends.cpu.packing import WeightType, padded, vocabulary_type
-=======
-from inference.backends.cpu.packing import WeightType, padded
-from inference.checkpoints.quantization import GROUP, LARGEST_INT8, QuantizedType, quantize
->>>>>>> 187ad89 (checkpoints: GGUF files are opened as checkpoints: config, tokenizer and list of tensors)
 from inference.backends.greedy import greedy_choices
 from inference.backends.llama.rope import rotate
 from inference.backends.llama.weights import DecoderWeights, LayerWeights
