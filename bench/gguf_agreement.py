@@ -119,7 +119,7 @@ def load(checkpoint: Checkpoint, *, kernel: bool) -> Model:
     assert isinstance(shape, Architecture), f"{checkpoint.path} is not run by midfill's decoder"
     options = EngineOptions(kernel=kernel)
     cpu = torch.device("cpu")
-    return load_decoder(checkpoint, shape, CONTEXT_TOKENS, cpu, torch.float32, options, lambda what, share: None)
+    return load_decoder(checkpoint, shape, CONTEXT_TOKENS, cpu, torch.float32, options, lambda *_: None)
 
 
 def measure(file: Path, program: Path, lines: int, prompts: int, new_tokens: int) -> Figures:

@@ -46,7 +46,7 @@ def open_folder(folder: Path, name: str) -> FolderCheckpoint:
     """The checkpoint in `folder`; BadModel, with the file at fault, if it is not one."""
     path = folder / "config.json"
     if not path.is_file():
-        raise BadModel(f"{folder} is not a model folder: it has neither a config.json nor a GGUF file")
+        raise BadModel(f"{folder} is not a model folder: it has no config.json, and no GGUF file")
     try:
         config = json.loads(path.read_text(encoding="utf-8"), object_hook=_special_float)
     except (OSError, ValueError) as error:

@@ -6,7 +6,7 @@ Q8_0, Q4_0 and Q4_1 keep every value. Q4_K stores the scale and the minimum of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import gguf

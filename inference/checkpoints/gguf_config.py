@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from inference.checkpoints.architecture import DIVIDED
-from inference.checkpoints.gguf_header import GgufHeader
+from inference.checkpoints.gguf_header import GgufHeader, GgufTensor
 from protocol.errors import BadModel
 
 OURS = ("llama", "qwen2", "qwen3")
@@ -31,22 +32,32 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "rope.scaling.alpha": (),
     "rope.scaling.yarn_log_multiplier": (),
 }
+_REQUIRED = (
+    *("block_count", "context_length", "embedding_length", "feed_forward_length"),
+    *("attention.head_count", "attention.layer_norm_rms_epsilon"),
+)
 _ROPE_FACTORS = "rope_freqs.weight"
 
 
-def gguf_config(header: GgufHeader) -> dict[str, Any]:
+def gguf_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:
     """The model's config, in the terms of transformers; BadModel, with the file and the value, if it is unsupported.
 
-    Imports transformers for an architecture that is not one of OURS.
+    The first of a model's parts has the fields, and any of them tensors. Imports transformers for an architecture that
+    is not one of OURS.
     """
-    config = _our_config(header) if header.architecture in OURS else _generic_config(header)
+    header = parts[0]
+    config = _our_config(parts) if header.architecture in OURS else _generic_config(parts)
     told = {key: header.metadata.get(f"midfill.{key}") for key in ("fim_format", "fragments_suffice")}
     return config | {"midfill": {key: value for key, value in told.items() if value is not None}}
 
 
-def _our_config(header: GgufHeader) -> dict[str, Any]:
+def _our_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:
+    header = parts[0]
+    for key in _REQUIRED:
+        if header.of_model(key) is None:
+            raise BadModel(f"{header.path} has no {header.architecture}.{key}: it is incomplete")
     heads, hidden = _number(header, "attention.head_count"), _number(header, "embedding_length")
-    head_dim = _number(header, "attention.key_length", hidden // heads if hidden and heads else None)
+    head_dim = _number(header, "attention.key_length", hidden // heads if heads else None)
     _check_attention(header, head_dim)
     for key, neutral in _NEUTRAL.items():
         value = header.of_model(key)
@@ -61,13 +72,13 @@ def _our_config(header: GgufHeader) -> dict[str, Any]:
         "num_attention_heads": heads,
         "num_key_value_heads": _number(header, "attention.head_count_kv"),
         "head_dim": head_dim,
-        "vocab_size": _vocabulary(header),
-        "rms_norm_eps": _number(header, "attention.layer_norm_rms_epsilon", 1e-6),
+        "vocab_size": _vocabulary(parts),
+        "rms_norm_eps": _number(header, "attention.layer_norm_rms_epsilon"),
         "max_position_embeddings": _number(header, "context_length"),
-        "tie_word_embeddings": _is_tied(header),
+        "tie_word_embeddings": _is_tied(parts),
         "use_sliding_window": bool(window),
         "sliding_window": window,
-        "rope_parameters": _rope(header, head_dim),
+        "rope_parameters": _rope(parts, head_dim),
     }
 
 
@@ -81,10 +92,11 @@ def _check_attention(header: GgufHeader, head_dim: Any) -> None:
         raise BadModel(_unsupported(header, "attention.scale", scale))
 
 
-def _rope(header: GgufHeader, head_dim: Any) -> dict[str, Any]:
+def _rope(parts: Sequence[GgufHeader], head_dim: Any) -> dict[str, Any]:
+    header = parts[0]
     theta = _number(header, "rope.freq_base", 10000.0)
     kind = header.of_model("rope.scaling.type", "none")
-    divisors = _rope_factors(header, head_dim)
+    divisors = _rope_factors(parts, head_dim)
     if kind == "none":
         divided = {"rope_type": DIVIDED, "divisors": divisors} if divisors else {"rope_type": "default"}
         return {"rope_theta": theta, **divided}
@@ -98,9 +110,9 @@ def _rope(header: GgufHeader, head_dim: Any) -> dict[str, Any]:
     }
 
 
-def _rope_factors(header: GgufHeader, head_dim: Any) -> list[float]:
+def _rope_factors(parts: Sequence[GgufHeader], head_dim: Any) -> list[float]:
     """What each frequency is divided by, as llama.cpp stores the RoPE scaling of Llama 3; empty if there is none."""
-    tensor = next((tensor for tensor in header.tensors if tensor.name == _ROPE_FACTORS), None)
+    header, tensor = _find(parts, _ROPE_FACTORS)
     if tensor is None:
         return []
     if tensor.type_name != "F32" or tensor.shape != (head_dim // 2,):
@@ -113,11 +125,12 @@ def _rope_factors(header: GgufHeader, head_dim: Any) -> list[float]:
     return list(factors)
 
 
-def _generic_config(header: GgufHeader) -> dict[str, Any]:
+def _generic_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:
     """By transformers' own table of the keys of an architecture."""
     from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 
     mapping: dict[str, dict[str, str | None]] = GGUF_CONFIG_MAPPING  # type: ignore[assignment] # it is untyped
+    header = parts[0]
     families = {_plain(family): family for family in mapping if family not in ("general", "tokenizer")}
     family = families.get(_plain(header.architecture))
     if family is None:
@@ -130,24 +143,30 @@ def _generic_config(header: GgufHeader) -> dict[str, Any]:
         for key, name in mapping[family].items()
         if name is not None and (value := header.of_model(key)) is not None
     }
-    config.setdefault("vocab_size", _vocabulary(header))
+    config.setdefault("vocab_size", _vocabulary(parts))
     model_type = "gemma3_text" if family == "gemma3" else family  # these files hold the text model alone
-    return config | {"model_type": model_type, "tie_word_embeddings": _is_tied(header)}
+    return config | {"model_type": model_type, "tie_word_embeddings": _is_tied(parts)}
 
 
 def _plain(family: str) -> str:
     return family.replace("-", "").replace("_", "")
 
 
-def _vocabulary(header: GgufHeader) -> int:
-    embedding = next((tensor for tensor in header.tensors if tensor.name == "token_embd.weight"), None)
+def _vocabulary(parts: Sequence[GgufHeader]) -> int:
+    _, embedding = _find(parts, "token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
-        raise BadModel(f"{header.path} has no embedding (token_embd.weight): it is no language model")
+        raise BadModel(f"{parts[0].path} has no embedding (token_embd.weight): it is no language model")
     return embedding.shape[0]
 
 
-def _is_tied(header: GgufHeader) -> bool:
-    return all(tensor.name != "output.weight" for tensor in header.tensors)
+def _is_tied(parts: Sequence[GgufHeader]) -> bool:
+    return _find(parts, "output.weight")[1] is None
+
+
+def _find(parts: Sequence[GgufHeader], name: str) -> tuple[GgufHeader, GgufTensor | None]:
+    """The tensor of this name and the part that has it; the first part and None if there is no such tensor."""
+    found = ((part, tensor) for part in parts for tensor in part.tensors if tensor.name == name)
+    return next(found, (parts[0], None))
 
 
 def _number(header: GgufHeader, key: str, default: Any = None) -> Any:

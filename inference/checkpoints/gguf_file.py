@@ -93,7 +93,7 @@ def open_gguf(path: Path, name: str) -> GgufCheckpoint:
     header = read_gguf_header(path)
     count, number = (header.metadata.get(key, default) for key, default in (("split.count", 1), ("split.no", 0)))
     headers = (header,) if count in (0, 1) else tuple(map(read_gguf_header, _parts(path, count, number)))
-    config = gguf_config(header)
+    config = gguf_config(headers)
     shape = read_shape(config, str(path))
     tokens = len(header.metadata.get("tokenizer.ggml.tokens", ()))
     if tokens > config["vocab_size"]:

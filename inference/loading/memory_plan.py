@@ -6,15 +6,17 @@ Imports no torch. Sizes are in bytes; all but those of weights and KV are estima
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from inference.checkpoints.architecture import Architecture, ModelShape
-from inference.checkpoints.weights import WeightsFile
+from inference.checkpoints.weights import StoredTensor, WeightsFile
 from protocol.errors import BadInput
 from protocol.settings import Weights
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+KERNEL_BYTES = {"int8": 1 + 2 / 32, "int4": 0.5 + 4 / 32}  # per value, with what a group of columns shares
 FEWEST_SLOTS, MOST_SLOTS = 2, 8  # by default; with one, a keystroke would wait for another client's whole completion
 GPU_RESERVE = 384 * 2**20  # libraries' workspaces, loaded kernels, and allocators' rounding
 GRAPHS_PER_WORKSPACE = 24 * 2**20  # a few dozen recordings of some hundred kernels each
@@ -87,15 +89,21 @@ def plan_memory(demand: MemoryDemand, free: int) -> MemoryPlan:
 
 
 def weights_bytes(demand: MemoryDemand) -> int:
-    """Bytes of the weights in memory: int8 and fp8 take one byte per value, and one scale per row."""
+    """Bytes of the weights in memory: int8 and fp8 take one byte per value, and one scale per row.
+
+    A CPU keeps the types of a GGUF file, with a scale per group of columns.
+    """
     size = DTYPE_BYTES[demand.dtype]
     tied = isinstance(demand.shape, Architecture) and demand.shape.tied_embeddings
     total = 0
-    for name, shape in _shapes(demand.files):
-        values = math.prod(shape)
+    for name, tensor in _tensors(demand.files):
+        shape, values = tensor.shape, tensor.values
         if name == HEAD and tied:
             continue  # tied: the head is the embedding's matrix
-        total += _rounded(shape) if demand.weights != "auto" and _is_quantized(name, shape) else values * size
+        if tensor.kernel_type is not None and demand.weights == "auto" and not demand.on_gpu:
+            total += int(values * KERNEL_BYTES[tensor.kernel_type])
+            continue
+        total += _rounded(shape) if demand.weights != "auto" and _is_rounded(name, shape) else values * size
         if name == EMBEDDING and tied and demand.weights == "fp8":
             total += _rounded(shape)  # the head is a separate copy
     return total
@@ -111,13 +119,12 @@ def _forward_bytes(demand: MemoryDemand) -> int:
     a_token = 6 * shape.hidden + 2 * projected + 4 * shape.intermediate + demand.context_tokens
     total += demand.prefill_chunk * a_token * size + 3 * LARGEST_LOGITS * shape.vocabulary * 4
     if demand.on_gpu and demand.weights == "int8":
-        total += size * max(math.prod(matrix) for _, matrix in _shapes(demand.files))
+        total += size * max(tensor.values for _, tensor in _tensors(demand.files))
     return total
 
 
-def _shapes(files: Sequence[WeightsFile]) -> list[tuple[str, tuple[int, ...]]]:
-    """The name and the shape of every tensor."""
-    return [(name, tensor.shape) for file in files for name, tensor in file.tensors.items()]
+def _tensors(files: Sequence[WeightsFile]) -> Iterator[tuple[str, StoredTensor]]:
+    return chain.from_iterable(file.tensors.items() for file in files)
 
 
 def _is_quantized(name: str, shape: Sequence[int]) -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,5 @@ def test_changed_bytes_never_raise_anything_but_badmodel(file: Path, tmp_path: P
         content[at : at + 8] = data.draw(st.binary(min_size=1, max_size=8))
     changed = tmp_path / "changed.gguf"
     changed.write_bytes(content)
-    try:
+    with contextlib.suppress(BadModel):
         read_gguf_header(changed)
-    except BadModel:
-        pass
