@@ -144,6 +144,8 @@ def _generic_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:
         if name is not None and (value := header.of_model(key)) is not None
     }
     config.setdefault("vocab_size", _vocabulary(parts))
+    if "rope.freq_base" not in mapping[family] and (theta := _number(header, "rope.freq_base")) is not None:
+        config["rope_theta"] = theta
     model_type = "gemma3_text" if family == "gemma3" else family  # these files hold the text model alone
     return config | {"model_type": model_type, "tie_word_embeddings": _is_tied(parts)}
 
