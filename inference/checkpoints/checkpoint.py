@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from inference.checkpoints.architecture import ModelShape
 from inference.checkpoints.folder import open_folder
 from inference.checkpoints.gguf_file import GGUF_SUFFIX, find_gguf, open_gguf
-from inference.checkpoints.hub import Progress, cached_snapshot, fetch_snapshot, is_hub_name
+from inference.checkpoints.hub import ReportProgress, cached_snapshot, fetch_snapshot, is_hub_name
 from inference.checkpoints.weights import WeightsFile, update_identity
 from inference.text.fim import AUTO
 from inference.text.tokenization import TextTokenizer
@@ -54,7 +54,7 @@ class Checkpoint(Protocol):
         """Bytes that differ between tokenizers."""
 
 
-def find_checkpoint(model: str, progress: Progress | None = None) -> Checkpoint:
+def find_checkpoint(model: str, progress: ReportProgress | None = None) -> Checkpoint:
     """The checkpoint that `model` names: "bundled", a path, or a hub name, which is downloaded if necessary.
 
     Raises BadModel, with a remedy, if there is no usable one.

@@ -17,7 +17,7 @@ from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.exact import EXACT_TOKENS, ExactDecoder
 from inference.backends.llama.gguf_weights import GgufReader, QuantizedGgufReader
 from inference.backends.llama.graphs import GraphedDecoder
-from inference.backends.llama.quantized import check_rounding, quantized
+from inference.backends.llama.quantized import check_quantization, quantized
 from inference.backends.llama.weights import (
     DecoderWeights,
     Matrix,
@@ -30,7 +30,7 @@ from inference.backends.llama.weights import (
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import Checkpoint
 from inference.checkpoints.gguf_file import GgufCheckpoint
-from inference.checkpoints.hub import Progress
+from inference.checkpoints.hub import ReportProgress
 from protocol.errors import BadInput
 from protocol.settings import Weights
 
@@ -74,7 +74,7 @@ def _load_on_kernel(
     context_tokens: int,
     dtype: torch.dtype,
     options: EngineOptions,
-    report: Progress,
+    report: ReportProgress,
 ) -> KernelModel:
     """Reads one layer at a time, unless torch must help; the kernel quantizes the values of the file, unrounded."""
     weight_type: WeightType = "bfloat16" if dtype == torch.bfloat16 else "float32"
@@ -113,7 +113,7 @@ def _read_weights(
 ) -> DecoderWeights:
     """The weights on the device; via main memory if quantized for a GPU, which may lack room for the originals."""
     if setting != "auto":
-        check_rounding(setting, device, dtype)
+        check_quantization(setting, device, dtype)
     first = device if setting == "auto" else torch.device("cpu")
     if isinstance(checkpoint, GgufCheckpoint):
         reader: WeightsReader[Tensor] = GgufReader(checkpoint.weights(), shape, dtype, first)
@@ -122,5 +122,5 @@ def _read_weights(
     weights = read_decoder_weights(shape, reader, partial(report, "reading the weights"))
     if setting == "auto":
         return weights
-    report("rounding the weights", None)
+    report("quantizing the weights", None)
     return quantized(weights, setting, device)

@@ -103,7 +103,7 @@ def weights_bytes(demand: MemoryDemand) -> int:
         if tensor.kernel_type is not None and demand.weights == "auto" and not demand.on_gpu:
             total += int(values * KERNEL_BYTES[tensor.kernel_type])
             continue
-        total += _rounded(shape) if demand.weights != "auto" and _is_rounded(name, shape) else values * size
+        total += _rounded(shape) if demand.weights != "auto" and _is_quantized(name, shape) else values * size
         if name == EMBEDDING and tied and demand.weights == "fp8":
             total += _rounded(shape)  # the head is a separate copy
     return total

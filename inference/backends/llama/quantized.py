@@ -27,13 +27,13 @@ FP8_SIDES = 16  # torch._scaled_mm requires sides that are multiples of it
 LEAST_MAGNITUDE = 1e-12  # lower bound of a row's largest magnitude: avoids 0/0 for rows of zeros
 
 
-def check_rounding(rounding: Weights, device: torch.device, dtype: torch.dtype) -> None:
+def check_quantization(scheme: Weights, device: torch.device, dtype: torch.dtype) -> None:
     """Raise BadInput, with the value at fault and a remedy, if weights cannot be quantized for the device."""
-    if rounding == "int4" and device.type != "cpu":
+    if scheme == "int4" and device.type != "cpu":
         raise BadInput(f"int4 weights need the CPU kernel, and the model runs on {device}: choose weights int8 or auto")
     if device.type != "cuda":
         raise BadInput(
-            f"{rounding} weights need a CUDA GPU, and the model runs on {device}: "
+            f"{scheme} weights need a CUDA GPU, and the model runs on {device}: "
             "choose weights auto, or int8 or int4 on a CPU"
         )
     try:
@@ -58,7 +58,7 @@ def check_rounding(rounding: Weights, device: torch.device, dtype: torch.dtype) 
         )
 
 
-def quantized(weights: DecoderWeights, rounding: Weights, device: torch.device) -> DecoderWeights:
+def quantized(weights: DecoderWeights, scheme: Weights, device: torch.device) -> DecoderWeights:
     """The weights on `device`, with the matrices quantized there one by one; the rest is unchanged.
 
     If they come from main memory, the device never holds more than one unquantized matrix. In int8 a tied head stays

@@ -115,8 +115,8 @@ def test_without_memory_no_more_graphs_are_recorded(simulated: SimulatedCuda) ->
     assert agree(graphed.forward([Chunk(token_ids[-1:], 19, workspace, 1)])[0], before[0])
 
 
-@pytest.mark.parametrize("rounding", ["int8"])
-def test_replays_with_rounded_weights(cuda: SimulatedCuda | None, rounding: Weights) -> None:
+@pytest.mark.parametrize("scheme", ["int8"])
+def test_replays_with_rounded_weights(cuda: SimulatedCuda | None, scheme: Weights) -> None:
     model = RandomModel(replace(SMALL, vocabulary=144))
     plain = Decoder(model.architecture, {}, quantized(model.weights, scheme, torch.device("cpu")), POSITIONS)
     weights = quantized(model.weights, scheme, torch.device("cuda", 0))

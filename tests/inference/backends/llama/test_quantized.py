@@ -18,7 +18,7 @@ from torchao.quantization import Float8Tensor, Int8Tensor
 
 from inference.backends.chunk import Chunk
 from inference.backends.llama.decoder import Decoder
-from inference.backends.llama.quantized import MATRICES, check_rounding, quantized
+from inference.backends.llama.quantized import MATRICES, check_quantization, quantized
 from inference.backends.llama.weights import DecoderWeights
 from protocol.errors import BadInput
 from protocol.settings import Weights
@@ -69,7 +69,7 @@ def distance(found: Tensor, expected: Tensor) -> float:
 # by 2 to 3 % of each value.
 @pytest.mark.parametrize(("scheme", "bound"), [("int8", 1e-5), ("fp8", 0.08)])
 @shapes
-def test_products_are_those_of_the_rounded_weights(shape: Shape, rounding: Weights, bound: float) -> None:
+def test_products_are_those_of_the_rounded_weights(shape: Shape, scheme: Weights, bound: float) -> None:
     model = RandomModel(shape)
     rounded = quantized(model.weights, scheme, CPU)
     expected = logits(model, mapped(rounded, dequantized))
@@ -82,7 +82,7 @@ def test_products_are_those_of_the_rounded_weights(shape: Shape, rounding: Weigh
 
 @pytest.mark.parametrize(("scheme", "bound"), [("int8", 0.02), ("fp8", 0.12)])
 @shapes
-def test_the_rounded_model_is_near_the_whole_one(shape: Shape, rounding: Weights, bound: float) -> None:
+def test_the_rounded_model_is_near_the_whole_one(shape: Shape, scheme: Weights, bound: float) -> None:
     model = RandomModel(shape, dtype=torch.bfloat16)
     found = logits(model, quantized(model.weights, scheme, CPU))
     assert distance(found, logits(model, model.weights)) < bound
@@ -90,7 +90,7 @@ def test_the_rounded_model_is_near_the_whole_one(shape: Shape, rounding: Weights
 
 @both
 @shapes
-def test_only_matrices_are_rounded(shape: Shape, rounding: Weights) -> None:
+def test_only_matrices_are_rounded(shape: Shape, scheme: Weights) -> None:
     whole = RandomModel(shape).weights
     rounded = quantized(whole, scheme, CPU)
     assert rounded.embedding is whole.embedding
@@ -113,7 +113,7 @@ def test_fp8_leaves_what_torch_does_not_multiply() -> None:
 
 
 @both
-def test_rows_of_zeros_stay_zeros(rounding: Weights) -> None:
+def test_rows_of_zeros_stay_zeros(scheme: Weights) -> None:
     model = RandomModel(Shape(vocabulary=144))
     model.weights.head[7] = 0
     model.weights.layers[0].down[3] = 0
@@ -139,7 +139,7 @@ class Devices(TorchDispatchMode):
 @both
 @shapes
 @pytest.mark.parametrize("tokens", [1, 2, 32])
-def test_on_cuda_no_product_waits_for_a_value(shape: Shape, rounding: Weights, tokens: int) -> None:
+def test_on_cuda_no_product_waits_for_a_value(shape: Shape, scheme: Weights, tokens: int) -> None:
     """As a CUDA graph wants it. Tensors without values refuse operators that need one, and check CUDA's shapes."""
     model = RandomModel(shape, dtype=torch.bfloat16)
     with FakeTensorMode() as fake:
@@ -187,7 +187,7 @@ def test_on_cuda_no_product_waits_for_a_value(shape: Shape, rounding: Weights, t
 )
 def test_what_cannot_be_rounded_is_refused(
     monkeypatch: pytest.MonkeyPatch,
-    rounding: Weights,
+    scheme: Weights,
     device: str,
     dtype: torch.dtype,
     capability: tuple[int, int],
@@ -202,7 +202,7 @@ def test_what_cannot_be_rounded_is_refused(
 
 
 @both
-def test_a_missing_torchao_is_named(monkeypatch: pytest.MonkeyPatch, rounding: Weights) -> None:
+def test_a_missing_torchao_is_named(monkeypatch: pytest.MonkeyPatch, scheme: Weights) -> None:
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)
     with pytest.raises(BadInput, match=rf"{scheme} weights .* torchao: install torchao>=0.18"):
         check_quantization(scheme, CUDA, torch.bfloat16)
