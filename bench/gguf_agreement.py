@@ -113,28 +113,28 @@ def compare(model: Model, texts: Sequence[tuple[list[int], list[int]]], others: 
     return Choices(positions, len(margins), max(margins, default=0.0), sum(margin > 0.5 for margin in margins))
 
 
-def load(checkpoint: Checkpoint, *, kernel: bool) -> Model:
+def load(checkpoint: Checkpoint, threads: int, *, kernel: bool) -> Model:
     """The file on the kernel as it is quantized, or dequantized in float32."""
     shape = checkpoint.architecture
     assert isinstance(shape, Architecture), f"{checkpoint.path} is not run by midfill's decoder"
-    options = EngineOptions(kernel=kernel)
+    options = EngineOptions(kernel=kernel, threads=threads)
     cpu = torch.device("cpu")
     return load_decoder(checkpoint, shape, CONTEXT_TOKENS, cpu, torch.float32, options, lambda *_: None)
 
 
-def measure(file: Path, program: Path, lines: int, prompts: int, new_tokens: int) -> Figures:
+def measure(file: Path, program: Path, threads: int, lines: int, prompts: int, new_tokens: int) -> Figures:
     """Compare one file."""
     checkpoint = open_checkpoint(file, str(file))
     tokenizer = checkpoint.tokenizer()
     pieces = pieces_of_text(lines)
-    with run_llama_server([str(program)], file, 2, spm=False) as server:
+    with run_llama_server([str(program)], file, threads, spm=False) as server:
         differing = len(list(lines_that_differ(tokenizer, server, pieces)))
         texts = []
         for piece in pieces[-1 :: -max(1, len(pieces) // prompts)][:prompts]:
             prompt = list(tokenizer.encode(piece))[:PROMPT_TOKENS]
             texts.append((prompt, continuation(server, prompt, new_tokens)))
     theirs = [new for _, new in texts]
-    kernel, float32 = load(checkpoint, kernel=True), load(checkpoint, kernel=False)
+    kernel, float32 = (load(checkpoint, threads, kernel=kernel) for kernel in (True, False))
     ours = [greedy(kernel, [*prompt, *new[:-1]], len(prompt) - 1) for prompt, new in texts]
     return Figures(
         file=file.name,
@@ -153,12 +153,14 @@ def main(
     lines: Annotated[int, typer.Option(min=40, help="Lines of text to tokenize.")] = 20_000,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts to continue.")] = 20,
     new_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each continuation.")] = 64,
+    threads: Annotated[int, typer.Option(min=1, help="Of either side.")] = 2,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
 ) -> None:
     """Compare, and print a line per file."""
+    torch.set_num_threads(threads)
     pairs = ("kernel, llama.cpp", "float32, kernel", "float32, llama.cpp")
     table = Table("file", "lines", "tokens", "lines that differ", *(f"{pair}: choices that differ" for pair in pairs))
-    found = [measure(file, server, lines, prompts, new_tokens) for file in files]
+    found = [measure(file, server, threads, lines, prompts, new_tokens) for file in files]
     for figures in found:
         compared = (figures.kernel_and_llama, figures.float32_and_kernel, figures.float32_and_llama)
         shown = [f"{each.different} of {each.positions}, by {each.largest_margin:.2f} at most" for each in compared]

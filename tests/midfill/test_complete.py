@@ -51,7 +51,8 @@ async def test_a_gguf_file_gives_the_suggestion_of_its_checkpoint(
     source: Path, tiny_model: str, tiny_gguf: str, runtime: Path
 ) -> None:
     original, ours = [
-        await complete(Settings(model=model, max_tokens=8), FilePosition(source, 2, 12)) for model in (tiny_model, tiny_gguf)
+        await complete(Settings(model=model, max_tokens=8), FilePosition(source, 2, 12))
+        for model in (tiny_model, tiny_gguf)
     ]
     assert ours.text == original.text != ""
 
