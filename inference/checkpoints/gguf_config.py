@@ -84,11 +84,13 @@ def _our_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:
 
 def _check_attention(header: GgufHeader, head_dim: Any) -> None:
     """Refuse heads whose values have another size than their keys, and RoPE of a part of a head."""
+    if not isinstance(head_dim, int) or head_dim < 1:
+        raise BadModel(_unsupported(header, "attention.key_length", head_dim))
     for key in ("attention.value_length", "rope.dimension_count"):
         if _number(header, key, head_dim) != head_dim:
             raise BadModel(f"{_unsupported(header, key, header.of_model(key))}, only {head_dim}, the size of a head")
     scale = _number(header, "attention.scale")
-    if scale and head_dim and not math.isclose(scale, head_dim**-0.5, rel_tol=1e-5):
+    if scale and not math.isclose(scale, head_dim**-0.5, rel_tol=1e-5):
         raise BadModel(_unsupported(header, "attention.scale", scale))
 
 

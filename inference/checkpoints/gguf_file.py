@@ -25,6 +25,7 @@ GGUF_SUFFIX = ".gguf"
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 _PROJECTOR = "mmproj"  # llama.cpp's name for the part of a model that reads images
 _UNREAD = re.compile(r"rope_freqs\.weight|blk\.\d+\.attn_rot_embd(\.weight)?")  # no weights: the config's, or computed
+_LAYER = re.compile(r"blk\.(\d+)\.")
 _LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 _NAMES = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -98,6 +99,9 @@ def open_gguf(path: Path, name: str) -> GgufCheckpoint:
     tokens = len(header.metadata.get("tokenizer.ggml.tokens", ()))
     if tokens > config["vocab_size"]:
         raise BadModel(f"{path}: {tokens} tokens, and an embedding of {config['vocab_size']}")
+    layers = {match.group(1) for part in headers for tensor in part.tensors if (match := _LAYER.match(tensor.name))}
+    if len(layers) != shape.layers:
+        raise BadModel(f"{path}: {header.architecture}.block_count is {shape.layers}, and it has {len(layers)} layers")
     if len(headers) > 1 and header.architecture not in OURS:
         raise BadModel(f"{path} is in {len(headers)} parts: join them with llama-gguf-split --merge")
     return GgufCheckpoint(name, path, config, shape, headers)

@@ -3,19 +3,22 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import find_local_checkpoint, fingerprint, open_checkpoint
 from inference.checkpoints.gguf_file import GgufCheckpoint
 from inference.loading.engine import is_here
 from inference.loading.options import EngineOptions
-from protocol.errors import BadModel
+from protocol.errors import BadInput, BadModel
 from tests.inference.tiny_gguf import Fields, tokenizer_fields, write_file, write_gguf
 
 
@@ -150,3 +153,23 @@ def test_more_tokens_than_rows_are_refused(tiny_checkpoint: Path, tmp_path: Path
     path = write_gguf(tmp_path / "tiny.gguf", tiny_checkpoint, changes={"tokenizer.ggml.tokens": tokens})
     with pytest.raises(BadModel, match=f"{len(tokens)} tokens, and an embedding of {len(tokens) - 1}"):
         open_checkpoint(path, "tiny")
+
+
+def test_layers_that_are_missing_are_counted(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "tiny.gguf", tiny_checkpoint, changes={"llama.block_count": 2**31})
+    with pytest.raises(BadModel, match="block_count is 2147483648, and it has 2 layers"):
+        open_checkpoint(path, "tiny")
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_file_is_refused_or_read(file: Path, tmp_path: Path, data: st.DataObject) -> None:
+    content = bytearray(file.read_bytes())
+    header = min(tensor.start for tensor in open_checkpoint(file, "tiny").weights()[0].tensors.values())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.one_of(st.integers(0, 1500), st.integers(0, header - 9)))
+        content[at : at + 4] = data.draw(st.binary(min_size=4, max_size=4))
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_bytes(content)
+    with suppress(BadModel, BadInput):
+        assert is_here(EngineOptions(str(damaged)))
