@@ -13,6 +13,7 @@ from inference.checkpoints.gguf_tokenizer import marked_format, tokenizer_defini
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from protocol.errors import BadModel
 from tests.inference.byte_fallback import write_fallback_tokenizer
+from tests.inference.conftest import VOCABULARIES
 from tests.inference.tiny import MARKERS, write_tokenizer
 from tests.inference.tiny_gguf import Fields, tokenizer_fields, write_file
 
@@ -75,11 +76,26 @@ def test_pre_tokenizers_are_those_of_the_models(
 ) -> None:
     original = Tokenizer.from_file(str(tokenizer_json))
     original.pre_tokenizer = pre_tokenizers.Sequence(steps)
-    fields = tokenizer_fields(tokenizer_json, name)
-    ours = Tokenizer.from_str(json.dumps(tokenizer_definition(header_of(tmp_path, fields))))
+    header = header_of(tmp_path, tokenizer_fields(tokenizer_json, name))
+    ours = Tokenizer.from_str(json.dumps(tokenizer_definition(header)))
+    in_segments = tokenizer_of(header)
     for text in TEXTS:
+        assert list(in_segments.encode(text)) == original.encode(text).ids
         assert ours.pre_tokenizer.pre_tokenize_str(text) == original.pre_tokenizer.pre_tokenize_str(text)
         assert ours.encode(text).ids == original.encode(text).ids
+
+
+@pytest.mark.parametrize(
+    ("family", "pre"), [("qwen2.5-coder", "qwen2"), ("starcoder2", "starcoder"), ("deepseek-coder", "deepseek-coder")]
+)
+def test_real_vocabularies_have_the_tokens_of_the_original(tmp_path: Path, family: str, pre: str) -> None:
+    path = VOCABULARIES / family / "tokenizer.json"
+    if not path.is_file():
+        pytest.skip(f"the vocabulary {path} is not here")
+    ours, original = tokenizer_of(header_of(tmp_path, tokenizer_fields(path, pre))), read_tokenizer(path)
+    for text in TEXTS:
+        assert ours.encode(text) == original.encode(text)
+    assert (ours.format, ours.markers) == (original.format, original.markers)
 
 
 def test_words_that_are_tokens_are_kept_whole_where_the_family_does(tokenizer_json: Path, tmp_path: Path) -> None:
