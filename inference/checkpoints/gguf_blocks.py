@@ -1,6 +1,6 @@
 """Turns the blocks of GGUF tensors into matrices that the CPU kernel multiplies, or into plain tensors.
 
-Q8_0, Q4_0 and Q4_1 keep every value. Q4_K stores the scale and the minimum of a group as products of a float16 and a
+Q8_0, Q5_0, Q4_0 and Q4_1 keep every value. Q4_K stores the scale and the minimum of a group as products of a float16 and a
 6-bit number, which are rounded to float16 here. All other quantized types become int8.
 """
 
@@ -95,6 +95,13 @@ def _q8_0(stored: Bytes) -> QuantizedMatrix:
     return _matrix(blocks[:, :, 2:].view(np.int8), _float16(blocks, 0), None)
 
 
+def _q5_0(stored: Bytes) -> QuantizedMatrix:
+    """32 columns: a scale, the fifth bits of all numbers, their lower halves; numbers count from 16."""
+    blocks = _blocks(stored, 6 + GROUP // 2)
+    fifth = np.unpackbits(blocks[:, :, 2:6], axis=2, bitorder="little")
+    return _matrix((_halves(blocks[:, :, 6:]) | fifth << 4).astype(np.int8) - 16, _float16(blocks, 0), None)
+
+
 def _q4_0(stored: Bytes) -> QuantizedMatrix:
     blocks = _blocks(stored, 2 + GROUP // 2)
     scales = _float16(blocks, 0)
@@ -121,4 +128,7 @@ def _q4_k(stored: Bytes) -> QuantizedMatrix:
     )
 
 
-_UNPACKED: dict[str, Callable[[Bytes], QuantizedMatrix]] = {"Q8_0": _q8_0, "Q4_0": _q4_0, "Q4_1": _q4_1, "Q4_K": _q4_k}
+_UNPACKED: dict[str, Callable[[Bytes], QuantizedMatrix]] = {
+    **{"Q8_0": _q8_0, "Q5_0": _q5_0},
+    **{"Q4_0": _q4_0, "Q4_1": _q4_1, "Q4_K": _q4_k},
+}

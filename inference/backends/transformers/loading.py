@@ -41,7 +41,7 @@ def load_generic(
                 **{"dtype": dtype, "local_files_only": True, "trust_remote_code": False, **files, **placement},
             )
     except (OSError, ValueError, RuntimeError, ImportError, AttributeError, KeyError) as error:
-        raise BadModel(f"{path} cannot be loaded by transformers: {error}") from error
+        raise BadModel(f"transformers cannot load {path}: {error}") from error
     return GenericModel(model, context_tokens, str(path))
 
 

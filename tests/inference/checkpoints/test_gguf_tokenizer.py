@@ -186,7 +186,7 @@ def test_sentencepiece_is_rebuilt_from_its_scores(tmp_path: Path) -> None:
         ({"tokens": None}, "has no tokenizer"),
         ({"tokens": [1, 2]}, "tokens is not a list of strings"),
         ({"merges": "a b"}, "merges is not a list of strings"),
-        ({"merges": ["a nothing-of-the-kind"]}, "is refused by the tokenizers library"),
+        ({"merges": ["a nothing-of-the-kind"]}, "the tokenizers library refuses"),
         ({"token_type": [1]}, "token_type does not have a number for each of"),
         ({"model": "llama"}, "scores does not have a number for each of"),
         ({"eos_token_id": 10**6}, "eos_token_id is 1000000, which is no token"),
