@@ -70,7 +70,7 @@ test-sanitizers:
 # The same driver at every level of x86, whether or not this CPU has it: what is missing is emulated. Needs AVX2.
 test-levels:
 	mkdir -p build/levels
-	$(CXX) $(KERNEL_FLAGS) -mavx2 -mfma -include tests/inference/backends/cpu/emulated.h tests/inference/backends/cpu/stress.cpp -o build/levels/stress
+	$(CXX) $(KERNEL_FLAGS) -mavx2 -mfma -mf16c -include tests/inference/backends/cpu/emulated.h tests/inference/backends/cpu/stress.cpp -o build/levels/stress
 	build/levels/stress
 
 # The same driver as an ARM CPU runs it, emulated; needs Debian's g++-aarch64-linux-gnu and qemu-user.

@@ -21,7 +21,8 @@ import transformers
 import typer
 from shapes import SHAPES, Shape
 
-from inference.checkpoints.checkpoint import BUNDLED_FOLDER
+from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
+from protocol.settings import TINY_MODEL
 
 MAX_POSITIONS = 8192
 SUPPRESSED = 0.01  # of the size of other rows of the embedding, which is the head too
@@ -61,7 +62,7 @@ def write_checkpoint(name: str, folder: Path) -> Path:
 
 def write_tokenizer(path: Path, vocabulary: int) -> torch.Tensor:
     """Write the bundled model's tokenizer, filled up to `vocabulary`; for each token whether it is printable ASCII."""
-    shutil.copy(BUNDLED_FOLDER / "tokenizer.json", path)
+    shutil.copy(BUNDLED_FOLDERS[TINY_MODEL] / "tokenizer.json", path)
     definition = json.loads(path.read_text(encoding="utf-8"))
     names = dict(definition["model"]["vocab"])
     added = {token["content"]: token["id"] for token in definition["added_tokens"]}

@@ -43,7 +43,7 @@ CASES = ((512, 1), (2048, 1), (2048, 2), (2048, 4), (2048, 8))  # resident, new
 TORCH = "torch bfloat16"
 CALLS = 16  # in a row, of which the first half warms the caches up
 REST = 0.01  # seconds, before them: torch's threads spin for a while when their work is done
-BITS = {"float32": 16, "bfloat16": 16, "int8": 8.5, "int4": 5}  # to a weight, scales included; ours fit bfloat16
+BITS = {"float32": 16, "bfloat16": 16, "int8": 8.5, "int4": 5}  # per weight, with its scale; ours fit bfloat16
 
 
 Forward = Callable[[int, int], object]
@@ -132,8 +132,9 @@ def bytes_read(shape: Architecture, engine: Engine, resident: int) -> float:
     attended = shape.heads * shape.head_dim
     qkv = attended + 2 * shape.kv_heads * shape.head_dim
     layer = shape.hidden * (qkv + attended + 3 * shape.intermediate)
-    weights = shape.layers * layer + shape.vocabulary * shape.hidden
-    return weights * engine.bytes_per_weight + resident * shape.kv_values_per_token * engine.bytes_per_kv_value
+    of_head = max(engine.bytes_per_weight, BITS["int8"] / 8)  # int4's head has 8 bits
+    weights = shape.layers * layer * engine.bytes_per_weight + shape.vocabulary * shape.hidden * of_head
+    return weights + resident * shape.kv_values_per_token * engine.bytes_per_kv_value
 
 
 def median_time(run: Callable[[], object]) -> float:

@@ -32,11 +32,12 @@ from midfill.evaluation.human_eval import read_benchmark
 from midfill.evaluation.runner import Evaluator, TaskSet, completes_with, token_ends_of
 from midfill.evaluation.sandbox import Sandbox
 from midfill.evaluation.scoring import Estimate, Score, mean, share
-from midfill.evaluation.tasks import SPLITS, Format
+from midfill.evaluation.tasks import Format, Split
 from protocol.settings import Settings
 
 Measure = Literal["pass@1", "exact match", "first word"]
 DEFAULTS = Settings()
+_SPLITS: tuple[Split, ...] = ("single-line", "random-span")
 MEASURES: tuple[Measure, ...] = ("pass@1", "exact match", "first word")
 
 
@@ -111,10 +112,10 @@ def read_tasks(human_eval: Path | None, held_out: Path | None, limit: int) -> It
     """The sets of tasks, each of at most `limit`."""
     if human_eval is not None:
         found = read_benchmark(human_eval)
-        for split in SPLITS:
+        for split in _SPLITS:
             yield TaskSet("human-eval-infilling", split, tuple(found[split])).sample(limit, seed=0)
     if held_out is not None:
-        for split in SPLITS:
+        for split in _SPLITS:
             yield TaskSet("held-out", split, tuple(cut_files([held_out], split, limit, 0)))
 
 

@@ -1,9 +1,9 @@
 """Compares midfill with llama-bench in turns: one token, four tokens to verify, and a prefill.
 
-    python bench/llama_tokens.py --llama-bench PATH [--shape S --shape M --shape L] [--rounds 5] [--models FOLDER]
+    python bench/llama_tokens.py --llama-bench PATH [--shape S --shape SmolLM2] [--rounds 5] [--models FOLDER]
 
-"2048+4" is a forward of four tokens behind 2,048 resident ones; ours gives the logits of all four, llama-bench's those
-of the last. "0+2048" is a prefill: ours by the engine, in chunks, as for a request. llama-bench has the same number
+"512+4" is a forward of four tokens behind 512 resident ones; ours gives the logits of all four, llama-bench's those of
+the last. "0+2048" is a prefill: ours by the engine, in chunks, as for a request. llama-bench has the same number
 of threads, and in every case flash attention on or off, the better one in the first round; its times are per forward,
 without tokenizer and sampling, as are the kernel's. Models have random weights; `--models` keeps their files for the
 next run.
@@ -37,17 +37,24 @@ from inference.engine.engine import Engine
 from inference.loading.engine import load_engine
 from inference.loading.options import DTypeName, EngineOptions
 from protocol.messages import CompletionRequest, Prompt
+from protocol.settings import Weights
 
-KINDS = ("bf16", "q8_0")
+KINDS = ("bf16", "q8_0", "q4_0")
 GENERATED = 16  # tokens of a llama-bench run; the time of one is the run's mean
 PREFILL = 2048
 CASES: dict[str, list[str]] = {
     "512+1": ["-p", "0", "-n", str(GENERATED), "-d", "512"],
+    "512+4": ["-p", "4", "-n", "0", "-d", "512"],
     "2048+1": ["-p", "0", "-n", str(GENERATED), "-d", "2048"],
     "2048+4": ["-p", "4", "-n", "0", "-d", "2048"],
     f"0+{PREFILL}": ["-p", str(PREFILL), "-n", "0", "-d", "0"],
 }
-DTYPES: tuple[DTypeName, ...] = ("float32", "bfloat16")
+PREFILLS: tuple[tuple[DTypeName, Weights], ...] = (
+    ("float32", "auto"),
+    ("bfloat16", "auto"),
+    ("bfloat16", "int8"),
+    ("bfloat16", "int4"),
+)
 
 Row = tuple[str, str]  # case and engine
 Times = dict[Row, list[float]]  # seconds per forward, by rounds
@@ -87,6 +94,7 @@ def kernels(shape: str, threads: int) -> dict[str, Callable[[int, int], object]]
     architecture = SHAPES[shape].architecture
     weights = random_weights(architecture)
     engines = [
+        kernel(weights, architecture, "int4", threads, "bfloat16"),
         kernel(weights, architecture, "int8", threads, "float32"),
         kernel(weights, architecture, "int8", threads, "bfloat16"),
         kernel(weights, architecture, "float32", threads, "float32"),
@@ -121,20 +129,22 @@ def measure(shape: str, folder: Path, program: Path, threads: int, rounds: int) 
     chosen: dict[Row, str] = {}
     with ExitStack() as stack:
         engines = {}
-        for dtype in DTYPES:
-            engines[dtype] = load_engine(EngineOptions(str(checkpoint), dtype=dtype, threads=threads))
-            stack.callback(engines[dtype].close)
+        for dtype, stored in PREFILLS:
+            name = f"engine {dtype}" if stored == "auto" else f"engine {stored}"
+            options = EngineOptions(str(checkpoint), dtype=dtype, weights=stored, threads=threads)
+            engines[name] = load_engine(options)
+            stack.callback(engines[name].close)
         for _ in range(rounds):
             play_llama(bench, chosen, times)
             torch.set_num_threads(threads)
             for name, forward in forwards.items():
-                for case in ("512+1", "2048+1", "2048+4"):
+                for case in [case for case in CASES if not case.startswith("0+")]:
                     resident, new = map(int, case.split("+"))
                     taken = median_time(partial(forward, resident, new))
                     times.setdefault((case, name), []).append(taken)
-            for dtype, engine in engines.items():
+            for name, engine in engines.items():
                 taken = prefill_seconds(engine, prompt_of_prefill(engine))
-                times.setdefault((f"0+{PREFILL}", f"engine {dtype}"), []).append(taken)
+                times.setdefault((f"0+{PREFILL}", name), []).append(taken)
     return times
 
 
@@ -145,8 +155,9 @@ def prepare(shape: str, checkpoint: Path, quantizer: Path) -> dict[str, Path]:
     files = {kind: checkpoint / f"{kind}.gguf" for kind in KINDS}
     if not files["bf16"].exists():
         convert(str(checkpoint), files["bf16"])
-    if not files["q8_0"].exists():
-        quantize(quantizer, files["bf16"], files["q8_0"], "q8_0")
+    for kind in KINDS[1:]:
+        if not files[kind].exists():
+            quantize(quantizer, files["bf16"], files[kind], kind)
     return files
 
 

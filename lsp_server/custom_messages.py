@@ -17,6 +17,9 @@ From the client:
 - `midfill.unloadModel []`, a command: the core frees its model's memory; the next suggestion loads it again.
 - `midfill.listCores []`, a command: the running cores of this machine, as
   `[{model, state, detail, url, pid, memoryBytes, settings}]`, with the settings that are not at their defaults.
+- `midfill.listModels []`, a command: the models on this machine, as `midfill models --json` prints them:
+  `[{name, source, path, family, parameters, sizeBytes, quantization, fimFormat, neededBytes, problem}]`, those that
+  can run first; `problem` is empty for these. `name` is a value for the setting `model`.
   A command that cannot be carried out fails with RequestFailed (-32803) and a message for the user.
 - `midfill/documentHash {textDocument}`, a request: `{version, sha256, length}` of the mirrored text, hashed as
   UTF-8, its length in code points. For tests and replays, which check that no edit was lost.
@@ -65,6 +68,7 @@ RESTART_COMMAND = "midfill.restartCore"
 STOP_COMMAND = "midfill.stopCore"
 UNLOAD_COMMAND = "midfill.unloadModel"
 LIST_COMMAND = "midfill.listCores"
+LIST_MODELS_COMMAND = "midfill.listModels"
 ACCEPTED_COMMAND = "midfill.accepted"
 
 # LSP's own class of parameters that hold only a `textDocument`.

@@ -11,6 +11,7 @@ from lsp_server.core.link import LinkStatus
 from lsp_server.custom_messages import DID_CHANGE_STATUS, EXCLUDED, RESYNC, STATUS, USAGE
 from lsp_server.editing.positions import ClientPosition
 from lsp_server.load_progress import LoadProgress
+from lsp_server.prefill_progress import PrefillProgress
 from lsp_server.suggesting.requests import PromptCost
 from protocol.messages import Usage
 
@@ -29,6 +30,7 @@ class Notices:
         self._notify = notify
         self._show = show
         self._progress = LoadProgress(progress)
+        self._prefill = PrefillProgress(progress)
         self._knows_midfill = False
         self._wants_status = False
         self._last_error = ""
@@ -41,7 +43,8 @@ class Notices:
         asked = experimental if isinstance(experimental, dict) else {}
         self._knows_midfill = bool(asked.get("midfill"))
         self._wants_status = bool(asked.get("didChangeStatus"))
-        self._progress.enabled = bool(client.window and client.window.work_done_progress)
+        shows_progress = bool(client.window and client.window.work_done_progress)
+        self._progress.enabled = self._prefill.enabled = shows_progress
 
     def error(self, message: str) -> None:
         """Show a message that the user must act on; a repeated one is shown once."""
@@ -74,6 +77,10 @@ class Notices:
         busy = status.state in ("starting", "loading")
         self._core_status = {"busy": busy, "message": message, "kind": kind}
         self._tell_status(self._core_status)
+
+    def prefill(self, uri: str, share: float | None) -> None:
+        """Report how much of a document's prompt is resident, if the core takes long for it; None at the end."""
+        self._prefill.update(uri, share)
 
     def excluded(self, uri: str, reason: str | None) -> None:
         """Report why the viewed document gets no suggestions; None if it gets them."""

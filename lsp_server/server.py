@@ -52,7 +52,7 @@ class MidfillServer(LanguageServer):
         )
         self._initial_settings = settings
         self.notices = Notices(self.protocol.notify, self.window_show_message, self.work_done_progress)
-        self.link = CoreLink(self._core_changed)
+        self.link = CoreLink(self._core_changed, self._prefilled)
         self.session = EditingSession(self.link, settings, secrets.token_hex(4), self._send_cost, self.notices.excluded)
         self.recorder = Recorder(statistics_file())
         self._unsent: list[Callable[[], None]] = []  # reports of costs, kept until their answers have left
@@ -128,6 +128,10 @@ class MidfillServer(LanguageServer):
     def _core_changed(self, status: LinkStatus) -> None:
         self.notices.core_status(status)
         self.session.core_changed(status.state)
+
+    def _prefilled(self, session: str, share: float | None) -> None:
+        _, _, uri = session.partition("/")  # a session is named `client/document`
+        self.notices.prefill(uri, share)
 
     def _send_cost(self, cost: PromptCost) -> None:
         documents = self.session.documents

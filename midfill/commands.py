@@ -19,6 +19,7 @@ from midfill.cores import list_command, restart_command, stop_command, unload_co
 from midfill.demo.command import demo_command
 from midfill.doctor.command import doctor_command
 from midfill.evaluation.command import eval_command
+from midfill.models import models_command
 from midfill.options import takes_settings
 from midfill.output_files import check_writable
 from midfill.replay.command import replay_command
@@ -128,6 +129,7 @@ def core(
             exit_after_s=settings.exit_after_s or None,
             settings=core_settings(settings),
             replaceable=replaceable,
+            speed_folder=cache_folder(),
         )
     )
     if not has_ended:
@@ -135,8 +137,11 @@ def core(
 
 
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
+_MACHINE_SETTINGS = frozenset({"device", "dtype", "weights", "context_tokens"})
 _REPLAY_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "store_mb", "exact", "healing"}
-_EVAL_SETTINGS = _MODEL_SETTINGS | {"fim_format", "prefix_tokens", "suffix_tokens", "exact"}
+_EVAL_SETTINGS = _MODEL_SETTINGS | {
+    "weights", "core", "core_token", "fim_format", "prefix_tokens", "suffix_tokens", "exact"
+}  # fmt: skip
 _COMPLETE_SETTINGS = _MODEL_SETTINGS | set(ANSWER_SETTINGS) | {
     "core", "core_token", "prefix_tokens", "suffix_tokens", "max_tokens", "hold_back_percent"
 }  # fmt: skip
@@ -153,6 +158,7 @@ app.command("complete")(takes_settings(complete_command, only=_COMPLETE_SETTINGS
 app.command("demo")(takes_settings(demo_command, only=_MODEL_SETTINGS))
 app.command("doctor")(takes_settings(doctor_command, tell_refused=True))
 app.command("eval")(takes_settings(eval_command, only=_EVAL_SETTINGS))
+app.command("models")(takes_settings(models_command, only=_MACHINE_SETTINGS))
 app.command("stats")(stats_command)
 app.command("replay")(takes_settings(replay_command, only=_REPLAY_SETTINGS))
 app.command("train")(train_command)

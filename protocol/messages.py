@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_ALTERNATIVES = 16  # more are of no use, and each takes model time
 
 ANONYMOUS = "anonymous"

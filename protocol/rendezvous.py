@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from protocol.errors import BadInput
 from protocol.identity import SettingValue
-from protocol.settings import BUNDLED_MODEL
+from protocol.settings import OWN_MODELS
 
 _LOCK_PATIENCE_S = 1.0  # `is_held` holds the lock for an instant
 
@@ -83,9 +83,9 @@ def cache_folder() -> Path:
 
 
 def resolve_model(model: str) -> str:
-    """The model's name as language servers and cores share it: folders by their absolute path."""
-    folder = Path(model).expanduser()
-    return str(folder.resolve()) if model != BUNDLED_MODEL and folder.is_dir() else model
+    """The model's name as language servers and cores share it: folders and files by their absolute path."""
+    path = Path(model).expanduser()
+    return str(path.resolve()) if model not in OWN_MODELS and path.exists() else model
 
 
 def address_file(folder: Path, model: str) -> Path:

@@ -11,6 +11,9 @@ from protocol.messages import MAX_ALTERNATIVES
 
 ENVIRONMENT_PREFIX = "MIDFILL_"
 BUNDLED_MODEL = "bundled"
+TINY_MODEL = "tiny"
+"""The smallest model that midfill brings along, for slow machines and for tests."""
+OWN_MODELS = (BUNDLED_MODEL, TINY_MODEL)
 
 _MOST_TOKENS = 2**20  # the longest context of any model
 _MOST_MB = 2**24
@@ -44,7 +47,13 @@ class About:
 class Settings:
     """Every setting; `settings_table()` renders their documentation."""
 
-    model: Annotated[str, About("The model: `bundled`, a folder, or a name on the Hugging Face hub")] = BUNDLED_MODEL
+    model: Annotated[
+        str,
+        About(
+            "The model: `bundled`, `tiny`, a folder, a GGUF file, a name on the Hugging Face hub, "
+            "or another program's, such as `ollama:qwen2.5-coder:1.5b`"
+        ),
+    ] = BUNDLED_MODEL
     device: Annotated[str, About("Device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`")] = "auto"
     dtype: Annotated[
         Dtype,

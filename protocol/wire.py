@@ -2,7 +2,8 @@
 
 A connection is one WebSocket on `/ws`, opened with `Authorization: Bearer TOKEN`. The client sends `Complete`,
 `Cancel`, `Forget`, `Release`, `Unload` and `Stop`. The core sends `StatusChanged` first and on every change, one
-`Completed` or `Failed` per `Complete`, in the order in which they finish, and `Kept` for a `Stop` that it refuses.
+`Completed` or `Failed` per `Complete`, in the order in which they finish, `Prefilled` before it where the prompt takes
+long, and `Kept` for a `Stop` that it refuses.
 """
 
 from __future__ import annotations
@@ -67,6 +68,14 @@ class Kept(Value, frozen=True, tag=True):
     reason: str
 
 
+class Prefilled(Value, frozen=True, tag=True):
+    """Core to client: so many tokens of the prompt of `id` are resident, of so many; sent if that takes a while."""
+
+    id: int
+    tokens: int
+    of: int
+
+
 class Completed(Value, frozen=True, tag=True):
     """Core to client: the answer to `id`."""
 
@@ -93,7 +102,7 @@ class StatusChanged(Value, frozen=True, tag=True):
 
 
 ClientMessage = Complete | Cancel | Forget | Release | Unload | Stop
-CoreMessage = Completed | Failed | StatusChanged | Kept
+CoreMessage = Completed | Failed | StatusChanged | Kept | Prefilled
 
 
 class Envelope(msgspec.Struct, frozen=True):

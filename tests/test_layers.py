@@ -59,7 +59,7 @@ ROOMS: dict[str, list[set[str]]] = {
             "midfill.complete",
             "midfill.stats",
         },
-        {"midfill.demo", "midfill.cores"},
+        {"midfill.demo", "midfill.cores", "midfill.models"},
         {"midfill.commands"},
         {"midfill"},
     ],

@@ -12,13 +12,16 @@ from inference.checkpoints.architecture import ModelShape
 from inference.checkpoints.folder import open_folder
 from inference.checkpoints.gguf_file import GGUF_SUFFIX, find_gguf, open_gguf
 from inference.checkpoints.hub import ReportProgress, cached_snapshot, fetch_snapshot, is_hub_name
+from inference.checkpoints.local_models.names import path_of
 from inference.checkpoints.weights import WeightsFile, update_identity
 from inference.text.fim import AUTO
 from inference.text.tokenization import TextTokenizer
 from protocol.errors import BadModel
-from protocol.settings import BUNDLED_MODEL
+from protocol.settings import BUNDLED_MODEL, TINY_MODEL
 
-BUNDLED_FOLDER = Path(__file__).parents[1] / "models" / "midfill-10m"
+_MODELS = Path(__file__).parents[1] / "models"
+BUNDLED_FOLDERS = {BUNDLED_MODEL: _MODELS / "midfill-10m", TINY_MODEL: _MODELS / "midfill-10m"}
+"""The folders of the models that midfill brings along, by their names."""
 
 
 class Checkpoint(Protocol):
@@ -55,7 +58,9 @@ class Checkpoint(Protocol):
 
 
 def find_checkpoint(model: str, progress: ReportProgress | None = None) -> Checkpoint:
-    """The checkpoint that `model` names: "bundled", a path, or a hub name, which is downloaded if necessary.
+    """The checkpoint that `model` names; a hub name is downloaded if necessary.
+
+    `model` is "bundled", "tiny", a path, a name of another program's ("ollama:…", "lmstudio:…"), or a hub name.
 
     Raises BadModel, with a remedy, if there is no usable one.
     """
@@ -65,14 +70,16 @@ def find_checkpoint(model: str, progress: ReportProgress | None = None) -> Check
 
 def find_local_checkpoint(model: str) -> Checkpoint | None:
     """As `find_checkpoint`, but None for a hub name that is not completely in the cache."""
-    if model == BUNDLED_MODEL:
-        return open_checkpoint(BUNDLED_FOLDER, model)
-    path = Path(model).expanduser()
+    if model in BUNDLED_FOLDERS:
+        return open_checkpoint(BUNDLED_FOLDERS[model], model)
+    path = path_of(model) or Path(model).expanduser()
     if path.exists():
         return open_checkpoint(path, model)
     if not is_hub_name(model) or path.suffix == GGUF_SUFFIX:
-        kinds = "'bundled', nor a folder, nor a GGUF file, nor a name on the Hugging Face hub"
-        raise BadModel(f"no model {model!r}: it is neither {kinds}")
+        raise BadModel(
+            f"no model {model!r}: it is neither {' nor '.join(BUNDLED_FOLDERS)}, nor a path, nor a name on the Hugging "
+            "Face hub; `midfill models` lists the models on this machine"
+        )
     snapshot = cached_snapshot(model)
     return None if snapshot is None else open_checkpoint(snapshot, model)
 

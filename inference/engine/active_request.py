@@ -12,6 +12,8 @@ from protocol.messages import Completion, CompletionRequest
 
 Result = TypeVar("Result")
 IsCancelled = Callable[[], bool]
+OnPrefill = Callable[[int, int], None]
+"""Receives, after each forward of a prompt but the last, how many of its tokens are resident, and how many it has."""
 Steps = Generator[Chunk, tuple[Choice, ...], Result]
 """Yields a chunk for each forward and receives its choices; the engine throws Stopped into it to end it early."""
 

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from inference.backends.chunk import SHORT_TOKENS
 from inference.backends.model import Choice
-from inference.engine.active_request import IsCancelled, Steps, Stopped
+from inference.engine.active_request import IsCancelled, OnPrefill, Steps, Stopped
 from inference.engine.alternatives import Alternatives
 from inference.engine.draft_history import DraftHistories, DraftHistory
 from inference.engine.request_cost import RequestCost
@@ -53,7 +53,11 @@ class _Text:
 
 
 def complete(
-    request: CompletionRequest, tools: Tools, cancelled: IsCancelled, chunk_tokens: Callable[[], int]
+    request: CompletionRequest,
+    tools: Tools,
+    cancelled: IsCancelled,
+    chunk_tokens: Callable[[], int],
+    on_prefill: OnPrefill = lambda *_: None,
 ) -> Steps[Completion]:
     """The steps from a request to its completion; BadInput for an invalid request.
 
@@ -73,7 +77,8 @@ def complete(
             resident = stack.enter_context(tools.slots.lend(request.session, shared))
         except MemoryError:  # requeue: capacity is now the number of existing workspaces
             return RequestCost(len(prompt.token_ids), started=started).completion("", "cancelled")
-        return (yield from _Completing(request, prompt, resident, tools, cancelled, chunk_tokens, started).steps())
+        completing = _Completing(request, prompt, resident, tools, cancelled, chunk_tokens, on_prefill, started)
+        return (yield from completing.steps())
 
 
 class _Completing:
@@ -87,6 +92,7 @@ class _Completing:
         tools: Tools,
         cancelled: IsCancelled,
         chunk_tokens: Callable[[], int],
+        on_prefill: OnPrefill,
         started: float,
     ) -> None:
         self._request = request
@@ -95,6 +101,7 @@ class _Completing:
         self._tools = tools
         self._cancelled = cancelled
         self._chunk_tokens = chunk_tokens
+        self._on_prefill = on_prefill
         self._started = started
         self._before = request.prompt.prefix + request.prompt.increment
         remembers = tools.histories is not None and request.reuse  # a cold request must always cost the same
@@ -160,6 +167,9 @@ class _Completing:
                 if not (self._request.max_tokens or self._cancelled()):
                     self._resident.save()  # chunk by chunk, so that no keystroke waits for one large save
             text.cost.recomputed_tokens += len(token_ids)
+            if missing:
+                total = len(self._prompt.token_ids)
+                self._on_prefill(total - len(missing), total)
         return choices
 
     def _match(self) -> int:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from inference.backends.model import Model
-from inference.engine.active_request import ActiveRequest, IsCancelled, Stopped
+from inference.engine.active_request import ActiveRequest, IsCancelled, OnPrefill, Stopped
 from inference.engine.alternatives import Alternatives
 from inference.engine.completing import Tools, complete
 from inference.engine.draft_history import DraftHistories
 from inference.engine.slots import Slots
+from inference.engine.speed_test import Speed, can_measure, measure_speed
 from inference.engine.turns import Turns
 from inference.text.healing import Healer
 from inference.text.tokenization import TextTokenizer
@@ -107,19 +108,22 @@ class Engine:
         return run.completion()
 
     def begin(
-        self, request: CompletionRequest, cancelled: IsCancelled = lambda: False, client: str = ""
+        self,
+        request: CompletionRequest,
+        cancelled: IsCancelled = lambda: False,
+        client: str = "",
+        on_prefill: OnPrefill = lambda *_: None,
     ) -> ActiveRequest:
         """Start a request: lends it a workspace and matches its prompt with resident tokens.
 
         The run has already ended if it needs no forward. At most `capacity` requests can be at work. Requests of the
-        same `client` share its turns.
+        same `client` share its turns. `on_prefill` follows a prompt of several chunks.
         """
         at_work = len(self._turns.runs)
         assert at_work < self.capacity, f"{at_work} requests are at work, which is the engine's capacity"
         self._turns.note_client(client, self._clock())
-        run = ActiveRequest(
-            request, cancelled, complete(request, self._tools, cancelled, self._chunk_tokens(client)), client
-        )
+        steps = complete(request, self._tools, cancelled, self._chunk_tokens(client), on_prefill)
+        run = ActiveRequest(request, cancelled, steps, client)
         if not run.has_ended:
             self._turns.runs.append(run)
         self._check_device(run)
@@ -166,6 +170,15 @@ class Engine:
         if not self._slots.save(seconds):
             return False
         return self._store.save(None if seconds is None else max(0.0, started + seconds - time.monotonic()))
+
+    def measure_speed(self) -> Generator[None, None, Speed] | None:
+        """The speed test, which runs one forward per step; None if this model or device has none.
+
+        On a GPU it would record graphs for a workspace of its own, and every model of ours is fast there.
+        """
+        if not self.info.device.startswith("cpu") or not can_measure(self._model):
+            return None
+        return measure_speed(self._model, self._clock)
 
     def stats(self) -> StoreStats:
         """Statistics of the store."""

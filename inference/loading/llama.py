@@ -52,7 +52,7 @@ def load_decoder(
     """The model on one device; BadModel or BadInput, with the value at fault, if that is impossible."""
     if options.exact and options.weights != "auto":
         raise BadInput(f"{options.weights} weights and exact mode exclude each other: choose weights auto")
-    reason = "it is switched off" if not options.kernel else unusable_reason(shape, device, dtype)
+    reason = "the kernel is switched off" if not options.kernel else unusable_reason(shape, device, dtype)
     if device.type == "cpu" and not options.exact:
         if reason is None and options.weights != "fp8":
             return _load_on_kernel(checkpoint, shape, context_tokens, dtype, options, report)

@@ -16,10 +16,10 @@ from protocol.errors import BadInput
 from protocol.settings import Weights
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-KERNEL_BYTES = {"int8": 1 + 2 / 32, "int4": 0.5 + 4 / 32}  # per value, with what a group of columns shares
 FEWEST_SLOTS, MOST_SLOTS = 2, 8  # by default; with one, a keystroke would wait for another client's whole completion
 GPU_RESERVE = 384 * 2**20  # libraries' workspaces, loaded kernels, and allocators' rounding
 GRAPHS_PER_WORKSPACE = 24 * 2**20  # a few dozen recordings of some hundred kernels each
+KERNEL_BITS = {"int8": 8.5, "int4": 5}  # per value, with the group's share of its scale and minimum
 LARGEST_LOGITS = 32  # tokens whose logits a short forward holds at once
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
@@ -89,10 +89,14 @@ def plan_memory(demand: MemoryDemand, free: int) -> MemoryPlan:
 
 
 def weights_bytes(demand: MemoryDemand) -> int:
-    """Bytes of the weights in memory: int8 and fp8 take one byte per value, and one scale per row.
+    """Bytes of the weights in memory.
 
-    A CPU keeps the types of a GGUF file, with a scale per group of columns.
+    On a GPU, int8 and fp8 take one byte per value, and one scale per row. The CPU kernel quantizes every matrix, and
+    adds a float16 scale, for int4 also a minimum, per group of columns; embedding and head have 8 bits at least. Of a
+    GGUF file it keeps the types unless a setting says otherwise.
     """
+    if demand.weights in KERNEL_BITS and not demand.on_gpu:
+        return _kernel_bytes(demand)
     size = DTYPE_BYTES[demand.dtype]
     tied = isinstance(demand.shape, Architecture) and demand.shape.tied_embeddings
     total = 0
@@ -101,12 +105,24 @@ def weights_bytes(demand: MemoryDemand) -> int:
         if name == HEAD and tied:
             continue  # tied: the head is the embedding's matrix
         if tensor.kernel_type is not None and demand.weights == "auto" and not demand.on_gpu:
-            total += int(values * KERNEL_BYTES[tensor.kernel_type])
+            total += int(values * KERNEL_BITS[tensor.kernel_type] / 8)
             continue
         total += _rounded(shape) if demand.weights != "auto" and _is_quantized(name, shape) else values * size
         if name == EMBEDDING and tied and demand.weights == "fp8":
             total += _rounded(shape)  # the head is a separate copy
     return total
+
+
+def _kernel_bytes(demand: MemoryDemand) -> int:
+    tied = isinstance(demand.shape, Architecture) and demand.shape.tied_embeddings
+    total = 0.0
+    for name, tensor in _tensors(demand.files):
+        if name == HEAD and tied:
+            continue
+        outer = name in (HEAD, EMBEDDING)
+        bits = 32 if len(tensor.shape) < 2 else KERNEL_BITS["int8" if outer else demand.weights]
+        total += tensor.values * bits / 8
+    return int(total)
 
 
 def _forward_bytes(demand: MemoryDemand) -> int:

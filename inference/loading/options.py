@@ -33,5 +33,5 @@ class EngineOptions:
     exact: bool = False  # cached and cold logits are bitwise equal, at the cost of larger forwards
     fim_format: str = AUTO  # a name from inference.text.fim; AUTO recognizes the format
     healing: HealingMode = "auto"  # "auto" heals unless fragments suffice for the model
-    weights: Weights = "auto"  # int8 and fp8 quantize them: `backends.llama.quantized`, on a CPU the kernel itself
+    weights: Weights = "auto"  # quantized by the CPU kernel, or on a GPU by `backends.llama.quantized`
     kernel: bool = True  # the CPU kernel, if available

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.active_request import ActiveRequest
 from inference.engine.engine import Engine
+from inference.loading.speed_record import SpeedRecord, advice, is_fast
 from protocol import garbage
 from protocol.errors import BadModel, DeviceLost, MidfillError
 from protocol.messages import CoreStatus
@@ -31,8 +32,14 @@ class EngineHolder:
         load: LoadEngine,
         on_status: Callable[[CoreStatus], None],
         forget_saved: Callable[[str], None] | None = None,
+        speeds: SpeedRecord | None = None,
     ) -> None:
-        """`forget_saved` drops the text of a session's document from disk while no model is loaded."""
+        """`forget_saved` drops the text of a session's document from disk while no model is loaded.
+
+        Without `speeds`, the model's speed is not measured.
+        """
+        self._speeds = speeds
+        self._is_measured = speeds is None
         self._load = load
         self._forget_saved = forget_saved
         self._on_status = on_status
@@ -90,6 +97,28 @@ class EngineHolder:
         """Run one step of the engine's idle work; False if none is left."""
         return self._engine is not None and self._engine.device.prepare()
 
+    def measure(self) -> Iterator[None]:
+        """Measure the model's speed, one forward per step, and keep it; no steps if that is done.
+
+        A speed that is too low is measured again by every core: other programs may have been at work.
+        """
+        if self._speeds is None or self._engine is None or self._is_measured:
+            return
+        known = self._speeds.read()
+        steps = self._engine.measure_speed() if known is None or not is_fast(known) else None
+        if steps is not None:
+            try:
+                speed = yield from steps
+            except MemoryError as error:
+                log.info("the speed is not measured: %s", error)
+            else:
+                log.info("measured: %s", self._speeds.keep(speed))
+                self._tell(replace(self.status, detail=self._advice()))
+        self._is_measured = True
+
+    def _advice(self) -> str:
+        return "" if self._speeds is None else advice(self._speeds.model, self._speeds.read())
+
     def abandon(self, error: DeviceLost) -> None:
         """Drop the engine without saving, since the device is unreadable, and announce the failure."""
         engine, self._engine = self._engine, None
@@ -134,6 +163,7 @@ class EngineHolder:
                 "ready",
                 self.status.model,
                 device=info.device,
+                detail=self._advice(),
                 context_tokens=info.context_tokens,
                 chars_per_token=info.chars_per_token,
             )

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
+from inference.engine.active_request import OnPrefill
 from inference.scheduling.job_queue import Job, JobQueue, Outcome, SessionKey
 from protocol.errors import Cancelled
 from protocol.messages import CompletionRequest
@@ -37,7 +38,12 @@ class Inbox:
         return tuple(self._running)
 
     def put(
-        self, request: CompletionRequest, on_done: Callable[[Outcome], None], client: str, supersedes: bool
+        self,
+        request: CompletionRequest,
+        on_done: Callable[[Outcome], None],
+        client: str,
+        supersedes: bool,
+        on_prefill: OnPrefill,
     ) -> tuple[Job, Job | None]:
         """Queue a request; returns its job, and the waiting job that it supersedes.
 
@@ -47,7 +53,7 @@ class Inbox:
             if self._closing:
                 raise Cancelled("the core is shutting down")
             job_id = next(self._ids)
-            job = Job(job_id, (client, request.session if supersedes else f"#{job_id}"), request, on_done)
+            job = Job(job_id, (client, request.session if supersedes else f"#{job_id}"), request, on_done, on_prefill)
             superseded = self._queue.put(job)
             self._cancel_running(lambda running: running.key == job.key)
             self._make_room()  # now, before ahead work saves more of its prompt

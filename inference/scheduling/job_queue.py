@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
+from inference.engine.active_request import OnPrefill
 from protocol.errors import Busy, MidfillError
 from protocol.messages import Completion, CompletionRequest
 
@@ -27,6 +28,7 @@ class Job:
     key: SessionKey
     request: CompletionRequest
     on_done: Callable[[Outcome], None]
+    on_prefill: OnPrefill = lambda *_: None
     submitted: float = field(default_factory=time.perf_counter)
     queue_ms: float = 0.0  # in the queue, until it last began
     cancelled: bool = False

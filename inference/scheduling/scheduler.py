@@ -11,7 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from inference.engine.active_request import ActiveRequest
+from inference.engine.active_request import ActiveRequest, OnPrefill
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.inbox import Inbox
 from inference.scheduling.job_queue import Job, Outcome
@@ -78,12 +78,14 @@ class Scheduler:
         on_done: Callable[[Outcome], None],
         client: str = "",
         supersedes: bool = True,
+        on_prefill: OnPrefill = lambda *_: None,
     ) -> int:
         """Queue a request and return its id for `cancel`. Raises Busy if too many requests of this client wait.
 
-        If it `supersedes`, older requests of the client's session fail with Cancelled.
+        If it `supersedes`, older requests of the client's session fail with Cancelled. `on_prefill` follows the
+        prefill of a long prompt, on the model thread, and must not block.
         """
-        job, superseded = self._inbox.put(request, on_done, client, supersedes)
+        job, superseded = self._inbox.put(request, on_done, client, supersedes, on_prefill)
         if superseded is not None:
             self._tell(superseded, Cancelled("a newer request of the same session arrived"))
         return job.id
@@ -172,8 +174,8 @@ class Scheduler:
     def _wait_for_work(self) -> bool:
         """Return when there is something to do; False when closing.
 
-        After a short rest it collects garbage and lets the engine prepare; after a longer one it saves resident KV;
-        after `unload_after_s` it unloads the model.
+        After a short rest it collects garbage and lets the engine prepare; after a longer one it saves resident KV,
+        and measures the model's speed once; after `unload_after_s` it unloads the model.
         """
         if not self._inbox.has_work_within(_REST_S):
             garbage.collect_what_is_new()
@@ -181,6 +183,7 @@ class Scheduler:
         if not self._inbox.has_work_within(min(_LONG_REST_S, self._unload_after_s or _LONG_REST_S)):
             while not self._saving.step_at_rest() and not self._inbox.has_work_within(0):
                 pass
+            self._keep_going(self._measure)
         while not self._inbox.has_work_within(self._unload_after_s if self._holder.is_loaded else None):
             self._unload()
         return not self._inbox.is_closing
@@ -190,10 +193,17 @@ class Scheduler:
         while not self._inbox.has_work_within(0) and self._holder.prepare():
             pass
 
+    def _measure(self) -> None:
+        """Measure the model's speed forward by forward; a request ends this, and the next rest begins it anew."""
+        for _ in self._holder.measure():
+            if self._inbox.has_work_within(0):
+                return
+
     def _begin(self, job: Job) -> None:
         job.queue_ms = (time.perf_counter() - job.submitted) * 1e3
         try:
-            run = self._holder.engine().begin(job.request, lambda: job.cancelled or job.gives_way, job.client)
+            engine = self._holder.engine()
+            run = engine.begin(job.request, lambda: job.cancelled or job.gives_way, job.client, job.on_prefill)
         except DeviceLost:
             raise
         except MidfillError as error:  # there is no engine

@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 
 from inference.loading.engine import is_here, load_engine
 from inference.loading.options import EngineOptions
+from inference.loading.speed_record import SpeedRecord
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
 from inference.server.access import Access, HostNames
@@ -71,6 +72,7 @@ class ServeOptions:
     exit_after_s: float | None = 3600.0  # without a client
     settings: Mapping[str, SettingValue] = field(default_factory=dict)  # published with the core's address
     replaceable: bool = False  # whether clients with other settings may end it, once no other client uses it
+    speed_folder: Path | None = None  # keeps the model's speed on this machine; None does not measure it
     runtime_dir: Path | None = None  # None means `protocol.rendezvous.runtime_folder()`
 
 
@@ -140,7 +142,9 @@ def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: 
     presence, metrics = Presence(), Metrics()
     cache = options.engine.cache_folder
     forget_saved = None if cache is None else partial(purge_saved, cache)
-    holder = EngineHolder(options.engine.model, partial(load_engine, options.engine), presence.announce, forget_saved)
+    speeds = None if options.speed_folder is None else SpeedRecord(options.speed_folder, options.engine)
+    load = partial(load_engine, options.engine)
+    holder = EngineHolder(options.engine.model, load, presence.announce, forget_saved, speeds)
     scheduler = Scheduler(holder, options.unload_after_s, metrics.observe)
     connections = Connections(raise_file_limit())
     access = Access(token, options.allowed_origins, _host_names(options, listener))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 
 from starlette.types import Message
@@ -30,6 +32,7 @@ from protocol.wire import (
     Failed,
     Forget,
     Kept,
+    Prefilled,
     Release,
     StatusChanged,
     Stop,
@@ -38,6 +41,11 @@ from protocol.wire import (
     encode,
     read_envelope,
 )
+
+LONG_PREFILL_S = 1.0
+"""Seconds after which a client is told how far the prefill of a session's prompt is."""
+
+TELL_EVERY_S = 0.2
 
 
 class WebSocketApi:
@@ -68,6 +76,14 @@ class WebSocketApi:
             sending.cancel()
 
 
+@dataclass(slots=True)
+class _Prefill:
+    """The prefill of a session's prompt, over all requests that took part; seconds by time.monotonic()."""
+
+    due: float  # when to tell the client next
+    went_on: float  # after its last forward
+
+
 class Connection:
     """One client. Its unanswered requests are cancelled when it disconnects."""
 
@@ -87,6 +103,7 @@ class Connection:
         self._name = name
         self._lock = threading.RLock()  # a submission may answer an older request
         self._jobs: dict[int, int] = {}  # the client's id -> the scheduler's; guarded by the lock
+        self._prefills: dict[str, _Prefill] = {}  # by session; guarded, too
         self._presence = ExitStack()
         self._presence.enter_context(presence.listen(lambda _: self._announce()))
         self._announce()
@@ -118,6 +135,8 @@ class Connection:
             self._scheduler.forget(message.session, self._name)
         elif isinstance(message, Release):
             self._scheduler.release(message.session)
+            with self._lock:
+                self._prefills.pop(message.session, None)
         elif isinstance(message, Unload):
             self._scheduler.unload()
         elif isinstance(message, Stop):
@@ -135,17 +154,38 @@ class Connection:
             if message.id in self._jobs:
                 self._send(Failed(message.id, BadInput.code, f"request {message.id} is still running"))
                 return
+            session = message.request.session
             try:
                 self._jobs[message.id] = self._scheduler.submit(
-                    message.request, lambda answer: self._answer(message.id, answer), self._name
+                    message.request,
+                    lambda answer: self._answer(message.id, session, answer),
+                    self._name,
+                    on_prefill=lambda tokens, of: self._tell_prefill(message.id, session, tokens, of),
                 )
             except (Busy, Cancelled) as error:
                 self._send(Failed(message.id, error.code, str(error)))
 
-    def _answer(self, client_id: int, answer: Outcome) -> None:
+    def _tell_prefill(self, client_id: int, session: str, tokens: int, of: int) -> None:
+        """Send how far a prefill is, at intervals, if it takes long; called on the model thread.
+
+        A request that supersedes another one continues its prefill, so the time counts from the first of them.
+        """
+        now = time.monotonic()
+        with self._lock:
+            prefill = self._prefills.get(session)
+            if prefill is None or now - prefill.went_on > LONG_PREFILL_S:
+                prefill = self._prefills[session] = _Prefill(now + LONG_PREFILL_S, now)
+            prefill.went_on = now
+            if now >= prefill.due and client_id in self._jobs:
+                prefill.due = now + TELL_EVERY_S
+                self._send(Prefilled(client_id, tokens, of))
+
+    def _answer(self, client_id: int, session: str, answer: Outcome) -> None:
         """Send the answer; usually called on the model thread."""
         with self._lock:
             del self._jobs[client_id]
+            if not isinstance(answer, Cancelled):
+                self._prefills.pop(session, None)
         if isinstance(answer, Completion):
             self._send(Completed(client_id, answer))
         else:

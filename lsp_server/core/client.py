@@ -34,6 +34,7 @@ from protocol.wire import (
     Failed,
     Forget,
     Kept,
+    Prefilled,
     Release,
     StatusChanged,
     Stop,
@@ -65,8 +66,12 @@ class Endpoint:
         return f"Endpoint({self.url!r})"
 
 
-def _ignore(_: str) -> None:
-    """Ignores the reason why a core refuses to exit."""
+OnPrefill = Callable[[str, float | None], None]
+"""Receives the session whose prompt is being prefilled for long, and how much of it is (0..1); None at the end."""
+
+
+def _ignore(*_: object) -> None:
+    """Ignores what the core says."""
 
 
 class CoreClient:
@@ -78,7 +83,11 @@ class CoreClient:
         url: str,
         on_status: Callable[[CoreStatus], None],
         on_kept: Callable[[str], None] = _ignore,
+        on_prefill: OnPrefill = _ignore,
     ) -> None:
+        self._on_prefill = on_prefill
+        self._prefilling: set[str] = set()  # sessions of which the core has said that their prefill takes long
+        self._sessions: dict[int, str] = {}  # of the pending requests
         self._socket = socket
         self._url = url
         self._on_status = on_status
@@ -97,6 +106,7 @@ class CoreClient:
         endpoint: Endpoint,
         on_status: Callable[[CoreStatus], None],
         on_kept: Callable[[str], None] = _ignore,
+        on_prefill: OnPrefill = _ignore,
     ) -> CoreClient:
         """Connect. If the core refuses a `stop`, the client calls `on_kept` with the core's reason.
 
@@ -124,7 +134,7 @@ class CoreClient:
         except (OSError, WebSocketException, ValueError) as error:  # ValueError: not a URL
             raise CoreUnavailable(f"no core answers at {endpoint.url}: {error}") from error
         assert isinstance(socket, CoreConnection)
-        return cls(socket, endpoint.url, on_status, on_kept)
+        return cls(socket, endpoint.url, on_status, on_kept, on_prefill)
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Send the request and wait for the completion; a cancelled call also cancels the request in the core.
@@ -135,7 +145,7 @@ class CoreClient:
             raise CoreUnavailable(f"the connection to {self._url} is closed")
         message_id = next(self._ids)
         answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._pending[message_id] = answer
+        self._pending[message_id], self._sessions[message_id] = answer, request.session
         try:
             self._send(Complete(message_id, request))
             self._watch.begin()
@@ -144,7 +154,9 @@ class CoreClient:
             self._send(Cancel(message_id))
             raise
         finally:
-            del self._pending[message_id]
+            del self._pending[message_id], self._sessions[message_id]
+            if answer.done() and not answer.cancelled():
+                self._end_prefill(request.session)
 
     def forget(self, session: str) -> None:
         """Tell the core to drop everything of the session's document."""
@@ -214,8 +226,21 @@ class CoreClient:
             self._hear(message)
         elif isinstance(message, Kept):
             self._on_kept(message.reason)
+        elif isinstance(message, Prefilled):
+            self._hear_prefill(message)
         else:
             self._settle(message)
+
+    def _hear_prefill(self, message: Prefilled) -> None:
+        session = self._sessions.get(message.id)
+        if session is not None and message.of > 0:
+            self._prefilling.add(session)
+            self._on_prefill(session, message.tokens / message.of)
+
+    def _end_prefill(self, session: str) -> None:
+        if session in self._prefilling:
+            self._prefilling.remove(session)
+            self._on_prefill(session, None)
 
     def _receive_unreadable(self, text: str, error: BadInput) -> None:
         """Fail the request that the message names, or all requests if it names none."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lsp_server.core.client import CoreClient, Endpoint
+from lsp_server.core.client import CoreClient, Endpoint, OnPrefill
 from protocol.errors import BadInput, CoreBlocked, CoreUnavailable, MidfillError, Unauthorized
 from protocol.messages import Completion, CompletionRequest, CoreStatus
 
@@ -56,7 +56,8 @@ class LinkStatus:
 class CoreLink:
     """A connection that is kept up; it calls `on_status` at every change."""
 
-    def __init__(self, on_status: Callable[[LinkStatus], None]) -> None:
+    def __init__(self, on_status: Callable[[LinkStatus], None], on_prefill: OnPrefill = lambda *_: None) -> None:
+        self._on_prefill = on_prefill
         self.status = LinkStatus("stopped")
         self._on_status = on_status
         self._client: CoreClient | None = None
@@ -167,7 +168,9 @@ class CoreLink:
         """Connect, and return when the connection has ended."""
         endpoint = await target.find()
         self._note, self._core, self._gives_way = "", None, bool(endpoint.differs)
-        client = await CoreClient.open(endpoint, self._heard, lambda why: self._refused(f"{endpoint.differs}; {why}"))
+        client = await CoreClient.open(
+            endpoint, self._heard, lambda why: self._refused(f"{endpoint.differs}; {why}"), self._on_prefill
+        )
         if endpoint.differs:
             logger.warning("%s", endpoint.differs)
             client.stop("replace")

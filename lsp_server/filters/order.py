@@ -15,6 +15,7 @@ from lsp_server.filters.previous_lines import drop_previous_lines
 from lsp_server.filters.repetition import cut_repetition
 from lsp_server.filters.rest_of_line import drop_rest_of_line
 from lsp_server.filters.white_space import drop_trailing_space, use_line_ends
+from lsp_server.filters.whole_statements import end_with_whole_statement
 
 Filter = Callable[[Insertion, CursorContext], Insertion]
 
@@ -24,6 +25,7 @@ CONTENT: tuple[Filter, ...] = (
     drop_extra_indentation,
     use_own_indentation,
     cut_broken_indentation,
+    end_with_whole_statement,
     drop_rest_of_line,
     cut_at_next_lines,
 )

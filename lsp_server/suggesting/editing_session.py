@@ -15,6 +15,7 @@ from lsp_server.editing.documents import Position
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.order import fitted, worth_showing
 from lsp_server.filters.stop_rules import stop_rule
+from lsp_server.filters.whole_statements import drop_cut_line
 from lsp_server.suggesting.debounce import Pace
 from lsp_server.suggesting.last_suggestion import Suggestion, suggestion_at
 from lsp_server.suggesting.open_document import OpenDocument
@@ -244,7 +245,8 @@ class EditingSession:
         ending = query.ending(opened.document)
         shown: dict[str, Insertion] = {}
         suggestions: list[Suggestion] = []
-        for text in (completion.text, *completion.alternatives):
+        first = drop_cut_line(completion.text) if completion.finish_reason == "length" else completion.text
+        for text in (first, *completion.alternatives):
             worth = worth_showing(text, place)
             insertion = fitted(worth, place)
             if not insertion.text or insertion.text in shown:

@@ -47,6 +47,7 @@ async def examine(settings: Settings, refused: Sequence[BadSettings] = ()) -> li
     from midfill.doctor.folders import folders
     from midfill.doctor.machine import find_gpus, hardware, installed
     from midfill.doctor.model import model
+    from midfill.doctor.models import models
     from midfill.doctor.settings import settings_in_force
 
     gpus = find_gpus()
@@ -54,6 +55,7 @@ async def examine(settings: Settings, refused: Sequence[BadSettings] = ()) -> li
         installed(),
         hardware(gpus),
         model(settings, gpus),
+        models(settings, gpus),
         await cores(settings),
         folders(),
         settings_in_force(settings, os.environ, refused),

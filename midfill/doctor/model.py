@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import platform
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psutil
 
 from inference.checkpoints.architecture import ModelShape
 from inference.checkpoints.checkpoint import Checkpoint, find_local_checkpoint
 from inference.checkpoints.weights import WeightsFile
+from inference.engine.speed_test import Speed
 from inference.loading.default_dtype import default_dtype
 from inference.loading.memory_plan import MemoryDemand, MemoryPlan, plan_memory
+from inference.loading.speed_record import SpeedRecord, recommended
 from midfill.doctor.findings import Section, megabytes
 from midfill.doctor.machine import Gpu, version_of
+from midfill.headless.engine_core import engine_options
 from protocol.errors import MidfillError
-from protocol.settings import Settings
+from protocol.rendezvous import cache_folder, resolve_model
+from protocol.settings import BUNDLED_MODEL, Settings
 
 _DEVICES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 _PREFILL_CHUNK = 256  # a core's
@@ -48,7 +52,7 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
             problems += _too_large(plan, device, dtype)
     except MidfillError as error:
         problems.append(str(error))
-    facts.append(("device", device.name))
+    facts += [("device", device.name), *_speed(settings)]
     return Section("model", tuple(facts), tuple(problems))
 
 
@@ -80,7 +84,9 @@ def weights_problem(settings: Settings, device: str) -> str:
     """The problem with the setting `weights` on this device; empty if there is none."""
     on_gpu = device.startswith("cuda")
     if settings.weights == "fp8" and not on_gpu:
-        return f"fp8 weights need a CUDA GPU, and the device is {device}: choose --weights auto, or int8 on a CPU"
+        return f"fp8 weights need a CUDA GPU, and the device is {device}: choose auto, or int8 or int4 on a CPU"
+    if settings.weights == "int4" and device != "cpu":
+        return f"int4 weights need the CPU kernel, and the device is {device}: choose --weights auto, or --device cpu"
     if settings.weights != "auto" and on_gpu and version_of("torchao") is None:
         return f"{settings.weights} weights on a GPU need the package torchao: install torchao>=0.18"
     return ""
@@ -97,6 +103,20 @@ def choose_dtype(settings: Settings, device: Device, shape: ModelShape) -> str:
         weights=settings.weights,
         capability=device.gpu.capability if device.gpu else None,
     )
+
+
+def _speed(settings: Settings) -> list[tuple[str, str]]:
+    """The model's speed as a core has measured it on this machine, and which of our own models suits it."""
+    measured = _measured(settings)
+    facts = [("speed", str(measured) if measured else "not measured yet: a core measures it while it is idle")]
+    bundled = _measured(replace(settings, model=BUNDLED_MODEL))
+    if bundled is not None:
+        facts.append(("recommended", f"{recommended(bundled)} ({BUNDLED_MODEL}: {bundled})"))
+    return facts
+
+
+def _measured(settings: Settings) -> Speed | None:
+    return SpeedRecord(cache_folder(), replace(engine_options(settings), model=resolve_model(settings.model))).read()
 
 
 def _no_download(model: str) -> list[str]:
@@ -157,7 +177,7 @@ def _too_large(plan: MemoryPlan, device: Device, dtype: str) -> list[str]:
     remedy = (
         "choose a smaller model or context, --weights int8, or --device cpu"
         if device.gpu
-        else ("close other programs, choose a smaller model, or set --dtype bfloat16")
+        else ("close other programs, choose a smaller model, or set --weights int8 or int4")
     )
     needed = f"about {megabytes(plan.least)} of {device.name}'s memory in {dtype}"
     return [f"the model needs {needed}, and {megabytes(plan.free)} are free: {remedy}"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -18,7 +18,7 @@ from protocol.errors import BadInput
 from protocol.settings import Settings
 
 if TYPE_CHECKING:
-    from inference.engine.engine import Engine
+    from midfill.evaluation.engines import Evaluated
     from midfill.evaluation.runner import Evaluator, Row, TaskSet
     from midfill.evaluation.sandbox import Sandbox
     from midfill.evaluation.tasks import Cut, Format, Split
@@ -39,7 +39,10 @@ def eval_command(
         typer.Option("--held-out", help="Folder of Python files that the model was not trained on; repeatable."),
     ] = None,
     splits: Annotated[
-        str, typer.Option("--split", help="Kinds of tasks, comma separated: single-line, random-span.")
+        str,
+        typer.Option(
+            "--split", help="Kinds of tasks, comma separated: single-line, multi-line, random-span, random-span-light."
+        ),
     ] = ("single-line,random-span"),
     formats: Annotated[
         str, typer.Option("--format", help="Prompt formats, comma separated: psm, spm, efim.")
@@ -71,7 +74,7 @@ def eval_command(
     Prints one row per kind of task, prompt format and cursor place. pass@1 needs --allow-code-execution, since it
     runs code that the model has written.
     """
-    from inference.text.healing import wants_healing
+    from midfill.evaluation.engines import core_by_address, engine_in_process
     from midfill.evaluation.report import report, row_object
     from midfill.evaluation.tasks import CUTS, FORMATS, SPLITS
 
@@ -80,19 +83,31 @@ def eval_command(
     task_sets = _task_sets(human_eval, held_out or [], chosen_splits, limit, seed)
     notes = Console(stderr=True)
     sandbox = _sandbox(allow_code_execution, without_sandbox, task_sets, notes)
-    with _json_lines(json_file) as write:
-        with notes.status("loading the model"):
-            engine = _load(settings, healing)
-        heals = wants_healing(healing, engine.tokenizer.format)
-        common = {"model": settings.model, "seed": seed, "max_new_tokens": max_new_tokens}
-        rows = []
-        evaluator = _evaluator(engine, settings, max_new_tokens, seed, sandbox)
+    if settings.core and "token" in chosen_cuts:
+        raise BadInput("--cut token needs the model's tokenizer, which a core does not show: choose given or character")
+    model = (
+        core_by_address(settings, max_new_tokens)
+        if settings.core
+        else engine_in_process(settings, healing, max_new_tokens)
+    )
+    rows = []
+    with _json_lines(json_file) as write, _loaded(model, notes) as evaluated:
+        common = {"model": evaluated.name, "seed": seed, "max_new_tokens": max_new_tokens}
+        evaluator = _evaluator(evaluated, settings, seed, sandbox)
         for row in _evaluate(evaluator, task_sets, chosen_cuts, chosen_formats, notes):
-            write(row_object(row, heals, common))
+            write(row_object(row, evaluated.heals, common))
             rows.append(row)
-        engine.close()
     console = Console(stderr=json_file == Path("-"))
-    console.print(report(rows, f"{settings.model} on {engine.info.device}, healing {'on' if heals else 'off'}"))
+    console.print(report(rows, evaluated.title))
+
+
+@contextmanager
+def _loaded(model: AbstractContextManager[Evaluated], notes: Console) -> Iterator[Evaluated]:
+    """The model, with a note while it is loaded."""
+    with ExitStack() as stack:
+        with notes.status("loading the model"):
+            evaluated = stack.enter_context(model)
+        yield evaluated
 
 
 @contextmanager
@@ -135,6 +150,8 @@ def _task_sets(
         if not found:
             raise BadInput(f"{human_eval} has no tasks of --split {','.join(splits)}")
         sets += [tasks.sample(limit, seed) for tasks in found]
+    if held_out and "random-span-light" in splits:
+        raise BadInput("--held-out has no --split random-span-light: it is a part of the benchmark. Choose random-span")
     if held_out:
         count = HELD_OUT_TASKS if limit is None else limit
         sets += [TaskSet("held-out", split, tuple(cut_files(held_out, split, count, seed))) for split in splits]
@@ -155,35 +172,16 @@ def _sandbox(allowed: bool, unconfined: bool, task_sets: Sequence[TaskSet], note
     return sandbox
 
 
-def _load(settings: Settings, healing: Literal["auto", "on", "off"]) -> Engine:
-    from inference.loading.engine import load_engine
-    from inference.loading.options import EngineOptions
-
-    return load_engine(
-        EngineOptions(
-            model=settings.model,
-            device=settings.device,
-            dtype=settings.dtype,
-            store_budget_bytes=0,
-            exact=settings.exact,
-            fim_format=settings.fim_format,
-            healing=healing,
-        )
-    )
-
-
-def _evaluator(
-    engine: Engine, settings: Settings, max_new_tokens: int, seed: int, sandbox: Sandbox | None
-) -> Evaluator:
+def _evaluator(evaluated: Evaluated, settings: Settings, seed: int, sandbox: Sandbox | None) -> Evaluator:
     from lsp_server.prompts.windows import WindowBudget
-    from midfill.evaluation.runner import Evaluator, completes_with, token_ends_of
+    from midfill.evaluation.runner import Evaluator
 
     budget = WindowBudget(
         prefix_tokens=settings.prefix_tokens,
         suffix_tokens=settings.suffix_tokens,
-        chars_per_token=engine.info.chars_per_token,
+        chars_per_token=evaluated.chars_per_token,
     )
-    return Evaluator(completes_with(engine, max_new_tokens), token_ends_of(engine.tokenizer), budget, seed, sandbox)
+    return Evaluator(evaluated.complete, evaluated.token_ends, budget, seed, sandbox)
 
 
 def _evaluate(

@@ -5,13 +5,19 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 from midfill.evaluation.tasks import Split, Task
 from protocol.errors import BadInput
 
 # By the first part of a task's id, and by the name of its file.
-KINDS: dict[str, Split] = {"SingleLineInfilling": "single-line", "RandomSpanInfilling": "random-span"}
+KINDS: dict[str, Split] = {
+    "SingleLineInfilling": "single-line",
+    "MultiLineInfilling": "multi-line",
+    "RandomSpanInfilling": "random-span",
+    "RandomSpanInfillingLight": "random-span-light",
+}
 _FIELDS = ("task_id", "entry_point", "prompt", "suffix", "canonical_solution", "test")
 
 
@@ -56,7 +62,7 @@ def _task(line: str, where: str) -> Task:
     kind = task_id.partition("/")[0]
     if kind not in KINDS:
         raise BadInput(f"{where}: {task_id} is not supported: choose tasks of {', '.join(KINDS)}")
-    split = KINDS[kind]
-    if split == "single-line" and solution.endswith("\n"):
-        solution, suffix = solution[:-1], "\n" + suffix
-    return Task(task_id, split, prompt, solution, suffix, f"{test}\ncheck({entry_point})")
+    task = Task(task_id, KINDS[kind], prompt, solution, suffix, f"{test}\ncheck({entry_point})")
+    if task.is_of_lines and solution.endswith("\n"):
+        return replace(task, middle=solution[:-1], after="\n" + suffix)
+    return task

@@ -36,7 +36,7 @@ def _cell(estimate: Estimate | None) -> str:
     return f"{estimate.value:.1%}\n{low * 100:.1f} to {high * 100:.1f}"
 
 
-def row_object(row: Row, heals: bool, common: dict[str, Any]) -> dict[str, Any]:
+def row_object(row: Row, heals: bool | None, common: dict[str, Any]) -> dict[str, Any]:
     """The row for JSON: shares from 0 to 1, null where nothing was measured; `common` goes at its end."""
     return {
         "benchmark": row.benchmark,

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from inference.text.tokenization import TextTokenizer
 
 UNTIL_THE_END = StopRule(indent=0)  # no line is indented by less, so only an end token or the limit ends it
-_STOPS: dict[Split, StopRule] = {"single-line": StopRule(), "random-span": UNTIL_THE_END}
 
 Complete = Callable[[Prompt, StopRule], str]
 OnTaskDone = Callable[[], None]
@@ -79,10 +78,14 @@ class Evaluator:
         return scores
 
     def _score(self, case: Case, form: Format) -> Score:
-        completion = self.complete(lay_prompt(case, form, self.budget), _STOPS[case.task.split])
+        completion = self.complete(lay_prompt(case, form, self.budget), _stop(case.task))
         if self.sandbox is None or case.task.test is None:
             return score(case, completion)
         return score(case, completion, self.sandbox.run(case.program(completion), case.task.test))
+
+
+def _stop(task: Task) -> StopRule:
+    return StopRule() if task.split == "single-line" else UNTIL_THE_END
 
 
 def _row(tasks: TaskSet, cut: Cut, form: Format, scores: Sequence[Score]) -> Row:

@@ -41,9 +41,9 @@ class Estimate:
 
 
 def score(case: Case, completion: str, outcome: Outcome | None = None) -> Score:
-    """Score a completion by its text. White space at the end of a single line does not count."""
+    """Score a completion by its text. White space at the end of whole lines does not count."""
     expected, given = case.expected, completion
-    if case.task.split == "single-line":
+    if case.task.is_of_lines:
         expected, given = expected.rstrip(), given.rstrip()
     similarity = Levenshtein.normalized_similarity(expected, given)
     return Score(expected == given, similarity, _first_word(case, completion), outcome)

@@ -11,11 +11,11 @@ from lsp_server.prompts.anchors import LINES_BACK
 from lsp_server.prompts.windows import WindowBudget
 from protocol.messages import Prompt
 
-Split = Literal["single-line", "random-span"]
+Split = Literal["single-line", "multi-line", "random-span", "random-span-light"]
 Format = Literal["psm", "spm", "efim"]
 Cut = Literal["given", "token", "character"]
 
-SPLITS: tuple[Split, ...] = ("single-line", "random-span")
+SPLITS: tuple[Split, ...] = ("single-line", "multi-line", "random-span", "random-span-light")
 FORMATS: tuple[Format, ...] = ("psm", "spm", "efim")
 CUTS: tuple[Cut, ...] = ("given", "token", "character")
 
@@ -26,7 +26,7 @@ TokenEnds = Callable[[str], list[int]]  # where the tokens of a text end, in cha
 class Task:
     """A text as before, middle and after. `test` calls the completed text's functions and raises if one is wrong.
 
-    The middle of a single line ends before its newline, which `after` begins with, as in an editor.
+    The middle of whole lines ends before the last one's newline, which `after` begins with, as in an editor.
     """
 
     name: str
@@ -35,6 +35,11 @@ class Task:
     middle: str
     after: str
     test: str | None = None
+
+    @property
+    def is_of_lines(self) -> bool:
+        """Whether the middle is one or several whole lines, without the last newline."""
+        return self.split in ("single-line", "multi-line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +65,26 @@ class Case:
 def place_cursor(task: Task, cut: Cut, token_ends: TokenEnds, seed: int) -> Case:
     """The case of a task whose user has stopped typing at the cursor; the same place for the same seed.
 
-    `given` is the beginning of the middle. In a single line, `token` and `character` are any token boundary and any
-    character of its code. A random span begins at a random character already, so `character` does not move the
-    cursor, and `token` moves it to the next token boundary. At least one character is left to complete.
+    `given` is the beginning of the middle. In whole lines, `token` and `character` are any token boundary and any
+    character of the first line's code. A random span begins at a random character already, so `character` does not
+    move the cursor, and `token` moves it to the next token boundary. At least one character is left to complete.
     """
     middle = task.middle
-    if cut == "given" or (cut == "character" and task.split == "random-span"):
+    if cut == "given" or (cut == "character" and not task.is_of_lines):
         return Case(task, "")
-    code = len(middle) - len(middle.lstrip()) if task.split == "single-line" else 0
-    places = list(range(code, len(middle)))
+    places = list(_code_of_first_line(middle)) if task.is_of_lines else list(range(len(middle)))
     if cut == "token":
         boundaries = _boundaries(task, token_ends)
         places = [place for place in places if place in boundaries]
     if not places:
         return Case(task, "")
-    at = places[0] if task.split == "random-span" else Random(f"{seed}/{cut}/{task.name}").choice(places)
+    at = Random(f"{seed}/{cut}/{task.name}").choice(places) if task.is_of_lines else places[0]
     return Case(task, middle[:at])
+
+
+def _code_of_first_line(middle: str) -> range:
+    first = middle.partition("\n")[0]
+    return range(len(first) - len(first.lstrip()), len(first))
 
 
 def _boundaries(task: Task, token_ends: TokenEnds) -> set[int]:

@@ -32,5 +32,8 @@ def test_a_tiny_run_takes_the_better_of_the_peers_settings(tmp_path: Path, run_b
     found = {(row["case"], row["engine"]): row for row in rows}
     assert found["512+1", "llama.cpp q8_0"]["milliseconds"] == 1000 / 16, "a run's 16 tokens, one at a time"
     assert found["2048+4", "llama.cpp bf16"]["milliseconds"] == 1000
+    assert found["512+4", "llama.cpp q4_0"]["milliseconds"] == 1000
+    assert found["0+2048", "engine int4"]["times_as_fast_as"]["q4_0"] > 0
+    assert found["512+4", "kernel int4, KV bfloat16"]["times_as_fast_as"]["q4_0"] > 1
     assert found["0+2048", "engine bfloat16"]["times_as_fast_as"]["q8_0"] > 0
     assert found["2048+1", "kernel int8, KV float32"]["times_as_fast_as"]["q8_0"] > 1

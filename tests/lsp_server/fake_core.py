@@ -34,6 +34,7 @@ from protocol.wire import (
     Failed,
     Forget,
     Kept,
+    Prefilled,
     Release,
     StatusChanged,
     Stop,
@@ -78,6 +79,7 @@ class FakeCore:
         self.forgotten: list[str] = []
         self.released: list[str] = []
         self.unloads = 0
+        self.last_id = 0
         self.stops: list[str] = []
         self.authorizations: list[str | None] = []  # shown in requests for a WebSocket
         self.kept = ""  # why it does not exit where it is asked to; else it drops its connections
@@ -96,6 +98,11 @@ class FakeCore:
         self.status = status
         for connection in self.connections:
             await self._send(connection, StatusChanged(status, self.protocol_version))
+
+    async def tell_prefill(self, tokens: int, of: int) -> None:
+        """Say of the last request how far its prefill is."""
+        for connection in self.connections:
+            await self._send(connection, Prefilled(self.last_id, tokens, of))
 
     async def drop_connections(self) -> None:
         for connection in list(self.connections):
@@ -134,6 +141,7 @@ class FakeCore:
         message = decode_client(text)
         if isinstance(message, Complete):
             self.requests.append(message.request)
+            self.last_id = message.id
             self._begin(self._complete(connection, message))
         elif isinstance(message, Cancel):
             self.cancelled.append(message.id)

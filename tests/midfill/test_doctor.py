@@ -126,6 +126,8 @@ def test_device(
         ("fp8", "cuda", None, "fp8 weights on a GPU need the package torchao"),
         ("int8", "cuda", None, "int8 weights on a GPU need the package torchao"),
         ("fp8", "cpu", "0.18.0", "fp8 weights need a CUDA GPU, and the device is cpu"),
+        ("int4", "cpu", None, ""),
+        ("int4", "cuda", "0.18.0", "int4 weights need the CPU kernel, and the device is cuda"),
     ],
 )
 def test_weights(

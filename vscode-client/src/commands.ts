@@ -34,7 +34,7 @@ export function registerCommands(parts: Collaborators): vscode.Disposable {
     "midfill.core.unload": () => unloadModel(server),
     "midfill.install": () => installer.install(),
     "midfill.chooseServer": () => installer.choosePath(),
-    "midfill.chooseModel": chooseModel,
+    "midfill.chooseModel": () => chooseModel(server),
     "midfill.setCoreToken": () => setCoreToken(parts),
     "midfill.doctor": () => {
       showReport(server, "doctor");

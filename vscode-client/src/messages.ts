@@ -49,3 +49,16 @@ export interface CoreDescription {
   pid: number;
   memoryBytes: number;
 }
+
+/** One of the models that `midfill.listModels` returns. */
+export interface ModelDescription {
+  /** The value for the setting `model`. */
+  name: string;
+  /** The program that has it. */
+  source: string;
+  family: string;
+  sizeBytes: number;
+  quantization?: string;
+  /** Why midfill cannot run it; empty where it can. */
+  problem: string;
+}

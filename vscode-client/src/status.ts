@@ -106,7 +106,7 @@ function describeCore(core: CoreStatus | undefined, usage: Usage | undefined): D
       return {
         icon: "sparkle",
         label: usage ? `midfill ${cost(usage)}` : "midfill",
-        lines: [`${core.model} on ${core.device}`, ...(usage ? [explain(usage)] : [])],
+        lines: [`${core.model} on ${core.device}`, ...(usage ? [explain(usage)] : []), core.message].filter(Boolean),
       };
     case "failed":
       return { icon: "error", label: "midfill: failed", lines: [core.message], severity: "error" };

@@ -42,6 +42,7 @@ from inference.backends.llama.weights import LayerWeights, Matrix, WeightsSource
 from inference.backends.model import Choice
 from inference.checkpoints.architecture import Architecture
 from kv_store.workspace import KVWorkspace
+from protocol.garbage import return_free_memory
 
 NUMBER_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2, "narrow_float32": 3, "int4": 4}  # NumberType of model.h
 DTYPE_NUMBERS = {torch.float32: 0, torch.bfloat16: 1}
@@ -167,6 +168,7 @@ class KernelDecoder:
         )
 
     def _matrix(self, matrix: PackedMatrix) -> CMatrix:
+        return_free_memory()  # that packing left between the matrices; the allocator would keep it
         addresses = (self._address(matrix.weights), self._address(matrix.scales), self._address(matrix.bias))
         return CMatrix(*addresses, matrix.rows, matrix.columns, NUMBER_TYPES[matrix.type])
 

@@ -19,7 +19,7 @@ PackedType = Literal[WeightType, "narrow_float32"]
 UNIT = 32  # rows stored side by side
 HALF = UNIT // 2  # rows of gate, and of up, in a shared unit
 BLOCK = 64  # rows are padded to a multiple of this many columns
-VALUES_AT_ONCE = 2**20  # packed at once, to keep temporaries small
+VALUES_AT_ONCE = 2**16  # packed at once, to keep temporaries small
 
 
 @dataclass(frozen=True, slots=True)

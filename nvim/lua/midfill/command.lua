@@ -112,6 +112,10 @@ function commands.core(action)
   end)
 end
 
+function commands.model()
+  require('midfill.models').choose()
+end
+
 function commands.stats()
   say(stats.lines())
 end

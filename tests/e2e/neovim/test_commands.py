@@ -103,3 +103,57 @@ def test_status_lines_are_drawn_again_only_where_they_change(open_scripted: Open
         notify(neovim, "midfill/usage", **cost | {"ms": milliseconds})
         notify(neovim, "midfill/excluded", textDocument=None, reason=None)
     assert neovim.lua("return vim.g.changes") - before == 4  # ready, 12 ms, 14 ms, stopped
+
+
+MODEL = {"name": "ollama:qwen2.5-coder:1.5b", "source": "Ollama", "family": "qwen2", "sizeBytes": 986_000_000}
+CAN_RUN = MODEL | {"quantization": "Q4_K_M", "problem": ""}
+CANNOT = CAN_RUN | {"name": "ollama:chat:7b", "problem": "it has no markers"}
+LIST_MODELS = ["midfill.listModels"]
+
+
+def select(neovim: Neovim, index: int, typed: str = "") -> None:
+    """Answer vim.ui.select() with an item, from 1 on, and vim.ui.input() with a text; keep what was offered."""
+    neovim.lua(
+        """
+        local index, typed = ...
+        vim.ui.select = function(items, options, done)
+          vim.g.offered = vim.tbl_map(options.format_item, items)
+          done(items[index])
+        end
+        vim.ui.input = function(_, done) done(typed) end
+        """,
+        index,
+        typed,
+    )
+
+
+def told_models(script: Script) -> list[Any]:
+    changes = script.told("workspace/didChangeConfiguration")
+    return [params["settings"]["midfill"]["model"] for params in changes if "midfill" in params["settings"]]
+
+
+def test_a_model_of_this_machine_is_chosen(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer(commands=LIST_MODELS, result=[CAN_RUN, CANNOT])
+    neovim = open_scripted("")
+    until(lambda: script.told("initialized"))
+    select(neovim, 1)
+    neovim.api.command("Midfill model")
+    until(lambda: told_models(script) == ["ollama:qwen2.5-coder:1.5b"])
+    assert neovim.lua("return vim.g.offered") == [
+        "ollama:qwen2.5-coder:1.5b (Ollama, qwen2, 0.99 GB, Q4_K_M)",
+        "ollama:chat:7b (Ollama, qwen2, 0.99 GB, Q4_K_M) -- cannot run: it has no markers",
+        "Another: a path, or a name on the Hugging Face hub",
+    ]
+    assert "the model is now ollama:qwen2.5-coder:1.5b, until Neovim ends" in neovim.messages()
+
+
+def test_a_model_that_cannot_run_is_not_taken(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer(commands=LIST_MODELS, result=[CAN_RUN, CANNOT])
+    neovim = open_scripted("")
+    until(lambda: script.told("initialized"))
+    select(neovim, 2)
+    neovim.api.command("Midfill model")
+    until(lambda: "midfill cannot run ollama:chat:7b: it has no markers" in neovim.messages())
+    select(neovim, 3, " Qwen/Qwen2.5-Coder-1.5B ")
+    neovim.api.command("Midfill model")
+    until(lambda: told_models(script) == ["Qwen/Qwen2.5-Coder-1.5B"])

@@ -79,6 +79,19 @@ def test_quantized_files_stay_so_on_a_cpu(stored: str, size: float) -> None:
     assert weights_bytes(on_gpu) == weights_bytes(demand("bfloat16", "BF16"))
 
 
+@pytest.mark.parametrize(
+    ("weights", "tied", "expected"),
+    [
+        ("int8", False, 17 * (2 * 300 * 64 + 128 * 64) // 16 + 4 * 64),
+        ("int8", True, 17 * (300 * 64 + 128 * 64) // 16 + 4 * 64),
+        ("int4", False, 17 * (2 * 300 * 64) // 16 + 5 * 128 * 64 // 8 + 4 * 64),
+        ("int4", True, 17 * (300 * 64) // 16 + 5 * 128 * 64 // 8 + 4 * 64),
+    ],
+)
+def test_the_kernel_quantizes_by_groups_and_the_embedding_too(weights: Weights, tied: bool, expected: int) -> None:
+    assert weights_bytes(replace(demand(tie_word_embeddings=tied), weights=weights, on_gpu=False)) == expected
+
+
 @given(
     free=st.integers(0, 3 * GB),
     store_bytes=st.integers(0, 4 * GB),

@@ -26,6 +26,7 @@ from protocol.wire import (
     Failed,
     Forget,
     Kept,
+    Prefilled,
     StatusChanged,
     Stop,
     Unload,
@@ -115,6 +116,35 @@ def test_websocket_answers_and_reports_its_status(core: Core) -> None:
         answer = receive(websocket)
         assert isinstance(answer, Completed)
         assert answer.completion.usage.recomputed_tokens <= 2
+
+
+def long_request(text: str) -> CompletionRequest:
+    """A prompt of several chunks, which makes something resident only."""
+    return CompletionRequest("a.py", Prompt("value = 1\n" * 100 + text, "\n"), max_tokens=0)
+
+
+def test_a_prefill_that_takes_long_is_followed(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference.server.websocket_api.LONG_PREFILL_S", 0.0)
+    monkeypatch.setattr("inference.server.websocket_api.TELL_EVERY_S", 0.0)
+    options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1, prefill_chunk=64)
+    with running(options) as core, core.connect() as websocket:
+        send(websocket, Complete(7, long_request("")))
+        shares = []
+        while isinstance(message := receive(websocket), Prefilled):
+            assert message.id == 7
+            shares.append((message.tokens, message.of))
+        assert isinstance(message, Completed)
+        total = message.completion.usage.prompt_tokens
+        assert shares == [(tokens, total) for tokens in range(64, total, 64)]
+        send(websocket, Complete(8, long_request("")))
+        assert isinstance(receive(websocket), Completed)  # resident
+
+
+def test_a_short_prefill_is_not_mentioned(tiny_checkpoint: Path) -> None:
+    options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1, prefill_chunk=64)
+    with running(options) as core, core.connect() as websocket:
+        send(websocket, Complete(7, long_request("")))
+        assert isinstance(receive(websocket), Completed)
 
 
 @pytest.mark.parametrize(

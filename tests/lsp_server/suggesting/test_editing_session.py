@@ -74,6 +74,19 @@ async def allowed(session: EditingSession, text: str) -> OpenDocument:
     return document
 
 
+async def test_a_block_that_the_limit_cut_ends_with_its_last_whole_line(
+    session: EditingSession, core: StubCore
+) -> None:
+    document = await allowed(session, "def f():\n    ")
+
+    async def answer() -> Completion:
+        return replace(completion("a = 1\n    return a.som"), finish_reason="length")
+
+    core.answer = answer
+    (shown,) = await session.suggest(document, Query(Position(1, 4)))
+    assert shown.text == "a = 1"
+
+
 async def until_rest(document: OpenDocument) -> None:
     """Wait until nothing is computed for the document any more."""
     async with asyncio.timeout(PATIENCE_S):

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from inference.loading.options import EngineOptions
 from midfill.commands import app
 from protocol.errors import BadInput
+from tests.inference.serving import TOKEN, serving
 
 DATA = Path(__file__).with_name("data")
 KEYS = ["benchmark", "split", "format", "cut", "healing", "n", "exact_match", "pass_at_1", "edit_similarity"]
@@ -27,7 +29,12 @@ def test_a_row_per_split_cut_and_format(tiny_model: str, runtime: Path) -> None:
         *("--human-eval", str(DATA), "--model", tiny_model, "--limit", "2", "--max-new-tokens", "4"),
         *("--cut", "given,character", "--format", "psm,efim", "--allow-code-execution", "--without-sandbox"),
     )
-    assert len(found) == 8
+    assert [(row["split"], row["cut"], row["format"]) for row in found] == [
+        (split, cut, form)
+        for split in ("single-line", "random-span")
+        for cut in ("given", "character")
+        for form in ("psm", "efim")
+    ]
     for row in found:
         assert list(row)[: len(KEYS)] == KEYS
         assert row["n"] == 2
@@ -44,6 +51,27 @@ def test_no_code_is_run_unless_it_is_allowed(tiny_model: str, runtime: Path) -> 
     assert [row["pass_at_1"] for row in found] == [None]
     assert [row["exact_match"] for row in found] == [0.0]
     assert "--allow-code-execution" in said
+
+
+def test_every_split_of_the_benchmark(tiny_model: str, runtime: Path) -> None:
+    splits = "single-line,multi-line,random-span,random-span-light"
+    found, _ = rows(
+        *("--human-eval", str(DATA), "--model", tiny_model, "--limit", "1", "--max-new-tokens", "2"),
+        *("--split", splits, "--format", "efim"),
+    )
+    assert [row["split"] for row in found] == splits.split(",")
+
+
+def test_a_core_by_its_address_gives_the_same_rows(tiny_model: str, runtime: Path) -> None:
+    options = ("--human-eval", str(DATA), "--limit", "2", "--max-new-tokens", "4", "--format", "efim")
+    here, _ = rows(*options, "--model", tiny_model)
+    with serving(EngineOptions(tiny_model, threads=1)) as served:
+        core = ("--core", f"ws://{served.address}/ws", "--core-token", TOKEN)
+        there, _ = rows(*options, *core)
+    assert [row | {"model": "", "healing": None} for row in there] == [
+        row | {"model": "", "healing": None} for row in here
+    ]
+    assert {row["healing"] for row in there} == {None}
 
 
 @pytest.mark.parametrize(("given", "heals"), [("on", True), ("off", False)])
@@ -74,6 +102,8 @@ def test_held_out_files_need_no_permission(tiny_model: str, runtime: Path) -> No
     [
         ([], "--human-eval or --held-out"),
         (["--human-eval", str(DATA), "--format", "pms"], "unknown 'pms', choose from psm, spm, efim"),
+        (["--held-out", str(DATA), "--split", "random-span-light"], "a part of the benchmark"),
+        (["--human-eval", str(DATA), "--core", "ws://127.0.0.1:9/ws", "--cut", "token"], "needs the model's tokenizer"),
         (["--human-eval", str(DATA), "--cut", "word"], "unknown 'word', choose from given, token, character"),
         (["--human-eval", str(DATA / "HumanEval-RandomSpanInfilling.jsonl"), "--split", "single-line"], "no tasks of"),
         (["--human-eval", "missing.jsonl"], "cannot be read"),

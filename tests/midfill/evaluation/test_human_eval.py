@@ -24,7 +24,7 @@ def test_the_canonical_solutions_pass_and_are_exact() -> None:
     sandbox = Sandbox(allow_unconfined=True)
     benchmark = read_benchmark(WHOLE or DATA)
     assert set(benchmark) == set(SPLITS)
-    for number, task in enumerate([*benchmark["single-line"], *benchmark["random-span"]]):
+    for number, task in enumerate(task for split in SPLITS for task in benchmark[split]):
         case = place_cursor(task, CUTS[number % 3], lambda text: list(range(0, len(text), 3)), seed=number)
         outcome = sandbox.run(case.program(case.expected), task.test or "")
         assert outcome == "passed", task.name
@@ -38,10 +38,13 @@ def test_a_wrong_solution_fails() -> None:
         assert sandbox.run(case.program("    return None"), task.test or "") == "failed"
 
 
-def test_the_newline_of_a_single_line_stays_behind_the_cursor() -> None:
-    for task in read_benchmark(DATA)["single-line"]:
-        assert "\n" not in task.middle
+def test_the_last_newline_of_whole_lines_stays_behind_the_cursor() -> None:
+    tasks = read_benchmark(DATA)
+    for task in (*tasks["single-line"], *tasks["multi-line"]):
+        assert not task.middle.endswith("\n")
         assert task.after.startswith("\n")
+    assert not any("\n" in task.middle for task in tasks["single-line"])
+    assert any("\n" in task.middle for task in tasks["multi-line"])
 
 
 def test_a_file_is_read_packed_or_not(tmp_path: Path) -> None:
@@ -75,7 +78,7 @@ def test_a_folder_without_its_files_is_named(tmp_path: Path) -> None:
 
 def test_another_kind_of_task_is_named(tmp_path: Path) -> None:
     record = json.loads((DATA / "HumanEval-RandomSpanInfilling.jsonl").read_text(encoding="utf-8").splitlines()[0])
-    record["task_id"] = "MultiLineInfilling/HumanEval/0/L0"
+    record["task_id"] = "OtherInfilling/HumanEval/0/L0"
     file = tmp_path / "multi.jsonl"
     file.write_text(json.dumps(record), encoding="utf-8")
     with pytest.raises(BadInput, match="MultiLineInfilling"):

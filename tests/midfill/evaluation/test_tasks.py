@@ -13,6 +13,7 @@ from midfill.evaluation.tasks import CUTS, Case, Cut, Task, lay_prompt, place_cu
 
 BEFORE = "".join(f"line_{number} = {number}\n" for number in range(20))
 LINE = Task("a line", "single-line", BEFORE, "    total += value", "\nprint(total)\n", "assert True")
+LINES = Task("lines", "multi-line", BEFORE, "    total += value\n    count += 1", "\nprint(total)\n", "assert True")
 SPAN = Task("a span", "random-span", BEFORE + "tot", "al = 1\nval", "ue = 2\n")
 
 
@@ -39,13 +40,18 @@ def test_a_cut_at_characters_stands_anywhere_in_the_code_of_the_line() -> None:
     assert typed == {LINE.middle[:end] for end in range(4, len(LINE.middle))}
 
 
+def test_the_cursor_in_several_lines_stands_in_the_first() -> None:
+    typed = {place_cursor(replace(LINES, name=str(number)), "character", words, 0).typed for number in range(300)}
+    assert typed == {LINES.middle[:end] for end in range(4, LINES.middle.index("\n"))}
+
+
 def test_a_cut_at_tokens_stands_at_their_boundaries() -> None:
     typed = {place_cursor(replace(LINE, name=str(number)), "token", words, 0).typed for number in range(50)}
     assert typed == {"    total", "    total +="}
 
 
 @pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize("task", [LINE, SPAN, replace(LINE, middle=""), replace(LINE, middle="   ")])
+@pytest.mark.parametrize("task", [LINE, LINES, SPAN, replace(LINE, middle=""), replace(LINE, middle="   ")])
 def test_the_same_seed_puts_it_at_the_same_place(cut: Cut, task: Task) -> None:
     case = place_cursor(task, cut, words, 7)
     assert case == place_cursor(task, cut, words, 7)

@@ -18,6 +18,7 @@
 #include <type_traits>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #elif defined(__ARM_NEON)
 #include <arm_neon.h>
@@ -63,7 +64,9 @@ namespace avx512_bf16 {
 constexpr Level LEVELS[] = {portable::work, avx2::work, avx2_vnni::work, avx512::work, avx512_bf16::work};
 
 static bool runs_here(int level) {
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    unsigned a = 0, b = 0, features = 0, d = 0;
+    const bool f16c = __get_cpuid(1, &a, &b, &features, &d) && (features & bit_F16C);  // a name that old GCC do not know
+    const bool avx2 = f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                         __builtin_cpu_supports("avx512vnni");

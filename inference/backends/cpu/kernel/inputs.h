@@ -1,12 +1,14 @@
 // Prepares the inputs of matrix products: normalized, and rounded or quantized to suit the weights.
 
-// Inputs [tokens, columns] in the form that dot products need: float32; for bfloat16 weights the rounded inputs, as
-// bfloat16 if the CPU multiplies those; for int8 and int4 weights int8, with scales and sums per GROUP columns.
+// Inputs [tokens, columns] in the form that dot products want: float32; for bfloat16 weights the rounded inputs, as
+// bfloat16 where the CPU multiplies those; for int8 and int4 weights int8, with a scale per GROUP columns. Quantized
+// inputs lie in tiles of QUANTIZED_TOKENS tokens, the last one smaller, so that a dot product reads them from front to
+// back: a tile is [columns / 4, tokens] words of four inputs, and what belongs to groups is [columns / GROUP, tokens].
 struct Input {
     const void* data;
-    const float* scales;     // [tokens, columns / GROUP]
-    const float* sums;       // likewise: the sum of the quantized inputs, to multiply the minima of weights with
-    const int32_t* offsets;  // likewise: -128 times the sum of the int8 inputs, where multiplied_int8 needs it
+    const float* scales;
+    const float* sums;       // of the quantized inputs, which minima of weights are multiplied with
+    const int32_t* offsets;  // -128 times the sum of the int8 inputs, where multiplied_int8 needs it
 };
 
 FN void quantize_group(const float* from, int8_t* to, float* scale, float* sum_of_inputs, int32_t* offset) {
@@ -29,16 +31,29 @@ FN void quantize_group(const float* from, int8_t* to, float* scale, float* sum_o
     *offset = OFFSET_IN_SUM ? -128 * total : 0;
 }
 
-// from: [tokens, columns], zero in padded columns; `matrix` is the one that multiplies them.
+// The tile of so many tokens that begins at `first`; from: [all tokens, columns].
+FN void quantize_tile(Scratch& scratch, const float* from, int first, int tokens, int columns) {
+    const int groups = columns / GROUP;
+    int32_t* to = scratch.inputs.get() + (size_t)first * (columns / 4);
+    for (int group = 0; group < groups; ++group, to += tokens * (GROUP / 4))
+        for (int t = 0; t < tokens; ++t) {
+            const size_t at = (size_t)first * groups + group * tokens + t;
+            int32_t words[GROUP / 4];
+            quantize_group(from + (size_t)(first + t) * columns + group * GROUP, (int8_t*)words, &scratch.scales[at],
+                           &scratch.sums[at], &scratch.offsets[at]);
+            for (int word = 0; word < GROUP / 4; ++word) to[word * tokens + t] = words[word];
+        }
+}
+
+// from: [tokens, columns], the columns beyond the model's own being zero; `matrix` is what multiplies them.
 FN Input prepare(Scratch& scratch, const float* from, int tokens, const Matrix& matrix) {
     const size_t count = (size_t)tokens * matrix.columns;
     int32_t* const to = scratch.inputs.get();
     switch (matrix.type) {
         case INT8:
         case INT4:
-            for (size_t i = 0, group = 0; i < count; i += GROUP, ++group)
-                quantize_group(from + i, (int8_t*)to + i, &scratch.scales[group], &scratch.sums[group],
-                               &scratch.offsets[group]);
+            for (int token = 0; token < tokens; token += QUANTIZED_TOKENS)
+                quantize_tile(scratch, from, token, std::min(QUANTIZED_TOKENS, tokens - token), matrix.columns);
             return {to, scratch.scales.get(), scratch.sums.get(), scratch.offsets.get()};
         case BFLOAT16:
             for (size_t i = 0; i < count; i += LANES) {

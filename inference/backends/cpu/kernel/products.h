@@ -1,49 +1,51 @@
 // Computes dot products of a unit's rows with the inputs of several tokens, and stores the results.
 
-// The products of VECTORS_AT_ONCE of a unit's vectors of rows, from `first`, with TOKENS tokens, to tile [TOKENS, UNIT]:
-// each weight is loaded once and used for every token, and the sums stay in registers.
+// The products of VECTORS_AT_ONCE of a unit's vectors of rows, from `first`, with a tile of TOKENS tokens, to `tile`
+// [TOKENS, UNIT]: each weight is loaded and unpacked once and used for every token, and the sums stay in registers.
 template <int TYPE, int TOKENS, int VECTORS_AT_ONCE>
 FN void dot_quantized(const Matrix& matrix, int unit, int first, const Input& input, int token, float* tile) {
     constexpr bool NIBBLES = TYPE == INT4;
-    constexpr int STEPS = GROUP / 4;  // words of inputs in a group; a word of nibbles takes two
-    const int groups = matrix.columns / GROUP, steps = matrix.columns / 4, scales_at_once = NIBBLES ? 2 * UNIT : UNIT;
-    const int32_t* place =
-        (const int32_t*)matrix.weights + (size_t)unit * (NIBBLES ? steps / 2 : steps) * UNIT + first * LANES;
-    const uint16_t* scales = matrix.scales + (size_t)unit * groups * scales_at_once + first * LANES;
-    const int32_t* const inputs = (const int32_t*)input.data + (size_t)token * steps;
+    constexpr int STEPS = NIBBLES ? GROUP / 8 : GROUP / 4;  // words of weights in a group; one of nibbles takes two inputs
+    constexpr int SCALES = NIBBLES ? 2 * UNIT : UNIT;
+    const int groups = matrix.columns / GROUP;
+    const int32_t* place = (const int32_t*)matrix.weights + (size_t)unit * groups * STEPS * UNIT + first * LANES;
+    const uint16_t* scales = matrix.scales + (size_t)unit * groups * SCALES + first * LANES;
+    const int32_t* x = (const int32_t*)input.data + (size_t)token * (matrix.columns / 4);
     Floats sums[VECTORS_AT_ONCE][TOKENS] = {};
-    for (int group = 0; group < groups; ++group, scales += scales_at_once) {
+    for (size_t at = (size_t)token * groups, end = at + (size_t)groups * TOKENS; at < end; at += TOKENS, scales += SCALES) {
         Ints products[VECTORS_AT_ONCE][TOKENS];
         for (int v = 0; v < VECTORS_AT_ONCE; ++v)
-            for (int t = 0; t < TOKENS; ++t)
-                products[v][t] = spread(NIBBLES ? 0 : input.offsets[(token + t) * groups + group]);
-        for (int step = group * STEPS; step < (group + 1) * STEPS; step += NIBBLES ? 2 : 1, place += UNIT) {
+            for (int t = 0; t < TOKENS; ++t) products[v][t] = spread(NIBBLES ? 0 : input.offsets[at + t]);
+#pragma GCC unroll 8
+        for (int step = 0; step < STEPS; ++step, place += UNIT, x += NIBBLES ? 2 * TOKENS : TOKENS) {
             fetch<VECTORS_AT_ONCE>(place);
             for (int v = 0; v < VECTORS_AT_ONCE; ++v) {
                 const Ints words = load_ints(place + v * LANES);
-                for (int t = 0; t < TOKENS; ++t) {
-                    const int32_t* const x = inputs + t * steps + step;
-                    if constexpr (NIBBLES) {
-                        products[v][t] = multiplied_nibbles(products[v][t], words & 0x0f0f0f0f, x[0]);
-                        products[v][t] = multiplied_nibbles(products[v][t], (Ints)((Words)words >> 4) & 0x0f0f0f0f, x[1]);
-                    } else {
-                        products[v][t] = multiplied_int8(products[v][t], words, x[0]);
-                    }
+                if constexpr (NIBBLES) {
+                    const Ints low = words & 0x0f0f0f0f, high = (Ints)((Words)words >> 4) & 0x0f0f0f0f;
+                    for (int t = 0; t < TOKENS; ++t) products[v][t] = multiplied_nibbles(products[v][t], low, x[t]);
+                    for (int t = 0; t < TOKENS; ++t)
+                        products[v][t] = multiplied_nibbles(products[v][t], high, x[TOKENS + t]);
+                } else {
+                    for (int t = 0; t < TOKENS; ++t) products[v][t] = multiplied_int8(products[v][t], words, x[t]);
                 }
             }
         }
         for (int v = 0; v < VECTORS_AT_ONCE; ++v) {
             const Floats scale = widen_float16(scales + v * LANES);
             for (int t = 0; t < TOKENS; ++t) {
-                const int at = (token + t) * groups + group;
                 const Ints whole = NIBBLES ? summed_nibbles(products[v][t]) : products[v][t];
-                sums[v][t] = fused(__builtin_convertvector(whole, Floats), scale * input.scales[at], sums[v][t]);
-                if constexpr (NIBBLES)
-                    sums[v][t] = fused(widen_float16(scales + UNIT + v * LANES), spread(input.sums[at]), sums[v][t]);
+                sums[v][t] = fused(__builtin_convertvector(whole, Floats), scale * input.scales[at + t], sums[v][t]);
+            }
+            if constexpr (NIBBLES) {
+                const Floats minimum = widen_float16(scales + UNIT + v * LANES);
+                for (int t = 0; t < TOKENS; ++t) sums[v][t] = fused(minimum, spread(input.sums[at + t]), sums[v][t]);
             }
         }
     }
+#pragma GCC unroll 8
     for (int t = 0; t < TOKENS; ++t)
+#pragma GCC unroll 4
         for (int v = 0; v < VECTORS_AT_ONCE; ++v) store(tile + t * UNIT + (first + v) * LANES, sums[v][t]);
 }
 
@@ -78,16 +80,21 @@ FN void dot_float(const Matrix& matrix, int unit, int first, const Input& input,
                   SPLITS == 1 ? sums[0][v][t] : sums[0][v][t] + sums[SPLITS - 1][v][t]);
 }
 
-// All of a unit's vectors at once, or two if the sums of more would not fit the registers.
-template <int TYPE, int TOKENS = TOKENS_AT_ONCE>
+// How many tokens are multiplied with the weights that are loaded once.
+template <int TYPE>
+constexpr int TOKENS_OF = TYPE == INT8 || TYPE == INT4 ? QUANTIZED_TOKENS : FLOAT_TOKENS;
+
+// All of a unit's vectors at once, or two where more tokens would leave no registers for the sums.
+template <int TYPE, int TOKENS = TOKENS_OF<TYPE>>
 FN void dot_unit(const Matrix& matrix, int unit, const Input& input, int token, int tokens, float* tile) {
     if (tokens < TOKENS) {
         if constexpr (TOKENS > 1) dot_unit<TYPE, TOKENS - 1>(matrix, unit, input, token, tokens, tile);
         return;
     }
-    constexpr int AT_ONCE = TOKENS > 2 ? 2 : VECTORS;
+    constexpr bool QUANTIZED = TYPE == INT8 || TYPE == INT4;
+    constexpr int AT_ONCE = TOKENS <= 2 ? VECTORS : 2;
     for (int first = 0; first < VECTORS; first += AT_ONCE) {
-        if constexpr (TYPE == INT8 || TYPE == INT4) dot_quantized<TYPE, TOKENS, AT_ONCE>(matrix, unit, first, input, token, tile);
+        if constexpr (QUANTIZED) dot_quantized<TYPE, TOKENS, AT_ONCE>(matrix, unit, first, input, token, tile);
         else dot_float<TYPE, TOKENS, AT_ONCE>(matrix, unit, first, input, token, tile);
     }
 }
@@ -112,23 +119,30 @@ FN void finish_unit(Finish finish, const float* tile, const float* bias, float* 
     }
 }
 
-// Writes rows of matrix * input to `to` [tokens, stride]: the units of `run`, and those that the thread takes after it.
+// All tokens of one unit.
+template <int TYPE>
+FN void project_unit(const Matrix& matrix, int unit, const Input& input, int tokens, Finish finish, float* to,
+                     int64_t stride) {
+    alignas(LINE) float tile[TOKENS_OF<TYPE> * UNIT];
+    for (int token = 0; token < tokens; token += TOKENS_OF<TYPE>) {
+        const int count = std::min(TOKENS_OF<TYPE>, tokens - token);
+        dot_unit<TYPE>(matrix, unit, input, token, count, tile);
+        for (int t = 0; t < count; ++t)
+            finish_unit(finish, tile + t * UNIT, matrix.bias, to + (token + t) * stride, unit);
+    }
+}
+
+// Rows of matrix * input, to `to` [tokens, stride]: the units of `run`, and those that the thread gets after it.
 FN void project(Decoder& d, int thread, Share run, const Matrix& matrix, const Input& input, int tokens, Finish finish,
                 float* to, int64_t stride) {
-    alignas(LINE) float tile[TOKENS_AT_ONCE * UNIT];
     do {
         for (int unit = run.begin; unit < run.end; ++unit)
-            for (int token = 0; token < tokens; token += TOKENS_AT_ONCE) {
-                const int count = std::min(TOKENS_AT_ONCE, tokens - token);
-                switch (matrix.type) {
-                    case FLOAT32: dot_unit<FLOAT32>(matrix, unit, input, token, count, tile); break;
-                    case BFLOAT16: dot_unit<BFLOAT16>(matrix, unit, input, token, count, tile); break;
-                    case INT8: dot_unit<INT8>(matrix, unit, input, token, count, tile); break;
-                    case INT4: dot_unit<INT4>(matrix, unit, input, token, count, tile); break;
-                    case NARROW_FLOAT32: dot_unit<NARROW_FLOAT32>(matrix, unit, input, token, count, tile); break;
-                }
-                for (int t = 0; t < count; ++t)
-                    finish_unit(finish, tile + t * UNIT, matrix.bias, to + (token + t) * stride, unit);
+            switch (matrix.type) {
+                case FLOAT32: project_unit<FLOAT32>(matrix, unit, input, tokens, finish, to, stride); break;
+                case BFLOAT16: project_unit<BFLOAT16>(matrix, unit, input, tokens, finish, to, stride); break;
+                case INT8: project_unit<INT8>(matrix, unit, input, tokens, finish, to, stride); break;
+                case INT4: project_unit<INT4>(matrix, unit, input, tokens, finish, to, stride); break;
+                case NARROW_FLOAT32: project_unit<NARROW_FLOAT32>(matrix, unit, input, tokens, finish, to, stride); break;
             }
     } while (d.team.take(thread, run));
 }

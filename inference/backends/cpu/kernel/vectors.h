@@ -9,9 +9,9 @@
 #elif LEVEL == LEVEL_AVX512
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma")))
 #elif LEVEL == LEVEL_AVX2_VNNI
-#define TARGET __attribute__((target("avx2,fma,avxvnni")))
+#define TARGET __attribute__((target("avx2,fma,f16c,avxvnni")))
 #elif LEVEL == LEVEL_AVX2
-#define TARGET __attribute__((target("avx2,fma")))
+#define TARGET __attribute__((target("avx2,fma,f16c")))
 #else
 #define TARGET
 #endif
@@ -21,11 +21,11 @@
 // Number of sums that fit the registers: 32 with AVX-512, otherwise 16. A dot product alternates between SPLITS sums if
 // with one token the CPU would wait for the previous addition.
 #if LEVEL >= LEVEL_AVX512
-constexpr int LANES = 16, SPLITS = 2, TOKENS_AT_ONCE = 4, QUERIES_AT_ONCE = 6;
+constexpr int LANES = 16, SPLITS = 2, FLOAT_TOKENS = 4, QUANTIZED_TOKENS = 6, QUERIES_AT_ONCE = 6;
 #elif LEVEL >= LEVEL_AVX2
-constexpr int LANES = 8, SPLITS = 1, TOKENS_AT_ONCE = 4, QUERIES_AT_ONCE = 3;
+constexpr int LANES = 8, SPLITS = 1, FLOAT_TOKENS = 4, QUANTIZED_TOKENS = 4, QUERIES_AT_ONCE = 3;
 #else
-constexpr int LANES = 4, SPLITS = 1, TOKENS_AT_ONCE = 1, QUERIES_AT_ONCE = 2;
+constexpr int LANES = 4, SPLITS = 1, FLOAT_TOKENS = 1, QUANTIZED_TOKENS = 1, QUERIES_AT_ONCE = 2;
 #endif
 constexpr int VECTORS = UNIT / LANES;  // to a column of a unit
 
@@ -43,7 +43,7 @@ IN Floats load(const float* from) { return *(const FloatsAnywhere*)from; }
 IN Ints load_ints(const void* from) { return *(const IntsAnywhere*)from; }
 IN void store(float* to, Floats x) { *(FloatsAnywhere*)to = x; }
 IN void store_ints(void* to, Ints x) { *(IntsAnywhere*)to = x; }
-IN Floats spread(float x) { return Floats{} + x; }
+IN Floats spread(float x) { return x - Floats{}; }  // of -0 too, and no addition
 IN Ints spread(int32_t x) { return Ints{} + x; }
 IN Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
@@ -60,6 +60,11 @@ IN Floats widen(const uint16_t* from) {
 
 // Finite float16 numbers as float32: read as float32 without their sign, their exponents are too small by 112.
 IN Floats widen_float16(const uint16_t* from) {
+#if LEVEL >= LEVEL_AVX512
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)from));
+#elif LEVEL >= LEVEL_AVX2
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)from));
+#endif
     const Words bits = __builtin_convertvector(*(const HalvesAnywhere*)from, Words);
     const Floats size = (Floats)((bits & 0x7fffu) << 13) * 0x1p112f;
     return (Floats)((Words)size | (bits & 0x8000u) << 16);

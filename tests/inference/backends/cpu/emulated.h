@@ -79,6 +79,11 @@ inline __m256i cvtneps_pbh(__m512 a) {
     return bits<__m256i>(to);
 }
 
+inline __m512 cvtph_ps(__m256i a) {
+    const __m256 halves[2] = {_mm256_cvtph_ps(_mm256_castsi256_si128(a)), _mm256_cvtph_ps(_mm256_extracti128_si256(a, 1))};
+    return bits<__m512>(halves);
+}
+
 inline float reduce_add(__m512 a) {
     auto x = bits<Lanes<float>>(a);
     for (int half = 8; half > 0; half /= 2)
@@ -145,6 +150,7 @@ __m512i unpack(__m512i a, __m512i b) {
 #define _mm256_dpbusd_avx_epi32 emulated::dpbusd<__m256i>
 #define _mm512_dpbf16_ps emulated::dpbf16
 #define _mm512_cvtneps_pbh emulated::cvtneps_pbh
+#define _mm512_cvtph_ps emulated::cvtph_ps
 #define _mm512_reduce_add_ps emulated::reduce_add
 #define _mm512_reduce_max_ps emulated::reduce_max
 #define _mm512_add_epi32 emulated::add

@@ -1,0 +1,160 @@
+"""Describes a model found on this machine from its metadata: family, size, quantization, FIM format, and faults."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from inference.checkpoints.architecture import ModelShape
+from inference.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from inference.checkpoints.gguf_header import GgufHeader, read_gguf_header
+from inference.checkpoints.local_models.found import Found, Source
+from inference.text.fim import AUTO, choose_format
+from protocol.errors import BadModel, MidfillError
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """A model on this machine, as its metadata describe it; a damaged one has a problem and little else.
+
+    Attributes:
+        name: as `--model` takes it.
+        family: the architecture, by the name in the file.
+        parameters: number of values in all tensors; 0 if unknown.
+        size: of the weights' files, in bytes; 0 if unknown.
+        quantization: of the matrices, such as "Q4_K_M" or "BF16".
+        fim: the name of the FIM format; empty for a model that cannot fill in.
+        shape: None if the metadata lack it.
+        problem: why midfill cannot run the model; empty if it can.
+    """
+
+    name: str
+    source: Source
+    path: Path
+    family: str = ""
+    parameters: int = 0
+    size: int = 0
+    quantization: str = ""
+    fim: str = ""
+    shape: ModelShape | None = None
+    problem: str = ""
+
+
+def describe(found: Found) -> LocalModel:
+    """Read the metadata of a model; what is wrong with it becomes its problem."""
+    model = LocalModel(found.name, found.source, found.path, problem=found.problem)
+    if found.problem:
+        return model
+    try:
+        return _of_gguf(model) if found.path.is_file() else _of_folder(model, open_checkpoint(found.path, found.name))
+    except (MidfillError, OSError) as error:
+        return replace(model, problem=str(error))
+
+
+def _of_gguf(model: LocalModel) -> LocalModel:
+    header = read_gguf_header(model.path)
+    tokens = header.metadata.get("tokenizer.ggml.tokens", ())
+    described = replace(
+        model,
+        family=header.architecture,
+        parameters=header.values,
+        size=model.path.stat().st_size,
+        quantization=_file_type(header),
+        fim=_fim(tokens if isinstance(tokens, tuple) else (), f"{model.name} {header.metadata.get('general.name')}"),
+        shape=_shape(header),
+    )
+    try:
+        _check_gguf(described, header)
+    except MidfillError as error:
+        return replace(described, problem=str(error))
+    return described
+
+
+def _check_gguf(model: LocalModel, header: GgufHeader) -> None:
+    """BadModel if midfill cannot run the file."""
+    if not header.tensors:
+        raise BadModel(f"{model.path} holds no tensors: it is a vocabulary alone")
+    open_checkpoint(model.path, model.name)
+
+
+def _of_folder(model: LocalModel, checkpoint: Checkpoint) -> LocalModel:
+    files = checkpoint.weights()
+    entries = [entry for file in files for name, entry in json.loads(file.header).items() if name != "__metadata__"]
+    method = _within(checkpoint, "quantization_config").get("quant_method")
+    told = _within(checkpoint, "midfill").get("fim_format", AUTO)
+    return replace(
+        model,
+        family=checkpoint.architecture.model_type,
+        parameters=sum(math.prod(entry["shape"]) for entry in entries),
+        size=sum(file.size for file in files),
+        quantization=str(method) if method else _most((entry["dtype"], math.prod(entry["shape"])) for entry in entries),
+        fim=_fim(_added_tokens(checkpoint.folder / "tokenizer.json"), f"{model.name} {checkpoint.folder}", told),
+        shape=checkpoint.architecture,
+        problem=f"its weights are quantized by {method}, which midfill does not read" if method else "",
+    )
+
+
+def _within(checkpoint: Checkpoint, key: str) -> Mapping[str, Any]:
+    """An object within the config; empty if there is none."""
+    value = checkpoint.config.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _added_tokens(path: Path) -> set[str]:
+    try:
+        return {token["content"] for token in json.loads(path.read_text(encoding="utf-8")).get("added_tokens", [])}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadModel(f"{path} cannot be read as a tokenizer: {error!r}") from error
+
+
+def _fim(tokens: Iterable[str], where: str, wanted: str = AUTO) -> str:
+    """The name of the FIM format whose markers are among the tokens; empty if there is none."""
+    try:
+        return choose_format(wanted, frozenset(tokens), where).name
+    except MidfillError:
+        return ""
+
+
+def _file_type(header: GgufHeader) -> str:
+    """The quantization as llama.cpp names it, else the type of most values."""
+    from gguf.constants import LlamaFileType
+
+    names = {kind.value: kind.name.removeprefix("MOSTLY_").removeprefix("ALL_") for kind in LlamaFileType}
+    number = header.metadata.get("general.file_type")
+    if isinstance(number, int) and number in names:
+        return names[number]
+    return _most((tensor.type_name, tensor.values) for tensor in header.tensors)
+
+
+def _most(weighted: Iterable[tuple[str, int]]) -> str:
+    """The name with the largest sum of weights; empty for none."""
+    sums: Counter[str] = Counter()
+    for name, weight in weighted:
+        sums[name] += weight
+    return sums.most_common(1)[0][0] if sums else ""
+
+
+def _shape(header: GgufHeader) -> ModelShape | None:
+    """The shape by llama.cpp's keys; None if one is missing."""
+    layers, heads, hidden, positions = (
+        _largest(header.of_model(key))
+        for key in ("block_count", "attention.head_count", "embedding_length", "context_length")
+    )
+    if not (layers and heads and hidden and positions):
+        return None
+    kv_heads = _largest(header.of_model("attention.head_count_kv")) or heads
+    head_dim = _largest(header.of_model("attention.key_length")) or hidden // heads
+    return ModelShape(
+        model_type=header.architecture, layers=layers, kv_heads=kv_heads, head_dim=head_dim, max_positions=positions
+    )
+
+
+def _largest(value: Any) -> int:
+    """A whole number, or the largest of several (one per layer); 0 for anything else."""
+    numbers = value if isinstance(value, tuple) else (value,)
+    return max((number for number in numbers if isinstance(number, int)), default=0)

@@ -1,0 +1,32 @@
+"""What a program's folder names: the name of a model, and the file or folder with its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Source = Literal["midfill", "Ollama", "LM Studio", "llama.cpp", "Hugging Face"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A model that a program has on this machine; nothing of it has been read yet.
+
+    Attributes:
+        name: as `--model` takes it.
+        path: a GGUF file, or a folder with safetensors.
+        problem: why the program's own files do not lead to usable weights; empty if they do.
+    """
+
+    name: str
+    source: Source
+    path: Path
+    problem: str = ""
+
+
+def is_first_part(file: Path) -> bool:
+    """Whether a GGUF file holds a model, or the first part of one: not a later part, and not a vision projector."""
+    _, separator, count = file.stem.rpartition("-of-")
+    later = bool(separator) and count.isdigit() and not file.stem.endswith(f"-00001-of-{count}")
+    return not later and "mmproj" not in file.name.lower()

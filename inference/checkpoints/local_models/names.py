@@ -1,0 +1,20 @@
+"""Resolves the names that begin with a program's prefix, such as "ollama:qwen2.5-coder:1.5b", to files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from inference.checkpoints.local_models import lm_studio, ollama
+
+
+def path_of(model: str) -> Path | None:
+    """The file of a model that another program has here; None if the name has no program's prefix.
+
+    Raises BadModel, with a remedy, if the program has no such model.
+    """
+    if model.startswith(ollama.PREFIX):
+        return ollama.locate(model, ollama.folders(os.environ, Path.home()))
+    if model.startswith(lm_studio.PREFIX):
+        return lm_studio.locate(model, lm_studio.folders(os.environ, Path.home()))
+    return None

@@ -1,0 +1,104 @@
+"""The progress that clients show while the prompt of a document is prefilled."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from protocol.messages import CompletionRequest
+from tests.lsp_server.editor import Editor, connected_editor, until
+from tests.lsp_server.fake_core import FakeCore
+
+
+def kinds(editor: Editor) -> list[str]:
+    return [value["kind"] for value in editor.progress]
+
+
+def last(editor: Editor) -> tuple[Any, Any]:
+    return editor.progress[-1].get("message"), editor.progress[-1].get("percentage")
+
+
+@pytest.fixture
+def reads_until(core: FakeCore) -> asyncio.Event:
+    """The core answers after this event."""
+    event = asyncio.Event()
+
+    async def answer(request: CompletionRequest) -> str:
+        await event.wait()
+        return "x"
+
+    core.answer = answer
+    return event
+
+
+async def test_a_long_prefill_is_shown_with_the_file_and_ends_with_the_answer(
+    core: FakeCore, reads_until: asyncio.Event
+) -> None:
+    async with connected_editor() as editor:
+        await editor.start({"core": core.url, "coreToken": core.token}, progress=True)
+        await editor.until_state("ready")
+        editor.open("a")
+        asked = asyncio.create_task(editor.suggested_text(0, 1))
+        await until(lambda: core.asked)
+        await core.tell_prefill(512, 1280)
+        await until(lambda: kinds(editor)[-1:] == ["report"])
+        assert last(editor) == ("reading a.py", 40)
+        await core.tell_prefill(1024, 1280)
+        await until(lambda: last(editor) == ("reading a.py", 80))
+        reads_until.set()
+        assert await asked == "x"
+        await until(lambda: kinds(editor)[-1] == "end")
+        assert kinds(editor).count("begin") == 1
+
+
+async def test_a_newer_request_continues_the_progress(core: FakeCore, reads_until: asyncio.Event) -> None:
+    async with connected_editor() as editor:
+        await editor.start({"core": core.url, "coreToken": core.token}, progress=True)
+        await editor.until_state("ready")
+        editor.open("a")
+        overtaken = asyncio.create_task(editor.suggested_text(0, 1))
+        await until(lambda: core.asked)
+        await core.tell_prefill(512, 1280)
+        await until(lambda: kinds(editor)[-1:] == ["report"])
+        editor.change(2, (0, 1), (0, 1), "b")
+        assert await overtaken == ""
+        asked = asyncio.create_task(editor.suggested_text(0, 2))
+        await until(lambda: len(core.asked) == 2)
+        await core.tell_prefill(1024, 1280)
+        await until(lambda: last(editor) == ("reading a.py", 80))
+        reads_until.set()
+        await asked
+        await until(lambda: kinds(editor)[-1] == "end")
+        assert kinds(editor).count("begin") == 1
+
+
+async def test_the_progress_ends_when_the_core_says_nothing_more(
+    core: FakeCore, reads_until: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lsp_server.prefill_progress._SILENCE_S", 0.1)
+    async with connected_editor() as editor:
+        await editor.start({"core": core.url, "coreToken": core.token}, progress=True)
+        await editor.until_state("ready")
+        editor.open("a")
+        asked = asyncio.create_task(editor.suggested_text(0, 1))
+        await until(lambda: core.asked)
+        await core.tell_prefill(512, 1280)
+        await until(lambda: kinds(editor)[-1:] == ["end"])
+        reads_until.set()
+        await asked
+
+
+async def test_without_the_capability_nothing_is_sent(core: FakeCore, reads_until: asyncio.Event) -> None:
+    async with connected_editor() as editor:
+        await editor.start({"core": core.url, "coreToken": core.token})
+        await editor.until_state("ready")
+        editor.open("a")
+        asked = asyncio.create_task(editor.suggested_text(0, 1))
+        await until(lambda: core.asked)
+        await core.tell_prefill(512, 1280)
+        await core.tell_prefill(5, 0)  # makes no sense, and is ignored
+        reads_until.set()
+        assert await asked == "x"
+        assert editor.progress == []
