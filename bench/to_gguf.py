@@ -41,6 +41,8 @@ def convert(model: str, path: Path) -> None:
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[ARCHITECTURES[shape.model_type]])
     _add_shape(writer, shape)
     _add_tokenizer(writer, checkpoint, shape.vocabulary)
+    for key, value in checkpoint.config.get("midfill", {}).items():  # our own notes, which llama.cpp ignores
+        writer.add_key_value(f"midfill.{key}", value, gguf.GGUFValueType.get_type(value))
     names = gguf.get_tensor_name_map(ARCHITECTURES[shape.model_type], shape.layers)
     for name, tensor in _tensors(checkpoint):
         theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))

@@ -1,1 +1,1 @@
-"""Finds or downloads checkpoints, checks them and reads their architecture; imports no torch."""
+"""Finds or downloads checkpoints, checks them and reads what they are; imports no torch, but for their numbers."""

@@ -10,6 +10,8 @@ from protocol.errors import BadModel
 
 SUPPORTED_TYPES = ("llama", "qwen2", "qwen3", "mistral")
 QK_NORM_TYPES = ("qwen3",)
+DIVIDED = "divided"
+"""The type of RoPE with a divisor for each frequency (`divisors`), as GGUF files store the scaling of Llama 3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inference.checkpoints.architecture import ModelShape
+from inference.checkpoints.architecture import SUPPORTED_TYPES, ModelShape, read_architecture
 from protocol.errors import BadModel
 
 CHANGING_ROPE = ("dynamic", "longrope")
 POSITION_NAMES = ("max_position_embeddings", "max_seq_len", "seq_length")
 UNBOUNDED_POSITIONS = 2048  # training length of models without a bound in their config (ALiBi)
+
+
+def read_shape(config: Mapping[str, Any], where: str) -> ModelShape:
+    """An `Architecture` if our decoder runs the model that the config describes, else the shape for transformers.
+
+    Raises BadModel, naming `where`, if neither runs it.
+    """
+    is_ours = config.get("model_type") in SUPPORTED_TYPES
+    return read_architecture(config, where) if is_ours else read_generic_shape(config, where)
 
 
 def read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-QuantizedType = Literal["int8", "int4"]
+from inference.checkpoints.weights import QuantizedType
 
 GROUP = 32  # columns that share a scale
 LARGEST_INT8, LARGEST_INT4 = 127, 15

@@ -1,28 +1,56 @@
-"""Finds the safetensors files of a checkpoint, checks that they are complete, and identifies them."""
+"""Describes the weights files of a checkpoint; finds and checks those in the safetensors format."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from protocol.errors import BadModel
 
 HEADER_LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100 * 2**20  # the format's own limit
 SAMPLE_BYTES = 4096
+INT4_TYPES = ("Q4_0", "Q4_1", "Q4_K")
+"""Types of GGUF with 4-bit numbers, a scale and a minimum for each group of columns."""
+
+QuantizedType = Literal["int8", "int4"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """One tensor of a weights file: [start, stop) in the file, and the format's name of its type."""
+
+    type_name: str  # "BF16", "Q4_K"
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+    @property
+    def values(self) -> int:
+        """Number of values."""
+        return math.prod(self.shape)
+
+    @property
+    def kernel_type(self) -> QuantizedType | None:
+        """The type of the CPU kernel that is nearest to a quantized one of GGUF; None for unquantized numbers."""
+        if not self.type_name.startswith(("Q", "IQ", "TQ", "MXFP")):
+            return None
+        return "int4" if self.type_name in INT4_TYPES else "int8"
 
 
 @dataclass(frozen=True, slots=True)
 class WeightsFile:
-    """One safetensors file whose length matches its header."""
+    """One file of weights whose length matches its header."""
 
     path: Path
     header: bytes
-    tensors: dict[str, tuple[int, int]]  # name -> [start, stop) in the file
+    tensors: Mapping[str, StoredTensor]  # by the name in a safetensors file
 
     @property
     def size(self) -> int:
@@ -53,14 +81,12 @@ def read_header(path: Path) -> WeightsFile:
             header = file.read(length)
         entries = {name: entry for name, entry in json.loads(header).items() if name != "__metadata__"}
         base = HEADER_LENGTH_BYTES + length
-        tensors = {
-            name: (base + entry["data_offsets"][0], base + entry["data_offsets"][1]) for name, entry in entries.items()
-        }
+        tensors = {name: _stored(entry, base) for name, entry in entries.items()}
     except FileNotFoundError as error:
         raise BadModel(f"{path} is missing: the checkpoint is incomplete") from error
     except (OSError, struct.error, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise BadModel(f"{path} is not a safetensors file, or is truncated: {error!r}") from error
-    expected = max((stop for _, stop in tensors.values()), default=base)
+    expected = max((tensor.stop for tensor in tensors.values()), default=base)
     if size != expected:
         raise BadModel(f"{path} is damaged: {size} bytes where its header describes {expected}. Download it again")
     return WeightsFile(path, header, tensors)
@@ -74,10 +100,15 @@ def update_identity(digest: hashlib._Hash, weights: WeightsFile) -> None:
     digest.update(weights.header)
     digest.update(str(weights.path.stat().st_mtime_ns).encode())
     with weights.path.open("rb") as file:
-        for start, stop in weights.tensors.values():
-            for position in (start, max(start, stop - SAMPLE_BYTES)):
+        for tensor in weights.tensors.values():
+            for position in (tensor.start, max(tensor.start, tensor.stop - SAMPLE_BYTES)):
                 file.seek(position)
-                digest.update(file.read(min(SAMPLE_BYTES, stop - position)))
+                digest.update(file.read(min(SAMPLE_BYTES, tensor.stop - position)))
+
+
+def _stored(entry: Mapping[str, Any], base: int) -> StoredTensor:
+    start, stop = entry["data_offsets"]
+    return StoredTensor(str(entry["dtype"]), tuple(map(int, entry["shape"])), base + start, base + stop)
 
 
 def _shards(index: Path) -> Iterator[str]:

@@ -197,7 +197,8 @@ def _load_model(
 
     checkpoint.weights()  # reports missing or damaged files in our own words
     report("reading the weights", None)
-    return load_generic(checkpoint.folder, context_tokens, None if anywhere else device, dtype)
+    rope_theta = checkpoint.config.get("rope_theta")
+    return load_generic(checkpoint.path, context_tokens, None if anywhere else device, dtype, rope_theta=rope_theta)
 
 
 def _numbers(options: EngineOptions, device: torch.device, dtype: torch.dtype, checkpoint: Checkpoint) -> str:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from inference.backends.cpu.library import choose_level
 from inference.backends.cpu.model import KernelModel, load_kernel_model, unusable_reason
@@ -14,11 +15,21 @@ from inference.backends.cpu.packing import WeightType
 from inference.backends.cpu.threads import usable_cores
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.exact import EXACT_TOKENS, ExactDecoder
+from inference.backends.llama.gguf_weights import GgufReader, QuantizedGgufReader
 from inference.backends.llama.graphs import GraphedDecoder
 from inference.backends.llama.quantized import check_quantization, quantized
-from inference.backends.llama.weights import DecoderWeights, StreamedWeights, TensorReader, read_decoder_weights
+from inference.backends.llama.weights import (
+    DecoderWeights,
+    Matrix,
+    StreamedWeights,
+    TensorReader,
+    WeightsReader,
+    WeightsSource,
+    read_decoder_weights,
+)
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import Checkpoint
+from inference.checkpoints.gguf_file import GgufCheckpoint
 from inference.checkpoints.hub import ReportProgress
 from protocol.errors import BadInput
 from protocol.settings import Weights
@@ -69,12 +80,27 @@ def _load_on_kernel(
     weight_type: WeightType = "bfloat16" if dtype == torch.bfloat16 else "float32"
     if options.weights == "int8" or options.weights == "int4":
         weight_type = options.weights
-    stored = dtype if options.weights == "auto" else None
-    reader = TensorReader(checkpoint.weights(), stored, torch.device("cpu"))
-    read = read_decoder_weights if stored and choose_level(None) == "portable" else StreamedWeights
-    weights = read(shape, reader, partial(report, "reading the weights"))
+    progress = partial(report, "reading the weights")
+    weights: WeightsSource[Matrix]
+    if isinstance(checkpoint, GgufCheckpoint):
+        weights = StreamedWeights(shape, _quantized_reader(checkpoint, shape, dtype, options.weights), progress)
+    else:
+        stored = dtype if options.weights == "auto" else None
+        reader = TensorReader(checkpoint.weights(), stored, torch.device("cpu"))
+        read = read_decoder_weights if stored and choose_level(None) == "portable" else StreamedWeights
+        weights = read(shape, reader, progress)
     threads = options.threads or usable_cores()
     return load_kernel_model(shape, checkpoint.config, weights, weight_type, dtype, context_tokens, threads)
+
+
+def _quantized_reader(
+    checkpoint: GgufCheckpoint, shape: Architecture, dtype: torch.dtype, setting: Weights
+) -> QuantizedGgufReader:
+    """ "auto" keeps the types of the file; another setting quantizes the matrices that do not have its type."""
+    files = checkpoint.weights()
+    if setting == "int8" or setting == "int4":
+        return QuantizedGgufReader(files, shape, torch.float32, only=setting)
+    return QuantizedGgufReader(files, shape, dtype)
 
 
 def _read_weights(
@@ -88,7 +114,11 @@ def _read_weights(
     """The weights on the device; via main memory if quantized for a GPU, which may lack room for the originals."""
     if setting != "auto":
         check_quantization(setting, device, dtype)
-    reader = TensorReader(checkpoint.weights(), dtype, device if setting == "auto" else torch.device("cpu"))
+    first = device if setting == "auto" else torch.device("cpu")
+    if isinstance(checkpoint, GgufCheckpoint):
+        reader: WeightsReader[Tensor] = GgufReader(checkpoint.weights(), shape, dtype, first)
+    else:
+        reader = TensorReader(checkpoint.weights(), dtype, first)
     weights = read_decoder_weights(shape, reader, partial(report, "reading the weights"))
     if setting == "auto":
         return weights

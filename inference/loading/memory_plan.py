@@ -5,13 +5,13 @@ Imports no torch. Sizes are in bytes; all but those of weights and KV are estima
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from inference.checkpoints.architecture import Architecture, ModelShape
-from inference.checkpoints.weights import WeightsFile
+from inference.checkpoints.weights import StoredTensor, WeightsFile
 from protocol.errors import BadInput
 from protocol.settings import Weights
 
@@ -92,17 +92,21 @@ def weights_bytes(demand: MemoryDemand) -> int:
     """Bytes of the weights in memory.
 
     On a GPU, int8 and fp8 take one byte per value, and one scale per row. The CPU kernel quantizes every matrix, and
-    adds a float16 scale, for int4 also a minimum, per group of columns; embedding and head have 8 bits at least.
+    adds a float16 scale, for int4 also a minimum, per group of columns; embedding and head have 8 bits at least. Of a
+    GGUF file it keeps the types unless a setting says otherwise.
     """
     if demand.weights in KERNEL_BITS and not demand.on_gpu:
         return _kernel_bytes(demand)
     size = DTYPE_BYTES[demand.dtype]
     tied = isinstance(demand.shape, Architecture) and demand.shape.tied_embeddings
     total = 0
-    for name, shape in _shapes(demand.files):
-        values = math.prod(shape)
+    for name, tensor in _tensors(demand.files):
+        shape, values = tensor.shape, tensor.values
         if name == HEAD and tied:
             continue  # tied: the head is the embedding's matrix
+        if tensor.kernel_type is not None and demand.weights == "auto" and not demand.on_gpu:
+            total += int(values * KERNEL_BITS[tensor.kernel_type] / 8)
+            continue
         total += _rounded(shape) if demand.weights != "auto" and _is_quantized(name, shape) else values * size
         if name == EMBEDDING and tied and demand.weights == "fp8":
             total += _rounded(shape)  # the head is a separate copy
@@ -112,12 +116,12 @@ def weights_bytes(demand: MemoryDemand) -> int:
 def _kernel_bytes(demand: MemoryDemand) -> int:
     tied = isinstance(demand.shape, Architecture) and demand.shape.tied_embeddings
     total = 0.0
-    for name, shape in _shapes(demand.files):
+    for name, tensor in _tensors(demand.files):
         if name == HEAD and tied:
             continue
         outer = name in (HEAD, EMBEDDING)
-        bits = 32 if len(shape) < 2 else KERNEL_BITS["int8" if outer else demand.weights]
-        total += math.prod(shape) * bits / 8
+        bits = 32 if len(tensor.shape) < 2 else KERNEL_BITS["int8" if outer else demand.weights]
+        total += tensor.values * bits / 8
     return int(total)
 
 
@@ -131,14 +135,12 @@ def _forward_bytes(demand: MemoryDemand) -> int:
     a_token = 6 * shape.hidden + 2 * projected + 4 * shape.intermediate + demand.context_tokens
     total += demand.prefill_chunk * a_token * size + 3 * LARGEST_LOGITS * shape.vocabulary * 4
     if demand.on_gpu and demand.weights == "int8":
-        total += size * max(math.prod(matrix) for _, matrix in _shapes(demand.files))
+        total += size * max(tensor.values for _, tensor in _tensors(demand.files))
     return total
 
 
-def _shapes(files: Sequence[WeightsFile]) -> list[tuple[str, list[int]]]:
-    """The name and the shape of every tensor."""
-    entries = [entry for file in files for entry in json.loads(file.header).items()]
-    return [(name, entry["shape"]) for name, entry in entries if name != "__metadata__"]
+def _tensors(files: Sequence[WeightsFile]) -> Iterator[tuple[str, StoredTensor]]:
+    return chain.from_iterable(file.tensors.items() for file in files)
 
 
 def _is_quantized(name: str, shape: Sequence[int]) -> bool:

@@ -146,13 +146,15 @@ FORMATS = {fim.name: fim for fim in _RECORDS}
 """Every format by its name, the more specific first."""
 
 
-def choose_format(wanted: str, known_tokens: Container[str], where: str) -> FIMFormat:
-    """The format named `wanted`, or with "auto" the one of a tokenizer with `known_tokens`.
+def choose_format(
+    wanted: str, known_tokens: Container[str], where: str, fallback: FIMFormat | None = None
+) -> FIMFormat:
+    """The format named `wanted`, or with "auto" the one of a tokenizer with `known_tokens`, or else `fallback`.
 
     Raises BadInput for an unknown format, BadModel, naming `where`, if the tokenizer lacks its tokens.
     """
     if wanted == AUTO:
-        return recognise_format(known_tokens, where)
+        return recognise_format(known_tokens, where, fallback)
     if wanted not in FORMATS:
         raise BadInput(f"unknown FIM format {wanted!r}: choose {AUTO}, {', '.join(FORMATS)}")
     fim = FORMATS[wanted]
@@ -162,14 +164,16 @@ def choose_format(wanted: str, known_tokens: Container[str], where: str) -> FIMF
     return fim
 
 
-def recognise_format(known_tokens: Container[str], where: str) -> FIMFormat:
-    """The format whose tokens are all in `known_tokens`; BadModel, naming `where`, if there is none.
+def recognise_format(known_tokens: Container[str], where: str, fallback: FIMFormat | None = None) -> FIMFormat:
+    """The format whose tokens are all in `known_tokens`, or else `fallback`; BadModel, naming `where`, if None.
 
     Families with the same tokens are distinguished by the model's name, a part of `where`.
     """
     for fim in FORMATS.values():
         if fim.named in where.lower() and all(token in known_tokens for token in fim.required_tokens):
             return fim
+    if fallback is not None:
+        return fallback
     looked_for = ", ".join(dict.fromkeys(fim.prefix for fim in FORMATS.values()))
     raise BadModel(
         f"{where} has no fill-in-the-middle markers that midfill knows (looked for {looked_for}): "

@@ -33,10 +33,10 @@ def before_nonblank_lines(text: str) -> Iterator[int]:
 
 
 def within_indentation(text: str) -> Iterator[int]:
-    r"""Before the last white space of a run with a newline: for the pattern `\s+(?!\S)|\s+` (GPT-2, StarCoder2).
+    r"""Before the last white space of a run with a newline: for the pattern `\s+(?!\S)|\s+` behind split digits.
 
-    That last character joins the following word, or forms a piece. If digits are split off first, it stays with the
-    run, and the cut is before the digit.
+    That last character joins the following word, or forms a piece (StarCoder2, SmolLM). Before a digit it stays with
+    the run, and the cut is before the digit.
     """
     for match in _SPACE_FROM_NEWLINE.finditer(text):
         digit_follows = unicodedata.category(match.group(1)).startswith("N")
@@ -45,7 +45,12 @@ def within_indentation(text: str) -> Iterator[int]:
             yield cut
 
 
-RULES: tuple[CutRule, ...] = (before_lines, before_nonblank_lines, within_indentation)
+def within_all_indentation(text: str) -> Iterator[int]:
+    """As `within_indentation`, before digits too: for the same pattern alone (GPT-2, Mellum)."""
+    return (match.end() - 1 for match in _SPACE_FROM_NEWLINE.finditer(text) if match.end() > 1)
+
+
+RULES: tuple[CutRule, ...] = (before_lines, before_nonblank_lines, within_indentation, within_all_indentation)
 
 PROBES = (
     "def f(x):\n    return x\n\n\nclass A:\n\tb = 1\n\t\tc\n",

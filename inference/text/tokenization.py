@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +40,26 @@ class TextTokenizer:
     """Tokenizes fragments of text, in which no string is ever a marker."""
 
     def __init__(
-        self, definition: dict[str, Any], where: str, fim_format: str = AUTO, *, fragments_suffice: bool | None = None
+        self,
+        definition: dict[str, Any],
+        where: str,
+        fim_format: str = AUTO,
+        *,
+        fallback: FIMFormat | None = None,
+        fragments_suffice: bool | None = None,
     ) -> None:
         """`definition` is a parsed tokenizer.json; BadModel, naming `where`, if it cannot be used.
 
-        `fragments_suffice` says it of this model, whatever its family; None where the checkpoint says nothing.
+        `fallback` is the format if "auto" recognizes none. `fragments_suffice` holds for this model, whatever its
+        family; None if the checkpoint says nothing.
         """
         added = {str(token["content"]): int(token["id"]) for token in definition.get("added_tokens", [])}
-        family = choose_format(fim_format, added, where)
+        family = choose_format(fim_format, added, where, fallback)
         self.format = family if fragments_suffice is None else replace(family, fragments_suffice=fragments_suffice)
         self.markers = _marker_ids(self.format, added)
         self.is_byte_level = _is_byte_level(definition, where)
         self._tokenizer = _text_tokenizer(definition, where)
-        self.vocabulary_size = max(self._tokenizer.get_vocab_size(), *(id_ + 1 for id_ in added.values()))
+        self.vocabulary_size = 1 + max(chain(definition["model"]["vocab"].values(), added.values()))
         self._not_text = frozenset(id_ for token, id_ in added.items() if not token.replace(SPACE_MARK, " ").isspace())
         self._bytes_of_id: dict[int, bytes | None] = {}
         # White space that is matched before the pre-tokenizer is out of the sight of what looks at its pieces.

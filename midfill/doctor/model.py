@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 from dataclasses import dataclass, replace
@@ -140,7 +139,7 @@ def _describe(checkpoint: Checkpoint, settings: Settings, dtype: str) -> list[tu
     context = min(settings.context_tokens, checkpoint.architecture.max_positions)
     split = "fragments suffice" if fim.fragments_suffice else "token healing by default"
     return [
-        ("files", str(checkpoint.folder)),
+        ("files", str(checkpoint.path)),
         ("weights", f"{megabytes(sum(file.size for file in weights))} in {', '.join(_stored_dtypes(weights))}"),
         ("architecture", f"{checkpoint.architecture.model_type}, {checkpoint.architecture.layers} layers"),
         ("FIM format", f"{fim.name}, {split}"),
@@ -185,5 +184,4 @@ def _too_large(plan: MemoryPlan, device: Device, dtype: str) -> list[str]:
 
 
 def _stored_dtypes(weights: tuple[WeightsFile, ...]) -> list[str]:
-    entries = [entry for file in weights for name, entry in json.loads(file.header).items() if name != "__metadata__"]
-    return sorted({str(entry["dtype"]) for entry in entries})
+    return sorted({tensor.type_name for file in weights for tensor in file.tensors.values()})

@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.inference.tiny import write_checkpoint
+from tests.inference.tiny_gguf import write_gguf
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_checkpoint(tmp_path_factory.mktemp("tiny-llama"), tie_word_embeddings=True))
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_gguf(tmp_path_factory.mktemp("tiny-gguf") / "tiny.gguf", Path(tiny_model)))
 
 
 @pytest.fixture

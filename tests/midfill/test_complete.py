@@ -47,6 +47,16 @@ async def test_a_suggestion_in_this_process(source: Path, tiny_model: str, runti
     assert again.text == result.text
 
 
+async def test_a_gguf_file_gives_the_suggestion_of_its_checkpoint(
+    source: Path, tiny_model: str, tiny_gguf: str, runtime: Path
+) -> None:
+    original, ours = [
+        await complete(Settings(model=model, max_tokens=8), FilePosition(source, 2, 12))
+        for model in (tiny_model, tiny_gguf)
+    ]
+    assert ours.text == original.text != ""
+
+
 @pytest.mark.parametrize(
     ("line", "column", "message"),
     [

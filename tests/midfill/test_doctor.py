@@ -35,6 +35,16 @@ def test_a_sound_installation(tiny_model: str, runtime: Path) -> None:
     assert "no core is running" in found["sections"]["core"]["this machine"]
 
 
+def test_a_gguf_file(tiny_gguf: str, runtime: Path) -> None:
+    section = model(Settings(model=tiny_gguf), ())
+    facts = dict(section.facts)
+    assert not section.problems
+    assert facts["files"] == tiny_gguf
+    assert facts["weights"].endswith("in F32")
+    assert facts["architecture"] == "llama, 2 layers"
+    assert facts["FIM format"].startswith("midfill")
+
+
 def test_problems_end_with_status_1(tmp_path: Path, runtime: Path) -> None:
     result = CliRunner().invoke(app, ["doctor", "--model", str(tmp_path)])
     assert result.exit_code == 1

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.checkpoints.architecture import Architecture
+from inference.checkpoints.architecture import DIVIDED, Architecture
 from protocol.errors import BadModel
 
 
@@ -33,9 +33,10 @@ def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
 
 def _inverse_frequencies(architecture: Architecture, config: Mapping[str, Any]) -> tuple[Tensor, float]:
     """Frequencies [head_dim / 2] and the scale of the embedding, by transformers' rules if RoPE is scaled."""
-    if architecture.rope_type == "default":
+    if architecture.rope_type in ("default", DIVIDED):
         exponents = torch.arange(0, architecture.head_dim, 2, dtype=torch.float32) / architecture.head_dim
-        return 1.0 / (architecture.rope_theta**exponents), 1.0
+        divisors = config["rope_parameters"]["divisors"] if architecture.rope_type == DIVIDED else 1.0
+        return 1.0 / (architecture.rope_theta**exponents * torch.tensor(divisors)), 1.0
     from transformers import AutoConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 

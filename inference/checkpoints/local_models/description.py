@@ -77,9 +77,6 @@ def _of_gguf(model: LocalModel) -> LocalModel:
 
 def _check_gguf(model: LocalModel, header: GgufHeader) -> None:
     """BadModel if midfill cannot run the file."""
-    parts = header.metadata.get("split.count", 1)
-    if parts != 1:
-        raise BadModel(f"{model.path} is the first of {parts} files: join them with llama-gguf-split --merge")
     if not header.tensors:
         raise BadModel(f"{model.path} holds no tensors: it is a vocabulary alone")
     open_checkpoint(model.path, model.name)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.checkpoints.architecture import read_architecture
-from inference.checkpoints.weights import WeightsFile
+from inference.checkpoints.weights import StoredTensor, WeightsFile
 from inference.loading.memory_plan import GPU_RESERVE, MemoryDemand, plan_memory, weights_bytes
 from protocol.errors import BadInput
 from protocol.settings import Weights
@@ -34,10 +33,10 @@ GB = 10**9
 
 
 def demand(dtype: str = "bfloat16", stored: str = "F32", **config: object) -> MemoryDemand:
-    header = json.dumps({name: {"dtype": stored, "shape": shape} for name, shape in TENSORS.items()}).encode()
+    tensors = {name: StoredTensor(stored, tuple(shape), 0, 0) for name, shape in TENSORS.items()}
     return MemoryDemand(
         shape=read_architecture(CONFIG | config, "config.json"),
-        files=[WeightsFile(Path("model.safetensors"), header, {})],
+        files=[WeightsFile(Path("model.safetensors"), b"", tensors)],
         dtype=dtype,
         weights="auto",
         context_tokens=1000,
@@ -69,6 +68,15 @@ def test_rounded_weights_take_a_byte_each(weights: Weights, tied: bool, expected
     asked = replace(demand(tie_word_embeddings=tied), weights=weights)
     # a row of n values has n bytes and a scale of 4
     assert weights_bytes(asked) == expected
+
+
+@pytest.mark.parametrize(
+    ("stored", "size"), [("Q8_0", 34 / 32), ("Q6_K", 34 / 32), ("Q4_1", 20 / 32), ("Q4_K", 20 / 32)]
+)
+def test_quantized_files_stay_so_on_a_cpu(stored: str, size: float) -> None:
+    on_gpu = demand("bfloat16", stored)
+    assert weights_bytes(replace(on_gpu, on_gpu=False)) == size * (300 * 64 + 128 * 64 + 64 + 300 * 64)
+    assert weights_bytes(on_gpu) == weights_bytes(demand("bfloat16", "BF16"))
 
 
 @pytest.mark.parametrize(

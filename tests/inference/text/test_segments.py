@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers.pre_tokenizers import ByteLevel
 
 from inference.text.segments import MAX_SEGMENT_CHARS, RULES, CutRule, choose_rule, split_segments
 
@@ -19,6 +20,11 @@ SOURCE = "class A:\n    def f(self):\n\n        return 1\n\n\nx = 2\n"
 )
 def test_blocks_of_source(rule: str, blocks: list[str]) -> None:
     assert list(split_segments(SOURCE, named(rule))) == blocks
+
+
+def test_digits_behind_indentation() -> None:
+    assert list(split_segments("[\n  1\n]", named("within_indentation"))) == ["[\n  ", "1", "\n]"]
+    assert list(split_segments("[\n  1\n]", named("within_all_indentation"))) == ["[\n ", " 1", "\n]"]
 
 
 def test_white_space_lines() -> None:
@@ -47,6 +53,12 @@ def test_long_lines_are_cut_in_pieces_of_bounded_size() -> None:
     assert "".join(blocks) == f"a\n{minified}\nb"
     grown = list(split_segments(f"a\n{minified}yy\nb", named("before_lines")))
     assert grown[:4] == blocks[:4]
+
+
+def test_gpt2_joins_the_last_space_with_a_number() -> None:
+    gpt2 = ByteLevel(add_prefix_space=False)
+    rule = choose_rule(lambda text: [piece for piece, _ in gpt2.pre_tokenize_str(text)])
+    assert rule.__name__ == "within_all_indentation"
 
 
 def test_pre_tokenizer_that_no_rule_fits_gets_the_default() -> None:

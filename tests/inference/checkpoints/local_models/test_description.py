@@ -46,9 +46,9 @@ def test_a_checkpoint(tiny_checkpoint: Path) -> None:
     assert model.quantization in ("F32", "BF16")
 
 
-def test_a_part_of_a_model_names_the_remedy(tmp_path: Path) -> None:
+def test_a_part_of_a_model_that_is_missing_is_named(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "a-00001-of-00003.gguf", split_count=3)
-    assert "llama-gguf-split --merge" in describe(Found("a", "llama.cpp", path)).problem
+    assert "a-00002-of-00003.gguf is missing" in describe(Found("a", "llama.cpp", path)).problem
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model", b"GGUF\x03\0\0\0" + b"\xff" * 16])

@@ -1,0 +1,95 @@
+"""Reads the decoder's weights from GGUF files: quantized as they are stored, or as tensors of a dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from inference.backends.llama.weights import Matrix
+from inference.checkpoints import gguf_blocks
+from inference.checkpoints.architecture import Architecture
+from inference.checkpoints.quantization import QuantizedMatrix, quantize
+from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile
+from protocol.errors import BadModel
+
+_TURNED = (".q_proj.weight", ".k_proj.weight", ".q_proj.bias", ".k_proj.bias")
+
+
+class GgufReader:
+    """Implements `WeightsReader[Tensor]`: dequantizes every tensor."""
+
+    def __init__(
+        self, files: Sequence[WeightsFile], architecture: Architecture, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self._stored = {name: (file, tensor) for file in files for name, tensor in file.tensors.items()}
+        self._architecture = architecture
+        self._dtype = dtype
+        self._device = device
+
+    def has(self, name: str) -> bool:
+        return name in self._stored
+
+    def vector(self, name: str, count: int) -> Tensor:
+        stored, tensor = self._open(name, count)
+        return self._tensor(stored, tensor).flatten()
+
+    def matrix(self, rows: Mapping[str, int], columns: int) -> Tensor:
+        return torch.cat([self._tensor(*self._open(name, count, columns)) for name, count in rows.items()])
+
+    def _tensor(self, stored: NDArray[np.uint8], tensor: StoredTensor) -> Tensor:
+        return gguf_blocks.dequantized(stored, tensor.type_name).to(self._device, self._dtype)
+
+    def _open(self, name: str, *shape: int) -> tuple[NDArray[np.uint8], StoredTensor]:
+        """The stored bytes [rows, bytes of a row], of a vector [count, bytes of a number]; read when they are used."""
+        if name not in self._stored:
+            raise BadModel(f"the checkpoint has no tensor {name!r}: it is incomplete, or of another architecture")
+        file, tensor = self._stored[name]
+        if tensor.shape != shape:
+            raise BadModel(f"{file.path}: {name} has the shape {tensor.shape}, and the file's fields say {shape}")
+        stored: NDArray[Any] = np.memmap(
+            file.path, np.uint8, "r", offset=tensor.start, shape=(shape[0], (tensor.stop - tensor.start) // shape[0])
+        )
+        return stored[self._order(shape[0])] if name.endswith(_TURNED) else stored, tensor
+
+    def _order(self, rows: int) -> Any:
+        """The rows of queries and keys as our RoPE wants them, whose pairs lie half a head apart.
+
+        llama.cpp has them side by side for the architecture `llama`.
+        """
+        if self._architecture.model_type != "llama":
+            return slice(None)
+        heads = rows // self._architecture.head_dim
+        return np.arange(rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)
+
+
+class QuantizedGgufReader(GgufReader):
+    """Implements `WeightsReader[Matrix]`: matrices stay quantized if they are, in the nearest type of the kernel."""
+
+    def __init__(
+        self,
+        files: Sequence[WeightsFile],
+        architecture: Architecture,
+        dtype: torch.dtype,
+        only: QuantizedType | None = None,
+    ) -> None:
+        """dtype: of unquantized tensors; only: the type that stays, where others are dequantized to that dtype."""
+        super().__init__(files, architecture, dtype, torch.device("cpu"))
+        self._only = only
+
+    def matrix(self, rows: Mapping[str, int], columns: int) -> Matrix:  # type: ignore[override] # of another interface
+        """As in the interface; int8 if the matrices are of several types."""
+        opened = [self._open(name, count, columns) for name, count in rows.items()]
+        types = {tensor.kernel_type for _, tensor in opened}
+        if types == {None} or (self._only is not None and types != {self._only}):
+            return torch.cat([self._tensor(*each) for each in opened])
+        return gguf_blocks.stacked([self._quantized(*each) for each in opened])
+
+    def _quantized(self, stored: NDArray[np.uint8], tensor: StoredTensor) -> QuantizedMatrix:
+        if tensor.kernel_type is None:
+            return quantize(self._tensor(stored, tensor), "int8")
+        return gguf_blocks.quantized(stored, tensor.type_name)

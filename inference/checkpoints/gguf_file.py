@@ -1,0 +1,158 @@
+"""Opens GGUF files, whole or in parts, as checkpoints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gguf
+
+from inference.checkpoints.architecture import ModelShape
+from inference.checkpoints.generic_shape import read_shape
+from inference.checkpoints.gguf_config import OURS, gguf_config
+from inference.checkpoints.gguf_header import GgufHeader, GgufTensor, read_gguf_header
+from inference.checkpoints.gguf_tokenizer import marked_format, tokenizer_definition
+from inference.checkpoints.weights import StoredTensor, WeightsFile
+from inference.text.fim import AUTO
+from inference.text.tokenization import TextTokenizer
+from protocol.errors import BadModel
+
+GGUF_SUFFIX = ".gguf"
+
+_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+_PROJECTOR = "mmproj"  # llama.cpp's name for the part of a model that reads images
+_UNREAD = re.compile(r"rope_freqs\.weight|blk\.\d+\.attn_rot_embd(\.weight)?")  # no weights: the config's, or computed
+_LAYER = re.compile(r"blk\.(\d+)\.")
+_LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
+_NAMES = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+_LAYER_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GgufCheckpoint:
+    """Implements `Checkpoint`."""
+
+    name: str
+    path: Path
+    config: Mapping[str, Any]
+    architecture: ModelShape
+    headers: tuple[GgufHeader, ...]  # of all parts
+
+    @property
+    def folder(self) -> Path:
+        raise BadModel(f"{self.path} is a GGUF file: this needs a folder with config.json and safetensors files")
+
+    def tokenizer(self, fim_format: str = AUTO) -> TextTokenizer:
+        header, told = self.headers[0], self.config["midfill"]
+        wanted = told.get("fim_format", AUTO) if fim_format == AUTO else fim_format
+        where = f"{self.path} ({header.metadata.get('general.name', 'without a name')})"
+        return TextTokenizer(
+            tokenizer_definition(header),
+            where,
+            wanted,
+            fallback=marked_format(header),
+            fragments_suffice=told.get("fragments_suffice"),
+        )
+
+    def weights(self) -> tuple[WeightsFile, ...]:
+        return tuple(_weights_file(header) for header in self.headers)
+
+    def tokenizer_identity(self) -> bytes:
+        return b""  # the tokenizer is in the header of the weights
+
+
+def find_gguf(folder: Path) -> Path | None:
+    """The only GGUF file in `folder`, or the first part of it; None if there is none, BadModel if there are several."""
+    files = sorted(folder.glob(f"*{GGUF_SUFFIX}"))
+    files = [path for path in files if _part_of(path) == 1 and _PROJECTOR not in path.name]
+    if len(files) > 1:
+        raise BadModel(f"{folder} has several models: choose one of {', '.join(path.name for path in files)}")
+    return files[0] if files else None
+
+
+def open_gguf(path: Path, name: str) -> GgufCheckpoint:
+    """The checkpoint in a GGUF file, or in the parts that it is the first of; BadModel, with the file and the value."""
+    header = read_gguf_header(path)
+    count, number = (header.metadata.get(key, default) for key, default in (("split.count", 1), ("split.no", 0)))
+    headers = (header,) if count in (0, 1) else tuple(map(read_gguf_header, _parts(path, count, number)))
+    config = gguf_config(headers)
+    shape = read_shape(config, str(path))
+    tokens = len(header.metadata.get("tokenizer.ggml.tokens", ()))
+    if tokens > config["vocab_size"]:
+        raise BadModel(f"{path}: {tokens} tokens, and an embedding of {config['vocab_size']}")
+    layers = {match.group(1) for part in headers for tensor in part.tensors if (match := _LAYER.match(tensor.name))}
+    if len(layers) != shape.layers:
+        raise BadModel(f"{path}: {header.architecture}.block_count is {shape.layers}, and it has {len(layers)} layers")
+    if len(headers) > 1 and header.architecture not in OURS:
+        raise BadModel(f"{path} is in {len(headers)} parts: join them with llama-gguf-split --merge")
+    return GgufCheckpoint(name, path, config, shape, headers)
+
+
+def _part_of(path: Path) -> int:
+    match = _PART.fullmatch(path.name)
+    return int(match.group(2)) if match else 1
+
+
+def _parts(path: Path, count: Any, number: Any) -> Iterator[Path]:
+    match = _PART.fullmatch(path.name)
+    if match is None or count != int(match.group(3)):
+        raise BadModel(f"{path} is one of {count} parts (split.count), and is not named like one")
+    if number != 0:
+        raise BadModel(f"{path} is part {int(match.group(2))} of {count}: choose the first")
+    for part in range(1, count + 1):
+        yield path.with_name(f"{match.group(1)}-{part:05}-of-{count:05}{GGUF_SUFFIX}")
+
+
+def _weights_file(header: GgufHeader) -> WeightsFile:
+    """The file's tensors, under the names that they have in a safetensors file if our decoder reads them."""
+    with header.path.open("rb") as file:
+        head = file.read(min((tensor.start for tensor in header.tensors), default=0))
+    tensors: dict[str, StoredTensor] = {}
+    for tensor in header.tensors:
+        if header.architecture in OURS and _UNREAD.fullmatch(tensor.name):
+            continue
+        name = _name(header, tensor)
+        if name in tensors:
+            raise BadModel(f"{header.path} has two tensors of the name {tensor.name!r}")
+        _check_type(header, tensor)
+        tensors[name] = StoredTensor(tensor.type_name, tensor.shape, tensor.start, tensor.start + tensor.size)
+    return WeightsFile(header.path, head, tensors)
+
+
+def _check_type(header: GgufHeader, tensor: GgufTensor) -> None:
+    kind = gguf.GGMLQuantizationType[tensor.type_name]
+    if kind.name not in ("F32", "F16") and not hasattr(gguf.quants, kind.name):
+        raise BadModel(f"{header.path}: {tensor.name} is of the type {kind.name}, which the gguf package cannot read")
+    block_values, _ = gguf.GGML_QUANT_SIZES[kind]
+    if not tensor.shape or tensor.shape[-1] % block_values or 0 in tensor.shape:
+        raise BadModel(f"{header.path}: {tensor.name} of the type {kind.name} has the shape {tensor.shape}")
+
+
+def _name(header: GgufHeader, tensor: GgufTensor) -> str:
+    if header.architecture not in OURS:
+        return tensor.name
+    match = _LAYER_TENSOR.fullmatch(tensor.name)
+    if match is not None and match.group(2) in _LAYER_NAMES:
+        return f"model.layers.{match.group(1)}.{_LAYER_NAMES[match.group(2)]}.{match.group(3)}"
+    if tensor.name not in _NAMES:
+        raise BadModel(f"{header.path}: midfill's decoder has no use for the tensor {tensor.name!r}")
+    return _NAMES[tensor.name]

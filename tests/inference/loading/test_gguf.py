@@ -1,0 +1,159 @@
+"""Whole engines on GGUF files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+
+from inference.backends.chunk import Chunk
+from inference.backends.cpu.library import unavailable_reason
+from inference.backends.cpu.model import KernelModel
+from inference.backends.llama.decoder import Decoder
+from inference.checkpoints.architecture import Architecture
+from inference.checkpoints.checkpoint import open_checkpoint
+from inference.loading.engine import load_engine
+from inference.loading.llama import load_decoder
+from inference.loading.options import EngineOptions
+from protocol.messages import CompletionRequest, Prompt
+from protocol.settings import Weights
+from tests.inference.generic_models import ARCHITECTURES, BLOCKS, write_model
+from tests.inference.tiny import write_checkpoint
+from tests.inference.tiny_gguf import KERNEL_SHAPE, model_fields, tokenizer_fields, write_file, write_gguf
+
+REQUEST = CompletionRequest("a.py", Prompt("def f():\n", "\n", "    x"), 12)
+CPU = torch.device("cpu")
+compiled = pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("model"), **KERNEL_SHAPE)
+
+
+def load(path: Path, *, kernel: bool = True, weights: Weights = "auto") -> Decoder | KernelModel:
+    checkpoint = open_checkpoint(path, "tiny")
+    assert isinstance(checkpoint.architecture, Architecture)
+    options = EngineOptions(threads=1, kernel=kernel, weights=weights)
+    model = load_decoder(checkpoint, checkpoint.architecture, 128, CPU, torch.float32, options, lambda *_: None)
+    assert isinstance(model, Decoder | KernelModel)
+    return model
+
+
+def probabilities(model: Decoder | KernelModel) -> list[float]:
+    """Those of the best tokens behind each of some tokens."""
+    (chosen,) = model.forward([Chunk(list(range(40, 56)), 0, model.new_workspace(), 16)])
+    return [choice.logprob for choice in chosen]
+
+
+@pytest.mark.parametrize("kernel", [pytest.param(True, marks=compiled), False])
+@pytest.mark.parametrize("kind", ["F32", "BF16"])
+def test_a_file_gives_the_tokens_of_its_checkpoint(folder: Path, tmp_path: Path, kind: str, kernel: bool) -> None:
+    path = write_gguf(tmp_path / "tiny.gguf", folder, kind)
+    options = EngineOptions(str(folder), device="cpu", dtype="float32", threads=1, kernel=kernel)
+    original, ours = (load_engine(replace(options, model=str(model))) for model in (folder, path))
+    text = ours.complete(REQUEST).text
+    assert text
+    assert ours.info.chars_per_token == original.info.chars_per_token
+    if kind == "F32":
+        assert text == original.complete(REQUEST).text
+
+
+@compiled
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "Q5_1"])
+def test_the_kernel_computes_with_the_quantized_weights(folder: Path, tmp_path: Path, kind: str) -> None:
+    path = write_gguf(tmp_path / "tiny.gguf", folder, kind, token_embd="Q8_0")
+    quantized, dequantized = probabilities(load(path)), probabilities(load(path, kernel=False))
+    errors = np.abs(np.subtract(quantized, dequantized))  # activations are quantized
+    assert 0 < errors.mean() < 0.1
+    assert errors.max() < 0.3
+
+
+@compiled
+def test_a_setting_that_the_file_has_already_changes_nothing(folder: Path, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "tiny.gguf", folder, "Q8_0")
+    assert probabilities(load(path, weights="int8")) == probabilities(load(path))
+    assert probabilities(load(path, weights="int4")) != probabilities(load(path))
+
+
+@compiled
+def test_loading_takes_little_more_than_the_file(tmp_path: Path) -> None:
+    """A file of 59 MB: an embedding of 8 bits, two wide layers of 4."""
+    vocabulary, hidden, inner = 16_384, 1024, 8192
+    config = {
+        "model_type": "llama",
+        "num_hidden_layers": 2,
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 128,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": {"rope_theta": 1e4},
+    }
+    shapes = {
+        "attn_q": (hidden, hidden),
+        "attn_k": (256, hidden),
+        "attn_v": (256, hidden),
+        "attn_output": (hidden, hidden),
+    }
+    shapes |= {"ffn_gate": (inner, hidden), "ffn_up": (inner, hidden), "ffn_down": (hidden, inner)}
+    norm = (np.ones(hidden, np.float32), "F32")
+    tensors = {"token_embd.weight": (blocks(vocabulary, hidden, "Q8_0"), "Q8_0"), "output_norm.weight": norm}
+    for layer in range(2):
+        tensors |= {f"blk.{layer}.{name}.weight": (blocks(*shape, "Q4_1"), "Q4_1") for name, shape in shapes.items()}
+        tensors |= {f"blk.{layer}.{name}.weight": norm for name in ("attn_norm", "ffn_norm")}
+    path = write_file(tmp_path / "wide.gguf", model_fields(config), tensors)
+    program = f"""
+import resource, torch
+from pathlib import Path
+from inference.checkpoints.checkpoint import open_checkpoint
+from inference.loading.llama import load_decoder
+from inference.loading.options import EngineOptions
+checkpoint = open_checkpoint(Path({str(path)!r}), "wide")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+options = EngineOptions(threads=1)
+load_decoder(checkpoint, checkpoint.architecture, 128, torch.device("cpu"), torch.float32, options, lambda *_: None)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(run.stdout) * 1024 <= 1.3 * path.stat().st_size
+
+
+def blocks(rows: int, columns: int, kind: str) -> NDArray[np.uint8]:
+    values, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
+    return np.full((rows, columns // values * size), 0x11, dtype=np.uint8)
+
+
+def test_a_family_of_transformers_runs_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rope = {"rope_type": "default", "rope_theta": 1e6}
+    shape = {**BLOCKS, "num_key_value_heads": 2, "sliding_window": None, "rope_parameters": rope}
+    monkeypatch.setitem(ARCHITECTURES, "Starcoder2", ("Starcoder2ForCausalLM", shape))
+    original = write_model(tmp_path / "model", "Starcoder2")
+    path = write_starcoder2(tmp_path / "model.gguf", original)
+    blob = path.rename(tmp_path / "sha256-123")  # as Ollama names it
+    options = EngineOptions(str(original), device="cpu", dtype="float32", threads=1)
+    ours, theirs = (load_engine(replace(options, model=str(model))) for model in (blob, original))
+    assert ours.complete(REQUEST).text == theirs.complete(REQUEST).text != ""
+
+
+def write_starcoder2(path: Path, folder: Path) -> Path:
+    config = json.loads((folder / "config.json").read_text())
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.STARCODER2, 2)
+    tensors = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert theirs is not None, name
+        tensors[theirs] = (tensor.float().numpy(), "F32")
+    fields = model_fields({"rms_norm_eps": config["norm_epsilon"], **config})
+    fields["starcoder2.attention.layer_norm_epsilon"] = fields.pop("starcoder2.attention.layer_norm_rms_epsilon")
+    return write_file(path, fields | tokenizer_fields(folder / "tokenizer.json"), tensors)
