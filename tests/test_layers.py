@@ -34,7 +34,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"inference.server"},
         {"inference.training"},
         {"inference.training.corpus", "inference.training.optimization"},
-        {"inference.training.examples"},
+        {"inference.training.examples", "inference.training.interchange"},
         {"inference.training.run"},
         {"inference.training.publishing"},
         {"inference.training.cli"},

@@ -71,7 +71,7 @@ def prepare_data(output: Path, options: DataOptions) -> Data:
         (output / "left-out.txt").write_text("".join(lines))
         fim_format = _write_tokenizer(folder / "tokenizer.json", sources, options)
         _note(output).write_text(json.dumps({**asdict(options), "found_format": fim_format}, indent=1) + "\n")
-        write_corpus(folder, sources.texts(), sources.manifest())
+        write_corpus(folder, sources.documents(), sources.manifest())
     return open_data(output, options)
 
 
