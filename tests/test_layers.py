@@ -37,6 +37,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"inference.training.examples", "inference.training.interchange"},
         {"inference.training.run"},
         {"inference.training.publishing"},
+        {"inference.training.commands"},
         {"inference.training.cli"},
         {"inference.training.__main__"},
     ],

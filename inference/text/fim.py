@@ -77,8 +77,8 @@ _RECORDS = (
         file_separator="<|filename|>",
         repository="<|reponame|>",
     ),
-    # inference/training/interchange/from_gguf.py: SmolLM2, which was pretrained with <filename> and without FIM markers,
-    # with markers in the place of reserved tokens.
+    # inference/training/interchange/from_gguf.py: SmolLM2, which knows <filename> from its pretraining and no FIM
+    # markers, with these in the place of reserved tokens.
     _with_pipes(name="smollm2", end=("<|endoftext|>",), file_separator="<filename>", repository="<repo_name>"),
     # inference/training/corpus/vocabulary.py
     _with_pipes(name="midfill", end=("<|endoftext|>",), fragments_suffice=True),

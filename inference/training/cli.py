@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from inference.training.commands.corpus import CorpusArgument, download_packages, make_corpus, make_tokenizer
+from inference.training.commands.interchange import make_base, write_gguf_file
 from inference.training.corpus.corpus import Corpus
-from inference.training.corpus_commands import CorpusArgument, download_packages, make_corpus, make_tokenizer
-from inference.training.interchange_commands import make_base, write_gguf_file
 from inference.training.options import ExampleOptions, Precision, TrainingOptions, parse_stages
 from inference.training.told_errors import told_errors
 

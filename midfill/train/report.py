@@ -12,8 +12,10 @@ from inference.training.corpus.corpus import PackageRecord
 from inference.training.machine import this_machine
 from inference.training.optimization.schedule import TrainingProgress
 from inference.training.options import TrainingOptions
+from inference.training.run.format_losses import LAYOUTS, FormatLoss
 from midfill.train.data import Data
 
+_COLUMNS = ("", "before", "after", "in fragments: before", "in fragments: after", "ends", "too early")
 _BASE = """---
 {head}pipeline_tag: text-generation
 library_name: transformers
@@ -37,7 +39,8 @@ may reproduce parts of them: share it only with people who may read these files.
 
 ## Held-out losses
 
-Nats per byte of middle, including its end marker; "in fragments" tokenizes it in two pieces.
+Nats a byte of middle, its end included; "in fragments" has it tokenized in two pieces. The last columns are the shares
+of these middles at whose end the end token is the most probable one, and in which it is so at an earlier place.
 
 {losses}
 """
@@ -67,10 +70,20 @@ def plan_lines(options: TrainingOptions, learning: int, parameters: int, epochs:
     ]
 
 
+def told_losses(step: int, losses: Sequence[FormatLoss]) -> list[str]:
+    """Lines with the held-out losses after a step, and how well the ends of middles are predicted."""
+    told = ", ".join(f"{_name(loss.layout)} {loss.whole:.3f} / {loss.fragments:.3f}" for loss in losses)
+    ends = ", ".join(f"{_name(loss.layout)} {loss.ends:.0%} / {loss.early:.0%}" for loss in losses)
+    return [
+        f"held-out loss after step {step}, whole / in fragments: {told}",
+        f"end of middle predicted in place / too early: {ends}",
+    ]
+
+
 def losses_table(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> Table:
     """Held-out losses as a table for the terminal."""
-    table = Table(title="held-out loss, nats per byte of middle", title_justify="left")
-    for name in ("format", "before", "after", "in fragments: before", "after"):
+    table = Table(title="held-out loss, nats a byte of middle", title_justify="left")
+    for name in _COLUMNS:
         table.add_column(name, justify="left" if name == "format" else "right")
     for row in _rows(before, after):
         table.add_row(*row)
@@ -86,9 +99,7 @@ def card(
     losses: tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]],
 ) -> str:
     """The model card, in Markdown."""
-    header = (
-        "| format | before | after | in fragments: before | in fragments: after |\n| --- | --- | --- | --- | --- |\n"
-    )
+    header = f"| {' | '.join(_COLUMNS)} |\n|{' --- |' * len(_COLUMNS)}\n"
     train, held_out = _size(data.manifest.of_role("train")), _size(data.manifest.of_role("held_out"))
     start = options.start
     return _BASE.format(
@@ -111,11 +122,17 @@ def card(
 def _rows(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     return [
         (
-            old["layout"].upper(),
+            _name(old["layout"]),
             *(f"{loss:.3f}" for loss in (old["whole"], new["whole"], old["fragments"], new["fragments"])),
+            *(f"{share:.0%}" for share in (new["ends"], new["early"])),
         )
         for old, new in zip(before, after, strict=True)
     ]
+
+
+def _name(layout: str) -> str:
+    """A format in capitals; a family of languages as it is."""
+    return layout.upper() if layout in LAYOUTS else layout
 
 
 def _size(records: Sequence[PackageRecord]) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """Owns a corpus on disk: one file of texts per split, their boundaries, and a manifest."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -118,6 +119,19 @@ def read_manifest(folder: Path) -> Manifest:
         return Manifest(tuple(PackageRecord(**package) for package in raw["packages"]), raw["dropped"])
     except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
         raise CorpusError(f"no usable corpus manifest in {folder}: {error}") from error
+
+
+def is_corpus(folder: Path) -> bool:
+    """Whether a folder has a complete corpus."""
+    return (folder / _MANIFEST).is_file() and (folder / "train.bin").is_file()
+
+
+def copy_corpus(source: Path, target: Path) -> None:
+    """Copy both splits, then the manifest."""
+    for split in ("train", "held_out"):
+        for suffix in ("npy", "bin", "json"):
+            shutil.copyfile(source / f"{split}.{suffix}", target / f"{split}.{suffix}")
+    shutil.copyfile(source / _MANIFEST, target / _MANIFEST)
 
 
 def write_corpus(folder: Path, splits: dict[Split, Sequence[Document]], manifest: Manifest) -> None:

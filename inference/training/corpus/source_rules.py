@@ -20,7 +20,9 @@ _VENDORED = frozenset(
 )  # fmt: skip
 _TESTS = frozenset({"test", "tests", "testing", "_tests", "idle_test", "__tests__", "spec", "specs", "testdata"})
 _TEST_NAMES = re.compile(r"test_.*|.*([._-]test|[._-]spec|Tests?|_unittest)\.\w+")
-_COPYLEFT = re.compile(r"GNU (?:Lesser |Library |Affero )?General Public|\b[AL]?GPL(?:v?[23])?\b|Mozilla Public License")
+_COPYLEFT = re.compile(
+    r"GNU (?:Lesser |Library |Affero )?General Public|\b[AL]?GPL(?:v?[23])?\b|Mozilla Public License"
+)
 _COMPILED = re.compile(
     r"""defineProperty\(exports, ["']__esModule|\b__(?:awaiter|extends|decorate|importDefault|toESM|commonJS|webpack)"""
     r"""|_interopRequire|_createForOfIterator|sourceMappingURL=|^/\*! For license""",

@@ -13,6 +13,7 @@ from inference.training.corpus.vocabulary import MIDDLE, PREFIX, SUFFIX
 from inference.training.errors import OptionError
 from protocol.errors import BadModel
 
+_KEYS = ("general.architecture", "tokenizer.ggml.model", "tokenizer.ggml.pre")
 MARKERS = (PREFIX, SUFFIX, MIDDLE)
 NOISE_NORM = 0.5  # of a marker's own direction, as a share of its embedding's norm
 _EMBEDDING, _OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
@@ -33,7 +34,7 @@ def read_base(file: Path, folder: Path, reserved: tuple[int, ...] = (), *, dtype
         BadModel: the file is missing, damaged, or of an architecture or a tokenizer that is not supported.
         OptionError: an id is not that of a special token, or there are not three.
     """
-    name, separation = _check(file)
+    separation = _check(file)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
@@ -48,10 +49,11 @@ def read_base(file: Path, folder: Path, reserved: tuple[int, ...] = (), *, dtype
     tensors = {key: value.to(dtype).contiguous() for key, value in state.items() if not (tied and key == _OUTPUT)}
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    config = {key: value for key, value in model.config.to_dict().items() if key not in ("quantization_config",)}
+    (folder / "model.safetensors").chmod(0o644)  # safetensors makes its files private to their owner
+    config = {key: value for key, value in model.config.to_diff_dict().items() if key != "quantization_config"}
     ends = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": None} if reserved else {}
     written = {**config, **ends, "dtype": str(dtype).removeprefix("torch."), "architectures": [type(model).__name__]}
-    _write(folder / "config.json", written | {"_name_or_path": name})
+    _write(folder / "config.json", written)
     _write(folder / "tokenizer.json", definition)
     _write(
         folder / "tokenizer_config.json",
@@ -64,8 +66,8 @@ def read_base(file: Path, folder: Path, reserved: tuple[int, ...] = (), *, dtype
     )
 
 
-def _check(file: Path) -> tuple[str, str]:
-    """The model's name and its pre-tokenizer; BadModel for a file that cannot be trained from."""
+def _check(file: Path) -> str:
+    """The name of its pre-tokenizer; BadModel for a file that cannot be trained from."""
     import gguf
 
     if not file.is_file():
@@ -75,16 +77,13 @@ def _check(file: Path) -> tuple[str, str]:
     except (ValueError, IndexError, OSError) as error:
         raise BadModel(f"{file} cannot be read as GGUF: {error}") from error
     found = {key: str(fields[key].contents()) if key in fields else "" for key in _KEYS}
-    architecture, kind, separation = found[_KEYS[0]], found[_KEYS[1]], found[_KEYS[2]]
+    architecture, kind, separation = found.values()
     if architecture not in SUPPORTED_TYPES:
         raise BadModel(f"{file} is a model of architecture {architecture!r}, expected {', '.join(SUPPORTED_TYPES)}")
     if kind != "gpt2" or separation not in _BEFORE_PATTERN:
         known = ", ".join(_BEFORE_PATTERN)
         raise BadModel(f"{file} has a tokenizer {kind!r} with pre-tokenizer {separation!r}, expected gpt2 with {known}")
-    return found["general.name"] or file.stem, separation
-
-
-_KEYS = ("general.architecture", "tokenizer.ggml.model", "tokenizer.ggml.pre", "general.name")
+    return separation
 
 
 def _pre_tokenizer(pattern: dict[str, Any], separation: str) -> dict[str, Any]:
@@ -97,6 +96,8 @@ def _rename(definition: dict[str, Any], reserved: tuple[int, ...]) -> None:
     if len(set(reserved)) != len(MARKERS):
         raise OptionError(f"reserved ids are {reserved}, expected {len(MARKERS)} different ones")
     for id_, marker in zip(reserved, MARKERS, strict=True):
+        if definition["model"]["vocab"].get(marker, id_) != id_:
+            raise OptionError(f"{marker} is token {definition['model']['vocab'][marker]} already, not {id_}")
         if id_ not in added:
             raise OptionError(f"{id_} is not the id of a special token: these are {', '.join(map(str, added))}")
         definition["model"]["vocab"].pop(added[id_]["content"], None)

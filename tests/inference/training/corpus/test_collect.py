@@ -116,9 +116,7 @@ def test_files_with_text_of_a_benchmark_are_dropped(tmp_path: Path) -> None:
     task = {"prompt": "".join(lines[:6]), "canonical_solution": lines[6], "suffix": "".join(lines[7:9])}
     (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
     listed = packages(tmp_path / "site", pkg={"copy.py": "import os\n" + module(1), "own.py": module(2)})
-    documents, manifest = collect(
-        listed, CollectOptions(hold_out_count=0), Decontamination([tmp_path / "tasks.jsonl"])
-    )
+    documents, manifest = collect(listed, CollectOptions(hold_out_count=0), Decontamination([tmp_path / "tasks.jsonl"]))
     assert texts_of(documents, "train") == [module(2)]
     assert manifest.dropped == {"text of a benchmark": 1}
 

@@ -10,7 +10,10 @@ from inference.training.corpus.corpus import Corpus, Document, Manifest, Package
 from inference.training.errors import CorpusError
 
 TEXTS = ["first = 1\nsecond = 2\n", "größe = 'ß€😀'\n\nx\n", "last\n"]
-DOCUMENTS = [Document(text, package, f"{package}/{index}.py") for index, (text, package) in enumerate(zip(TEXTS, "aab", strict=True))]
+DOCUMENTS = [
+    Document(text, package, f"{package}/{index}.py")
+    for index, (text, package) in enumerate(zip(TEXTS, "aab", strict=True))
+]
 MANIFEST = Manifest((PackageRecord("a", "1", "MIT", "train", 3, 40),), {"size": 2})
 
 

@@ -47,7 +47,7 @@ def test_wheels_become_an_environment(tmp_path: Path) -> None:
         wheel.writestr("my_package/data.bin", "x")
         wheel.writestr("my_package-1.0.dist-info/METADATA", "Metadata-Version: 2.4\nName: My-Package\nVersion: 1.0\n")
         wheel.writestr("my_package-1.0.dist-info/RECORD", "my_package/code.py,,\nmy_package/data.bin,,\n")
-    listed = [Pinned("my-package", "1.0"), Pinned("my", "1.0"), Pinned("my-package", "1")]
+    listed = [Pinned("my-package", "1.0"), Pinned("my", "1.0"), Pinned("my-package", "1.1")]
     assert unpack("pypi", listed, tmp_path / "pypi", tmp_path / "unpacked") == listed[1:]
     (package,) = installed_packages(tmp_path / "unpacked")
     assert [file.path.as_posix() for file in package.files] == ["my_package/code.py"]
@@ -58,7 +58,10 @@ def test_of_npm_packages_what_people_wrote_is_taken(tmp_path: Path) -> None:
     note = '{"name": "@scope/pkg", "version": "2.0.0", "license": "MIT"}'
     files = ("src/a.ts", "src/a.d.ts", "src/b.js", "dist/a.js", "lib/c.min.js", "src/view.tsx")
     (tmp_path / "npm").mkdir()
-    tar(tmp_path / "npm" / "scope-pkg-2.0.0.tgz", {f"package/{name}": "x\n" for name in files} | {"package/package.json": note})
+    tar(
+        tmp_path / "npm" / "scope-pkg-2.0.0.tgz",
+        {f"package/{name}": "x\n" for name in files} | {"package/package.json": note},
+    )
     pinned = Pinned("@scope/pkg", "2.0.0")
     assert unpack("npm", [pinned], tmp_path / "npm", tmp_path / "unpacked") == []
     package = npm_package(folder_of(tmp_path / "unpacked", pinned))

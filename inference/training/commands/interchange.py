@@ -30,3 +30,20 @@ def make_base(
             raise OptionError(f"--reserved {reserved} is not of the form ID,ID,ID") from error
         read_base(file, folder, ids)
         Console().print(f"The model: {folder}", soft_wrap=True)
+
+
+def write_gguf_file(
+    model: Annotated[str, typer.Argument(help='"bundled" or a folder of the Llama family.')],
+    file: Annotated[Path, typer.Argument(help="The GGUF file to write.")],
+    matrices: Annotated[str, typer.Option(help="Type of the matrices, such as q4_0; bf16 quantizes nothing.")] = "q4_0",
+    embeddings: Annotated[str, typer.Option(help="Type of the embedding and of the output layer.")] = "q8_0",
+    licence: Annotated[str, typer.Option(help="SPDX identifier, for the file's metadata.")] = "",
+) -> None:
+    """Write a model folder as a GGUF file."""
+    from inference.training.interchange.to_gguf import write_gguf
+    from inference.training.options import Quantization
+
+    with told_errors():
+        quantization = None if matrices == "bf16" else Quantization(matrices, embeddings)
+        write_gguf(model, file, quantization, licence=licence)
+        Console().print(f"{file}, {file.stat().st_size:,} bytes", soft_wrap=True, highlight=False)
