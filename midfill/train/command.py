@@ -113,6 +113,9 @@ def train_command(
     vocabulary_size: Annotated[int, typer.Option(help="From scratch: tokens in the vocabulary.")] = 8192,
     num_hidden_layers: Annotated[int, typer.Option(min=1, help="From scratch: layers.")] = _SHAPE.layers,
     hidden_size: Annotated[int, typer.Option(min=HEAD_DIM, help="From scratch: width.")] = _SHAPE.hidden,
+    change_recipe: Annotated[
+        bool, typer.Option("--change-recipe", help="Go on with a run under other options than it was started with.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
 ) -> None:
     """Train a model with fragment tokenization on your own files.
@@ -174,6 +177,7 @@ def train_command(
         evaluation_samples=evaluation_samples,
         evaluation_minutes=evaluation_minutes,
         hours=hours,
+        change_recipe=change_recipe,
         processes=processes,
         cpu=cpu,
     )

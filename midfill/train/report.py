@@ -12,7 +12,7 @@ from inference.training.corpus.corpus import PackageRecord
 from inference.training.machine import this_machine
 from inference.training.optimization.schedule import TrainingProgress
 from inference.training.options import TrainingOptions
-from inference.training.run.format_losses import LAYOUTS, FormatLoss
+from inference.training.run.format_losses import LAYOUTS, PLAIN, FormatLoss
 from midfill.train.data import Data
 
 _COLUMNS = ("", "before", "after", "in fragments: before", "in fragments: after", "ends", "too early")
@@ -73,7 +73,8 @@ def plan_lines(options: TrainingOptions, learning: int, parameters: int, epochs:
 def told_losses(step: int, losses: Sequence[FormatLoss]) -> list[str]:
     """Lines with the held-out losses after a step, and how well the ends of middles are predicted."""
     told = ", ".join(f"{_name(loss.layout)} {loss.whole:.3f} / {loss.fragments:.3f}" for loss in losses)
-    ends = ", ".join(f"{_name(loss.layout)} {loss.ends:.0%} / {loss.early:.0%}" for loss in losses)
+    with_ends = [loss for loss in losses if loss.layout != PLAIN]
+    ends = ", ".join(f"{_name(loss.layout)} {loss.ends:.0%} / {loss.early:.0%}" for loss in with_ends)
     return [
         f"held-out loss after step {step}, whole / in fragments: {told}",
         f"end of middle predicted in place / too early: {ends}",
@@ -124,7 +125,7 @@ def _rows(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> 
         (
             _name(old["layout"]),
             *(f"{loss:.3f}" for loss in (old["whole"], new["whole"], old["fragments"], new["fragments"])),
-            *(f"{share:.0%}" for share in (new["ends"], new["early"])),
+            *("" if old["layout"] == PLAIN else f"{share:.0%}" for share in (new["ends"], new["early"])),
         )
         for old, new in zip(before, after, strict=True)
     ]

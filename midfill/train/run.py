@@ -45,6 +45,7 @@ class Request:
         evaluation_samples: held-out examples that are measured before, during and after.
         evaluation_minutes: least time between two measurements; they are made at checkpoints.
         hours: ends this start of the run, which the same command resumes; None trains to the end.
+        change_recipe: allows other options than those that the run was started with.
         cpu: keeps off GPUs.
     """
 
@@ -56,6 +57,7 @@ class Request:
     evaluation_samples: int
     evaluation_minutes: float
     hours: float | None
+    change_recipe: bool
     processes: int
     cpu: bool
 
@@ -97,7 +99,7 @@ class _Run:
         self._data = open_data(request.output, request.data)
         self._options, self._epochs = _with_steps(request, self._data)
         if accelerator.is_main_process:
-            self._folder.claim(self._data.folder, self._options)
+            self._folder.claim(self._data.folder, self._options, change_recipe=request.change_recipe)
         accelerator.wait_for_everyone()
         corpus = Corpus(self._data.folder, "train")
         self._trainer = Trainer(self._folder, corpus, self._data.vocabulary, self._options, accelerator)

@@ -126,6 +126,19 @@ def measure_middles(
     ]
 
 
+def measure_texts(
+    model: torch.nn.Module, texts: Sequence[Sequence[str]], vocabulary: Vocabulary, batch: int = _BATCH
+) -> list[Middle]:
+    """Measure each text, given as its fragments, left to right without its first token; the ends are not measured."""
+    ids = [[token for fragment in text for token in vocabulary.encode(fragment)] for text in texts]
+    measured = _losses(model, [([], sequence) for sequence in ids], batch)
+    sizes = [len("".join(text).encode()) for text in texts]
+    return [
+        Middle(float(losses.sum()), size, ends=False, early=False)
+        for size, (losses, _) in zip(sizes, measured, strict=True)
+    ]
+
+
 def _losses(
     model: torch.nn.Module, sequences: Sequence[tuple[list[int], list[int]]], batch: int = _BATCH
 ) -> list[tuple[Tensor, Tensor]]:

@@ -12,10 +12,18 @@ import torch
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.languages import Family, family_of
 from inference.training.corpus.vocabulary import Vocabulary
-from inference.training.examples.examples import FimExample, Layout, cut_example, split_at
+from inference.training.examples.examples import FimExample, Layout, cut_example, random_fragments, split_at
 from inference.training.options import ExampleOptions
-from inference.training.run.evaluation import MeanMiddle, Middle, mean_of, measure_middles, random_lines
+from inference.training.run.evaluation import (
+    MeanMiddle,
+    Middle,
+    mean_of,
+    measure_middles,
+    measure_texts,
+    random_lines,
+)
 
+PLAIN = "text"
 LAYOUTS: tuple[Layout, ...] = ("psm", "spm", "efim")
 FAMILIES: tuple[Family, ...] = ("python", "web", "other")
 _CHARS_PER_TOKEN = 4
@@ -26,7 +34,8 @@ class FormatLoss:
     """Held-out middles in one format, or of one family of languages over all formats.
 
     Attributes:
-        layout: the format, or the family's name.
+        layout: the format, the family's name, or `PLAIN` for text left to right, of which only `whole` and `fragments`
+            are measured, in nats per byte.
         whole: nats per byte of middle, its end included, with the middle tokenized as one fragment.
         fragments: the same with the middle in two fragments, split at the cursor (EFIM) or anywhere (PSM, SPM).
         ends: share of middles, in fragments, at whose end the end token is the most probable.
@@ -52,12 +61,13 @@ def format_losses(
     """Measure on `samples` examples of about `window` tokens, with the same cursors in every format.
 
     The examples are of all families in turn; the results are those of each format, then, if there are several families,
-    of each family.
+    of each family, and last of the same text left to right.
     """
     was_training = model.training
     torch.nn.Module.eval(model)
     texts = _texts(corpus, samples, window)
     measured = {layout: _measure(model, [one.text for one in texts], layout, vocabulary, batch) for layout in LAYOUTS}
+    plain = _measure_plain(model, [one.text for one in texts], vocabulary, batch)
     torch.nn.Module.train(model, was_training)
     losses = [_loss(layout, whole, fragments) for layout, (whole, fragments) in measured.items()]
     by_family: dict[Family, tuple[list[Middle], list[Middle]]] = defaultdict(lambda: ([], []))
@@ -67,7 +77,17 @@ def format_losses(
                 kept.append(middle)
     if len(by_family) > 1:
         losses += [_loss(family, *by_family[family]) for family in FAMILIES if family in by_family]
-    return tuple(losses)
+    return (*losses, _loss(PLAIN, *plain))
+
+
+def _measure_plain(
+    model: torch.nn.Module, texts: Sequence[str], vocabulary: Vocabulary, batch: int
+) -> tuple[list[Middle], list[Middle]]:
+    """Every text left to right, whole and in fragments."""
+    rng = Random("fragments")
+    split = [random_fragments(text, ExampleOptions(), rng) for text in texts]
+    whole = [(text,) for text in texts]
+    return measure_texts(model, whole, vocabulary, batch), measure_texts(model, split, vocabulary, batch)
 
 
 def _texts(corpus: Corpus, samples: int, window: int) -> list[_Text]:
