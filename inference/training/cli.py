@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from inference.training.commands.corpus import CorpusArgument, download_packages, make_corpus, make_tokenizer
-from inference.training.commands.interchange import make_base, write_gguf_file
+from inference.training.commands.interchange import make_base, measure_quantizations, write_gguf_file
 from inference.training.corpus.corpus import Corpus
 from inference.training.options import ExampleOptions, Precision, TrainingOptions, parse_stages
 from inference.training.told_errors import told_errors
@@ -25,6 +25,7 @@ app.command("corpus")(make_corpus)
 app.command("tokenizer")(make_tokenizer)
 app.command("base")(make_base)
 app.command("gguf")(write_gguf_file)
+app.command("quantizations")(measure_quantizations)
 
 RunArgument = Annotated[Path, typer.Argument(help="The folder of the run: its checkpoints and its log.")]
 

@@ -1,4 +1,4 @@
-"""Owns the commands `base` and `gguf`, which read a model from a GGUF file and write one."""
+"""Owns the commands for GGUF files: `base` reads a model, `gguf` writes one, `quantizations` measures types."""
 
 import logging
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from inference.training.errors import OptionError
 from inference.training.told_errors import told_errors
@@ -47,3 +48,32 @@ def write_gguf_file(
         quantization = None if matrices == "bf16" else Quantization(matrices, embeddings)
         write_gguf(model, file, quantization, licence=licence)
         Console().print(f"{file}, {file.stat().st_size:,} bytes", soft_wrap=True, highlight=False)
+
+
+def measure_quantizations(
+    model: Annotated[str, typer.Argument(help="A model's folder.")],
+    corpus: Annotated[Path, typer.Argument(help="The corpus whose held-out split is measured on.")],
+    types: Annotated[
+        str, typer.Option(help="MATRICES:EMBEDDINGS,...")
+    ] = "q4_0:q5_0,q4_0:q8_0,q4_1:q4_1,q4_1:q5_1,q5_0:q5_0,q8_0:q8_0",
+    samples: Annotated[int, typer.Option(min=1, help="Held-out examples.")] = 24,
+    window: Annotated[int, typer.Option(min=64, help="Tokens in an example.")] = 256,
+) -> None:
+    """Measure sizes and held-out losses of a model under several GGUF types."""
+    from inference.training.options import Quantization
+    from inference.training.publishing.quantization_losses import quantization_losses
+
+    with told_errors():
+        pairs = [one.split(":") for one in types.split(",")]
+        if any(len(pair) != 2 for pair in pairs):
+            raise OptionError(f"--types {types} is not of the form MATRICES:EMBEDDINGS,...")
+        table = Table("matrices", "embeddings", "MB", title="held-out nats per byte, whole / in fragments")
+        choices = [None, *(Quantization(*pair) for pair in pairs)]
+        for row in quantization_losses(model, corpus, choices, samples=samples, window=window):
+            if not table.rows:
+                for loss in row.losses:
+                    table.add_column(loss.layout, justify="right")
+            named = (row.quantization.matrices, row.quantization.embeddings) if row.quantization else ("as it is", "")
+            measured = (f"{loss.whole:.4f} / {loss.fragments:.4f}" for loss in row.losses)
+            table.add_row(*named, f"{row.num_bytes / 1e6:.1f}", *measured)
+        Console(width=180).print(table)
