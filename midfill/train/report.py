@@ -12,9 +12,15 @@ from inference.training.corpus.corpus import PackageRecord
 from inference.training.machine import this_machine
 from inference.training.optimization.schedule import TrainingProgress
 from inference.training.options import TrainingOptions
+from inference.training.publishing.card import package_rows
 from inference.training.run.format_losses import LAYOUTS, PLAIN, FormatLoss
 from midfill.train.data import Data
 
+_PRIVATE = (
+    "They are not named here, but a model may repeat\n"
+    "what it was trained on: share it only with those who may read them."
+)
+_PUBLIC = "The packages are named below; a model may repeat\nwhat it was trained on."
 _COLUMNS = ("", "before", "after", "in fragments: before", "in fragments: after", "ends", "too early")
 _BASE = """---
 {head}pipeline_tag: text-generation
@@ -24,14 +30,13 @@ tags: [code, fill-in-the-middle, efim]
 
 # {name}
 
-{origin} with fragment tokenization (EFIM, arXiv 2505.21889) on files of its owner, by `midfill train`.
+{origin} with fragment tokenization (EFIM, arXiv 2505.21889) on {whose}, by `midfill train`.
 Prompts are those of the FIM format `{fim_format}`. Run it with `midfill lsp --model FOLDER`.
 
 ## Training
 
 {steps:,} steps, {tokens:,} tokens, {minutes:.0f} minutes on {machine}.
-Data: {files}; held out: {held_out}. They are not named here, but the model
-may reproduce parts of them: share it only with people who may read these files.{licence}
+Data: {files}; held out: {held_out}. {notice}{licence}
 
 ```sh
 {command}
@@ -43,6 +48,18 @@ Nats a byte of middle, its end included; "in fragments" has it tokenized in two 
 of these middles at whose end the end token is the most probable one, and in which it is so at an earlier place.
 
 {losses}
+{packages}"""
+_PACKAGES = """
+## Packages
+
+Every package keeps its own licence and copyright; they are named here as attribution.
+Files dropped, by reason: {dropped}.
+
+Held out: {held_out}.
+
+| package | licence | files | kB |
+| --- | --- | --- | --- |
+{rows}
 """
 
 
@@ -112,11 +129,28 @@ def card(
         tokens=progress.tokens,
         minutes=progress.seconds / 60,
         machine=this_machine(),
-        files=_size_text(train),
-        held_out=_size_text(held_out),
-        licence="" if start is None else f" The licence of {start} applies to this model too.",
+        files=_told_size(train),
+        held_out=_told_size(held_out),
+        whose="the packages below" if _is_public(data) else "files of its owner",
+        notice=_PUBLIC if _is_public(data) else _PRIVATE,
+        packages=_packages(data) if _is_public(data) else "",
+        licence="" if start is None else f" The licence of {start} holds for this model too.",
         command=command,
         losses=header + "\n".join(f"| {' | '.join(row)} |" for row in _rows(*losses)),
+    )
+
+
+def _is_public(data: Data) -> bool:
+    """Whether the data is of packages with licences, rather than the user's own files."""
+    return all(record.licence for record in data.manifest.packages)
+
+
+def _packages(data: Data) -> str:
+    manifest = data.manifest
+    return _PACKAGES.format(
+        dropped=", ".join(f"{reason} {count:,}" for reason, count in manifest.dropped.items()),
+        held_out=", ".join(f"{record.name} {record.version}" for record in manifest.of_role("held_out")),
+        rows="\n".join(package_rows(manifest.of_role("train"))),
     )
 
 
