@@ -14,7 +14,7 @@ from inference.training.errors import OptionError
 from inference.training.options import (
     ExampleOptions,
     LoraOptions,
-    ModelShape,
+    ModelSize,
     Precision,
     Quantization,
     Stage,

@@ -5,10 +5,11 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.options import ExampleOptions
+from protocol.messages import Snippet
 
 MAX_MIDDLE_LINES = 30
 MAX_LINE_INCREMENT = 300
@@ -19,13 +20,6 @@ Layout = Literal["psm", "spm", "efim"]
 Reach = Literal["line", "lines", "block", "characters", "nothing"]
 # Extent of the part to complete; the most frequent in editors comes first.
 _REACHES: dict[Reach, float] = {"line": 0.45, "lines": 0.13, "block": 0.17, "characters": 0.22, "nothing": 0.03}
-
-
-class Snippet(NamedTuple):
-    """A piece of another file, whole lines, in front of a prompt."""
-
-    path: str
-    text: str
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import re
 from random import Random
 
 from inference.training.corpus.corpus import Corpus
-from inference.training.examples.examples import Snippet
+from protocol.messages import Snippet
 
 MAX_LINES = 40
 MIN_LINES = 5

@@ -14,9 +14,10 @@ from torch.utils.data import Dataset
 
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import Vocabulary
-from inference.training.examples.examples import Snippet, cut_example, encode_snippet, lay_out, random_fragments
+from inference.training.examples.examples import cut_example, encode_snippet, lay_out, random_fragments
 from inference.training.examples.snippets import pick_snippets
 from inference.training.options import ExampleOptions
+from protocol.messages import Snippet
 
 MIN_ROOM = 48
 MIN_PIECE_CHARS = 120

@@ -11,14 +11,13 @@ from inference.text.tokenization import read_tokenizer
 from inference.training.corpus.vocabulary import Vocabulary, load_vocabulary
 from inference.training.examples.examples import (
     FimExample,
-    Snippet,
     cut_example,
     lay_out,
     random_fragments,
     split_at,
 )
 from inference.training.options import ExampleOptions
-from protocol.messages import ContextChunk, Prompt
+from protocol.messages import Prompt, Snippet
 from tests.inference.conftest import VOCABULARIES
 from tests.inference.training.packages import write_module
 
@@ -166,6 +165,5 @@ def test_examples_are_laid_out_as_their_family_has_it(family: str, prompt: str) 
     assert vocabulary.decode(middle) == f"m{vocabulary.format.end[0]}"
     snippets = (Snippet("a.py", "x = 1\n"), Snippet("b/c.py", "y = 2\n"))
     example = FimExample(("p\n",), ("m",), ("s",), snippets=snippets)
-    context = tuple(ContextChunk(snippet.path, snippet.text) for snippet in snippets)
-    tokenized = tokenize_prompt(Prompt("p\n", "s", context=context), read_tokenizer(path), 512, 16)
+    tokenized = tokenize_prompt(Prompt("p\n", "s", context=snippets), read_tokenizer(path), 512, 16)
     assert lay_out(example, vocabulary)[0] == list(tokenized.token_ids)  # what the engine asks with
