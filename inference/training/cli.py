@@ -11,7 +11,7 @@ from inference.training.commands.corpus import CorpusArgument, download_packages
 from inference.training.commands.interchange import make_base, measure_quantizations, write_gguf_file
 from inference.training.corpus.corpus import Corpus
 from inference.training.options import ExampleOptions, Precision, TrainingOptions, parse_stages
-from inference.training.told_errors import told_errors
+from inference.training.readable_errors import readable_errors
 
 app = typer.Typer(
     help="Train a small completion model with fragment tokenization.",
@@ -27,7 +27,7 @@ app.command("base")(make_base)
 app.command("gguf")(write_gguf_file)
 app.command("quantizations")(measure_quantizations)
 
-RunArgument = Annotated[Path, typer.Argument(help="The folder of the run: its checkpoints and its log.")]
+RunArgument = Annotated[Path, typer.Argument(help="Folder of the run: its checkpoints and its log.")]
 
 
 _FIM, _RUN = ExampleOptions(), TrainingOptions(max_steps=1)
@@ -80,7 +80,7 @@ def run_training(
     processes: Annotated[int, typer.Option(min=1, help="Number of processes on this machine.")] = 1,
 ) -> None:
     """Train, or go on with a run that was stopped: the same command resumes it, on any number of processes."""
-    with told_errors():
+    with readable_errors():
         options = TrainingOptions(
             examples=ExampleOptions(
                 fim_rate=fim_rate,
@@ -121,7 +121,7 @@ def export_checkpoint(
     from inference.training.publishing.export import export_model
     from inference.training.run.checkpoints import RunFolder
 
-    with told_errors():
+    with readable_errors():
         losses = export_model(RunFolder(run), corpus, output, samples=samples)
         Console().print(asdict(losses))
 

@@ -17,10 +17,10 @@ from inference.training.run.format_losses import LAYOUTS, PLAIN, FormatLoss
 from midfill.train.data import Data
 
 _PRIVATE = (
-    "They are not named here, but a model may repeat\n"
-    "what it was trained on: share it only with those who may read them."
+    "They are not named here, but the model\n"
+    "may reproduce parts of them: share it only with people who may read these files."
 )
-_PUBLIC = "The packages are named below; a model may repeat\nwhat it was trained on."
+_PUBLIC = "The packages are named below; the model\nmay reproduce parts of them."
 _COLUMNS = ("", "before", "after", "in fragments: before", "in fragments: after", "ends", "too early")
 _BASE = """---
 {head}pipeline_tag: text-generation
@@ -44,8 +44,8 @@ Data: {files}; held out: {held_out}. {notice}{licence}
 
 ## Held-out losses
 
-Nats a byte of middle, its end included; "in fragments" has it tokenized in two pieces. The last columns are the shares
-of these middles at whose end the end token is the most probable one, and in which it is so at an earlier place.
+Nats per byte of middle, including its end marker; "in fragments" tokenizes it in two pieces. The last columns are the
+shares of these middles at whose end the end marker is the most probable token, and in which it is at an earlier place.
 
 {losses}
 {packages}"""
@@ -87,7 +87,7 @@ def plan_lines(options: TrainingOptions, learning: int, parameters: int, epochs:
     ]
 
 
-def told_losses(step: int, losses: Sequence[FormatLoss]) -> list[str]:
+def losses_lines(step: int, losses: Sequence[FormatLoss]) -> list[str]:
     """Lines with the held-out losses after a step, and how well the ends of middles are predicted."""
     told = ", ".join(f"{_name(loss.layout)} {loss.whole:.3f} / {loss.fragments:.3f}" for loss in losses)
     with_ends = [loss for loss in losses if loss.layout != PLAIN]
@@ -100,7 +100,7 @@ def told_losses(step: int, losses: Sequence[FormatLoss]) -> list[str]:
 
 def losses_table(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> Table:
     """Held-out losses as a table for the terminal."""
-    table = Table(title="held-out loss, nats a byte of middle", title_justify="left")
+    table = Table(title="held-out loss, nats per byte of middle", title_justify="left")
     for name in _COLUMNS:
         table.add_column(name, justify="left" if name == "format" else "right")
     for row in _rows(before, after):
@@ -129,12 +129,12 @@ def card(
         tokens=progress.tokens,
         minutes=progress.seconds / 60,
         machine=this_machine(),
-        files=_told_size(train),
-        held_out=_told_size(held_out),
+        files=_size_text(train),
+        held_out=_size_text(held_out),
         whose="the packages below" if _is_public(data) else "files of its owner",
         notice=_PUBLIC if _is_public(data) else _PRIVATE,
         packages=_packages(data) if _is_public(data) else "",
-        licence="" if start is None else f" The licence of {start} holds for this model too.",
+        licence="" if start is None else f" The licence of {start} applies to this model too.",
         command=command,
         losses=header + "\n".join(f"| {' | '.join(row)} |" for row in _rows(*losses)),
     )

@@ -30,7 +30,7 @@ from inference.training.run.progress import ProgressDisplay
 from inference.training.run.trainer import StepReport, Trainer
 from midfill.train.data import Data, DataOptions, open_data, prepare_data
 from midfill.train.interrupts import stops_on_signals
-from midfill.train.report import card, losses_table, told_data, told_losses, told_run
+from midfill.train.report import card, data_lines, losses_lines, losses_table, plan_lines
 
 MODEL = "model"
 MAX_EVALUATION_WINDOW = 256
@@ -178,7 +178,7 @@ class _Run:
         self._measured_at = time.monotonic()
         measured = {"step": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
         self._log({**measured, "held_out": [asdict(loss) for loss in losses]})
-        for line in told_losses(progress.step, losses):
+        for line in losses_lines(progress.step, losses):
             self._console.print(line, highlight=False, soft_wrap=True)
 
     def _was_measured_lately(self) -> bool:

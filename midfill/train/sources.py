@@ -21,11 +21,11 @@ _MEANINGS = {
     "size": f"not a file of {MIN_BYTES:,} to {MAX_BYTES:,} bytes",
     "long lines": "has lines like minified code or prose",
     "generated": "says that it was generated",
-    "data": "hardly any letters",
-    "repetitive": "the same lines over and over",
-    "compiled": "compiled from another language or version",
-    "duplicate": "the same as another file",
-    "near duplicate": "most of its lines are in other files",
+    "data": "contains hardly any letters",
+    "repetitive": "repeats the same lines",
+    "compiled": "is compiled from another language or version",
+    "duplicate": "identical to another file",
+    "near duplicate": "shares most of its lines with other files",
 }
 _KEEPS_FOR_A_RUN_S = 3600.0
 

@@ -24,9 +24,9 @@ from inference.training.corpus.languages import family_of
 from inference.training.corpus.npm_packages import npm_package
 from inference.training.corpus.package_lists import REGISTRIES, read_list
 from inference.training.errors import CorpusError
-from inference.training.told_errors import told_errors
+from inference.training.readable_errors import readable_errors
 
-CorpusArgument = Annotated[Path, typer.Argument(help="The folder of the corpus.")]
+CorpusArgument = Annotated[Path, typer.Argument(help="Folder of the corpus.")]
 MAX_NAMED = 10
 
 
@@ -41,7 +41,7 @@ def download_packages(
     Uses pip, npm and apt-get, none as root and none with the packages' own scripts.
     """
     console = Console()
-    with told_errors():
+    with readable_errors():
         for registry in REGISTRIES:
             pinned = read_list(registry)
             download(registry, pinned, downloads / registry)
@@ -61,13 +61,13 @@ def make_corpus(
         list[Path] | None, typer.Option(help="A site-packages folder; repeatable. Default: this interpreter's.")
     ] = None,
     standard: Annotated[
-        bool, typer.Option("--standard-library/--no-standard-library", help="Take the standard library too.")
+        bool, typer.Option("--standard-library/--no-standard-library", help="Include the standard library.")
     ] = True,
     hold_out: Annotated[
-        list[str] | None, typer.Option(help="A package to hold out; repeatable. Default: chosen by name hash.")
+        list[str] | None, typer.Option(help="Package to hold out; repeatable. Default: chosen by name hash.")
     ] = None,
-    hold_out_count: Annotated[int, typer.Option(help="How many to hold out where none is named.")] = 6,
-    package_megabytes: Annotated[float, typer.Option(help="The most to take of one package.")] = 8.0,
+    hold_out_count: Annotated[int, typer.Option(help="Number of packages to hold out if none is named.")] = 6,
+    package_megabytes: Annotated[float, typer.Option(help="Limit per package, in MB.")] = 8.0,
     other_share: Annotated[
         float, typer.Option(help="The most of that for other languages than Python and JavaScript, as a share.")
     ] = 1.0,
@@ -76,7 +76,7 @@ def make_corpus(
     ] = None,
 ) -> None:
     """Collect the source of permissively licensed packages: installed ones (Python), or downloaded ones."""
-    with told_errors():
+    with readable_errors():
         benchmarks = Decontamination(benchmark or [])
         packages: list[Package] = [standard_library()] if standard else []
         held_out = [canonical_name(name) for name in hold_out or ()]
@@ -97,12 +97,12 @@ def make_corpus(
 def make_tokenizer(
     corpus: CorpusArgument,
     size: Annotated[int, typer.Option(help="Tokens in the vocabulary, markers included.")] = 8192,
-    sample_megabytes: Annotated[float, typer.Option(help="How much text to learn from.")] = 50.0,
+    sample_megabytes: Annotated[float, typer.Option(help="Amount of text to learn from, in MB.")] = 50.0,
 ) -> None:
     """Learn a vocabulary from the training split and write it into the corpus's folder."""
     from inference.training.corpus.vocabulary import train_tokenizer
 
-    with told_errors():
+    with readable_errors():
         documents = Corpus(corpus, "train")
         order = Random("tokenizer").sample(range(len(documents)), len(documents))
         share = min(1.0, sample_megabytes * 1e6 / documents.num_bytes)

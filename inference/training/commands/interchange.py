@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from inference.training.errors import OptionError
-from inference.training.told_errors import told_errors
+from inference.training.readable_errors import readable_errors
 
 
 def make_base(
@@ -24,7 +24,7 @@ def make_base(
         logging.getLogger(library).setLevel(logging.ERROR)
     from inference.training.interchange.from_gguf import read_base
 
-    with told_errors():
+    with readable_errors():
         try:
             ids = tuple(int(word) for word in reserved.split(",") if word)
         except ValueError as error:
@@ -44,7 +44,7 @@ def write_gguf_file(
     from inference.training.interchange.to_gguf import write_gguf
     from inference.training.options import Quantization
 
-    with told_errors():
+    with readable_errors():
         quantization = None if matrices == "bf16" else Quantization(matrices, embeddings)
         write_gguf(model, file, quantization, licence=licence)
         Console().print(f"{file}, {file.stat().st_size:,} bytes", soft_wrap=True, highlight=False)
@@ -63,7 +63,7 @@ def measure_quantizations(
     from inference.training.options import Quantization
     from inference.training.publishing.quantization_losses import quantization_losses
 
-    with told_errors():
+    with readable_errors():
         pairs = [one.split(":") for one in types.split(",")]
         if any(len(pair) != 2 for pair in pairs):
             raise OptionError(f"--types {types} is not of the form MATRICES:EMBEDDINGS,...")

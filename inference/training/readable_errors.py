@@ -10,7 +10,7 @@ from protocol.errors import BadInput
 
 
 @contextmanager
-def told_errors() -> Iterator[None]:
+def readable_errors() -> Iterator[None]:
     """Print errors of bad input, without a traceback, and exit with status 2."""
     try:
         yield
