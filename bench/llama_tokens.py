@@ -31,11 +31,12 @@ from playing import machine
 from rich.console import Console
 from rich.table import Table
 from shapes import SHAPES, random_weights
-from to_gguf import convert, quantize
+from to_gguf import quantize
 
 from inference.engine.engine import Engine
 from inference.loading.engine import load_engine
 from inference.loading.options import DTypeName, EngineOptions
+from inference.training.interchange.to_gguf import write_gguf
 from protocol.messages import CompletionRequest, Prompt
 from protocol.settings import Weights
 
@@ -154,10 +155,9 @@ def prepare(shape: str, checkpoint: Path, quantizer: Path) -> dict[str, Path]:
         write_checkpoint(shape, checkpoint)
     files = {kind: checkpoint / f"{kind}.gguf" for kind in KINDS}
     if not files["bf16"].exists():
-        convert(str(checkpoint), files["bf16"])
-    for kind in KINDS[1:]:
-        if not files[kind].exists():
-            quantize(quantizer, files["bf16"], files[kind], kind)
+        write_gguf(str(checkpoint), files["bf16"])
+    if not files["q8_0"].exists():
+        quantize(quantizer, files["bf16"], files["q8_0"], "q8_0")
     return files
 
 

@@ -30,10 +30,11 @@ from playing import RANKS, TRACE, Session, machine, open_midfill, percentiles
 from rich.console import Console
 from rich.table import Table
 from sides import STOP, LlamaSide, MidfillSide, Side, Timed
-from to_gguf import convert, quantize
+from to_gguf import quantize
 
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
+from inference.training.interchange.to_gguf import write_gguf
 from lsp_server.editing.documents import Position
 from midfill.replay.trace import position_at
 from protocol.messages import CompletionRequest, Prompt
@@ -69,7 +70,7 @@ class Peer:
     def _converted(self, model: str, folder: Path, kind: str) -> Path:
         file = folder / "model.bf16.gguf"
         if not file.exists():
-            convert(model, file)
+            write_gguf(model, file)
         if kind == "bf16":
             return file
         smaller = folder / f"model.{kind}.gguf"

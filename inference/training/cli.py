@@ -1,26 +1,17 @@
-"""Owns the commands `corpus`, `tokenizer`, `run` and `export`."""
+"""Owns the commands `run` and `export`, and gathers all others."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from random import Random
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from inference.training.corpus.collect import CollectOptions, collect
-from inference.training.corpus.corpus import Corpus, Manifest, write_corpus
-from inference.training.corpus.environments import (
-    Package,
-    canonical_name,
-    default_environments,
-    installed_packages,
-    standard_library,
-)
+from inference.training.commands.corpus import CorpusArgument, download_packages, make_corpus, make_tokenizer
+from inference.training.commands.interchange import make_base, measure_quantizations, write_gguf_file
+from inference.training.corpus.corpus import Corpus
 from inference.training.options import ExampleOptions, Precision, TrainingOptions, parse_stages
-from protocol.errors import BadInput
+from inference.training.readable_errors import readable_errors
 
 app = typer.Typer(
     help="Train a small completion model with fragment tokenization.",
@@ -29,56 +20,14 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-CorpusArgument = Annotated[Path, typer.Argument(help="Folder of the corpus.")]
+app.command("download")(download_packages)
+app.command("corpus")(make_corpus)
+app.command("tokenizer")(make_tokenizer)
+app.command("base")(make_base)
+app.command("gguf")(write_gguf_file)
+app.command("quantizations")(measure_quantizations)
+
 RunArgument = Annotated[Path, typer.Argument(help="Folder of the run: its checkpoints and its log.")]
-
-
-@app.command("corpus")
-def make_corpus(
-    corpus: CorpusArgument,
-    environment: Annotated[
-        list[Path] | None, typer.Option(help="A site-packages folder; repeatable. Default: this interpreter's.")
-    ] = None,
-    standard: Annotated[
-        bool, typer.Option("--standard-library/--no-standard-library", help="Include the standard library.")
-    ] = True,
-    hold_out: Annotated[
-        list[str] | None, typer.Option(help="Package to hold out; repeatable. Default: chosen by name hash.")
-    ] = None,
-    hold_out_count: Annotated[int, typer.Option(help="Number of packages to hold out if none is named.")] = 6,
-    package_megabytes: Annotated[float, typer.Option(help="Limit per package, in MB.")] = 8.0,
-) -> None:
-    """Collect the Python source of permissively licensed installed packages."""
-    with _readable_errors():
-        options = CollectOptions(
-            hold_out=tuple(canonical_name(name) for name in hold_out or ()),
-            hold_out_count=hold_out_count,
-            package_bytes=round(package_megabytes * 1e6),
-        )
-        packages: list[Package] = [standard_library()] if standard else []
-        for folder in environment or default_environments():
-            packages += installed_packages(folder)
-        texts, manifest = collect(packages, options)
-        write_corpus(corpus, texts, manifest)
-        _print_manifest(Console(), manifest)
-
-
-@app.command("tokenizer")
-def make_tokenizer(
-    corpus: CorpusArgument,
-    size: Annotated[int, typer.Option(help="Tokens in the vocabulary, markers included.")] = 8192,
-    sample_megabytes: Annotated[float, typer.Option(help="Amount of text to learn from, in MB.")] = 50.0,
-) -> None:
-    """Learn a vocabulary from the training split and write it into the corpus's folder."""
-    from inference.training.corpus.vocabulary import train_tokenizer
-
-    with _readable_errors():
-        documents = Corpus(corpus, "train")
-        order = Random("tokenizer").sample(range(len(documents)), len(documents))
-        share = min(1.0, sample_megabytes * 1e6 / documents.num_bytes)
-        texts = (documents.document(index) for index in order[: max(1, round(share * len(order)))])
-        train_tokenizer(texts, size).save(str(corpus / "tokenizer.json"))
-        Console().print(f"{size:,} tokens in {corpus / 'tokenizer.json'}")
 
 
 _FIM, _RUN = ExampleOptions(), TrainingOptions(max_steps=1)
@@ -131,7 +80,7 @@ def run_training(
     processes: Annotated[int, typer.Option(min=1, help="Number of processes on this machine.")] = 1,
 ) -> None:
     """Train, or go on with a run that was stopped: the same command resumes it, on any number of processes."""
-    with _readable_errors():
+    with readable_errors():
         options = TrainingOptions(
             examples=ExampleOptions(
                 fim_rate=fim_rate,
@@ -172,7 +121,7 @@ def export_checkpoint(
     from inference.training.publishing.export import export_model
     from inference.training.run.checkpoints import RunFolder
 
-    with _readable_errors():
+    with readable_errors():
         losses = export_model(RunFolder(run), corpus, output, samples=samples)
         Console().print(asdict(losses))
 
@@ -204,23 +153,3 @@ def _train(corpus: Path, run: Path, options: TrainingOptions, processes: int, *,
 
         trainer.run(report, display.checkpointed)
     accelerator.end_training()
-
-
-def _print_manifest(console: Console, manifest: Manifest) -> None:
-    for role in ("train", "held_out"):
-        packages = manifest.of_role(role)
-        files, size = sum(package.files for package in packages), sum(package.bytes for package in packages)
-        console.print(f"{role}: {len(packages)} packages, {files:,} files, {size / 1e6:.1f} MB")
-    console.print("held out: " + ", ".join(package.name for package in manifest.of_role("held_out")))
-    for package in manifest.of_role("refused"):
-        console.print(f"refused: {package.name}, licence {package.licence}", markup=False)
-
-
-@contextmanager
-def _readable_errors() -> Iterator[None]:
-    """Print errors of bad input, without a traceback, and exit with status 2."""
-    try:
-        yield
-    except BadInput as error:
-        Console(stderr=True).print(f"error: {error}", markup=False, style="red")
-        raise typer.Exit(2) from error

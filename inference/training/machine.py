@@ -40,5 +40,7 @@ def _processor() -> str:
 
 
 def multiplies_bf16(device: torch.device) -> bool:
-    """Whether a device multiplies bf16 fast: GPUs, and CPUs with AVX-512. Others take many times float32's time."""
+    """Whether a device multiplies bf16 fast. Old GPUs and CPUs without AVX-512 take many times float32's time."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported())
     return device.type != "cpu" or torch.backends.cpu.get_cpu_capability().startswith("AVX512")

@@ -9,6 +9,10 @@ from inference.training.errors import OptionError
 Precision = Literal["no", "bf16", "fp16"]
 
 
+BITS = {"q4_0": 4.5, "q4_1": 5.0, "q5_0": 5.5, "q5_1": 6.0, "q8_0": 8.5}
+"""Bits per weight of GGUF types with groups of 32 columns, scales included."""
+
+
 @dataclass(frozen=True)
 class ModelSize:
     """The shape of a Llama model; the defaults give 10.5M parameters with tied embeddings."""
@@ -42,6 +46,9 @@ class ExampleOptions:
             yield more middles per window.
         shortest_fragment, longest_fragment: characters of fragments outside of middles; log-uniform.
         open_end_rate: share of the fill-in-the-middle examples without a suffix, as at the end of a file.
+        snippet_rate: share of the fill-in-the-middle examples with snippets of the same package in front.
+        prompt_loss: whether the loss counts the tokens of prompts too, rather than only middles, their ends, and
+            left-to-right text.
     """
 
     fim_rate: float = 0.85
@@ -54,6 +61,8 @@ class ExampleOptions:
     shortest_fragment: int = 8
     longest_fragment: int = 512
     open_end_rate: float = 0.06
+    snippet_rate: float = 0.2
+    prompt_loss: bool = True
 
     def __post_init__(self) -> None:
         for name in (
@@ -64,6 +73,7 @@ class ExampleOptions:
             "context_fragment_rate",
             "piece_rate",
             "open_end_rate",
+            "snippet_rate",
         ):
             _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "between 0 and 1")
         _require(
@@ -80,16 +90,30 @@ class LoraOptions:
 
     Attributes:
         target_modules: names of the layers with an adapter; "all-linear" means all but the output.
+        train_markers: trains the embeddings of the FIM markers too, which the checkpoint may not know.
     """
 
     rank: int = 16
     alpha: float = 32.0
     dropout: float = 0.0
     target_modules: tuple[str, ...] = ("all-linear",)
+    train_markers: bool = False
 
     def __post_init__(self) -> None:
         _require(self.rank >= 1, "rank", self.rank, "1 or more")
         _require(0 <= self.dropout < 1, "dropout", self.dropout, "between 0 and 1")
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """The GGUF types of a model's weights, by their names in lower case; norms and biases stay in float32."""
+
+    matrices: str = "q4_0"
+    embeddings: str = "q8_0"
+
+    def __post_init__(self) -> None:
+        for name in (self.matrices, self.embeddings):
+            _require(name in BITS, "quantization", name, f"one of {', '.join(BITS)}")
 
 
 @dataclass(frozen=True)
@@ -119,6 +143,9 @@ class TrainingOptions:
         gradient_accumulation_steps: number of parts in which each process computes its share of a step, to save memory.
         gradient_checkpointing: recomputes activations in the backward pass, to save memory.
         clip: largest norm of the gradient.
+        quantization: the types that the weights are rounded to in the last part of the run (straight-through); None
+            trains all of it in full precision.
+        quantized_share: how long that part is.
     """
 
     shape: ModelSize = field(default_factory=ModelSize)
@@ -134,6 +161,8 @@ class TrainingOptions:
     muon_lr: float | None = 4e-3
     weight_decay: float = 0.1
     clip: float = 1.0
+    quantization: Quantization | None = None
+    quantized_share: float = 0.2
     warmup: float = 0.02
     decay: float = 0.3
     max_minutes: float | None = None
@@ -154,6 +183,10 @@ class TrainingOptions:
             _require(getattr(self, name) is None or getattr(self, name) > 0, name, getattr(self, name), "more than 0")
         _require(self.lora is None or self.start is not None, "lora", self.lora, "with a checkpoint to start from")
         _require(self.lora is None or self.mixed_precision is not None, "lora", self.lora, "with a mixed precision")
+        _require(0 < self.quantized_share <= 1, "quantized_share", self.quantized_share, "more than 0, at most 1")
+        if self.quantization is not None:
+            _require(self.lora is None, "quantization", self.quantization, "with all weights trained, not adapters")
+            _require(self.mixed_precision is None, "quantization", self.quantization, "with master weights (pure bf16)")
         _require(self.warmup >= 0 and self.decay >= 0, "warmup and decay", (self.warmup, self.decay), "0 or more")
         _require(self.warmup + self.decay <= 1, "warmup + decay", self.warmup + self.decay, "at most 1")
 
@@ -181,6 +214,8 @@ def restore_options(raw: dict[str, Any]) -> TrainingOptions:
     }
     if lora := raw.get("lora"):
         nested["lora"] = LoraOptions(**{**lora, "target_modules": tuple(lora["target_modules"])})
+    if quantization := raw.get("quantization"):
+        nested["quantization"] = Quantization(**quantization)
     return TrainingOptions(**{**raw, **nested})
 
 

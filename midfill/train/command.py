@@ -11,7 +11,15 @@ from rich.console import Console
 
 from inference.text.fim import AUTO
 from inference.training.errors import OptionError
-from inference.training.options import ExampleOptions, LoraOptions, ModelSize, Precision, Stage, TrainingOptions
+from inference.training.options import (
+    ExampleOptions,
+    LoraOptions,
+    ModelSize,
+    Precision,
+    Quantization,
+    Stage,
+    TrainingOptions,
+)
 
 STOPPED = 130  # as a shell has it for what Ctrl-C ended
 HEAD_DIM = 64
@@ -21,7 +29,9 @@ _EXAMPLES, _LORA, _SHAPE, _RUN = ExampleOptions(), LoraOptions(), ModelSize(), T
 
 
 def train_command(
-    folders: Annotated[list[Path], typer.Argument(help="Source files, or folders of them.", show_default=False)],
+    folders: Annotated[
+        list[Path], typer.Argument(help="Source files, folders of them, or a collected corpus.", show_default=False)
+    ],
     output: Annotated[Path, typer.Option(help="Folder for data, checkpoints, log and model.")],
     start: Annotated[
         str | None, typer.Option("--from", help="Model to start from: bundled, a folder, or a name on the hub.")
@@ -33,8 +43,14 @@ def train_command(
     lora_alpha: Annotated[float, typer.Option(help="Scale of the adapters, times the rank.")] = _LORA.alpha,
     lora_dropout: Annotated[float, typer.Option(help="Dropout before the adapters.")] = _LORA.dropout,
     target_modules: Annotated[str, typer.Option(help="Layers with an adapter: names, or all-linear.")] = "all-linear",
+    train_markers: Annotated[
+        bool, typer.Option("--train-markers", help="With --lora: train the embeddings of the FIM markers too.")
+    ] = False,
     epochs: Annotated[float, typer.Option(help="Passes over the data.")] = 1.0,
     steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps, instead of epochs.")] = None,
+    hours: Annotated[
+        float | None, typer.Option(min=0.001, help="Stop after so many hours; the same command goes on. [default: no]")
+    ] = None,
     window: Annotated[int, typer.Option(help="Tokens in a training window.")] = 512,
     batch_size: Annotated[int, typer.Option(min=1, help="Windows per step, over all processes.")] = 16,
     gradient_accumulation_steps: Annotated[
@@ -60,16 +76,34 @@ def train_command(
     fragment_rate: Annotated[
         float, typer.Option(help="Share of examples split in fragments.")
     ] = _EXAMPLES.fragment_rate,
+    snippet_rate: Annotated[
+        float, typer.Option(help="Share of fill-in-the-middle examples with snippets of other files.")
+    ] = _EXAMPLES.snippet_rate,
+    piece_rate: Annotated[float, typer.Option(help="How readily texts are cut smaller.")] = _EXAMPLES.piece_rate,
+    middles_only: Annotated[
+        bool, typer.Option("--middles-only", help="Learn middles and left-to-right text, not the prompts.")
+    ] = False,
     mixed_precision: Annotated[
         Precision | None,
         typer.Option(help="Mixed precision, as in accelerate. [default: what suits the device]", show_default=False),
     ] = None,
+    pure_bf16: Annotated[
+        bool, typer.Option("--pure-bf16", help="Compute in bf16 alone, with float32 masters of the weights.")
+    ] = False,
+    quantization: Annotated[
+        str | None,
+        typer.Option(help="GGUF types to train through at the end: MATRICES,EMBEDDINGS, such as q4_0,q8_0."),
+    ] = None,
+    quantized_share: Annotated[
+        float, typer.Option(help="Share of the run that trains through them.")
+    ] = _RUN.quantized_share,
     processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with its own device.")] = 1,
     cpu: Annotated[bool, typer.Option("--cpu", help="Use no GPU.")] = False,
     compile_model: Annotated[
         bool, typer.Option("--compile", help="Compile the model: faster steps after some minutes.")
     ] = False,
     checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = _RUN.checkpoint_minutes,
+    evaluation_minutes: Annotated[float, typer.Option(help="Least minutes between held-out measurements.")] = 0.0,
     held_out: Annotated[float, typer.Option(min=0, max=0.5, help="Share of the files to hold out.")] = 0.05,
     evaluation_samples: Annotated[int, typer.Option(min=1, help="Held-out examples to measure on.")] = 32,
     fim_format: Annotated[str, typer.Option(help="FIM format of the model, if it is not recognised.")] = AUTO,
@@ -79,6 +113,9 @@ def train_command(
     vocabulary_size: Annotated[int, typer.Option(help="From scratch: tokens in the vocabulary.")] = 8192,
     num_hidden_layers: Annotated[int, typer.Option(min=1, help="From scratch: layers.")] = _SHAPE.layers,
     hidden_size: Annotated[int, typer.Option(min=HEAD_DIM, help="From scratch: width.")] = _SHAPE.hidden,
+    change_recipe: Annotated[
+        bool, typer.Option("--change-recipe", help="Go on with a run under other options than it was started with.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
 ) -> None:
     """Train a model with fragment tokenization on your own files.
@@ -100,15 +137,21 @@ def train_command(
         spm_rate=spm_rate,
         fragment_rate=fragment_rate,
         context_fragment_rate=fragment_rate * _EXAMPLES.context_fragment_rate,
+        snippet_rate=snippet_rate,
+        piece_rate=piece_rate,
+        prompt_loss=not middles_only,
     )
-    adapters = LoraOptions(lora_rank, lora_alpha, lora_dropout, tuple(target_modules.split(","))) if lora else None
+    targets = tuple(target_modules.split(","))
+    adapters = LoraOptions(lora_rank, lora_alpha, lora_dropout, targets, train_markers) if lora else None
     peak = lr or (SCRATCH_LR if start is None else LORA_LR if lora else FULL_LR)
     training = TrainingOptions(
         shape=_shape(num_hidden_layers, hidden_size),
         examples=examples,
         start=start,
         lora=adapters,
-        mixed_precision=mixed_precision or _precision(start, cpu),
+        mixed_precision=None if pure_bf16 or quantization else mixed_precision or _precision(start, cpu),
+        quantization=_quantization(quantization),
+        quantized_share=quantized_share,
         stages=(Stage(window, 1.0),),
         batch_tokens=batch_size * window,
         gradient_accumulation_steps=gradient_accumulation_steps,
@@ -125,7 +168,19 @@ def train_command(
     )
     places = tuple(str(folder.resolve()) for folder in folders)
     data = DataOptions(places, held_out, start, fim_format, add_fim_markers, vocabulary_size)
-    request = Request(output.resolve(), data, training, steps, epochs, evaluation_samples, processes, cpu)
+    request = Request(
+        output=output.resolve(),
+        data=data,
+        training=training,
+        steps=steps,
+        epochs=epochs,
+        evaluation_samples=evaluation_samples,
+        evaluation_minutes=evaluation_minutes,
+        hours=hours,
+        change_recipe=change_recipe,
+        processes=processes,
+        cpu=cpu,
+    )
     if not train(request, Console()):
         raise typer.Exit(STOPPED)
 
@@ -148,7 +203,17 @@ def _precision(start: str | None, cpu: bool) -> Precision | None:
 
     from inference.training.machine import multiplies_bf16
 
-    if start is None:
-        device = torch.device("cpu") if cpu else torch.accelerator.current_accelerator() or torch.device("cpu")
-        return None if multiplies_bf16(device) else "no"
-    return "bf16" if not cpu and torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "no"
+    device = torch.device("cpu") if cpu else torch.accelerator.current_accelerator() or torch.device("cpu")
+    if not multiplies_bf16(device):
+        return "no"
+    return None if start is None else "bf16"
+
+
+def _quantization(text: str | None) -> Quantization | None:
+    """The types of `MATRICES,EMBEDDINGS`; OptionError for another form."""
+    if text is None:
+        return None
+    types = text.split(",")
+    if len(types) != 2:
+        raise OptionError(f"--quantization {text} is not of the form MATRICES,EMBEDDINGS")
+    return Quantization(*types)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint
 from inference.text.fim import AUTO
-from inference.training.corpus.corpus import Manifest, read_manifest, write_corpus
+from inference.training.corpus.corpus import Corpus, Manifest, copy_corpus, is_corpus, read_manifest, write_corpus
 from inference.training.corpus.vocabulary import (
     END_OF_TEXT,
     MIDDLE,
@@ -31,6 +32,7 @@ class DataOptions:
     """The options of a run's data; the paths are absolute.
 
     Attributes:
+        folders: source files and folders of them, or a single corpus of `python -m inference.training corpus`.
         held_out: share of the files to hold out.
         start: the checkpoint whose tokenizer is used; None learns one of `vocabulary_size` tokens.
         add_fim_markers: adds midfill's markers to the checkpoint's tokenizer if it has none of any family.
@@ -66,12 +68,18 @@ def prepare_data(output: Path, options: DataOptions) -> Data:
     folder = output / "corpus"
     if not (folder / "manifest.json").is_file():
         folder.mkdir(parents=True, exist_ok=True)
+        given = Path(options.folders[0])
+        if len(options.folders) == 1 and is_corpus(given):
+            fim_format = _write_tokenizer(folder / "tokenizer.json", given, options)
+            _write_note(output, options, fim_format)
+            copy_corpus(given, folder)
+            return open_data(output, options)
         sources = read_sources([Path(place) for place in options.folders], options.held_out)
         lines = [f"{file.path}\t{file.reason}\n" for file in sources.left_out]
         (output / "left-out.txt").write_text("".join(lines))
         fim_format = _write_tokenizer(folder / "tokenizer.json", sources, options)
-        _note(output).write_text(json.dumps({**asdict(options), "found_format": fim_format}, indent=1) + "\n")
-        write_corpus(folder, sources.texts(), sources.manifest())
+        _write_note(output, options, fim_format)
+        write_corpus(folder, sources.documents(), sources.manifest())
     return open_data(output, options)
 
 
@@ -92,10 +100,22 @@ def _note(output: Path) -> Path:
     return output / "data.json"
 
 
-def _write_tokenizer(path: Path, sources: Sources, options: DataOptions) -> str:
+def _write_note(output: Path, options: DataOptions, fim_format: str) -> None:
+    _note(output).write_text(json.dumps({**asdict(options), "found_format": fim_format}, indent=1) + "\n")
+
+
+def _texts(sources: Sources | Path) -> Iterator[str]:
+    """What a tokenizer is learned from."""
+    if isinstance(sources, Sources):
+        return (file.text for file in sources.train)
+    corpus = Corpus(sources, "train")
+    return (corpus.document(index) for index in range(len(corpus)))
+
+
+def _write_tokenizer(path: Path, sources: Sources | Path, options: DataOptions) -> str:
     """Learn a tokenizer or take the checkpoint's; the name of its FIM format."""
     if options.start is None:
-        train_tokenizer((file.text for file in sources.train), options.vocabulary_size).save(str(path))
+        train_tokenizer(_texts(sources), options.vocabulary_size).save(str(path))
         return load_vocabulary(path).format.name
     checkpoint = find_checkpoint(options.start)
     try:

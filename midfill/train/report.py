@@ -12,8 +12,16 @@ from inference.training.corpus.corpus import PackageRecord
 from inference.training.machine import this_machine
 from inference.training.optimization.schedule import TrainingProgress
 from inference.training.options import TrainingOptions
+from inference.training.publishing.card import package_rows
+from inference.training.run.format_losses import LAYOUTS, PLAIN, FormatLoss
 from midfill.train.data import Data
 
+_PRIVATE = (
+    "They are not named here, but the model\n"
+    "may reproduce parts of them: share it only with people who may read these files."
+)
+_PUBLIC = "The packages are named below; the model\nmay reproduce parts of them."
+_COLUMNS = ("", "before", "after", "in fragments: before", "in fragments: after", "ends", "too early")
 _BASE = """---
 {head}pipeline_tag: text-generation
 library_name: transformers
@@ -22,14 +30,13 @@ tags: [code, fill-in-the-middle, efim]
 
 # {name}
 
-{origin} with fragment tokenization (EFIM, arXiv 2505.21889) on files of its owner, by `midfill train`.
+{origin} with fragment tokenization (EFIM, arXiv 2505.21889) on {whose}, by `midfill train`.
 Prompts are those of the FIM format `{fim_format}`. Run it with `midfill lsp --model FOLDER`.
 
 ## Training
 
 {steps:,} steps, {tokens:,} tokens, {minutes:.0f} minutes on {machine}.
-Data: {files}; held out: {held_out}. They are not named here, but the model
-may reproduce parts of them: share it only with people who may read these files.{licence}
+Data: {files}; held out: {held_out}. {notice}{licence}
 
 ```sh
 {command}
@@ -37,9 +44,22 @@ may reproduce parts of them: share it only with people who may read these files.
 
 ## Held-out losses
 
-Nats per byte of middle, including its end marker; "in fragments" tokenizes it in two pieces.
+Nats per byte of middle, including its end marker; "in fragments" tokenizes it in two pieces. The last columns are the
+shares of these middles at whose end the end marker is the most probable token, and in which it is at an earlier place.
 
 {losses}
+{packages}"""
+_PACKAGES = """
+## Packages
+
+Every package keeps its own licence and copyright; they are named here as attribution.
+Files dropped, by reason: {dropped}.
+
+Held out: {held_out}.
+
+| package | licence | files | kB |
+| --- | --- | --- | --- |
+{rows}
 """
 
 
@@ -67,10 +87,21 @@ def plan_lines(options: TrainingOptions, learning: int, parameters: int, epochs:
     ]
 
 
+def losses_lines(step: int, losses: Sequence[FormatLoss]) -> list[str]:
+    """Lines with the held-out losses after a step, and how well the ends of middles are predicted."""
+    told = ", ".join(f"{_name(loss.layout)} {loss.whole:.3f} / {loss.fragments:.3f}" for loss in losses)
+    with_ends = [loss for loss in losses if loss.layout != PLAIN]
+    ends = ", ".join(f"{_name(loss.layout)} {loss.ends:.0%} / {loss.early:.0%}" for loss in with_ends)
+    return [
+        f"held-out loss after step {step}, whole / in fragments: {told}",
+        f"end of middle predicted in place / too early: {ends}",
+    ]
+
+
 def losses_table(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> Table:
     """Held-out losses as a table for the terminal."""
     table = Table(title="held-out loss, nats per byte of middle", title_justify="left")
-    for name in ("format", "before", "after", "in fragments: before", "after"):
+    for name in _COLUMNS:
         table.add_column(name, justify="left" if name == "format" else "right")
     for row in _rows(before, after):
         table.add_row(*row)
@@ -86,9 +117,7 @@ def card(
     losses: tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]],
 ) -> str:
     """The model card, in Markdown."""
-    header = (
-        "| format | before | after | in fragments: before | in fragments: after |\n| --- | --- | --- | --- | --- |\n"
-    )
+    header = f"| {' | '.join(_COLUMNS)} |\n|{' --- |' * len(_COLUMNS)}\n"
     train, held_out = _size(data.manifest.of_role("train")), _size(data.manifest.of_role("held_out"))
     start = options.start
     return _BASE.format(
@@ -102,20 +131,43 @@ def card(
         machine=this_machine(),
         files=_size_text(train),
         held_out=_size_text(held_out),
+        whose="the packages below" if _is_public(data) else "files of its owner",
+        notice=_PUBLIC if _is_public(data) else _PRIVATE,
+        packages=_packages(data) if _is_public(data) else "",
         licence="" if start is None else f" The licence of {start} applies to this model too.",
         command=command,
         losses=header + "\n".join(f"| {' | '.join(row)} |" for row in _rows(*losses)),
     )
 
 
+def _is_public(data: Data) -> bool:
+    """Whether the data is of packages with licences, rather than the user's own files."""
+    return all(record.licence for record in data.manifest.packages)
+
+
+def _packages(data: Data) -> str:
+    manifest = data.manifest
+    return _PACKAGES.format(
+        dropped=", ".join(f"{reason} {count:,}" for reason, count in manifest.dropped.items()),
+        held_out=", ".join(f"{record.name} {record.version}" for record in manifest.of_role("held_out")),
+        rows="\n".join(package_rows(manifest.of_role("train"))),
+    )
+
+
 def _rows(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     return [
         (
-            old["layout"].upper(),
+            _name(old["layout"]),
             *(f"{loss:.3f}" for loss in (old["whole"], new["whole"], old["fragments"], new["fragments"])),
+            *("" if old["layout"] == PLAIN else f"{share:.0%}" for share in (new["ends"], new["early"])),
         )
         for old, new in zip(before, after, strict=True)
     ]
+
+
+def _name(layout: str) -> str:
+    """A format in capitals; a family of languages as it is."""
+    return layout.upper() if layout in LAYOUTS else layout
 
 
 def _size(records: Sequence[PackageRecord]) -> tuple[int, int]:

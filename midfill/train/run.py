@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from inference.training.run.progress import ProgressDisplay
 from inference.training.run.trainer import StepReport, Trainer
 from midfill.train.data import Data, DataOptions, open_data, prepare_data
 from midfill.train.interrupts import stops_on_signals
-from midfill.train.report import card, data_lines, losses_table, plan_lines
+from midfill.train.report import card, data_lines, losses_lines, losses_table, plan_lines
 
 MODEL = "model"
 MAX_EVALUATION_WINDOW = 256
@@ -42,6 +43,9 @@ class Request:
     Attributes:
         training: its `max_steps` is worked out from `steps`, or else from `epochs`.
         evaluation_samples: held-out examples that are measured before, during and after.
+        evaluation_minutes: least time between two measurements; they are made at checkpoints.
+        hours: ends this start of the run, which the same command resumes; None trains to the end.
+        change_recipe: allows other options than those that the run was started with.
         cpu: keeps off GPUs.
     """
 
@@ -51,6 +55,9 @@ class Request:
     steps: int | None
     epochs: float
     evaluation_samples: int
+    evaluation_minutes: float
+    hours: float | None
+    change_recipe: bool
     processes: int
     cpu: bool
 
@@ -92,10 +99,11 @@ class _Run:
         self._data = open_data(request.output, request.data)
         self._options, self._epochs = _with_steps(request, self._data)
         if accelerator.is_main_process:
-            self._folder.claim(self._data.folder, self._options)
+            self._folder.claim(self._data.folder, self._options, change_recipe=request.change_recipe)
         accelerator.wait_for_everyone()
         corpus = Corpus(self._data.folder, "train")
         self._trainer = Trainer(self._folder, corpus, self._data.vocabulary, self._options, accelerator)
+        self._measured_at = time.monotonic()
 
     def train(self) -> bool:
         """Run the remaining steps; False if the run was stopped."""
@@ -113,11 +121,16 @@ class _Run:
             display.step(step)
             self._log(asdict(step))
 
-        with display, stops_on_signals(again=not is_launched(), heard=self._tell_stopping) as is_stopped:
+        deadline = math.inf if self._request.hours is None else time.monotonic() + 3600 * self._request.hours
+        with display, stops_on_signals(again=not is_launched(), heard=self._tell_stopping) as is_signalled:
+
+            def is_stopped() -> bool:
+                return is_signalled() or time.monotonic() >= deadline
 
             def checkpointed(progress: TrainingProgress) -> None:
                 display.checkpointed(progress)
-                if not is_stopped():  # stopping waits for the checkpoint alone
+                is_last = progress.share(self._options) >= 1
+                if is_last or not (is_stopped() or self._was_measured_lately()):  # stopping waits for nothing else
                     self._measure(progress)
 
             self._trainer.run(report, checkpointed, is_stopped)
@@ -130,10 +143,9 @@ class _Run:
         """Write the model folder and print the losses."""
         before, after = self._measured()
         output = self._request.output / MODEL
-        model = self._accelerator.unwrap_model(self._trainer.model, keep_fp32_wrapper=False)
         name = self._request.output.name
         text = card(name, self._data, self._options, self._trainer.progress, _command(), (before, after))
-        publish(model, self._data.vocabulary, self._data.tokenizer, self._options, output, text)
+        publish(self._trainer.publishable(), self._data.vocabulary, self._data.tokenizer, self._options, output, text)
         self._console.print(losses_table(before, after))
         self._console.print(f"Model: {output}. To use it, run: midfill lsp --model {output}", soft_wrap=True)
 
@@ -159,13 +171,18 @@ class _Run:
         batch = options.batch_tokens // options.stages[0].window // options.gradient_accumulation_steps
         held_out, vocabulary = Corpus(self._data.folder, "held_out"), self._data.vocabulary
         samples = self._request.evaluation_samples
-        losses = format_losses(
-            self._trainer.model, held_out, vocabulary, samples=samples, window=window, batch=max(1, batch)
-        )
-        self._log({"step": progress.step, "held_out": [asdict(loss) for loss in losses]})
-        losses_text = ", ".join(f"{loss.layout.upper()} {loss.whole:.3f} / {loss.fragments:.3f}" for loss in losses)
-        line = f"held-out loss after step {progress.step}, whole / in fragments: {losses_text}"
-        self._console.print(line, highlight=False, soft_wrap=True)
+        with self._trainer.precision():
+            losses = format_losses(
+                self._trainer.model, held_out, vocabulary, samples=samples, window=window, batch=max(1, batch)
+            )
+        self._measured_at = time.monotonic()
+        measured = {"step": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
+        self._log({**measured, "held_out": [asdict(loss) for loss in losses]})
+        for line in losses_lines(progress.step, losses):
+            self._console.print(line, highlight=False, soft_wrap=True)
+
+    def _was_measured_lately(self) -> bool:
+        return time.monotonic() - self._measured_at < 60 * self._request.evaluation_minutes
 
     def _measured(self) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:
         """The held-out losses before and after, from the log."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from inference.training.corpus.corpus import Manifest, PackageRecord, Split
+from inference.training.corpus.corpus import Document, Manifest, PackageRecord, Split
 from inference.training.corpus.duplicates import DuplicateFilter
 from inference.training.corpus.source_rules import MAX_BYTES, MIN_BYTES, is_vendored, read_source, reason_to_drop
 from lsp_server.exclusion.exclusion import Exclusion
@@ -23,6 +23,7 @@ _MEANINGS = {
     "generated": "says that it was generated",
     "data": "contains hardly any letters",
     "repetitive": "repeats the same lines",
+    "compiled": "is compiled from another language or version",
     "duplicate": "identical to another file",
     "near duplicate": "shares most of its lines with other files",
 }
@@ -55,9 +56,13 @@ class Sources:
     held_out: tuple[SourceFile, ...]
     left_out: tuple[LeftOut, ...]
 
-    def texts(self) -> dict[Split, Sequence[str]]:
-        """The texts of both splits."""
-        return {"train": [file.text for file in self.train], "held_out": [file.text for file in self.held_out]}
+    def documents(self) -> dict[Split, Sequence[Document]]:
+        """The files of both splits, those of a folder together."""
+        splits: dict[Split, tuple[SourceFile, ...]] = {"train": self.train, "held_out": self.held_out}
+        return {
+            split: [Document(file.text, str(file.folder), file.name) for file in sorted(files, key=_by_folder)]
+            for split, files in splits.items()
+        }
 
     def manifest(self) -> Manifest:
         """The manifest of a corpus of these files: a record per folder and split."""
@@ -101,6 +106,10 @@ def read_sources(places: Sequence[Path], held_out_share: float) -> Sources:
         )
     train, held_out = _split(list(kept.values()), held_out_share)
     return Sources(tuple(train), tuple(held_out), tuple(left_out))
+
+
+def _by_folder(file: SourceFile) -> str:
+    return str(file.folder)
 
 
 def _existing(place: Path) -> Path:

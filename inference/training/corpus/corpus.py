@@ -1,10 +1,11 @@
 """Owns a corpus on disk: one file of texts per split, their boundaries, and a manifest."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,11 +39,20 @@ class Manifest:
         return tuple(package for package in self.packages if package.role == role)
 
 
+class Document(NamedTuple):
+    """A file of a package; the text ends in a newline."""
+
+    text: str
+    package: str
+    path: str
+
+
 class Corpus:
     """One split of a corpus, read through a memory map.
 
-    Documents are UTF-8, end in a newline and lie one after the other in `<split>.bin`;
-    `<split>.npy` holds their boundaries in bytes, int64 of shape [documents + 1].
+    Documents are UTF-8, end in a newline and lie one after the other in `<split>.bin`, those of a package together;
+    `<split>.npy` holds their boundaries in bytes, int64 of shape [documents + 1], and `<split>.json` a list of
+    [package, path].
     """
 
     def __init__(self, folder: Path, split: Split) -> None:
@@ -54,10 +64,18 @@ class Corpus:
         try:
             self.boundaries: NDArray[np.int64] = np.load(folder / f"{split}.npy")
             self._bytes = np.memmap(folder / f"{split}.bin", dtype=np.uint8, mode="r")
+            origins: list[list[str]] = json.loads((folder / f"{split}.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError) as error:
             raise CorpusError(f"no usable {split} corpus in {folder}: {error}") from error
         if len(self._bytes) != self.boundaries[-1]:
             raise CorpusError(f"{folder / f'{split}.bin'} has {len(self._bytes)} bytes, not {self.boundaries[-1]}")
+        if len(origins) != len(self.boundaries) - 1:
+            raise CorpusError(f"{folder / f'{split}.json'} names {len(origins)} files, not {len(self.boundaries) - 1}")
+        self.paths = tuple(path for _, path in origins)
+        packages: dict[str, tuple[int, int]] = {}
+        for index, (package, _) in enumerate(origins):
+            packages[package] = packages.get(package, (index, index))[0], index + 1
+        self._package_of = [packages[package] for package, _ in origins]
 
     def __len__(self) -> int:
         return len(self.boundaries) - 1
@@ -65,6 +83,10 @@ class Corpus:
     @property
     def num_bytes(self) -> int:
         return int(self.boundaries[-1])
+
+    def package_of(self, index: int) -> range:
+        """The documents of the same package, among them `index` itself."""
+        return range(*self._package_of[index])
 
     def document(self, index: int) -> str:
         """The whole text of one document."""
@@ -99,11 +121,27 @@ def read_manifest(folder: Path) -> Manifest:
         raise CorpusError(f"no usable corpus manifest in {folder}: {error}") from error
 
 
-def write_corpus(folder: Path, texts: dict[Split, Sequence[str]], manifest: Manifest) -> None:
+def is_corpus(folder: Path) -> bool:
+    """Whether a folder has a complete corpus."""
+    return (folder / _MANIFEST).is_file() and (folder / "train.bin").is_file()
+
+
+def copy_corpus(source: Path, target: Path) -> None:
+    """Copy both splits, then the manifest."""
+    for split in ("train", "held_out"):
+        for suffix in ("npy", "bin", "json"):
+            shutil.copyfile(source / f"{split}.{suffix}", target / f"{split}.{suffix}")
+    shutil.copyfile(source / _MANIFEST, target / _MANIFEST)
+
+
+def write_corpus(folder: Path, splits: dict[Split, Sequence[Document]], manifest: Manifest) -> None:
     """Write all splits, then the manifest: a folder with a manifest is complete."""
     folder.mkdir(parents=True, exist_ok=True)
-    for split, documents in texts.items():
-        encoded = [text.encode() for text in documents]
+    for split, unsorted in splits.items():
+        documents = sorted(unsorted, key=lambda document: document.package)
+        encoded = [document.text.encode() for document in documents]
+        origins = [[document.package, document.path] for document in documents]
+        (folder / f"{split}.json").write_text(json.dumps(origins, ensure_ascii=False) + "\n", encoding="utf-8")
         np.save(folder / f"{split}.npy", np.cumsum([0, *map(len, encoded)], dtype=np.int64))
         (folder / f"{split}.bin").write_bytes(b"".join(encoded))
     (folder / _MANIFEST).write_text(json.dumps(asdict(manifest), indent=1) + "\n")

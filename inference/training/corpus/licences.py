@@ -14,6 +14,7 @@ PERMISSIVE = frozenset(
         "BSD-3-CLAUSE",
         "BSL-1.0",
         "CC0-1.0",
+        "CURL",
         "HPND",
         "ISC",
         "MIT",
@@ -21,6 +22,7 @@ PERMISSIVE = frozenset(
         "MIT-CMU",
         "PSF-2.0",
         "PYTHON-2.0",
+        "LIBPNG",
         "UNLICENSE",
         "ZLIB",
     }
@@ -85,8 +87,12 @@ def judge_licence(metadata: PackageMetadata) -> Licence:
     first_line = field.strip().partition("\n")[0].strip()
     if "\n" in field.strip() or not first_line:
         return Licence(first_line or "unknown", permitted=False)
-    name = _COMMON_NAMES.get(first_line.upper())
-    return Licence(first_line, _expression_permits(name or first_line))
+    return judge_expression(first_line)
+
+
+def judge_expression(expression: str) -> Licence:
+    """Judge an SPDX expression, or a common name."""
+    return Licence(expression, _expression_permits(_COMMON_NAMES.get(expression.upper(), expression)))
 
 
 def _field(metadata: PackageMetadata, key: str) -> str:

@@ -33,8 +33,14 @@ class MarkerIds:
     suffix: int
     middle: int | None
     begin: int | None
+    file_separator: int | None
     end_of_text: int
     padding: int | None
+
+    @property
+    def of_prompts(self) -> frozenset[int]:
+        """The markers of a prompt's parts."""
+        return frozenset(id_ for id_ in (self.prefix, self.suffix, self.middle) if id_ is not None)
 
 
 class Vocabulary:
@@ -57,6 +63,7 @@ class Vocabulary:
             suffix=markers.suffix,
             middle=markers.middle,
             begin=markers.begin,
+            file_separator=markers.file_separator,
             end_of_text=ids[self.format.end[0]],
             padding=ids.get(PADDING),
         )

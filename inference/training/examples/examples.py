@@ -9,6 +9,7 @@ from typing import Literal
 
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.options import ExampleOptions
+from protocol.messages import Snippet
 
 MAX_MIDDLE_LINES = 30
 MAX_LINE_INCREMENT = 300
@@ -32,6 +33,7 @@ class FimExample:
     middle: tuple[str, ...]
     suffix: tuple[str, ...]
     order: Order = "psm"
+    snippets: tuple[Snippet, ...] = ()
 
     @property
     def text(self) -> str:
@@ -81,15 +83,10 @@ def random_fragments(text: str, options: ExampleOptions, rng: Random) -> tuple[s
     return split_at(text, cuts)
 
 
-def encode_example(example: FimExample, vocabulary: Vocabulary) -> list[int]:
-    """Lay out an example as token ids, with the middle and its end last."""
-    prompt, middle = lay_out(example, vocabulary)
-    return prompt + middle
-
-
 def lay_out(example: FimExample, vocabulary: Vocabulary) -> tuple[list[int], list[int]]:
     """The token ids of the prompt, and those of the middle with the marker that ends it.
 
+    Snippets come first, as `inference.text.prompts` lays them out for the model that serves.
     PSM is `<PRE> prefix <SUF> suffix <MID> middle`; SPM is `<SUF> suffix <PRE> prefix <MID> middle` (Bavarian et al.,
     arXiv 2207.14255, section 3). Families that support only one order use it for all examples.
     """
@@ -101,7 +98,16 @@ def lay_out(example: FimExample, vocabulary: Vocabulary) -> tuple[list[int], lis
     prefix, suffix = [markers.prefix, *prefix], [markers.suffix, *suffix]
     sides = suffix + prefix if fim.suffix_first or example.order == "spm" else prefix + suffix
     begin, between = ([] if marker is None else [marker] for marker in (markers.begin, markers.middle))
-    return begin + sides + between, [*middle, markers.end_of_text]
+    context = [token for snippet in example.snippets for token in encode_snippet(snippet, vocabulary)]
+    return begin + context + sides + between, [*middle, markers.end_of_text]
+
+
+def encode_snippet(snippet: Snippet, vocabulary: Vocabulary) -> list[int]:
+    """A snippet's tokens: with its path behind the family's file separator, if it has one."""
+    separator = vocabulary.markers.file_separator
+    if separator is None:
+        return vocabulary.encode(snippet.text)
+    return [separator, *vocabulary.encode(f"{snippet.path}\n{snippet.text}")]
 
 
 def _led(fragments: tuple[str, ...], lead: str) -> tuple[str, ...]:
@@ -145,15 +151,17 @@ def _indent(text: str, starts: list[int], line: int) -> int:
 
 
 def _pick_cursor(text: str, starts: list[int], line: int, rng: Random) -> int:
-    """A position in the code of the line, often its beginning, sometimes in the indentation or at its end."""
+    """A position in the code of the line, often its beginning, the line's start (as after a newline) or its end."""
     start, end = starts[line], _line_end(text, starts, line)
     code = start + _indent(text, starts, line)
     kind = rng.random()
-    if kind < 0.2:
+    if kind < 0.18:
         return code
-    if kind < 0.26:
-        return rng.randint(start, code)
+    if kind < 0.30:
+        return start
     if kind < 0.36:
+        return rng.randint(start, code)
+    if kind < 0.46:
         return end
     return rng.randint(code, end)
 

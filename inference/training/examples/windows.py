@@ -1,8 +1,10 @@
 """Produces training windows, each a pure function of the seed and its index."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from random import Random
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,16 +14,27 @@ from torch.utils.data import Dataset
 
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import Vocabulary
-from inference.training.examples.examples import cut_example, encode_example, random_fragments
+from inference.training.examples.examples import cut_example, encode_snippet, lay_out, random_fragments
+from inference.training.examples.snippets import pick_snippets
 from inference.training.options import ExampleOptions
+from protocol.messages import Snippet
 
 MIN_ROOM = 48
 MIN_PIECE_CHARS = 120
 MAX_BYTES_PER_TOKEN = 16
+MAX_SNIPPET_SHARE = 0.4  # of a window's room, for snippets
+CHARS_PER_TOKEN = 3.2
 
 
-class Windows(Dataset[Tensor]):
-    """Windows of exactly `length` tokens, int64 [length], packed from whole examples.
+class Window(NamedTuple):
+    """Tokens, int64 [T] (in a batch [B, T]), and whether the loss counts the prediction of each, bool of that shape."""
+
+    ids: Tensor
+    learned: Tensor
+
+
+class Windows(Dataset[Window]):
+    """Windows of exactly `length` tokens, packed from whole examples.
 
     An epoch divides the corpus, with its documents in random order, into slots of about one window of text, and visits
     the slots in random order. Each slot's lines become examples, and left-to-right text fills the rest of the window.
@@ -40,18 +53,18 @@ class Windows(Dataset[Tensor]):
         self.windows_per_epoch = max(1, corpus.num_bytes // self._slot_bytes)
         self._epoch_order = lru_cache(maxsize=2)(self._shuffle_epoch)
 
-    def __getitem__(self, index: int) -> Tensor:
+    def __getitem__(self, index: int) -> Window:
         """Window `index`, without an upper limit: epochs repeat without end."""
         rng = Random(f"{self._seed}/{self._length}/{index}")
-        tokens: list[int] = []
-        for text in self._slot_texts(index, rng):
-            room = self._length - len(tokens)
+        packed = _Packed(self._options.prompt_loss)
+        for document, text in self._slot_texts(index, rng):
+            room = self._length - len(packed.ids)
             if room < MIN_ROOM:
                 break
-            tokens += self._encode(text, room, rng)
-        while (room := self._length - len(tokens)) > 0:
-            tokens += self._encode_left_to_right(self._random_text(room, rng), room, rng)
-        return torch.tensor(tokens)
+            packed.add(*self._encode(document, text, room, rng))
+        while (room := self._length - len(packed.ids)) > 0:
+            packed.add([], self._encode_left_to_right(self._random_text(room, rng), room, rng))
+        return Window(torch.tensor(packed.ids), torch.tensor(packed.learned))
 
     def _random_text(self, room: int, rng: Random) -> str:
         """Lines from a random position of a random document, enough for `room` tokens unless the document ends."""
@@ -67,8 +80,8 @@ class Windows(Dataset[Tensor]):
         ends = np.cumsum(np.diff(self._corpus.boundaries)[documents])
         return documents, ends, rng.permutation(self.windows_per_epoch)
 
-    def _slot_texts(self, index: int, rng: Random) -> Iterator[str]:
-        """The pieces of text, whole lines, in a window's slot."""
+    def _slot_texts(self, index: int, rng: Random) -> Iterator[tuple[int, str]]:
+        """The pieces of text, whole lines, in a window's slot, with their documents."""
         epoch, position = divmod(index, self.windows_per_epoch)
         documents, ends, slots = self._epoch_order(epoch)
         start = int(slots[position]) * self._slot_bytes
@@ -78,20 +91,25 @@ class Windows(Dataset[Tensor]):
             document, end = int(documents[place]), int(ends[place])
             begin = end - int(self._corpus.boundaries[document + 1] - self._corpus.boundaries[document])
             text = self._corpus.lines_between(document, start - begin, min(stop, end) - begin)
-            yield from _pieces(text, self._options.piece_rate, rng)
+            yield from ((document, piece) for piece in _pieces(text, self._options.piece_rate, rng))
             start, place = end, place + 1
 
-    def _encode(self, text: str, room: int, rng: Random) -> list[int]:
-        """One example of at most `room` tokens; a longer text loses lines at its head."""
+    def _encode(self, document: int, text: str, room: int, rng: Random) -> tuple[list[int], list[int]]:
+        """One example of at most `room` tokens, as prompt and middle; a longer text loses lines at its head."""
         if rng.random() >= self._options.fim_rate:
-            return self._encode_left_to_right(text, room, rng)
+            return [], self._encode_left_to_right(text, room, rng)
+        snippets: tuple[Snippet, ...] = ()
+        if rng.random() < self._options.snippet_rate:
+            snippets = pick_snippets(self._corpus, document, text, MAX_SNIPPET_SHARE * room * CHARS_PER_TOKEN, rng)
+        room -= sum(len(encode_snippet(snippet, self._vocabulary)) for snippet in snippets)
         while len(text) >= MIN_PIECE_CHARS:
-            tokens = encode_example(cut_example(text, self._options, rng), self._vocabulary)
-            if len(tokens) <= room:
-                return tokens
-            excess = 2 * (len(tokens) - room)
+            example = cut_example(text, self._options, rng)
+            size = sum(map(len, lay_out(example, self._vocabulary)))
+            if size <= room:
+                return lay_out(replace(example, snippets=snippets), self._vocabulary)
+            excess = 2 * (size - room)
             text = text[text.find("\n", excess) + 1 :] if "\n" in text[excess:] else ""
-        return []
+        return [], []
 
     def _encode_left_to_right(self, text: str, room: int, rng: Random) -> list[int]:
         """As much of `text` as fits, followed by `<|endoftext|>` unless it was cut."""
@@ -103,6 +121,20 @@ class Windows(Dataset[Tensor]):
             if len(tokens) >= room:
                 return tokens[:room]
         return [*tokens, self._vocabulary.markers.end_of_text]
+
+
+class _Packed:
+    """The examples of a window so far."""
+
+    def __init__(self, prompt_loss: bool) -> None:
+        self.ids: list[int] = []
+        self.learned: list[bool] = []
+        self._prompt_loss = prompt_loss
+
+    def add(self, prompt: list[int], text: list[int]) -> None:
+        """Add an example; the loss counts `text`, and `prompt` if the options say so."""
+        self.ids += prompt + text
+        self.learned += [self._prompt_loss] * len(prompt) + [True] * len(text)
 
 
 def _pieces(text: str, rate: float, rng: Random) -> Iterator[str]:

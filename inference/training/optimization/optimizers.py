@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from inference.training.machine import multiplies_bf16
 from inference.training.optimization.muon import Muon
-from inference.training.options import TrainingOptions
+from inference.training.optimization.rounding import kind_of, round_trip
+from inference.training.options import Quantization, TrainingOptions
 
 
 class Trained(Protocol):
@@ -28,6 +29,14 @@ class Trained(Protocol):
         """Copy the parameters into the model after a step."""
         ...
 
+    def begin_rounding(self) -> None:
+        """Round what is written back from now on, if there is a quantization."""
+        ...
+
+    def restore(self, model: nn.Module) -> None:
+        """Make the parameters themselves the model's, in float32."""
+        ...
+
 
 class OwnWeights:
     """The model's own float32 weights; autocast, if enabled, handles precision."""
@@ -41,6 +50,12 @@ class OwnWeights:
     def write_back(self) -> None:
         """Does nothing: the model has these parameters."""
 
+    def begin_rounding(self) -> None:
+        """Does nothing: the weights are not copied."""
+
+    def restore(self, model: nn.Module) -> None:
+        """Does nothing: the model has these parameters."""
+
 
 class MasterWeights:
     """Float32 copies of a model's parameters, which the optimizers update instead of the originals.
@@ -48,8 +63,14 @@ class MasterWeights:
     Computing in pure bf16 is fastest, but bf16 sums would lose small updates, so these are made in the copies.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, quantization: Quantization | None = None) -> None:
+        """Copy a float32 model's parameters; with `quantization`, they can be rounded on their way to the model.
+
+        The gradients at the rounded weights update the masters (straight-through).
+        """
         self._weights = list(model.parameters())
+        self._quantization = quantization
+        self._rounds = False
         self.named = {name: nn.Parameter(weight.detach().float().clone()) for name, weight in model.named_parameters()}
 
     @torch.no_grad()
@@ -62,8 +83,23 @@ class MasterWeights:
 
     @torch.no_grad()
     def write_back(self) -> None:
-        for weight, master in zip(self._weights, self.named.values(), strict=True):
+        for weight, (name, master) in zip(self._weights, self.named.items(), strict=True):
+            weight.copy_(self._rounded(name, master))
+
+    def begin_rounding(self) -> None:
+        if not self._rounds and self._quantization is not None:
+            self._rounds = True
+            self.write_back()
+
+    @torch.no_grad()
+    def restore(self, model: nn.Module) -> None:
+        nn.Module.to(model, torch.float32)
+        for weight, master in zip(model.parameters(), self.named.values(), strict=True):
             weight.copy_(master)
+
+    def _rounded(self, name: str, master: Tensor) -> Tensor:
+        kind = kind_of(name, master, self._quantization) if self._rounds and self._quantization else None
+        return master if kind is None else round_trip(master, kind)
 
     def state_dict(self) -> dict[str, Any]:
         return {name: master.detach() for name, master in self.named.items()}

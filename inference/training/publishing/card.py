@@ -187,10 +187,10 @@ Held out: {", ".join(f"{package.name} {package.version}" for package in held_out
 
 | package | licence | files | kB |
 | --- | --- | --- | --- |
-{chr(10).join(_rows(trained))}"""
+{chr(10).join(package_rows(trained))}"""
 
 
-def _rows(packages: tuple[PackageRecord, ...]) -> Iterator[str]:
+def package_rows(packages: tuple[PackageRecord, ...]) -> Iterator[str]:
     """One row per package name; joins versions and licences from several environments."""
     ordered = sorted(packages, key=lambda package: package.name)
     for name, several in groupby(ordered, key=lambda package: package.name):

@@ -23,7 +23,7 @@ def publish(
     """Write `model` with its tokenizer and card to `output`, replaced file by file; adapters are merged in.
 
     The adapters are also saved alone, in peft's format, to a folder `adapter` beside it. The weights keep the precision
-    of the checkpoint, or are bf16. The model must not be trained further.
+    of the checkpoint, or are bf16; float32 if they were trained through a quantizer. The model must not be trained on.
     """
     if options.lora is not None:
         model.save_pretrained(output.parent / ADAPTER, save_embedding_layers=False)  # type: ignore[operator]
@@ -39,7 +39,9 @@ def publish(
             model.set_attn_implementation("sdpa")
             write_model(model, tokenizer, folder, options)
         else:
-            _write_trained_on(model, tokenizer, find_checkpoint(options.start).folder, folder)
+            # What was trained through a quantizer is quantized later, from what it rounded.
+            dtype = torch.float32 if options.quantization else None
+            _write_trained_on(model, tokenizer, find_checkpoint(options.start).folder, folder, dtype)
         # Not in the tokenizer: the format of a model with a shared vocabulary, and whether it needs healing.
         known = {"fim_format": vocabulary.format.name, "fragments_suffice": _fragments_suffice(options)}
         add_to_json(folder / "config.json", {"midfill": known})
@@ -57,9 +59,11 @@ def _fragments_suffice(options: TrainingOptions) -> bool:
     return bool(find_checkpoint(options.start).config.get("midfill", {}).get("fragments_suffice", True))
 
 
-def _write_trained_on(model: PreTrainedModel, tokenizer: Path, start: Path, folder: Path) -> None:
+def _write_trained_on(
+    model: PreTrainedModel, tokenizer: Path, start: Path, folder: Path, dtype: torch.dtype | None
+) -> None:
     config = json.loads((start / "config.json").read_text())
-    dtype = getattr(torch, str(config.get("dtype") or config.get("torch_dtype") or "bfloat16"))
+    dtype = dtype or getattr(torch, str(config.get("dtype") or config.get("torch_dtype") or "bfloat16"))
     torch.nn.Module.to(model, dtype)
     model.config.dtype = dtype
     model.save_pretrained(folder)

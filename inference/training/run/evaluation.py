@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,16 +53,16 @@ def evaluate(
     rng = Random("held out")
     texts = [random_lines(corpus, rng, window * 5) for _ in range(samples)]
     ids = [vocabulary.encode(text)[:window] for text in texts]
-    nats = sum(float(losses.sum()) for losses, _ in _losses(model, ids))
+    nats = sum(float(losses.sum()) for losses, _ in _losses(model, [([], sequence) for sequence in ids]))
     num_bytes = sum(len(vocabulary.decode(sequence[1:]).encode()) for sequence in ids)
     examples = [cut_example(random_lines(corpus, rng, window * 4), _CUTS, rng) for _ in range(samples)]
-    fragments, stops = middle_loss(model, examples, vocabulary)
+    fragments = mean_of(measure_middles(model, examples, vocabulary))
     joined = [replace(example, middle=("".join(example.middle),)) for example in examples]
-    whole, _ = middle_loss(model, joined, vocabulary)
+    whole = mean_of(measure_middles(model, joined, vocabulary))
     tokens = sum(len(sequence) - 1 for sequence in ids)
     bits = nats / num_bytes / math.log(2)
     far = _far_loss(model, corpus, vocabulary, rng, samples=-(-samples // 12), beyond=window)
-    return HeldOutLosses(nats / tokens, bits, far, fragments, whole, stops)
+    return HeldOutLosses(nats / tokens, bits, far, fragments.loss, whole.loss, fragments.ends)
 
 
 def _far_loss(
@@ -71,45 +72,104 @@ def _far_loss(
     order = rng.sample(range(len(corpus)), len(corpus))
     encoded = (vocabulary.encode(corpus.document(index)) for index in order)
     windows = list(islice((ids[:_FAR_WINDOW] for ids in encoded if len(ids) >= _FAR_WINDOW), samples))
-    means = [float(_losses(model, [ids])[0][0][beyond:].mean()) for ids in windows]
+    means = [float(_losses(model, [([], ids)])[0][0][beyond:].mean()) for ids in windows]
     return sum(means) / len(means) if means else None
 
 
-def middle_loss(
+class Middle(NamedTuple):
+    """What a model makes of one middle.
+
+    Attributes:
+        nats: its loss, its end included.
+        num_bytes: its size.
+        ends: whether the end token is the most probable one at its end.
+        early: whether it is at an earlier place.
+    """
+
+    nats: float
+    num_bytes: int
+    ends: bool
+    early: bool
+
+
+class MeanMiddle(NamedTuple):
+    """Nats per byte over several middles, and the shares of those whose end is predicted in place, and too early."""
+
+    loss: float
+    ends: float
+    early: float
+
+
+def mean_of(middles: Sequence[Middle]) -> MeanMiddle:
+    """The means over middles; NaN for none."""
+    if not middles:
+        return MeanMiddle(math.nan, math.nan, math.nan)
+    num_bytes = max(1, sum(middle.num_bytes for middle in middles))
+    ends, early = (sum(one[index] for one in middles) / len(middles) for index in (2, 3))
+    return MeanMiddle(sum(middle.nats for middle in middles) / num_bytes, ends, early)
+
+
+def measure_middles(
     model: torch.nn.Module, examples: Sequence[FimExample], vocabulary: Vocabulary, batch: int = _BATCH
-) -> tuple[float, float]:
-    """Nats per byte over middles and their end, and the share of predicted ends; `batch` examples at a time."""
-    laid_out = [lay_out(example, vocabulary) for example in examples]
-    ids = [prompt + middle for prompt, middle in laid_out]
-    nats, stops = 0.0, 0
-    for (prompt, _), (losses, likeliest) in zip(laid_out, _losses(model, ids, batch), strict=True):
-        nats += float(losses[len(prompt) - 1 :].sum())
-        stops += int(likeliest[-1]) == vocabulary.markers.end_of_text
-    num_bytes = sum(len("".join(example.middle).encode()) for example in examples)
-    return nats / num_bytes, stops / len(ids)
+) -> list[Middle]:
+    """Measure each middle, `batch` examples at a time."""
+    end = vocabulary.markers.end_of_text
+    measured = _losses(model, [lay_out(example, vocabulary) for example in examples], batch)
+    return [
+        Middle(
+            nats=float(losses.sum()),
+            num_bytes=len("".join(example.middle).encode()),
+            ends=int(likeliest[-1]) == end,
+            early=bool((likeliest[:-1] == end).any()),
+        )
+        for example, (losses, likeliest) in zip(examples, measured, strict=True)
+    ]
 
 
-def _losses(model: torch.nn.Module, ids: Sequence[list[int]], batch: int = _BATCH) -> list[tuple[Tensor, Tensor]]:
-    """Loss and most probable token at all tokens but the first, float32 and int64 [T - 1], of each sequence."""
+def measure_texts(
+    model: torch.nn.Module, texts: Sequence[Sequence[str]], vocabulary: Vocabulary, batch: int = _BATCH
+) -> list[Middle]:
+    """Measure each text, given as its fragments, left to right without its first token; the ends are not measured."""
+    ids = [[token for fragment in text for token in vocabulary.encode(fragment)] for text in texts]
+    measured = _losses(model, [([], sequence) for sequence in ids], batch)
+    sizes = [len("".join(text).encode()) for text in texts]
+    return [
+        Middle(float(losses.sum()), size, ends=False, early=False)
+        for size, (losses, _) in zip(sizes, measured, strict=True)
+    ]
+
+
+def _losses(
+    model: torch.nn.Module, sequences: Sequence[tuple[list[int], list[int]]], batch: int = _BATCH
+) -> list[tuple[Tensor, Tensor]]:
+    """Loss and most probable token, float32 and int64 [N], for the second part of each sequence.
+
+    Without a first part, N is one less than that part's length: nothing predicts its first token.
+    """
     results: dict[int, tuple[Tensor, Tensor]] = {}
+    ids = [prompt + text for prompt, text in sequences]
     order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
     device = next(model.parameters()).device
     for first in range(0, len(order), batch):
         rows = order[first : first + batch]
-        longest = len(ids[rows[-1]])
         # Padding is on the right, where causal attention hides it from the measured tokens.
-        padded = torch.tensor([ids[index] + [0] * (longest - len(ids[index])) for index in rows], device=device)
-        losses, likeliest = token_losses(model, padded)
+        padded = torch.zeros(len(rows), len(ids[rows[-1]]), dtype=torch.int64)
+        learned = torch.zeros_like(padded, dtype=torch.bool)
         for row, index in enumerate(rows):
-            results[index] = losses[row, : len(ids[index]) - 1].cpu(), likeliest[row, : len(ids[index]) - 1].cpu()
+            padded[row, : len(ids[index])] = torch.tensor(ids[index])
+            learned[row, max(1, len(sequences[index][0])) : len(ids[index])] = True
+        losses, likeliest = token_losses(model, padded.to(device), learned.to(device))
+        counts = learned.sum(1).tolist()
+        pairs = zip(torch.split(losses.cpu(), counts), torch.split(likeliest.cpu(), counts), strict=True)
+        results |= dict(zip(rows, pairs, strict=True))
     return [results[index] for index in range(len(ids))]
 
 
-def random_lines(corpus: Corpus, rng: Random, size: int) -> str:
-    """Whole lines of about `size` bytes from a random position; fewer if all documents are short."""
+def random_lines(corpus: Corpus, rng: Random, size: int, documents: Sequence[int] | None = None) -> str:
+    """Whole lines of about `size` bytes from a random position in one of some documents; fewer if all are short."""
     text = ""
     for _ in range(_TRIES):
-        document = rng.randrange(len(corpus))
+        document = rng.choice(documents) if documents is not None else rng.randrange(len(corpus))
         length = int(corpus.boundaries[document + 1] - corpus.boundaries[document])
         start = rng.randint(0, max(0, length - size))
         text = corpus.lines_between(document, start, start + size)

@@ -39,7 +39,7 @@ def start_model(options: TrainingOptions, vocabulary: Vocabulary) -> nn.Module:
     if isinstance(loaded, LlamaForCausalLM):
         use_causal_attention(loaded)
     nn.Module.train(loaded)
-    return loaded if options.lora is None else _with_adapters(loaded, options.lora)
+    return loaded if options.lora is None else _with_adapters(loaded, options.lora, vocabulary)
 
 
 def _loaded_dtype(options: TrainingOptions) -> torch.dtype:
@@ -49,7 +49,8 @@ def _loaded_dtype(options: TrainingOptions) -> torch.dtype:
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.mixed_precision or "no", torch.float32)
 
 
-def _with_adapters(model: PreTrainedModel, lora: LoraOptions) -> nn.Module:
+def _with_adapters(model: PreTrainedModel, lora: LoraOptions, vocabulary: Vocabulary) -> nn.Module:
+    """The model with adapters, and with trainable embeddings of the markers if the options ask for them."""
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
@@ -60,6 +61,7 @@ def _with_adapters(model: PreTrainedModel, lora: LoraOptions) -> nn.Module:
         r=lora.rank,
         lora_alpha=lora.alpha,  # type: ignore[arg-type]
         lora_dropout=lora.dropout,
+        trainable_token_indices=sorted(vocabulary.markers.of_prompts) if lora.train_markers else None,
         target_modules=names[0] if names == ("all-linear",) else list(names),
     )
     try:

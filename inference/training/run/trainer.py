@@ -2,18 +2,19 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from accelerate.utils import set_seed  # type: ignore[import-untyped]
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.errors import OptionError
-from inference.training.examples.windows import Windows
+from inference.training.examples.windows import Window, Windows
 from inference.training.optimization.optimizers import (
     MasterWeights,
     OwnWeights,
@@ -26,7 +27,7 @@ from inference.training.optimization.optimizers import (
 from inference.training.optimization.schedule import TrainingProgress, rate_factor, stage_at
 from inference.training.options import TrainingOptions
 from inference.training.run.checkpoints import RunFolder, leave_out_frozen
-from inference.training.run.modeling import LossFunction, token_loss
+from inference.training.run.modeling import count_learned, token_loss, without_adapters
 from inference.training.run.processes import average_gradients
 from inference.training.run.starting import start_model
 
@@ -70,7 +71,7 @@ class Trainer:
         model = start_model(options, vocabulary)
         nn.Module.to(model, accelerator.device)
         if options.mixed_precision is None:
-            self._trained: Trained = MasterWeights(model)
+            self._trained: Trained = MasterWeights(model, options.quantization)
             accelerator.register_for_checkpointing(self._trained)
             nn.Module.to(model, torch.bfloat16)
         else:
@@ -81,12 +82,14 @@ class Trainer:
         # evaluation_mode prevents the wrapper for distribution: see average_gradients.
         self.model = accelerator.prepare_model(model, evaluation_mode=True)
         self._optimizers = [accelerator.prepare(optimizer) for optimizer in optimizers]
-        self._loss: LossFunction = torch.compile(token_loss, dynamic=False) if options.compile else token_loss
+        if options.compile:
+            _compile(model)
         if options.lora is not None:
             accelerator.register_save_state_pre_hook(leave_out_frozen)
         fresh = TrainingProgress(windows=(0,) * len(options.stages))
         self.progress = folder.resume(accelerator, partial=options.lora is not None) or fresh
         restore_peaks(self._optimizers, peaks)
+        self._round()
 
     def run(
         self,
@@ -119,20 +122,42 @@ class Trainer:
         parts = self._options.gradient_accumulation_steps
         size = self._options.batch_tokens // self._options.stages[stage].window
         share = _share(size, self._accelerator.num_processes)
-        batch = torch.stack([windows[index] for index in range(-(-share // parts))]).to(self._accelerator.device)
+        batch = default_collate([windows[index] for index in range(-(-share // parts))])
         seconds = 0.0
         for _ in range(2):  # the first pass allocates memory and compiles the model
             began = time.monotonic()
-            loss = self._loss(self.model, batch)
-            self._accelerator.backward(loss)
-            loss.item()
+            self._accelerator.backward(self._loss(batch))
             seconds = time.monotonic() - began
             for parameter in self.model.parameters():
                 parameter.grad = None
         return seconds * min(parts, share)
 
-    def _step(self, batch: Tensor, stage: int, share: float, is_stopped: Callable[[], bool]) -> tuple[StepReport, bool]:
+    def precision(self) -> AbstractContextManager[None]:
+        """The autocast that the options ask for; the model is to be called within it."""
+        context: AbstractContextManager[None] = self._accelerator.autocast()
+        return context
+
+    def publishable(self) -> nn.Module:
+        """The model with full precision weights, to be exported; it cannot be trained further."""
+        model: nn.Module = self._accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
+        self._trained.restore(model)
+        return model
+
+    def _round(self) -> None:
+        """Begin to round the weights, once the last part of the run has come."""
+        share = self.progress.share(self._options)
+        if self._options.quantization is not None and share >= 1 - self._options.quantized_share:
+            self._trained.begin_rounding()
+
+    def _loss(self, batch: Window) -> Tensor:
+        """The summed loss of a batch."""
+        device = self._accelerator.device
+        with self.precision():
+            return token_loss(self.model, batch.ids.to(device), batch.learned.to(device))
+
+    def _step(self, batch: Window, stage: int, share: float, is_stopped: Callable[[], bool]) -> tuple[StepReport, bool]:
         """One optimizer step on batch: this process's [B, T] of the step's windows; and whether to stop after it."""
+        self._round()
         began = time.monotonic()
         factor = rate_factor(share, warmup=self._options.warmup, decay=self._options.decay)
         set_rates(self._optimizers, factor)
@@ -145,15 +170,17 @@ class Trainer:
         self._trained.write_back()
         mean_loss, seconds, stopped = self._agree(loss, time.monotonic() - began, is_stopped())
         self._advance(stage, seconds)
-        return StepReport(self.progress, share, batch.shape[1], mean_loss, factor), stopped > 0
+        return StepReport(self.progress, share, batch.ids.shape[1], mean_loss, factor), stopped > 0
 
-    def _backward(self, batch: Tensor) -> float:
-        """Compute the gradients of the mean loss over batch part by part; returns the loss."""
+    def _backward(self, batch: Window) -> float:
+        """Compute the gradients of the mean loss over the learned tokens of all processes; returns it, of these."""
         # Dropout is a pure function of seed, step and process too: a resumed run continues as if uninterrupted.
         torch.manual_seed(hash((self._options.seed, self.progress.step, self._accelerator.process_index)))
+        (mean_learned,) = self._agree(float(count_learned(batch.learned)))
         loss_sum = torch.zeros((), device=self._accelerator.device)
-        for part in batch.chunk(self._options.gradient_accumulation_steps):
-            loss = self._loss(self.model, part.to(self._accelerator.device)) * (len(part) / len(batch))
+        parts = self._options.gradient_accumulation_steps
+        for part in map(Window._make, zip(*(tensor.chunk(parts) for tensor in batch), strict=True)):
+            loss = self._loss(part) / max(mean_learned, 1)
             self._accelerator.backward(loss)
             self._trained.take_gradients()
             loss_sum += loss.detach()
@@ -181,8 +208,8 @@ class Trainer:
         length = self._options.stages[stage].window
         return Windows(self._corpus, self._vocabulary, self._options.examples, length=length, seed=self._options.seed)
 
-    def _batches(self, stage: int) -> Iterator[Tensor]:
-        """The stage's remaining batches: this process's share, int64 [B, T], made in a worker process."""
+    def _batches(self, stage: int) -> Iterator[Window]:
+        """The stage's remaining batches: this process's share, [B, T], made in a worker process."""
         size = self._options.batch_tokens // self._options.stages[stage].window
         share = _share(size, self._accelerator.num_processes)
         first = self.progress.windows[stage] + share * self._accelerator.process_index
@@ -194,6 +221,12 @@ class Trainer:
             self._folder.save(self._accelerator, self.progress)
             checkpointed(self.progress)
         self._accelerator.wait_for_everyone()
+
+
+def _compile(model: nn.Module) -> None:
+    """Compile what comes before the output layer, which sees another number of tokens in every step."""
+    base = without_adapters(model)
+    getattr(base, "model", base).compile(dynamic=False)
 
 
 def _share(windows: int, processes: int) -> int:

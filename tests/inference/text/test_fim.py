@@ -20,6 +20,7 @@ PUBLISHED = {
     "qwen-coder": "<|file_sep|>a.py\nA\n<|fim_prefix|>P<|fim_suffix|>S<|fim_middle|>",
     "codegemma": "<bos><|file_separator|>a.py\nA\n<|fim_prefix|>P<|fim_suffix|>S<|fim_middle|>",
     "granite": "<|filename|>a.py\nA\n<|fim_prefix|>P<|fim_suffix|>S<|fim_middle|>",
+    "smollm2": "<filename>a.py\nA\n<|fim_prefix|>P<|fim_suffix|>S<|fim_middle|>",
     "midfill": "A\n<|fim_prefix|>P<|fim_suffix|>S<|fim_middle|>",
     "starcoder2": "<file_sep>a.py\nA\n<fim_prefix>P<fim_suffix>S<fim_middle>",
     "mellum": "<filename>a.py\nA\n<fim_suffix>S<fim_prefix>P<fim_middle>",

@@ -31,9 +31,11 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def corpus_folder(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished corpus with a tokenizer; `gamma` is held out."""
     folder = tmp_path_factory.mktemp("corpus")
-    texts, manifest = collect(installed_packages(environment), CollectOptions(hold_out=("gamma",)))
-    write_corpus(folder, texts, manifest)
-    train_tokenizer(texts["train"], VOCABULARY_SIZE).save(str(folder / "tokenizer.json"))
+    documents, manifest = collect(installed_packages(environment), CollectOptions(hold_out=("gamma",)))
+    write_corpus(folder, documents, manifest)
+    train_tokenizer((document.text for document in documents["train"]), VOCABULARY_SIZE).save(
+        str(folder / "tokenizer.json")
+    )
     return folder
 
 

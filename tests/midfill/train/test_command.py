@@ -136,8 +136,9 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_read(
 
 def test_adapters_learn_and_are_merged_into_the_model(project: Path, tmp_path: Path) -> None:
     start, output = write_deepseek(tmp_path / "deepseek"), tmp_path / "run"
-    arguments = ("--from", start, "--lora", "--lora-rank", "4", "--lora-dropout", "0.1", "--lr", "0.03", *SMALL)
-    told = trained(project, "--output", output, *arguments, "--window", "32", "--steps", "15").output
+    small = (*SMALL, "--window", "32", "--steps", "15", "--mixed-precision", "no")
+    arguments = ("--from", start, "--lora", "--lora-rank", "4", "--lora-dropout", "0.1", "--lr", "0.03", *small)
+    told = trained(project, "--output", output, *arguments).output
     assert "learn (LoRA)" in told
     before, after = losses(output)
     assert all(after[name] < before[name] for name in before)
@@ -201,3 +202,39 @@ def test_a_run_is_not_mixed_with_another(project: Path, tmp_path: Path) -> None:
 )
 def test_what_cannot_be_done_is_refused(project: Path, tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
     assert told in refusal(project, "--output", tmp_path / "run", "--cpu", *arguments)
+
+
+def test_a_limit_of_hours_stops_and_the_same_command_goes_on(project: Path, tmp_path: Path) -> None:
+    arguments = (project, "--output", tmp_path / "run", *SCRATCH, "--steps", "60", "--hours", "0.001")
+    starts = 0
+    while (stopped := run(*arguments)).exit_code == 130:
+        assert "The same command goes on" in stopped.output
+        assert not (tmp_path / "run" / "model").exists()
+        starts += 1
+        arguments = (project, "--output", tmp_path / "run", *SCRATCH, "--steps", "60", "--hours", "1")
+    assert stopped.exit_code == 0
+    assert starts <= 1
+    assert (tmp_path / "run" / "model" / "config.json").is_file()
+
+
+def test_a_collected_corpus_is_trained_on_as_it_is(project: Path, tmp_path: Path) -> None:
+    trained(project, "--output", tmp_path / "first", *SCRATCH, "--steps", "1")
+    corpus = tmp_path / "first" / "corpus"
+    told = trained(corpus, "--output", tmp_path / "second", *SCRATCH, "--steps", "1", "--middles-only").output
+    assert "Training on 9 files" in told
+    for name in ("train.bin", "held_out.json", "manifest.json", "tokenizer.json"):
+        assert (tmp_path / "second" / "corpus" / name).read_bytes() == (corpus / name).read_bytes()
+
+
+def test_measurements_tell_ends_and_text(project: Path, tmp_path: Path) -> None:
+    told = trained(project, "--output", tmp_path / "run", *SCRATCH, "--steps", "1").output
+    assert "end of middle predicted in place / too early: PSM " in told
+    records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    measured = next(record for record in records if "held_out" in record)
+    assert [loss["layout"] for loss in measured["held_out"]] == ["psm", "spm", "efim", "text"]
+
+
+def test_types_to_train_through_are_checked(project: Path, tmp_path: Path) -> None:
+    arguments = (project, "--output", tmp_path / "run", *SCRATCH)
+    assert "MATRICES,EMBEDDINGS" in refusal(*arguments, "--quantization", "q4_0")
+    assert "q3_k" in refusal(*arguments, "--quantization", "q4_0,q3_k")

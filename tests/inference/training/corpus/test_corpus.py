@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.training.corpus.corpus import Corpus, Manifest, PackageRecord, read_manifest, write_corpus
+from inference.training.corpus.corpus import Corpus, Document, Manifest, PackageRecord, read_manifest, write_corpus
 from inference.training.errors import CorpusError
 
-DOCUMENTS = ["first = 1\nsecond = 2\n", "größe = 'ß€😀'\n\nx\n", "last\n"]
+TEXTS = ["first = 1\nsecond = 2\n", "größe = 'ß€😀'\n\nx\n", "last\n"]
+DOCUMENTS = [
+    Document(text, package, f"{package}/{index}.py")
+    for index, (text, package) in enumerate(zip(TEXTS, "aab", strict=True))
+]
 MANIFEST = Manifest((PackageRecord("a", "1", "MIT", "train", 3, 40),), {"size": 2})
 
 
@@ -21,17 +25,27 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 def test_documents_come_back_as_they_were(written: Corpus) -> None:
-    assert [written.document(index) for index in range(len(written))] == DOCUMENTS
+    assert [written.document(index) for index in range(len(written))] == TEXTS
 
 
 @given(st.data())
 def test_slices_hold_the_lines_that_begin_in_them(written: Corpus, data: st.DataObject) -> None:
-    index = data.draw(st.integers(0, len(DOCUMENTS) - 1))
-    size = len(DOCUMENTS[index].encode())
+    index = data.draw(st.integers(0, len(TEXTS) - 1))
+    size = len(TEXTS[index].encode())
     cuts = sorted(data.draw(st.lists(st.integers(0, size), max_size=4)))
     parts = [written.lines_between(index, start, end) for start, end in zip([0, *cuts], [*cuts, size], strict=True)]
-    assert "".join(parts) == DOCUMENTS[index]
+    assert "".join(parts) == TEXTS[index]
     assert all(part.endswith("\n") for part in parts if part)
+
+
+def test_a_document_knows_its_path_and_the_others_of_its_package(written: Corpus) -> None:
+    assert written.paths == ("a/0.py", "a/1.py", "b/2.py")
+    assert [written.package_of(index) for index in range(3)] == [range(2), range(2), range(2, 3)]
+
+
+def test_the_documents_of_a_package_are_written_together(tmp_path: Path) -> None:
+    write_corpus(tmp_path, {"train": [DOCUMENTS[0], DOCUMENTS[2], DOCUMENTS[1]]}, MANIFEST)
+    assert Corpus(tmp_path, "train").paths == ("a/0.py", "a/1.py", "b/2.py")
 
 
 def test_the_manifest_comes_back(tmp_path: Path) -> None:

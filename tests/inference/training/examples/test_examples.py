@@ -12,13 +12,12 @@ from inference.training.corpus.vocabulary import Vocabulary, load_vocabulary
 from inference.training.examples.examples import (
     FimExample,
     cut_example,
-    encode_example,
     lay_out,
     random_fragments,
     split_at,
 )
 from inference.training.options import ExampleOptions
-from protocol.messages import Prompt
+from protocol.messages import Prompt, Snippet
 from tests.inference.conftest import VOCABULARIES
 from tests.inference.training.packages import write_module
 
@@ -96,7 +95,7 @@ def test_without_efim_the_prefix_ends_at_the_cursor(spm_rate: float, order: str)
 @given(SEEDS)
 def test_an_example_is_laid_out_in_order_and_ends(vocabulary: Vocabulary, rng: Random) -> None:
     example = cut_example(SOURCE, ExampleOptions(spm_rate=0), rng)
-    ids, markers = encode_example(example, vocabulary), vocabulary.markers
+    ids, markers = encoded(example, vocabulary), vocabulary.markers
     suffix_at, middle_at = ids.index(markers.suffix), ids.index(markers.middle)
     assert ids[0] == markers.prefix
     assert vocabulary.decode(ids[1:suffix_at]) == "".join(example.prefix)
@@ -105,19 +104,44 @@ def test_an_example_is_laid_out_in_order_and_ends(vocabulary: Vocabulary, rng: R
     assert ids[-1] == markers.end_of_text
 
 
+def encoded(example: FimExample, vocabulary: Vocabulary) -> list[int]:
+    prompt, middle = lay_out(example, vocabulary)
+    return prompt + middle
+
+
+def test_increments_end_wherever_an_editor_puts_the_cursor() -> None:
+    rng = Random(0)
+    options = ExampleOptions(efim_rate=1, spm_rate=0, fragment_rate=1, context_fragment_rate=0, max_fragments=2)
+    examples = [cut_example(SOURCE, options, rng) for _ in range(600)]
+    increments = [example.middle[0] for example in examples if len(example.middle) == 2]
+    tails = [increment.rpartition("\n") for increment in increments if "\n" in increment]
+    newline_alone = sum(not last for _, _, last in tails)
+    indented = sum(bool(last) and not last.strip() for _, _, last in tails)
+    assert newline_alone > 0.05 * len(tails)
+    assert indented > 0.05 * len(tails)
+    assert {0, 1, 3, 8} <= {increment.count("\n") for increment in increments}
+    assert any(not example.middle[1:] for example in examples)  # nothing was typed since the anchor
+
+
+def test_snippets_stand_in_front(vocabulary: Vocabulary) -> None:
+    snippets = (Snippet("a.py", "x = 1\n"), Snippet("b.py", "y = 2\n"))
+    shown = vocabulary.decode(encoded(FimExample(("p\n",), ("m",), ("s",), snippets=snippets), vocabulary))
+    assert shown == "x = 1\ny = 2\n<|fim_prefix|>p\n<|fim_suffix|>s<|fim_middle|>m<|endoftext|>"
+
+
 def test_spm_puts_the_suffix_first(vocabulary: Vocabulary) -> None:
-    shown = vocabulary.decode(encode_example(FimExample(("p\n",), ("m",), ("s",), "spm"), vocabulary))
+    shown = vocabulary.decode(encoded(FimExample(("p\n",), ("m",), ("s",), "spm"), vocabulary))
     assert shown == "<|fim_suffix|>s<|fim_prefix|>p\n<|fim_middle|>m<|endoftext|>"
 
 
 def test_each_fragment_is_tokenized_on_its_own(vocabulary: Vocabulary) -> None:
     word = next(word for word in (" limit", " raise", " return") if len(vocabulary.encode(word)) == 1)
-    ids = encode_example(FimExample((), (word[:2], word[2:]), ()), vocabulary)
+    ids = encoded(FimExample((), (word[:2], word[2:]), ()), vocabulary)
     assert ids[3:-1] == vocabulary.encode(word[:2]) + vocabulary.encode(word[2:])
 
 
 def test_marker_strings_in_the_source_stay_text(vocabulary: Vocabulary) -> None:
-    ids = encode_example(FimExample(("<|fim_suffix|>\n",), ("<|endoftext|>",), ("<|fim_middle|>",)), vocabulary)
+    ids = encoded(FimExample(("<|fim_suffix|>\n",), ("<|endoftext|>",), ("<|fim_middle|>",)), vocabulary)
     markers = vocabulary.markers
     assert [ids.count(marker) for marker in (markers.prefix, markers.suffix, markers.middle)] == [1, 1, 1]
     assert ids.count(markers.end_of_text) == 1
@@ -139,5 +163,7 @@ def test_examples_are_laid_out_as_their_family_has_it(family: str, prompt: str) 
     laid_out, middle = lay_out(FimExample(("p\n",), ("m",), ("s",)), vocabulary)
     assert vocabulary.decode(laid_out) == prompt
     assert vocabulary.decode(middle) == f"m{vocabulary.format.end[0]}"
-    tokenized = tokenize_prompt(Prompt("p\n", "s", ""), read_tokenizer(path), 512, 16)
-    assert laid_out == list(tokenized.token_ids)  # what the engine asks with
+    snippets = (Snippet("a.py", "x = 1\n"), Snippet("b/c.py", "y = 2\n"))
+    example = FimExample(("p\n",), ("m",), ("s",), snippets=snippets)
+    tokenized = tokenize_prompt(Prompt("p\n", "s", context=snippets), read_tokenizer(path), 512, 16)
+    assert lay_out(example, vocabulary)[0] == list(tokenized.token_ids)  # what the engine asks with

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from random import Random
 
 import pytest
+import torch
 
-from inference.training.corpus.corpus import Corpus
+from inference.training.corpus.corpus import Corpus, Document, Manifest, write_corpus
 from inference.training.corpus.vocabulary import Vocabulary
+from inference.training.examples.snippets import pick_snippets
 from inference.training.examples.windows import Windows
 from inference.training.options import ExampleOptions
 
@@ -19,16 +23,17 @@ def windows(corpus: Corpus, vocabulary: Vocabulary, seed: int = 0, **options: fl
 def test_windows_are_full_and_without_padding(corpus: Corpus, vocabulary: Vocabulary) -> None:
     made = windows(corpus, vocabulary)
     for index in range(50):
-        assert made[index].shape == (LENGTH,)
-        assert vocabulary.markers.padding not in made[index]
+        assert made[index].ids.shape == made[index].learned.shape == (LENGTH,)
+        assert vocabulary.markers.padding not in made[index].ids
 
 
 def test_a_window_depends_on_nothing_but_its_seed_and_index(corpus: Corpus, vocabulary: Vocabulary) -> None:
     first, second = windows(corpus, vocabulary), windows(corpus, vocabulary)
     for index in (9, 3, 10_000):
-        assert first[index].equal(second[index])
-    assert not first[3].equal(windows(corpus, vocabulary, seed=1)[3])
-    assert not first[3].equal(first[4])
+        assert first[index].ids.equal(second[index].ids)
+        assert first[index].learned.equal(second[index].learned)
+    assert not first[3].ids.equal(windows(corpus, vocabulary, seed=1)[3].ids)
+    assert not first[3].ids.equal(first[4].ids)
 
 
 def test_fill_in_the_middle_examples_are_whole(corpus: Corpus, vocabulary: Vocabulary) -> None:
@@ -36,7 +41,7 @@ def test_fill_in_the_middle_examples_are_whole(corpus: Corpus, vocabulary: Vocab
     made = windows(corpus, vocabulary, fim_rate=1.0, spm_rate=0.0)
     middles = 0
     for index in range(50):
-        ids = made[index].tolist()
+        ids = made[index].ids.tolist()
         counts = [ids.count(marker) for marker in (markers.prefix, markers.suffix, markers.middle)]
         assert counts[0] == counts[1] == counts[2] <= ids.count(markers.end_of_text)
         middles += counts[2]
@@ -46,14 +51,47 @@ def test_fill_in_the_middle_examples_are_whole(corpus: Corpus, vocabulary: Vocab
 def test_without_fill_in_the_middle_there_are_no_markers(corpus: Corpus, vocabulary: Vocabulary) -> None:
     made = windows(corpus, vocabulary, fim_rate=0.0, fragment_rate=0.0)
     for index in range(20):
-        assert vocabulary.markers.middle not in made[index]
+        assert vocabulary.markers.middle not in made[index].ids
 
 
 @pytest.mark.parametrize("epoch", [0, 1])
 def test_an_epoch_walks_over_the_whole_corpus(corpus: Corpus, vocabulary: Vocabulary, epoch: int) -> None:
     made = windows(corpus, vocabulary, fim_rate=0.0, fragment_rate=0.0)
     epoch_windows = range(epoch * made.windows_per_epoch, (epoch + 1) * made.windows_per_epoch)
-    text = "".join(vocabulary.decode(made[index].tolist()) for index in epoch_windows)
+    text = "".join(vocabulary.decode(made[index].ids.tolist()) for index in epoch_windows)
     names = {line for index in range(len(corpus)) for line in corpus.document(index).splitlines() if "def " in line}
     # Slots hold about a window's worth of text: what is over is cut off.
     assert sum(name in text for name in names) > 0.75 * len(names)
+
+
+def test_prompts_are_learned_only_if_the_options_say_so(corpus: Corpus, vocabulary: Vocabulary) -> None:
+    markers = vocabulary.markers
+    assert all(windows(corpus, vocabulary)[index].learned.all() for index in range(5))
+    made = windows(corpus, vocabulary, fim_rate=1.0, prompt_loss=False)
+    learned = 0
+    for index in range(20):
+        ids, mask = made[index]
+        assert not mask[torch.isin(ids, torch.tensor([markers.prefix, markers.suffix, markers.middle]))].any()
+        assert mask[ids == markers.end_of_text].all()
+        learned += int(mask.sum())
+    assert 0.05 * 20 * LENGTH < learned < 0.95 * 20 * LENGTH
+
+
+def test_snippets_are_of_other_files_of_the_package(corpus: Corpus) -> None:
+    rng = Random(0)
+    for document in range(len(corpus)):
+        package = corpus.package_of(document)
+        snippets = pick_snippets(corpus, document, corpus.document(document), 4000, rng)
+        assert sum(len(snippet.path) + len(snippet.text) for snippet in snippets) <= 4000
+        for snippet in snippets:
+            (source,) = (index for index in package if corpus.paths[index] == snippet.path)
+            assert source != document
+            assert snippet.text in corpus.document(source)
+            assert snippet.text.endswith("\n")
+
+
+def test_a_file_alone_in_its_package_has_no_snippets(tmp_path: Path) -> None:
+    write_corpus(
+        tmp_path, {"train": [Document("x = 1\n", "a", "a.py"), Document("y\n", "b", "b.py")]}, Manifest((), {})
+    )
+    assert pick_snippets(Corpus(tmp_path, "train"), 0, "x = 1\n", 1000, Random(0)) == ()

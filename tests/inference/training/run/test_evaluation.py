@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import torch
 
-from inference.training.corpus.corpus import Corpus, Manifest, write_corpus
+from inference.training.corpus.corpus import Corpus, Document, Manifest, write_corpus
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.run.evaluation import evaluate
 from inference.training.run.modeling import build_model
@@ -41,7 +41,7 @@ def test_a_uniform_model_has_the_loss_of_its_vocabulary(corpus: Corpus, vocabula
 
 
 def test_long_documents_are_measured_far_from_their_beginning(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    write_corpus(tmp_path, {"held_out": [write_module(Random(0), 150)]}, Manifest((), {}))
+    write_corpus(tmp_path, {"held_out": [Document(write_module(Random(0), 150), "a", "a.py")]}, Manifest((), {}))
     model = Uniform(vocabulary.size, vocabulary.markers.end_of_text)
     losses = evaluate(model, Corpus(tmp_path, "held_out"), vocabulary, samples=1, window=64)
     assert losses.far == pytest.approx(math.log(vocabulary.size), rel=1e-4)

@@ -9,6 +9,7 @@ from inference.training.options import ModelSize
 from inference.training.run.modeling import (
     blocked_attention,
     build_model,
+    count_learned,
     token_loss,
     token_losses,
     use_causal_attention,
@@ -39,10 +40,25 @@ def test_the_loss_is_that_of_the_next_token(vocabulary: Vocabulary) -> None:
     ids = torch.randint(vocabulary.size, (2, 20))
     with torch.no_grad():
         expected = model(input_ids=ids, labels=ids).loss
-        losses, likeliest = token_losses(model, ids)
-        torch.testing.assert_close(token_loss(model, ids), expected)
+        all_of_them = torch.ones_like(ids, dtype=torch.bool)
+        losses, likeliest = token_losses(model, ids, all_of_them)
+        torch.testing.assert_close(token_loss(model, ids, all_of_them) / 38, expected)
         torch.testing.assert_close(losses.mean(), expected)
-    assert losses.shape == likeliest.shape == (2, 19)
+    assert losses.shape == likeliest.shape == (38,)
+    assert count_learned(all_of_them) == 38
+
+
+def test_the_loss_counts_only_what_is_to_be_learned(vocabulary: Vocabulary) -> None:
+    model = build_model(TINY, vocabulary)
+    ids = torch.randint(vocabulary.size, (2, 20))
+    learned = torch.zeros_like(ids, dtype=torch.bool)
+    learned[0, 0] = learned[0, 5] = learned[1, 19] = True  # nothing predicts the first
+    with torch.no_grad():
+        all_losses, _ = token_losses(model, ids, torch.ones_like(learned))
+        expected = all_losses.view(2, 19)[[0, 1], [4, 18]]
+        torch.testing.assert_close(token_losses(model, ids, learned)[0], expected)
+        torch.testing.assert_close(token_loss(model, ids, learned), expected.sum())
+    assert count_learned(learned) == 2
 
 
 def test_the_default_shape_has_ten_million_parameters(vocabulary: Vocabulary) -> None:

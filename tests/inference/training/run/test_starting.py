@@ -12,6 +12,7 @@ from transformers import LlamaForCausalLM, PreTrainedModel
 from inference.training.corpus.vocabulary import Vocabulary, load_vocabulary
 from inference.training.errors import OptionError
 from inference.training.options import LoraOptions
+from inference.training.run.modeling import token_loss
 from inference.training.run.starting import start_model
 from protocol.errors import BadModel
 from tests.inference.training.runs import OPTIONS
@@ -61,6 +62,17 @@ def test_adapters_alone_learn(tiny_checkpoint: Path, known: Vocabulary) -> None:
     assert all("lora_" in name for name in learning)
     frozen = {weight.dtype for name, weight in model.named_parameters() if name not in learning}
     assert torch.bfloat16 in frozen
+
+
+def test_beside_adapters_the_rows_of_the_markers_can_learn(tiny_checkpoint: Path, known: Vocabulary) -> None:
+    lora = LoraOptions(rank=2, train_markers=True)
+    model = start_model(replace(CONTINUED, start=str(tiny_checkpoint), lora=lora), known)
+    learning = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    rows = [weight for name, weight in learning.items() if "lora_" not in name]
+    assert sum(weight.numel() for weight in rows) == 3 * model.config.hidden_size
+    ids = torch.tensor([[known.markers.prefix, 1, known.markers.suffix, 2, known.markers.middle or 0, 3]])
+    token_loss(model, ids, torch.ones_like(ids, dtype=torch.bool)).backward()
+    assert all(weight.grad is not None and weight.grad.any() for weight in rows)
 
 
 def test_layers_that_are_not_there_are_named(tiny_checkpoint: Path, known: Vocabulary) -> None:

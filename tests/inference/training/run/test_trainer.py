@@ -3,13 +3,20 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
+from inference.training.corpus.corpus import Corpus
+from inference.training.corpus.vocabulary import load_vocabulary
+from inference.training.optimization.rounding import kind_of, round_trip
+from inference.training.options import ExampleOptions, Quantization, TrainingOptions
 from inference.training.run.checkpoints import RunFolder, read_progress
-from inference.training.run.trainer import StepReport
+from inference.training.run.processes import join_processes
+from inference.training.run.trainer import StepReport, Trainer
 from tests.inference.training.runs import OPTIONS, steps, train
 
 
@@ -74,3 +81,40 @@ def test_a_finished_run_makes_no_further_step(
     corpus_folder: Path, uninterrupted: tuple[Path, list[StepReport]]
 ) -> None:
     assert train(corpus_folder, uninterrupted[0]) == []
+
+
+QUANTIZED = replace(OPTIONS, quantization=Quantization("q4_0", "q8_0"), quantized_share=0.5)
+
+
+def test_the_last_part_of_a_run_computes_with_rounded_weights(corpus_folder: Path, tmp_path: Path) -> None:
+    train(corpus_folder, tmp_path / "run", QUANTIZED)
+    (checkpoint,) = [path for path in [RunFolder(tmp_path / "run").latest()] if path]
+    state = load_file(checkpoint / "model.safetensors")
+    masters = torch.load(checkpoint / "custom_checkpoint_0.pkl")
+    for name, weights in state.items():
+        kind = kind_of(name, weights, Quantization())
+        expected = masters[name] if kind is None else round_trip(masters[name], kind)
+        assert weights.equal(expected.bfloat16()), name
+    assert any(not state[name].equal(masters[name].bfloat16()) for name in state)
+
+
+def test_a_run_through_a_quantizer_resumes_as_if_nothing_had_happened(corpus_folder: Path, tmp_path: Path) -> None:
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    train(corpus_folder, whole, QUANTIZED)
+    stopped_after(corpus_folder, halves, QUANTIZED, 6)
+    assert [report.progress.step for report in train(corpus_folder, halves, QUANTIZED)] == [7, 8]
+    assert_same_weights(whole, halves)
+
+
+def test_loss_on_middles_alone_learns(corpus_folder: Path, tmp_path: Path) -> None:
+    reports = train(corpus_folder, tmp_path, replace(steps(25), examples=ExampleOptions(prompt_loss=False)))
+    assert reports[-1].loss < 0.9 * reports[0].loss
+
+
+def stopped_after(corpus: Path, run: Path, options: TrainingOptions, last: int) -> None:
+    """Train as `train` does, but stop after a step, as a signal or a limit of time does."""
+    folder, accelerator = RunFolder(run), join_processes()
+    folder.claim(corpus, options)
+    vocabulary = load_vocabulary(corpus / "tokenizer.json")
+    trainer = Trainer(folder, Corpus(corpus, "train"), vocabulary, options, accelerator)
+    trainer.run(lambda _: None, lambda _: None, lambda: trainer.progress.step + 1 >= last)

@@ -1,0 +1,142 @@
+"""Owns the commands `download`, `corpus` and `tokenizer`."""
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from inference.training.corpus.collect import CollectOptions, collect
+from inference.training.corpus.corpus import Corpus, Manifest, write_corpus
+from inference.training.corpus.debian_packages import debian_package
+from inference.training.corpus.decontamination import Decontamination
+from inference.training.corpus.downloads import download, folder_of, unpack
+from inference.training.corpus.environments import (
+    Package,
+    canonical_name,
+    default_environments,
+    installed_packages,
+    standard_library,
+)
+from inference.training.corpus.languages import family_of
+from inference.training.corpus.npm_packages import npm_package
+from inference.training.corpus.package_lists import REGISTRIES, read_list
+from inference.training.errors import CorpusError
+from inference.training.readable_errors import readable_errors
+
+CorpusArgument = Annotated[Path, typer.Argument(help="Folder of the corpus.")]
+MAX_NAMED = 10
+
+
+def download_packages(
+    downloads: Annotated[Path, typer.Argument(help="The folder for the packages and their unpacked source.")],
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Go on without packages that can no longer be had.")
+    ] = False,
+) -> None:
+    """Download the pinned packages of PyPI, npm and Debian (inference/training/packages), and unpack their source.
+
+    Uses pip, npm and apt-get, none as root and none with the packages' own scripts.
+    """
+    console = Console()
+    with readable_errors():
+        for registry in REGISTRIES:
+            pinned = read_list(registry)
+            download(registry, pinned, downloads / registry)
+            missing = unpack(registry, pinned, downloads / registry, downloads / "unpacked" / registry)
+            console.print(f"{registry}: {len(pinned) - len(missing)} of {len(pinned)} packages", highlight=False)
+            if missing and not allow_missing:
+                names = ", ".join(f"{package.name} {package.version}" for package in missing[:MAX_NAMED])
+                raise CorpusError(f"{len(missing)} packages of {registry} cannot be had ({names}); --allow-missing")
+
+
+def make_corpus(
+    corpus: CorpusArgument,
+    downloads: Annotated[
+        Path | None, typer.Option(help="Collect what `download` put into this folder, instead of environments.")
+    ] = None,
+    environment: Annotated[
+        list[Path] | None, typer.Option(help="A site-packages folder; repeatable. Default: this interpreter's.")
+    ] = None,
+    standard: Annotated[
+        bool, typer.Option("--standard-library/--no-standard-library", help="Include the standard library.")
+    ] = True,
+    hold_out: Annotated[
+        list[str] | None, typer.Option(help="Package to hold out; repeatable. Default: chosen by name hash.")
+    ] = None,
+    hold_out_count: Annotated[int, typer.Option(help="Number of packages to hold out if none is named.")] = 6,
+    package_megabytes: Annotated[float, typer.Option(help="Limit per package, in MB.")] = 8.0,
+    other_share: Annotated[
+        float, typer.Option(help="The most of that for other languages than Python and JavaScript, as a share.")
+    ] = 1.0,
+    benchmark: Annotated[
+        list[Path] | None, typer.Option(help="JSON lines of HumanEval, whose text is left out; repeatable.")
+    ] = None,
+) -> None:
+    """Collect the source of permissively licensed packages: installed ones (Python), or downloaded ones."""
+    with readable_errors():
+        benchmarks = Decontamination(benchmark or [])
+        packages: list[Package] = [standard_library()] if standard else []
+        held_out = [canonical_name(name) for name in hold_out or ()]
+        if downloads is not None:
+            found, marked = _downloaded(downloads)
+            packages += found
+            held_out += marked
+        for folder in environment or (() if downloads is not None else default_environments()):
+            packages += installed_packages(folder)
+        options = CollectOptions(
+            tuple(held_out), hold_out_count, round(package_megabytes * 1e6), other_share=other_share
+        )
+        documents, manifest = collect(packages, options, benchmarks)
+        write_corpus(corpus, documents, manifest)
+        _print_manifest(Console(), corpus, manifest)
+
+
+def make_tokenizer(
+    corpus: CorpusArgument,
+    size: Annotated[int, typer.Option(help="Tokens in the vocabulary, markers included.")] = 8192,
+    sample_megabytes: Annotated[float, typer.Option(help="Amount of text to learn from, in MB.")] = 50.0,
+) -> None:
+    """Learn a vocabulary from the training split and write it into the corpus's folder."""
+    from inference.training.corpus.vocabulary import train_tokenizer
+
+    with readable_errors():
+        documents = Corpus(corpus, "train")
+        order = Random("tokenizer").sample(range(len(documents)), len(documents))
+        share = min(1.0, sample_megabytes * 1e6 / documents.num_bytes)
+        texts = (documents.document(index) for index in order[: max(1, round(share * len(order)))])
+        train_tokenizer(texts, size).save(str(corpus / "tokenizer.json"))
+        Console().print(f"{size:,} tokens in {corpus / 'tokenizer.json'}")
+
+
+def _downloaded(downloads: Path) -> tuple[list[Package], list[str]]:
+    """The unpacked packages, and the names of those to hold out."""
+    if not (downloads / "unpacked").is_dir():
+        raise CorpusError(f"no downloaded packages in {downloads}: run `python -m inference.training download` first")
+    unpacked = {registry: downloads / "unpacked" / registry for registry in REGISTRIES}
+    npm = [pinned for pinned in read_list("npm") if (folder_of(unpacked["npm"], pinned) / "package.json").is_file()]
+    debian = [pinned for pinned in read_list("debian") if folder_of(unpacked["debian"], pinned).is_dir()]
+    packages = list(installed_packages(unpacked["pypi"]))
+    packages += [npm_package(folder_of(unpacked["npm"], pinned)) for pinned in npm]
+    packages += [debian_package(folder_of(unpacked["debian"], pinned), pinned) for pinned in debian]
+    held_out = [canonical_name(pinned.name) for pinned in read_list("pypi") if pinned.held_out]
+    held_out += [f"npm/{pinned.name}" for pinned in npm if pinned.held_out]
+    held_out += [f"debian/{pinned.name}" for pinned in debian if pinned.held_out]
+    return packages, held_out
+
+
+def _print_manifest(console: Console, corpus: Path, manifest: Manifest) -> None:
+    for role in ("train", "held_out"):
+        packages = manifest.of_role(role)
+        files, size = sum(package.files for package in packages), sum(package.bytes for package in packages)
+        console.print(f"{role}: {len(packages)} packages, {files:,} files, {size / 1e6:.1f} MB")
+        split = Corpus(corpus, "train" if role == "train" else "held_out")
+        sizes = Counter[str]()
+        for path, count in zip(split.paths, split.boundaries[1:] - split.boundaries[:-1], strict=True):
+            sizes[family_of(path)] += int(count)
+        console.print("  " + ", ".join(f"{name} {count / 1e6:.1f} MB" for name, count in sizes.most_common()))
+    console.print("held out: " + ", ".join(package.name for package in manifest.of_role("held_out")), markup=False)
+    for package in manifest.of_role("refused"):
+        console.print(f"refused: {package.name}, licence {package.licence}", markup=False)

@@ -1,0 +1,79 @@
+"""Owns the commands for GGUF files: `base` reads a model, `gguf` writes one, `quantizations` measures types."""
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from inference.training.errors import OptionError
+from inference.training.readable_errors import readable_errors
+
+
+def make_base(
+    file: Annotated[Path, typer.Argument(help="A GGUF file of the Llama family.")],
+    folder: Annotated[Path, typer.Argument(help="The model's folder, for `midfill train --from`.")],
+    reserved: Annotated[
+        str, typer.Option(help="Ids of three special tokens that were never trained; they become FIM markers.")
+    ] = "",
+) -> None:
+    """Make a folder to train from of a GGUF file."""
+    for library in ("torchao", "torch.utils._pytree"):  # they warn of kernels that are not used here
+        logging.getLogger(library).setLevel(logging.ERROR)
+    from inference.training.interchange.from_gguf import read_base
+
+    with readable_errors():
+        try:
+            ids = tuple(int(word) for word in reserved.split(",") if word)
+        except ValueError as error:
+            raise OptionError(f"--reserved {reserved} is not of the form ID,ID,ID") from error
+        read_base(file, folder, ids)
+        Console().print(f"The model: {folder}", soft_wrap=True)
+
+
+def write_gguf_file(
+    model: Annotated[str, typer.Argument(help='"bundled" or a folder of the Llama family.')],
+    file: Annotated[Path, typer.Argument(help="The GGUF file to write.")],
+    matrices: Annotated[str, typer.Option(help="Type of the matrices, such as q4_0; bf16 quantizes nothing.")] = "q4_0",
+    embeddings: Annotated[str, typer.Option(help="Type of the embedding and of the output layer.")] = "q8_0",
+    licence: Annotated[str, typer.Option(help="SPDX identifier, for the file's metadata.")] = "",
+) -> None:
+    """Write a model folder as a GGUF file."""
+    from inference.training.interchange.to_gguf import write_gguf
+    from inference.training.options import Quantization
+
+    with readable_errors():
+        quantization = None if matrices == "bf16" else Quantization(matrices, embeddings)
+        write_gguf(model, file, quantization, licence=licence)
+        Console().print(f"{file}, {file.stat().st_size:,} bytes", soft_wrap=True, highlight=False)
+
+
+def measure_quantizations(
+    model: Annotated[str, typer.Argument(help="A model's folder.")],
+    corpus: Annotated[Path, typer.Argument(help="The corpus whose held-out split is measured on.")],
+    types: Annotated[
+        str, typer.Option(help="MATRICES:EMBEDDINGS,...")
+    ] = "q4_0:q5_0,q4_0:q8_0,q4_1:q4_1,q4_1:q5_1,q5_0:q5_0,q8_0:q8_0",
+    samples: Annotated[int, typer.Option(min=1, help="Held-out examples.")] = 24,
+    window: Annotated[int, typer.Option(min=64, help="Tokens in an example.")] = 256,
+) -> None:
+    """Measure sizes and held-out losses of a model under several GGUF types."""
+    from inference.training.options import Quantization
+    from inference.training.publishing.quantization_losses import quantization_losses
+
+    with readable_errors():
+        pairs = [one.split(":") for one in types.split(",")]
+        if any(len(pair) != 2 for pair in pairs):
+            raise OptionError(f"--types {types} is not of the form MATRICES:EMBEDDINGS,...")
+        table = Table("matrices", "embeddings", "MB", title="held-out nats per byte, whole / in fragments")
+        choices = [None, *(Quantization(*pair) for pair in pairs)]
+        for row in quantization_losses(model, corpus, choices, samples=samples, window=window):
+            if not table.rows:
+                for loss in row.losses:
+                    table.add_column(loss.layout, justify="right")
+            named = (row.quantization.matrices, row.quantization.embeddings) if row.quantization else ("as it is", "")
+            measured = (f"{loss.whole:.4f} / {loss.fragments:.4f}" for loss in row.losses)
+            table.add_row(*named, f"{row.num_bytes / 1e6:.1f}", *measured)
+        Console(width=180).print(table)

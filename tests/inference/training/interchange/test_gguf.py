@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from inference.checkpoints.checkpoint import find_checkpoint
+from inference.training.errors import OptionError
+from inference.training.interchange.from_gguf import read_base
+from inference.training.interchange.to_gguf import write_gguf
+from inference.training.optimization.rounding import round_trip
+from inference.training.options import BITS, Quantization
+from protocol.errors import BadModel
+
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<repo_name>", "<filename>", "<a>", "<b>", "<c>"]
+TEXT = "def f(x):\n    return x + 12345  # naïve\n\n\nclass A:\n\tpass\n"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small Llama with SmolLM's kind of tokenizer and without FIM markers of its own; it has midfill's, as a base."""
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    names = [*SPECIAL[:4], "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=names, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator([TEXT * 3], trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=128,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=0,
+    )
+    model = LlamaForCausalLM(config)
+    torch.nn.Module.to(model, torch.float32)
+    model.save_pretrained(folder)
+    return folder
+
+
+def logits(folder: Path, ids: list[int]) -> torch.Tensor:
+    loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.inference_mode():
+        result: torch.Tensor = loaded(input_ids=torch.tensor([ids])).logits
+    return result
+
+
+def test_a_model_comes_back_from_a_gguf_file(model: Path, tmp_path: Path) -> None:
+    write_gguf(str(model), tmp_path / "model.gguf")
+    read_base(tmp_path / "model.gguf", tmp_path / "base", dtype=torch.float32)
+    before, after = find_checkpoint(str(model)).tokenizer(), find_checkpoint(str(tmp_path / "base")).tokenizer()
+    assert list(before.encode(TEXT)) == list(after.encode(TEXT))
+    assert after.format.name == "smollm2"
+    ids = list(after.encode(TEXT))
+    torch.testing.assert_close(logits(tmp_path / "base", ids), logits(model, ids), atol=0.02, rtol=0)  # bfloat16
+
+
+def test_digits_are_split_singly_as_in_the_file(model: Path, tmp_path: Path) -> None:
+    write_gguf(str(model), tmp_path / "model.gguf")
+    read_base(tmp_path / "model.gguf", tmp_path / "base")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "base" / "tokenizer.json"))
+    assert tokenizer.encode("x = 12345").tokens[-5:] == ["1", "2", "3", "4", "5"]
+
+
+def test_reserved_tokens_become_markers_with_embeddings_of_their_own(model: Path, tmp_path: Path) -> None:
+    state = load_file(model / "model.safetensors")
+    write_gguf(str(model), tmp_path / "model.gguf")
+    read_base(tmp_path / "model.gguf", tmp_path / "base", (4, 5, 6), dtype=torch.float32)
+    checkpoint = find_checkpoint(str(tmp_path / "base"))
+    added = {
+        token["content"]: token["id"]
+        for token in json.loads((checkpoint.folder / "tokenizer.json").read_text())["added_tokens"]
+    }
+    assert [added[f"<|fim_{name}|>"] for name in ("prefix", "suffix", "middle")] == [4, 5, 6]
+    old, new = (
+        state["model.embed_tokens.weight"],
+        load_file(checkpoint.folder / "model.safetensors")["model.embed_tokens.weight"],
+    )
+    moved = (new - old).norm(dim=1) / old.norm(dim=1)
+    assert [index for index in range(len(moved)) if moved[index] > 0.1] == [4, 5, 6]
+
+
+@pytest.mark.parametrize("reserved", [(4, 5), (4, 4, 5), (4, 5, 100), (1, 2, 3)])
+def test_ids_that_are_no_three_special_tokens_are_refused(
+    reserved: tuple[int, ...], model: Path, tmp_path: Path
+) -> None:
+    write_gguf(str(model), tmp_path / "model.gguf")
+    with pytest.raises(OptionError):
+        read_base(tmp_path / "model.gguf", tmp_path / "base", reserved)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadModel, match="no GGUF file"):
+        read_base(tmp_path / "model.gguf", tmp_path / "base")
+    (tmp_path / "model.gguf").write_bytes(b"GGUX" + bytes(100))
+    with pytest.raises(BadModel, match="cannot be read"):
+        read_base(tmp_path / "model.gguf", tmp_path / "base")
+
+
+@pytest.mark.parametrize("kind", BITS)
+def test_what_training_rounds_to_is_what_a_file_of_that_type_holds(kind: str) -> None:
+    weights = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
+    weights[3, :32] = 0
+    weights[4, :32] = 0.5
+    type_ = gguf.GGMLQuantizationType[kind.upper()]
+    held = gguf.dequantize(gguf.quantize(weights.numpy(), type_), type_)
+    np.testing.assert_allclose(round_trip(weights, kind).numpy(), held, atol=1e-6)
+    error = (round_trip(weights, kind) - weights).norm() / weights.norm()
+    assert 0 < error < 2 ** (3 - BITS[kind] // 1)
+
+
+def test_a_quantized_file_holds_its_types_and_markers(model: Path, tmp_path: Path) -> None:
+    write_gguf(str(model), tmp_path / "model.gguf", Quantization("q4_1", "q5_1"), licence="apache-2.0")
+    reader = gguf.GGUFReader(tmp_path / "model.gguf")
+    kinds = {tensor.name: tensor.tensor_type.name for tensor in reader.tensors}
+    assert kinds["token_embd.weight"] == "Q5_1"
+    assert kinds["blk.0.attn_q.weight"] == "Q4_1"
+    assert kinds["blk.0.attn_norm.weight"] == "F32"
+    assert reader.fields["tokenizer.ggml.pre"].contents() == "smollm"
+    assert reader.fields["tokenizer.ggml.fim_suf_token_id"].contents() == 5
+    assert reader.fields["general.license"].contents() == "apache-2.0"
+
+
+def test_a_tokenizer_that_llama_cpp_does_not_know_is_refused(model: Path, tmp_path: Path) -> None:
+    for file in model.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    definition = json.loads((tmp_path / "tokenizer.json").read_text())
+    definition["pre_tokenizer"] = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
+    with pytest.raises(BadModel, match="splits text"):
+        write_gguf(str(tmp_path), tmp_path / "model.gguf")
