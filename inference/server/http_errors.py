@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ExceptionHandler
 
-from protocol.errors import BadInput, BadModel, Busy, Cancelled, MidfillError
+from protocol.errors import BadInput, BadModel, Busy, Cancelled, EngineUnavailable, MidfillError
 
 RETRY_AFTER_S = 1
 _TYPES = {  # OpenAI's names
@@ -35,7 +35,8 @@ def _midfill_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, MidfillError)
     if isinstance(error, Busy):
         return error_response(429, str(error), error.code, {"Retry-After": str(RETRY_AFTER_S)})
-    status = 503 if isinstance(error, BadModel | Cancelled) else 400 if isinstance(error, BadInput) else 500
+    is_temporary = isinstance(error, BadModel | Cancelled | EngineUnavailable)
+    status = 503 if is_temporary else 400 if isinstance(error, BadInput) else 500
     return error_response(status, str(error), error.code)
 
 
