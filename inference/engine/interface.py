@@ -72,11 +72,11 @@ class AnyEngine(Protocol):
         ...
 
     def step(self) -> Sequence[EngineRequest]:
-        """ActiveRequest or await the next progress of the requests at work; returns those that ended or were cancelled."""
+        """Run or await the next progress of the requests at work; returns those that ended or were cancelled."""
         ...
 
     def wake(self) -> None:
-        """Make a `step` that waits return soon, because there is a new request or a cancelled one. From any thread."""
+        """Make a `step` that waits return soon: there is a new request or a cancelled one. From any thread."""
         ...
 
     def forget(self, session: str) -> None:

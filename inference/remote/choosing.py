@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inference.checkpoints.hub import Progress
+from inference.checkpoints.hub import ReportProgress
 from inference.engine.interface import AnyEngine
 from inference.loading.engine import is_here, load_engine
 from inference.loading.options import EngineOptions
@@ -10,7 +10,7 @@ from inference.remote.address import read_engine_address
 from inference.remote.connecting import connect
 
 
-def open_engine(options: EngineOptions, progress: Progress | None = None) -> AnyEngine:
+def open_engine(options: EngineOptions, progress: ReportProgress | None = None) -> AnyEngine:
     """The engine; the errors are those of `load_engine` or `connect`."""
     opens = load_engine if read_engine_address(options.engine) is None else connect
     return opens(options, progress)

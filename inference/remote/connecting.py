@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import httpx2
 
-from inference.checkpoints.hub import Progress
+from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import EngineInfo
 from inference.loading.engine import MIN_CONTEXT_TOKENS, chars_per_token
 from inference.loading.options import EngineOptions
@@ -26,7 +26,7 @@ from protocol.settings import BUNDLED_MODEL
 
 def connect(
     options: EngineOptions,
-    progress: Progress | None = None,
+    progress: ReportProgress | None = None,
     transport: httpx2.AsyncBaseTransport | None = None,
 ) -> RemoteEngine:
     """An engine that passes requests to the server of `options.engine`; imports no torch.

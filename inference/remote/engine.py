@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -51,11 +52,20 @@ class EventLoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
-        """Stop the loop, once its tasks have been cancelled."""
+        """Cancel what still runs, and stop the loop once it has ended."""
+        with suppress(TimeoutError):
+            self.start(self._end_tasks()).result(CLOSE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CLOSE_S)
         if not self._thread.is_alive():
             self._loop.close()
+
+    async def _end_tasks(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
 
 
 class RemoteRequest:
@@ -228,9 +238,6 @@ class RemoteEngine:
         if self._is_closed:
             return
         self._is_closed = True
-        for run in self._at_work:
-            assert run.future is not None
-            run.future.cancel()
         try:
             self._loop.start(self._server.aclose()).result(CLOSE_S)
         except (OSError, RuntimeError, TimeoutError) as error:
