@@ -54,7 +54,7 @@ class _Text:
     typed: str
     typed_left: int  # bytes
     whole: str = ""  # with what was typed
-    typed_tokens: TokenIds = field(default_factory=packed)
+    typed_tokens: list[Token] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
     resume_at: int = 0
 
@@ -62,6 +62,8 @@ class _Text:
         """Add a piece; the text and why it ends, or None if it goes on."""
         self.whole += piece.text
         is_over = self._take_tokens(piece.tokens, tokenizer)
+        if piece.text:  # ends with a whole character, even if the server has reported fewer tokens
+            self.typed_left = len(self.typed.encode()) - len(self.whole.encode())
         if not self.whole.startswith(self.typed[: len(self.whole)]):
             return "", "stop"  # the server does not force what was typed
         text = self.whole[len(self.typed) :]
@@ -80,8 +82,8 @@ class _Text:
             spelled = b"" if token.id is None else tokenizer.bytes_of(token.id)
             if spelled is None:
                 return True
-            if self.typed_left > 0 and token.id is not None and len(spelled) <= self.typed_left:
-                self.typed_tokens.append(token.id)
+            if self.typed_left > 0 and len(spelled) <= self.typed_left:
+                self.typed_tokens.append(token)
             else:
                 self.tokens.append(token)
             self.typed_left -= len(spelled)
@@ -158,12 +160,14 @@ class RemoteCompleter:
 
     async def _alternatives(self, main: _Text) -> list[tuple[str, int]]:
         """Texts that begin with other first tokens, the more probable first, each with its number of tokens."""
-        first, typed_left = main.tokens[0], len(self.prompt.typed)
-        for id_ in main.typed_tokens:
-            typed_left -= len(self.tokenizer.bytes_of(id_) or b"")
-        rest = self.prompt.typed[len(self.prompt.typed) - typed_left :]
+        typed_ids = [token.id for token in main.typed_tokens if token.id is not None]
+        if len(typed_ids) < len(main.typed_tokens):
+            return []  # the server has not reported all tokens before the first new one
+        spelled = b"".join(self.tokenizer.bytes_of(id_) or b"" for id_ in typed_ids)
+        rest = self.prompt.typed[len(spelled) :]
+        first = main.tokens[0]
         others = [id_ for id_, _ in first.top if id_ != first.id and self._continues(id_, rest)]
-        branches = (self._branch(main.typed_tokens, id_, len(rest)) for id_ in others[: self.request.alternatives])
+        branches = (self._branch(packed(typed_ids), id_, len(rest)) for id_ in others[: self.request.alternatives])
         return list(await asyncio.gather(*branches))
 
     def _continues(self, token_id: int, rest: bytes) -> bool:

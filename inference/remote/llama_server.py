@@ -38,6 +38,7 @@ class _Tokens(msgspec.Struct, frozen=True):
 
 class _Timings(msgspec.Struct, frozen=True):
     cache_n: int = 0
+    predicted_n: int = 0
 
 
 class _Top(msgspec.Struct, frozen=True):
@@ -93,11 +94,14 @@ class LlamaServer:
 
     async def stream(self, query: Query) -> AsyncGenerator[Piece]:
         async with self._connection.events("/completion", _body(query)) as events:
+            reported = 0
             async for data in events:
                 event = self._connection.decode(data, _Event)
                 if event.error is not None:
                     raise _stream_error(f"{self._connection.address}: {event.error.get('message', event.error)}", event)
-                yield _piece(event)
+                piece = _piece(event, reported)
+                reported += len(piece.tokens)
+                yield piece
 
     async def erase(self, slot: int) -> bool:
         try:
@@ -148,11 +152,14 @@ def grammar(typed: str) -> str:
     return f'root ::= "{escaped}" [^\\x00]*'
 
 
-def _piece(event: _Event) -> Piece:
+def _piece(event: _Event, reported: int) -> Piece:
+    """The event after `reported` tokens. The server omits the events of tokens that end within a character."""
     cached = event.prompt_progress.cache if event.prompt_progress else event.timings.cache_n if event.timings else None
+    tokens = () if event.stop or event.prompt_progress else _tokens(event)  # neither reports a token
+    omitted = event.timings.predicted_n - reported - len(tokens) if event.timings and tokens else 0
     return Piece(
         text=event.content,
-        tokens=() if event.stop or event.prompt_progress else _tokens(event),  # neither reports a token
+        tokens=(Token(None, None),) * omitted + tokens,
         end=_REASONS.get(event.stop_type, "eos") if event.stop else None,
         cached_tokens=cached,
         prefilled=_prefilled(event.prompt_progress),
