@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-import httpx2
-
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import EngineInfo
 from inference.loading.engine import MIN_CONTEXT_TOKENS, chars_per_token
@@ -23,16 +21,14 @@ from inference.text.tokenization import TextTokenizer
 from protocol.errors import BadInput, BadModel
 from protocol.settings import BUNDLED_MODEL
 
+AGREE = "those of the engine"
 
-def connect(
-    options: EngineOptions,
-    progress: ReportProgress | None = None,
-    transport: httpx2.AsyncBaseTransport | None = None,
-) -> RemoteEngine:
+
+def connect(options: EngineOptions, progress: ReportProgress | None = None) -> RemoteEngine:
     """An engine that passes requests to the server of `options.engine`; imports no torch.
 
     Raises EngineUnavailable if the server does not answer or refuses the key, BadModel if its tokens are not the
-    tokenizer's, and BadInput for a bad address. `transport` replaces the network in tests.
+    tokenizer's, and BadInput for a bad address.
     """
     address = read_engine_address(options.engine)
     if address is None:
@@ -47,30 +43,29 @@ def connect(
             address, key, end_child = child.address, child.key, child.close
         loop = EventLoopThread()
         opened.callback(loop.close)
-        server = open_server(address, key, options, transport)
+        server = open_server(address, key, options)
         opened.callback(lambda: loop.start(server.aclose()).result())
         report(f"connecting to {address}", None)
         facts = loop.start(server.facts()).result()
         report("reading the tokenizer", None)
         tokenizer = find_tokenizer(options.model, facts.model_places, options.fim_format)
-        warnings = [_check_tokens(loop.start(server.tokenize(SAMPLE)).result(), tokenizer, address)]
+        checked = _check_tokens(loop.start(server.tokenize(SAMPLE)).result(), tokenizer, address)
+        warnings = [] if checked == AGREE else [checked]
         healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
         if healer is not None and not facts.can_constrain:
             warnings.append(f"{address} cannot force the first bytes of a text: token healing is off")
             healer = None
         info = _info(options, address, facts, tokenizer)
         engine = RemoteEngine(
-            info, server, facts, tokenizer, healer, loop, "; ".join(filter(None, warnings)), end_child
+            info, server, facts, tokenizer, healer, loop, checked, "; ".join(filter(None, warnings)), end_child
         )
         opened.pop_all()
     return engine
 
 
-def open_server(
-    address: EngineAddress, key: str, options: EngineOptions, transport: httpx2.AsyncBaseTransport | None = None
-) -> ModelServer:
+def open_server(address: EngineAddress, key: str, options: EngineOptions) -> ModelServer:
     """The connection to the server at this address; nothing is sent yet."""
-    connection = HttpConnection(address, key, transport)
+    connection = HttpConnection(address, key)
     if address.kind == "llama-server":
         return LlamaServer(connection)
     return OpenAIServer(connection, "" if options.model == BUNDLED_MODEL else options.model, options.slots)
@@ -85,7 +80,7 @@ def _info(options: EngineOptions, address: EngineAddress, facts: ServerFacts, to
 
 
 def _check_tokens(theirs: list[int] | None, tokenizer: TextTokenizer, address: EngineAddress) -> str:
-    """A warning if the server cannot say its tokens; BadModel if they are others than the tokenizer's."""
+    """AGREE, or a warning if the server cannot say its tokens; BadModel if they are others than the tokenizer's."""
     if theirs is None:
         return f"{address} does not tell its tokens: whether the tokenizer is its model's cannot be checked"
     difference = disagreement(tokenizer, theirs)
@@ -94,7 +89,7 @@ def _check_tokens(theirs: list[int] | None, tokenizer: TextTokenizer, address: E
             f"the tokenizer is not that of the model at {address}: {difference}. Name the model that the engine "
             "serves with --model"
         )
-    return ""
+    return AGREE
 
 
 def _nothing() -> None:

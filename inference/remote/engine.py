@@ -110,13 +110,18 @@ class RemoteEngine:
         tokenizer: TextTokenizer,
         healer: Healer | None,
         loop: EventLoopThread,
+        tokens_checked: str,
         warning: str = "",
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """`warning` is what users should know from the start; `on_close` ends a server that the core has started."""
+        """`tokens_checked` tells the check of the tokens, `warning` what users should know from the start.
+
+        `on_close` ends a server that the core has started.
+        """
         self.info = info
         self.device = DeviceHooks()
         self.tokenizer = tokenizer
+        self.tokens_checked = tokens_checked
         self.capacity = facts.capacity
         self._server = server
         self._facts = facts
@@ -131,12 +136,12 @@ class RemoteEngine:
         self._is_woken = False
         self._must_reconnect = False
         self._is_closed = False
-        self._hides_cached = False
+        self.hides_cached = False  # the server does not report how many tokens were cached
 
     @property
     def notice(self) -> str:
         """The warnings, and how much the server has dropped that was resident before."""
-        notices = [self._warning, UNREPORTED if self._hides_cached else ""]
+        notices = [self._warning, UNREPORTED if self.hides_cached else ""]
         if self._places.lost_tokens:
             notices.append(
                 f"the engine had dropped {self._places.lost_tokens} cached tokens when "
@@ -289,7 +294,7 @@ class RemoteEngine:
             if self._places.note_cached(progress.expected_cached, progress.cached_tokens):
                 self._loop.start(self._check_model())
         elif progress.has_ended:
-            self._hides_cached = True
+            self.hides_cached = True
 
     async def _check_model(self) -> None:
         """Ask a server that has lost everything, as after a restart, whether it has another model now."""

@@ -23,10 +23,7 @@ Answer = TypeVar("Answer")
 class HttpConnection:
     """A pool of connections to one server; for one event loop."""
 
-    def __init__(
-        self, address: EngineAddress, key: str = "", transport: httpx2.AsyncBaseTransport | None = None
-    ) -> None:
-        """`transport` replaces the network in tests."""
+    def __init__(self, address: EngineAddress, key: str = "") -> None:
         self.address = address
         self._client = httpx2.AsyncClient(
             base_url=address.url,
@@ -34,7 +31,6 @@ class HttpConnection:
             timeout=httpx2.Timeout(SILENCE_S, connect=CONNECT_S),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64),
             trust_env=not address.is_loopback,
-            transport=transport,
         )
         self._close_after = {"Connection": "close"} if address.kind == "llama-server" else {}  # it does so unannounced
 

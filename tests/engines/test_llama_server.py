@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import psutil
 import pytest
@@ -27,7 +28,9 @@ from tests.engines.conftest import SLOTS
 pytestmark = pytest.mark.engines
 
 TRACE = Path(__file__).parents[1] / "data" / "rustcode-3000-3400.json.gz"
-HOT_SHARE = 0.95
+HOT_SHARES = {"auto": 0.95, "on": 0.9}
+"""By the setting `healing`. The bundled model does without it: healed, it spells what was typed in several tokens, each
+of which counts, and the local engine has a share of 0.92, too."""
 CHECKED = 60
 PATIENCE_S = 60.0
 CODE = "def first(values):\n    return values[0]\n\n\n" * 20
@@ -46,13 +49,17 @@ def ask(increment: str, session: str = "me/a", **changes: object) -> CompletionR
     return CompletionRequest(**fields)  # type: ignore[arg-type]
 
 
-async def test_a_recorded_session_is_hot_and_its_texts_are_the_cold_ones(settings: Settings) -> None:
+@pytest.mark.parametrize("healing", ["auto", "on"])
+async def test_a_recorded_session_is_hot_and_its_texts_are_the_cold_ones(
+    settings: Settings, healing: Literal["auto", "on"]
+) -> None:
+    settings = replace(settings, healing=healing)
     options = ReplayOptions("engine", ("efim",), moves=True, language_id="rust", verify=CHECKED)
     result = await replay(read_trace(TRACE), settings, options, lambda _strategy, _done: None)
     found = summary(result)["strategies"]["efim"]
     print(found)  # noqa: T201 - the figures, with pytest -s
     assert result.strategies[0].errors == ()
-    assert found["hot_share"] >= HOT_SHARE
+    assert found["hot_share"] >= HOT_SHARES[healing]
     assert found["recomputed_tokens"]["p50"] <= 3
 
 
