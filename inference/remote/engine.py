@@ -232,7 +232,7 @@ class RemoteEngine:
     def stats(self) -> StoreStats:
         """As `AnyEngine.stats`: the server's resident tokens as far as the core knows them."""
         tier = TierStats("engine", used_bytes=0, budget_bytes=0, tokens=self._places.resident_tokens, pages=0)
-        return StoreStats((tier,), hits=0, misses=0, evicted_tokens=self._places.lost_tokens)
+        return StoreStats((tier,), evicted_tokens=self._places.lost_tokens)
 
     def abandon(self) -> None:
         """As `AnyEngine.abandon`."""

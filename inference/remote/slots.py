@@ -13,7 +13,9 @@ MAX_SESSIONS = 1024
 SHARED_BY_CHANCE = 16
 """Anonymous prompts that share no more tokens than this, such as markers, are unrelated."""
 TOLERANCE_TOKENS = 64
-"""A server that has this many tokens less than expected has lost nothing: it keeps whole blocks only."""
+"""A server with slots that has this many tokens less than expected has lost nothing of use."""
+BLOCK_TOLERANCE_TOKENS = 256
+"""As TOLERANCE_TOKENS, for a server that keeps whole blocks, of 16 to 128 tokens."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +34,7 @@ class Places:
     def __init__(self, slots: int | None) -> None:
         """`slots` is None for a server that places prompts by itself."""
         self._slots = slots
+        self._tolerance = BLOCK_TOLERANCE_TOKENS if slots is None else TOLERANCE_TOKENS
         self._idle = [Place(number) for number in range(slots or 0)]  # the least recently used first
         self._lent: list[Place] = []
         self.requests_with_losses = 0
@@ -68,7 +71,7 @@ class Places:
 
     def note_cached(self, expected: int, cached: int) -> bool:
         """Compare what was expected to be cached with what was; True if everything was lost."""
-        if expected - cached <= TOLERANCE_TOKENS:
+        if expected - cached <= self._tolerance:
             return False
         self.requests_with_losses += 1
         self.lost_tokens += expected - cached

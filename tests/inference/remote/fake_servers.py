@@ -34,7 +34,7 @@ class FakeServer:
 
     tokenizer: TextTokenizer
     slots: int = 2
-    context: int = 400
+    context: int = 600
     key: str = ""
     model: str = "fake"
     script: str = SCRIPT

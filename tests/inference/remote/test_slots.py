@@ -59,7 +59,7 @@ def test_forgotten_documents_leave_no_tokens() -> None:
 
 
 def test_few_missing_tokens_are_no_loss() -> None:
-    places = Places(None)
+    places = Places(1)
     assert not places.note_cached(TOLERANCE_TOKENS, 0)
     assert places.lost_tokens == 0
     assert not places.note_cached(TOLERANCE_TOKENS + 6, 5)
