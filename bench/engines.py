@@ -4,7 +4,7 @@
 
 midfill runs end to end: language server over stdio, core with `--engine llama-server=URL`, EFIM, token ids. The other
 side asks `/infill` as llama.vim does, in another slot of the same server. Both are greedy and write up to 16 tokens of
-one line; they take turns within each key. Without --gguf the bundled model is converted. --fim-ids names the tokens
+one line; they take turns within each key. Without --gguf the model `tiny` is converted. --fim-ids names the tokens
 that serve as prefix, suffix and middle marker of a model that has none, which costs the same.
 """
 
@@ -28,7 +28,7 @@ from rich.table import Table
 from sides import LlamaVimSide, MidfillSide, Timed
 from to_gguf import convert
 
-from inference.checkpoints.checkpoint import BUNDLED_FOLDER
+from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 
 MARKERS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 FIELDS = ("fim_pre_token_id", "fim_suf_token_id", "fim_mid_token_id")
@@ -69,7 +69,7 @@ def figures(times: dict[str, list[Timed]]) -> dict[str, Any]:
 
 def main(
     server: Annotated[Path, typer.Option(help="llama-server.")],
-    gguf: Annotated[Path | None, typer.Option(help="A GGUF file; by default the bundled model's.")] = None,
+    gguf: Annotated[Path | None, typer.Option(help="A GGUF file; by default that of `tiny`.")] = None,
     fim_ids: Annotated[str, typer.Option(help="Ids of the prefix, suffix and middle marker, if it has none.")] = "",
     trace: Annotated[Path, typer.Option(help="A recorded session.")] = TRACE,
     language: Annotated[str, typer.Option(help="The document's language id.")] = "rust",
@@ -83,10 +83,10 @@ def main(
     """Measure, and print a line per side."""
     session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)
     with tempfile.TemporaryDirectory() as folder:
-        command, settings = [str(server)], {"model": str(BUNDLED_FOLDER)}
+        command, settings = [str(server)], {"model": str(BUNDLED_FOLDERS["tiny"])}
         if gguf is None:
-            gguf = Path(folder) / "bundled.gguf"
-            convert("bundled", gguf)
+            gguf = Path(folder) / "tiny.gguf"
+            convert("tiny", gguf)
         elif fim_ids:
             ids = [int(id_) for id_ in fim_ids.split(",")]
             write_tokenizer(gguf, Path(folder), dict(zip(ids, MARKERS, strict=True)))

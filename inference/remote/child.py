@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx2
 
+from inference.checkpoints.local_models.names import path_of
 from inference.loading.options import EngineOptions
 from inference.remote import supervisor
 from inference.remote.address import EngineAddress
@@ -110,8 +111,17 @@ def child_environment(options: EngineOptions) -> dict[str, str]:
 
 def gguf_file(model: str) -> Path:
     """The GGUF file that `model` names: itself, or the only one in its folder; BadModel if there is none."""
-    path = Path(model).expanduser()
-    files = sorted(path.glob("*.gguf")) if path.is_dir() else [path] if path.suffix == ".gguf" else []
+    named = path_of(model)  # another program's model, a GGUF file whatever its name
+    path = named or Path(model).expanduser()
+    files = (
+        [path]
+        if named is not None and path.is_file()
+        else sorted(path.glob("*.gguf"))
+        if path.is_dir()
+        else [path]
+        if path.suffix == ".gguf"
+        else []
+    )
     if len(files) != 1 or not files[0].is_file():
         raise BadModel(f"llama-server needs a GGUF file, and {model!r} is none and has none: name one with --model")
     return files[0]

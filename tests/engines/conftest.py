@@ -1,4 +1,4 @@
-"""A real llama-server with the bundled model, and with SmolLM2 where its file is given."""
+"""A real llama-server with the model `tiny`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from inference.checkpoints.checkpoint import BUNDLED_FOLDER
+from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from inference.loading.options import EngineOptions
 from inference.remote.child import LlamaServerChild, start_llama_server
 from protocol.settings import Settings
@@ -28,23 +28,23 @@ def llama_server_program() -> Path:
 
 
 @pytest.fixture(scope="session")
-def bundled_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundled model in bfloat16, for llama.cpp."""
-    path = tmp_path_factory.mktemp("gguf") / "bundled.gguf"
+def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model `tiny` in bfloat16, for llama.cpp."""
+    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
     sys.path.insert(0, str(ROOT / "bench"))
     try:
         from to_gguf import convert  # type: ignore[import-not-found, unused-ignore]
 
-        convert("bundled", path)
+        convert("tiny", path)
     finally:
         sys.path.remove(str(ROOT / "bench"))
     return path
 
 
 @pytest.fixture
-def llama_server(llama_server_program: Path, bundled_gguf: Path) -> Iterator[LlamaServerChild]:
+def llama_server(llama_server_program: Path, tiny_gguf: Path) -> Iterator[LlamaServerChild]:
     """llama-server, started as the core starts it."""
-    options = EngineOptions(str(bundled_gguf), context_tokens=4096, slots=SLOTS, threads=1)
+    options = EngineOptions(str(tiny_gguf), context_tokens=4096, slots=SLOTS, threads=1)
     child = start_llama_server(str(llama_server_program), options)
     yield child
     child.close()
@@ -54,7 +54,7 @@ def llama_server(llama_server_program: Path, bundled_gguf: Path) -> Iterator[Lla
 def settings(llama_server: LlamaServerChild) -> Settings:
     """Settings for this server; the model's folder has its tokenizer."""
     return Settings(
-        model=str(BUNDLED_FOLDER),
+        model=str(BUNDLED_FOLDERS["tiny"]),
         engine=f"llama-server={llama_server.address.url}",
         engine_key=llama_server.key,
         healing="on",

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.engines
 
 TRACE = Path(__file__).parents[1] / "data" / "rustcode-3000-3400.json.gz"
 HOT_SHARES = {"auto": 0.95, "on": 0.9}
-"""By the setting `healing`. The bundled model does without it: healed, it spells what was typed in several tokens, each
+"""By the setting `healing`. The model `tiny` does without it: healed, it spells what was typed in several tokens, each
 of which counts, and the local engine has a share of 0.92, too."""
 CHECKED = 60
 PATIENCE_S = 60.0
@@ -118,11 +118,11 @@ def test_a_cancelled_request_frees_its_slot(engine: RemoteEngine) -> None:
     assert time.monotonic() - started < PATIENCE_S  # 2,000 tokens would take longer than a keystroke waits
 
 
-def test_the_child_ends_with_the_engine(llama_server_program: Path, bundled_gguf: Path, settings: Settings) -> None:
-    options = EngineOptions(str(bundled_gguf), engine=f"llama-server={llama_server_program}", context_tokens=512)
+def test_the_child_ends_with_the_engine(llama_server_program: Path, tiny_gguf: Path, settings: Settings) -> None:
+    options = EngineOptions(str(tiny_gguf), engine=f"llama-server={llama_server_program}", context_tokens=512)
     before = set(psutil.pids())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("inference.remote.connecting.find_tokenizer", _bundled_tokenizer)
+        patch.setattr("inference.remote.connecting.find_tokenizer", _tiny_tokenizer)
         engine = open_engine(options)
     assert engine.info.context_tokens == 512
     started = [process for process in map(_process, set(psutil.pids()) - before) if process is not None]
@@ -147,10 +147,10 @@ def test_a_server_that_dies_is_told_and_its_successor_is_found(
         connect(engine_options(settings))
 
 
-def _bundled_tokenizer(*_: object) -> object:
+def _tiny_tokenizer(*_: object) -> object:
     from inference.checkpoints.checkpoint import find_checkpoint
 
-    return find_checkpoint("bundled").tokenizer()
+    return find_checkpoint("tiny").tokenizer()
 
 
 def _process(pid: int) -> psutil.Process | None:

@@ -1,4 +1,4 @@
-"""A recorded session through a real vLLM that serves the bundled model at TEST_VLLM_URL, in blocks of 32 tokens."""
+"""A recorded session through a real vLLM that serves the model `tiny` at TEST_VLLM_URL, in blocks of 32 tokens."""
 
 from __future__ import annotations
 
