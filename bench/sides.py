@@ -51,6 +51,28 @@ class MidfillSide:
         return Timed(answer.milliseconds, usage.recomputed_tokens, usage.generated_tokens, usage.forwards)
 
 
+class LlamaVimSide:
+    """`/infill` as llama.vim asks it: whole lines around the cursor, which move with it, in a slot of its own."""
+
+    LINES_BEFORE, LINES_AFTER = 256, 64  # llama.vim's n_prefix and n_suffix
+
+    def __init__(self, name: str, server: LlamaServer, slot: int, text: str, session: Session) -> None:
+        self.name = name
+        self._server = server
+        self._slot = slot
+        self._document = Document.from_text("file:///bench", session.language, 1, text)
+        self._max_new_tokens = session.max_new_tokens
+
+    async def play(self, step: Step) -> Timed:
+        for edit in step.edits:
+            self._document.apply(edit)
+        lines, (line, column) = self._document.lines, (step.cursor.line, step.cursor.column)
+        before = "".join(lines[max(0, line - self.LINES_BEFORE) : line]) + lines[line][:column]
+        after = lines[line][column:] + "".join(lines[line + 1 : line + 1 + self.LINES_AFTER])
+        answer = self._server.infill(Prompt(before, after), self._max_new_tokens, [STOP], self._slot)
+        return Timed(answer.milliseconds, answer.recomputed_tokens, answer.generated_tokens)
+
+
 class LlamaSide:
     """llama-server, and a mirror of the document from which its windows are cut."""
 

@@ -27,7 +27,7 @@ from midfill.stats import stats_command
 from midfill.train.command import train_command
 from protocol.errors import BadInput
 from protocol.identity import ANSWER_SETTINGS, core_settings
-from protocol.rendezvous import cache_folder, resolve_model
+from protocol.rendezvous import cache_folder, resolve_engine, resolve_model
 from protocol.settings import CORE_SETTINGS, Settings
 
 app = typer.Typer(
@@ -114,6 +114,7 @@ def core(
     engine = replace(
         engine_options(settings),
         model=resolve_model(settings.model),
+        engine=resolve_engine(settings.engine),
         cache_folder=cache_folder() if settings.disk_mb else None,
         cache_budget_bytes=settings.disk_mb * 2**20,
     )
@@ -143,12 +144,12 @@ _EVAL_SETTINGS = _MODEL_SETTINGS | {
     "weights", "core", "core_token", "fim_format", "prefix_tokens", "suffix_tokens", "exact"
 }  # fmt: skip
 _COMPLETE_SETTINGS = _MODEL_SETTINGS | set(ANSWER_SETTINGS) | {
-    "core", "core_token", "prefix_tokens", "suffix_tokens", "max_tokens", "hold_back_percent"
+    "core", "core_token", "engine_key", "prefix_tokens", "suffix_tokens", "max_tokens", "hold_back_percent"
 }  # fmt: skip
 
 app.command()(takes_settings(lsp))
 core_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
-core_app.callback()(takes_settings(core, only=CORE_SETTINGS))
+core_app.callback()(takes_settings(core, only=(*CORE_SETTINGS, "engine_key")))
 core_app.command("list")(list_command)
 core_app.command("stop")(stop_command)
 core_app.command("restart")(restart_command)

@@ -23,7 +23,14 @@ from rich.console import Console
 from protocol.errors import BadInput, CoreUnavailable, MidfillError, Unauthorized
 from protocol.identity import ANSWER_SETTINGS, describe, differences
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Usage
-from protocol.rendezvous import CoreAddress, address_file, resolve_model, runtime_folder
+from protocol.rendezvous import (
+    CoreAddress,
+    address_file,
+    core_name,
+    resolve_engine,
+    resolve_model,
+    runtime_folder,
+)
 from protocol.settings import SETTINGS, Settings, option_name
 
 if TYPE_CHECKING:
@@ -151,12 +158,12 @@ async def _find_core(settings: Settings) -> AsyncIterator[CoreClient | EngineCor
         finally:
             await client.close()
         return
-    from inference.loading.engine import load_engine
+    from inference.remote.choosing import open_engine
     from midfill.headless.engine_core import EngineCore, engine_options
 
     console = Console(stderr=True)
     with console.status("loading the model"):
-        engine = load_engine(engine_options(settings))
+        engine = open_engine(engine_options(settings))
     yield EngineCore(engine)
     engine.close()
 
@@ -168,7 +175,7 @@ async def _running_core(settings: Settings) -> CoreClient | None:
 
     if settings.core:
         return await CoreClient.open(remote_endpoint(settings), _ignore)
-    file = address_file(runtime_folder(), resolve_model(settings.model))
+    file = address_file(runtime_folder(), core_name(resolve_model(settings.model), resolve_engine(settings.engine)))
     try:
         address = await _usable_core(settings, file)
         return None if address is None else await CoreClient.open(endpoint_of(address, file), _ignore)

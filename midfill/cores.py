@@ -12,8 +12,8 @@ import typer
 
 from midfill.doctor.findings import megabytes
 from protocol.errors import BadInput, MidfillError
-from protocol.rendezvous import CoreAddress, address_file, resolve_model, runtime_folder
-from protocol.settings import SETTINGS, Settings, option_name
+from protocol.rendezvous import CoreAddress, address_file, model_of_core, resolve_model, runtime_folder
+from protocol.settings import LOCAL_ENGINE, SETTINGS, Settings, option_name
 
 _Model = Annotated[str | None, typer.Option("--model", help="Only the core of this model.", show_default=False)]
 _Act = Callable[[Path, CoreAddress], Awaitable[str]]
@@ -55,7 +55,8 @@ def restart_command(model: _Model = None) -> None:
         await end_core(file, "restart")
         # An editor may start the core first, with its own settings.
         known: dict[str, Any] = {name: value for name, value in address.settings.items() if name in SETTINGS}
-        started = await local_core(Settings(**{**known, "model": address.model})).find_or_start()
+        model = model_of_core(address.model, known.get("engine", LOCAL_ENGINE))
+        started = await local_core(Settings(**{**known, "model": model})).find_or_start()
         return f"restarted {address.model} (process {address.pid}): now process {started.pid} at {started.url}"
 
     asyncio.run(_each(model, restart))

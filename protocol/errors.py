@@ -9,6 +9,7 @@ MidfillError
 │   ├── Unauthorized      the core refused the token, or does not know it
 │   ├── CoreSilent        the core accepts connections but answers nothing
 │   └── CoreBlocked       a running core can be neither used nor replaced
+├── EngineUnavailable     the engine behind the core does not answer, or refuses the core
 ├── DeviceLost            the GPU fails every call in this process
 ├── PortInUse             the address to listen on is taken
 ├── AlreadyServed         a running core already serves the model
@@ -61,6 +62,12 @@ class Unauthorized(CoreUnavailable):
     """The core refused the token, or did not prove that it knows it."""
 
     code = "unauthorized"
+
+
+class EngineUnavailable(MidfillError):
+    """The engine that the core passes its requests to does not answer, or refuses them."""
+
+    code = "engine_unavailable"
 
 
 class DeviceLost(MidfillError):

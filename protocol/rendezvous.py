@@ -1,6 +1,6 @@
 """Manages the runtime folder, where language servers find cores: its token, address files and locks.
 
-A core holds `core-KEY.lock` while it runs, with KEY from its model, and writes `core-KEY.json` once it listens: its
+A core holds `core-KEY.lock` while it runs, with KEY from its name, and writes `core-KEY.json` once it listens: its
 address, its settings and its protocol version. It removes the address when it exits; the system releases the lock even
 if the core is killed. Only the user can read the folder's files.
 """
@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from protocol.errors import BadInput
 from protocol.identity import SettingValue
-from protocol.settings import OWN_MODELS
+from protocol.settings import BUNDLED_MODEL, LOCAL_ENGINE, OWN_MODELS
 
 _LOCK_PATIENCE_S = 1.0  # `is_held` holds the lock for an instant
 
@@ -31,7 +31,7 @@ class CoreAddress(msgspec.Struct, frozen=True):
 
     url: str  # ws://127.0.0.1:PORT/ws
     pid: int
-    model: str
+    model: str  # its `core_name`
     settings: dict[str, SettingValue] = {}  # its `protocol.identity.core_settings`
     protocol_version: int = 1
     replaceable: bool = True  # whether a core with other settings may replace it; not if started by hand
@@ -88,9 +88,31 @@ def resolve_model(model: str) -> str:
     return str(path.resolve()) if model not in OWN_MODELS and path.exists() else model
 
 
-def address_file(folder: Path, model: str) -> Path:
-    """The file with the address of the core that serves `model`, a resolved name."""
-    key = hashlib.sha256(model.encode()).hexdigest()[:16]
+def resolve_engine(engine: str) -> str:
+    """The setting `engine` as language servers and cores share it: programs by their absolute path."""
+    kind, _, place = engine.partition("=")
+    is_path = "://" not in place and Path(place).expanduser().is_file()
+    return f"{kind}={Path(place).expanduser().resolve()}" if is_path else engine
+
+
+def core_name(model: str, engine: str = LOCAL_ENGINE) -> str:
+    """The name of the core that serves a resolved `model` with a resolved `engine`.
+
+    With another engine than the local one, the bundled model stands for the model that the engine has.
+    """
+    if engine == LOCAL_ENGINE:
+        return model
+    return engine if model == BUNDLED_MODEL else f"{model} via {engine}"
+
+
+def model_of_core(name: str, engine: str = LOCAL_ENGINE) -> str:
+    """The model in a `core_name`."""
+    return BUNDLED_MODEL if name == engine else name.removesuffix(f" via {engine}")
+
+
+def address_file(folder: Path, name: str) -> Path:
+    """The file with the address of the core of this `core_name`."""
+    key = hashlib.sha256(name.encode()).hexdigest()[:16]
     return folder / f"core-{key}.json"
 
 

@@ -14,6 +14,7 @@ BUNDLED_MODEL = "bundled"
 TINY_MODEL = "tiny"
 """The smallest model that midfill brings along, for slow machines and for tests."""
 OWN_MODELS = (BUNDLED_MODEL, TINY_MODEL)
+LOCAL_ENGINE = "local"
 
 _MOST_TOKENS = 2**20  # the longest context of any model
 _MOST_MB = 2**24
@@ -54,6 +55,14 @@ class Settings:
             "or another program's, such as `ollama:qwen2.5-coder:1.5b`"
         ),
     ] = BUNDLED_MODEL
+    engine: Annotated[
+        str,
+        About(
+            "What runs the model: `local`, `llama-server=URL`, `llama-server` (started by the core; `=PROGRAM` names "
+            "it), or `openai=URL` (vLLM, SGLang)"
+        ),
+    ] = LOCAL_ENGINE
+    engine_key: Annotated[str, About("API key of that engine, if it asks for one")] = field(default="", repr=False)
     device: Annotated[str, About("Device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`")] = "auto"
     dtype: Annotated[
         Dtype,
@@ -203,7 +212,7 @@ SETTINGS = _read_fields()
 """Every setting, by its name."""
 
 CORE_SETTINGS = (
-    *("model", "device", "dtype", "weights", "threads", "context_tokens", "slots", "store_mb", "disk_mb"),
+    *("model", "engine", "device", "dtype", "weights", "threads", "context_tokens", "slots", "store_mb", "disk_mb"),
     *("fim_format", "healing", "exact", "unload_after_s", "exit_after_s"),
 )
 """The settings that a core starts with; `protocol.identity` selects those that distinguish two cores."""

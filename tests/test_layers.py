@@ -30,6 +30,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"inference.backends.cpu"},
         {"inference.engine"},
         {"inference.loading"},
+        {"inference.remote"},
         {"inference.scheduling"},
         {"inference.server.http"},
         {"inference.server"},

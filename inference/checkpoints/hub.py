@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from protocol.errors import BadModel
 
 ReportProgress = Callable[[str, float | None], None]  # current activity, and its share done (0..1) if known
 
-WANTED_FILES = ("config.json", "tokenizer.json", "model*.safetensors", "model.safetensors.index.json")
+TOKENIZER_FILES = ("config.json", "tokenizer.json")
+WANTED_FILES = (*TOKENIZER_FILES, "model*.safetensors", "model.safetensors.index.json")
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -38,13 +39,27 @@ def cached_snapshot(name: str) -> Path | None:
     return folder if all((folder / name).is_file() for name in ("config.json", "tokenizer.json")) else None
 
 
-def fetch_snapshot(name: str, progress: ReportProgress | None = None) -> Path:
+def fetch_tokenizer(name: str) -> Path:
+    """As `fetch_snapshot`, without the weights."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=list(TOKENIZER_FILES), local_files_only=True))
+        if (folder / "tokenizer.json").is_file():
+            return folder
+    except LocalEntryNotFoundError:
+        pass
+    return fetch_snapshot(name, files=TOKENIZER_FILES)
+
+
+def fetch_snapshot(name: str, progress: ReportProgress | None = None, files: Sequence[str] = WANTED_FILES) -> Path:
     """Download the model's files that the cache lacks; returns their folder, or raises BadModel."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(WANTED_FILES), tqdm_class=_bar_class(name, progress)))
+        return Path(snapshot_download(name, allow_patterns=list(files), tqdm_class=_bar_class(name, progress)))
     except GatedRepoError as error:
         raise BadModel(f"{name} requires you to accept its licence: do so at https://huggingface.co/{name}") from error
     except RepositoryNotFoundError as error:

@@ -96,6 +96,19 @@ class Engine:
         """Number of requests that can be at work at once."""
         return self._slots.count if self._batching else 1
 
+    @property
+    def notice(self) -> str:
+        """As `AnyEngine.notice`: there is nothing to report."""
+        return ""
+
+    @property
+    def is_gone(self) -> bool:
+        """As `AnyEngine.is_gone`: a failing device raises DeviceLost instead."""
+        return False
+
+    def wake(self) -> None:
+        """As `AnyEngine.wake`: a step is one forward and never waits."""
+
     def complete(self, request: CompletionRequest, cancelled: IsCancelled = lambda: False) -> Completion:
         """The completion of a request; BadInput if the request is invalid.
 

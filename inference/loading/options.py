@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from inference.text.fim import AUTO
 from inference.text.healing import HealingMode
-from protocol.settings import BUNDLED_MODEL, Weights
+from protocol.settings import BUNDLED_MODEL, LOCAL_ENGINE, Weights
 
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -18,6 +18,8 @@ class EngineOptions:
     """The options for loading a model; "auto" and None choose by model and machine."""
 
     model: str = BUNDLED_MODEL
+    engine: str = LOCAL_ENGINE  # or the address of a server: `inference.remote.address`
+    engine_key: str = field(default="", repr=False)
     device: str = "auto"
     dtype: DTypeName = "auto"
     context_tokens: int | None = None  # longest prompt plus completion

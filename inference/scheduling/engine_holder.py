@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
 from inference.checkpoints.hub import ReportProgress
-from inference.engine.active_request import ActiveRequest
-from inference.engine.engine import Engine
+from inference.engine.interface import AnyEngine, EngineRequest
 from inference.loading.speed_record import SpeedRecord, advice, is_fast
 from protocol import garbage
-from protocol.errors import BadModel, DeviceLost, MidfillError
+from protocol.errors import BadModel, DeviceLost, EngineUnavailable, MidfillError
 from protocol.messages import CoreStatus
 
-LoadEngine = Callable[[ReportProgress], Engine]
+LoadEngine = Callable[[ReportProgress], AnyEngine]
 
 RETRY_AFTER_S = 10.0
+RETRY_UNREACHABLE_AFTER_S = 1.0
+"""As RETRY_AFTER_S, for an engine in another process that does not answer: asking again costs nothing."""
 
 log = logging.getLogger(__name__)
 
 
 class EngineHolder:
-    """Used by the model thread alone, except for `status`, which any thread may read."""
+    """Used by the model thread alone, except for `status` and `wake`, which any thread may use."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class EngineHolder:
         self._load = load
         self._forget_saved = forget_saved
         self._on_status = on_status
-        self._engine: Engine | None = None
+        self._engine: AnyEngine | None = None
         self._failure: MidfillError | None = None
         self._failed_at = 0.0
         self._to_forget: set[str] = set()
@@ -53,10 +54,12 @@ class EngineHolder:
     def is_loaded(self) -> bool:
         return self._engine is not None
 
-    def engine(self) -> Engine:
+    def engine(self) -> AnyEngine:
         """The engine, loaded if necessary; for RETRY_AFTER_S after a failed attempt, raises that attempt's error."""
+        if self._engine is not None and self._engine.is_gone:
+            self.unload(0)
         if self._engine is None:
-            if self._failure is not None and time.monotonic() - self._failed_at < RETRY_AFTER_S:
+            if self._failure is not None and time.monotonic() - self._failed_at < _patience(self._failure):
                 raise self._failure
             self._engine = self._attempt()
         return self._engine
@@ -66,13 +69,25 @@ class EngineHolder:
         """Number of requests that can be at work at once; one while nothing is loaded: it triggers the loading."""
         return 1 if self._engine is None else self._engine.capacity
 
-    def drop_cancelled(self) -> list[ActiveRequest]:
+    def drop_cancelled(self) -> Sequence[EngineRequest]:
         """As the engine's; empty while nothing is loaded."""
         return [] if self._engine is None else self._engine.drop_cancelled()
 
-    def step(self) -> list[ActiveRequest]:
-        """As the engine's; empty while nothing is loaded."""
-        return [] if self._engine is None else self._engine.step()
+    def step(self) -> Sequence[EngineRequest]:
+        """As the engine's; empty while nothing is loaded. Announces what the engine has to report."""
+        if self._engine is None:
+            return []
+        ended = self._engine.step()
+        detail = self._advice() or self._engine.notice
+        if self.status.state == "ready" and self.status.detail != detail:
+            self._tell(replace(self.status, detail=detail))
+        return ended
+
+    def wake(self) -> None:
+        """As the engine's; does nothing while nothing is loaded."""
+        engine = self._engine
+        if engine is not None:
+            engine.wake()
 
     def save(self, seconds: float) -> bool:
         """As the engine's; True while nothing is loaded."""
@@ -142,7 +157,7 @@ class EngineHolder:
             log.info("unloaded %s", self.status.model)
             self._tell(CoreStatus("unloaded", self.status.model))
 
-    def _attempt(self) -> Engine:
+    def _attempt(self) -> AnyEngine:
         started = time.perf_counter()
         try:
             engine = self._load(self._report)
@@ -163,7 +178,7 @@ class EngineHolder:
                 "ready",
                 self.status.model,
                 device=info.device,
-                detail=self._advice(),
+                detail=self._advice() or engine.notice,
                 context_tokens=info.context_tokens,
                 chars_per_token=info.chars_per_token,
             )
@@ -176,6 +191,10 @@ class EngineHolder:
     def _tell(self, status: CoreStatus) -> None:
         self.status = status
         self._on_status(status)
+
+
+def _patience(failure: MidfillError) -> float:
+    return RETRY_UNREACHABLE_AFTER_S if isinstance(failure, EngineUnavailable) else RETRY_AFTER_S
 
 
 def _as_midfill_error(error: Exception, model: str) -> MidfillError:

@@ -16,9 +16,10 @@ from protocol.messages import CompletionRequest
 class Inbox:
     """Requests, waiting or at work, and chores for the model thread. All methods are thread-safe."""
 
-    def __init__(self, capacity: Callable[[], int]) -> None:
-        """`capacity` returns the number of requests that can be at work at once."""
+    def __init__(self, capacity: Callable[[], int], wake: Callable[[], None]) -> None:
+        """`capacity` returns the number of requests that can be at work at once; `wake` ends the engine's wait."""
         self._capacity = capacity
+        self._wake = wake
         self._changed = threading.Condition()  # guards all fields below
         self._queue = JobQueue()
         self._running: list[Job] = []
@@ -59,13 +60,14 @@ class Inbox:
             superseded = self._queue.put(job)
             self._cancel_running(lambda running: running.key == job.key)
             self._make_room()  # now, before ahead work saves more of its prompt
-            self._changed.notify()
+            self._notify()
             return job, superseded
 
     def cancel(self, job_id: int) -> Job | None:
         """Mark a running request as cancelled; removes and returns a waiting one."""
         with self._changed:
             self._cancel_running(lambda running: running.id == job_id)
+            self._notify()
             return self._queue.remove(job_id)
 
     def forget(self, key: SessionKey) -> Job | None:
@@ -73,7 +75,7 @@ class Inbox:
         with self._changed:
             self._cancel_running(lambda running: running.key == key)
             self._to_forget.append(key[1])
-            self._changed.notify()
+            self._notify()
             return self._queue.withdraw(key)
 
     def release(self, session: str) -> None:
@@ -93,7 +95,7 @@ class Inbox:
         with self._changed:
             self._closing = True
             self._cancel_running(lambda _: True)
-            self._changed.notify()
+            self._notify()
             return self._queue.clear()
 
     def has_work_within(self, seconds: float | None) -> bool:
@@ -136,6 +138,11 @@ class Inbox:
             wanted = self._to_unload and not self._running
             self._to_unload = self._to_unload and not wanted
             return wanted
+
+    def _notify(self) -> None:
+        """Show the model thread the change, whether it waits here or in the engine."""
+        self._changed.notify()
+        self._wake()
 
     def _has_work(self) -> bool:
         chores = self._to_forget or self._to_release or self._to_unload

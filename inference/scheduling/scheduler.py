@@ -11,7 +11,8 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from inference.engine.active_request import ActiveRequest, OnPrefill, OnText
+from inference.engine.active_request import OnPrefill, OnText
+from inference.engine.interface import EngineRequest
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.inbox import Inbox
 from inference.scheduling.job_queue import Job, Outcome
@@ -52,8 +53,8 @@ class Scheduler:
         self._holder = holder
         self._unload_after_s = unload_after_s
         self._observe = observe
-        self._inbox = Inbox(lambda: holder.capacity)
-        self._jobs: dict[ActiveRequest, Job] = {}  # for the model thread only
+        self._inbox = Inbox(lambda: holder.capacity, holder.wake)
+        self._jobs: dict[EngineRequest, Job] = {}  # for the model thread only
         self._residency: StoreStats | None = None
         self._save_until = math.inf  # by time.monotonic(), when closing
         self._saving = SavingSchedule(self._save)
@@ -216,13 +217,13 @@ class Scheduler:
             if run.has_ended:
                 self._end([run])
 
-    def _end(self, runs: Iterable[ActiveRequest]) -> None:
+    def _end(self, runs: Iterable[EngineRequest]) -> None:
         for run in runs:
             job = self._jobs.pop(run)
             self._residency = self._holder.engine().stats()
             self._finish(job, self._answer(run, job))
 
-    def _answer(self, run: ActiveRequest, job: Job) -> Outcome | None:
+    def _answer(self, run: EngineRequest, job: Job) -> Outcome | None:
         """The answer of an ended run; None if it was cancelled or gave way."""
         try:
             completion = run.completion()

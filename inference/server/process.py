@@ -19,9 +19,9 @@ from typing import cast
 import uvicorn
 from starlette.applications import Starlette
 
-from inference.loading.engine import is_here, load_engine
 from inference.loading.options import EngineOptions
 from inference.loading.speed_record import SpeedRecord
+from inference.remote.choosing import needs_download, open_engine
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
 from inference.server.access import Access, HostNames
@@ -41,12 +41,14 @@ from protocol.messages import PROTOCOL_VERSION
 from protocol.rendezvous import (
     CoreAddress,
     address_file,
+    core_name,
     hold,
     read_address,
     read_or_make_token,
     runtime_folder,
     write_address,
 )
+from protocol.settings import LOCAL_ENGINE
 
 SHUTDOWN_GRACE_S = 3
 BACKLOG = 128  # pending connections; asyncio accepts up to this many in one turn of its loop
@@ -82,18 +84,19 @@ def serve(options: ServeOptions) -> bool:
     Returns False if the model thread has not ended in time: the process must then end by `os._exit`.
 
     Raises AlreadyServed if a core of this user serves the model, PortInUse if the address is taken, DeviceLost if this
-    process can no longer use its GPU, and the errors of `is_here`. Publishes the address and the token in the runtime
-    folder.
+    process can no longer use its GPU, and the errors of `needs_download`. Publishes the address and the token in the
+    runtime folder.
     """
     configure_log(options.log_file)
-    if not is_here(options.engine):
+    if needs_download(options.engine):
         log.info("%s is not on this machine yet: the first request downloads it", options.engine.model)
     folder = options.runtime_dir or runtime_folder()
-    published = address_file(folder, options.engine.model)
+    name = core_name(options.engine.model, options.engine.engine)
+    published = address_file(folder, name)
     with ExitStack() as stack:
         if not stack.enter_context(hold(published)):
             raise AlreadyServed(
-                f"a core serves {options.engine.model} already: {_who(read_address(published))}. Use it, or stop "
+                f"a core serves {name} already: {_who(read_address(published))}. Use it, or stop "
                 "it first: midfill core stop"
             )
         published.unlink(missing_ok=True)  # left by a killed core
@@ -113,7 +116,7 @@ def _address(options: ServeOptions, listener: socket.socket) -> CoreAddress:
     return CoreAddress(
         url=_url(listener, options.host),
         pid=os.getpid(),
-        model=options.engine.model,
+        model=core_name(options.engine.model, options.engine.engine),
         settings=dict(options.settings),
         protocol_version=PROTOCOL_VERSION,
         replaceable=options.replaceable,
@@ -140,11 +143,12 @@ def bind(host: str, port: int) -> socket.socket:
 
 def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: threading.Event) -> bool:
     presence, metrics = Presence(), Metrics()
-    cache = options.engine.cache_folder
+    name, cache = core_name(options.engine.model, options.engine.engine), options.engine.cache_folder
     forget_saved = None if cache is None else partial(purge_saved, cache)
-    speeds = None if options.speed_folder is None else SpeedRecord(options.speed_folder, options.engine)
-    load = partial(load_engine, options.engine)
-    holder = EngineHolder(options.engine.model, load, presence.announce, forget_saved, speeds)
+    is_local = options.engine.engine == LOCAL_ENGINE
+    speeds = SpeedRecord(options.speed_folder, options.engine) if options.speed_folder and is_local else None
+    load = partial(open_engine, options.engine)
+    holder = EngineHolder(name, load, presence.announce, forget_saved, speeds)
     scheduler = Scheduler(holder, options.unload_after_s, metrics.observe)
     connections = Connections(raise_file_limit())
     access = Access(token, options.allowed_origins, _host_names(options, listener))

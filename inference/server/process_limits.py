@@ -41,6 +41,7 @@ def configure_log(file: Path | None) -> None:
     if file is not None:
         handler = RotatingFileHandler(file, maxBytes=MAX_LOG_BYTES, backupCount=1, encoding="utf-8")
     logging.basicConfig(level=logging.INFO, handlers=[handler], format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # lower levels report every request
     uvicorn_log = logging.getLogger("uvicorn.error")
     uvicorn_log.setLevel(logging.WARNING)  # lower levels report every connection, with its path
     uvicorn_log.addFilter(_is_not_a_refusal)

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import filelock
@@ -18,7 +18,7 @@ from lsp_server.core.local_cores import answering_core
 from protocol.errors import AlreadyServed, BadInput, CoreBlocked, CoreSilent, CoreUnavailable
 from protocol.messages import PROTOCOL_VERSION
 from protocol.rendezvous import CoreAddress, is_held, read_address
-from protocol.settings import CORE_SETTINGS, Settings, option_name
+from protocol.settings import CORE_SETTINGS, Settings, option_name, variable_name
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,11 @@ def core_command(settings: Settings, log_file: Path) -> list[str]:
     ]
 
 
+def core_environment(settings: Settings) -> dict[str, str]:
+    """The variables that such a core is started with: secrets, which would show among a command's options."""
+    return {variable_name("engine_key"): settings.engine_key} if settings.engine_key else {}
+
+
 def _option(name: str, value: object) -> Sequence[str]:
     if isinstance(value, bool):
         return [option_name(name if value else f"no_{name}")]
@@ -49,11 +54,19 @@ class LocalCore:
     releases the lock when its holder dies.
     """
 
-    def __init__(self, file: Path, command: Sequence[str], log_file: Path, timeout_s: float) -> None:
-        """`file` is the core's address file."""
+    def __init__(
+        self,
+        file: Path,
+        command: Sequence[str],
+        log_file: Path,
+        timeout_s: float,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`file` is the core's address file; `environment` is added to this process's own."""
         self.file = file
         self._lock = filelock.FileLock(file.with_suffix(".starting"), mode=0o600)  # the core itself holds `.lock`
         self._command = command
+        self._environment = environment or {}
         self._log_file = log_file
         self._timeout_s = timeout_s
         self._terminated: set[int] = set()
@@ -148,7 +161,7 @@ class LocalCore:
     async def _start(self) -> CoreAddress | None:
         """Start the core; None if another process started one first."""
         logger.info("starting the core: %s", self._command)
-        process = await asyncio.to_thread(_spawn, self._command, self._log_file)
+        process = await asyncio.to_thread(_spawn, self._command, self._log_file, self._environment)
         while (address := await self.find()) is None:
             status = process.poll()
             if status == AlreadyServed.exit_status:
@@ -176,7 +189,7 @@ class LocalCore:
         return [line for line in log.splitlines() if line.strip()][-_LOG_LINES:]
 
 
-def _spawn(command: Sequence[str], log_file: Path) -> subprocess.Popen[bytes]:
+def _spawn(command: Sequence[str], log_file: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a process that outlives this one; it writes to a new log that only its user can read."""
     flags = 0
     if sys.platform == "win32":
@@ -188,6 +201,7 @@ def _spawn(command: Sequence[str], log_file: Path) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env={**os.environ, **environment},
             cwd=log_file.parent,  # not the user's project, whose modules `python -m` would find first
             start_new_session=True,
             creationflags=flags,

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 from lsp_server.core.client import Endpoint
 from lsp_server.core.link import LOCAL_RETRY, REMOTE_RETRY, CoreTarget
 from lsp_server.core.local_cores import endpoint_of
-from lsp_server.core.process import LocalCore, core_command
+from lsp_server.core.process import LocalCore, core_command, core_environment
 from protocol.errors import BadSettings, Unauthorized
 from protocol.identity import IDENTITY_SETTINGS, describe, differences
-from protocol.rendezvous import address_file, resolve_model, runtime_folder
+from protocol.rendezvous import address_file, core_name, resolve_engine, resolve_model, runtime_folder
 from protocol.settings import Settings, json_name
 
 # Importing torch from a cold disk on a busy machine takes long.
@@ -27,9 +27,8 @@ def target_of(settings: Settings) -> CoreTarget:
 
 def same_core(one: Settings, other: Settings) -> bool:
     """Whether both settings lead to the same core in the same way."""
-    return all(
-        getattr(one, name) == getattr(other, name) for name in ("core", "core_token", "model", *IDENTITY_SETTINGS)
-    )
+    names = ("core", "core_token", "engine_key", "model", *IDENTITY_SETTINGS)
+    return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def remote_endpoint(settings: Settings) -> Endpoint:
@@ -63,10 +62,11 @@ def _remote_target(settings: Settings) -> CoreTarget:
 
 def local_core(settings: Settings) -> LocalCore:
     """The core of this machine for these settings; BadInput if the runtime folder cannot be used."""
-    settings = replace(settings, model=resolve_model(settings.model))  # the core is started in another folder
-    file = address_file(runtime_folder(), settings.model)
+    model, engine = resolve_model(settings.model), resolve_engine(settings.engine)
+    settings = replace(settings, model=model, engine=engine)  # the core is started in another folder
+    file = address_file(runtime_folder(), core_name(model, engine))
     log_file = file.with_suffix(".log")
-    return LocalCore(file, core_command(settings, log_file), log_file, _START_TIMEOUT_S)
+    return LocalCore(file, core_command(settings, log_file), log_file, _START_TIMEOUT_S, core_environment(settings))
 
 
 def _local_target(settings: Settings) -> CoreTarget:

@@ -44,6 +44,7 @@ def doctor_command(
 async def examine(settings: Settings, refused: Sequence[BadSettings] = ()) -> list[Section]:
     """All findings; `refused` holds bad environment variables. Takes about a second, and does not import torch."""
     from midfill.doctor.core import cores
+    from midfill.doctor.engine import engine
     from midfill.doctor.folders import folders
     from midfill.doctor.machine import find_gpus, hardware, installed
     from midfill.doctor.model import model
@@ -54,7 +55,7 @@ async def examine(settings: Settings, refused: Sequence[BadSettings] = ()) -> li
     return [
         installed(),
         hardware(gpus),
-        model(settings, gpus),
+        await engine(settings) or model(settings, gpus),
         models(settings, gpus),
         await cores(settings),
         folders(),

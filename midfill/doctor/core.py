@@ -13,7 +13,15 @@ from midfill.doctor.findings import Section, megabytes
 from protocol.errors import BadInput, CoreUnavailable, Unauthorized
 from protocol.identity import describe, differences
 from protocol.messages import PROTOCOL_VERSION
-from protocol.rendezvous import CoreAddress, read_address, read_or_make_token, resolve_model, runtime_folder
+from protocol.rendezvous import (
+    CoreAddress,
+    core_name,
+    read_address,
+    read_or_make_token,
+    resolve_engine,
+    resolve_model,
+    runtime_folder,
+)
 from protocol.settings import Settings, option_name
 
 _END_IT = "midfill core stop"
@@ -64,7 +72,7 @@ async def _local_core(file: Path, settings: Settings) -> tuple[str, str, str]:
         return (named.model, f"other version; {where}", problem)
     state, problem = await _ask(endpoint_of(running, file), _END_IT)
     parts = [state, where]
-    if running.model == resolve_model(settings.model):
+    if running.model == core_name(resolve_model(settings.model), resolve_engine(settings.engine)):
         parts.append(describe(differences(running.settings, settings), option_name))
     return (named.model, "; ".join(filter(None, parts)), problem)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inference.engine.engine import Engine
+from inference.engine.interface import AnyEngine
 from inference.loading.options import EngineOptions
 from protocol.messages import Completion, CompletionRequest
 from protocol.settings import Settings
@@ -12,6 +12,8 @@ def engine_options(settings: Settings) -> EngineOptions:
     """The options of an engine with these settings that saves nothing on disk."""
     return EngineOptions(
         model=settings.model,
+        engine=settings.engine,
+        engine_key=settings.engine_key,
         device=settings.device,
         dtype=settings.dtype,
         weights=settings.weights,
@@ -30,7 +32,7 @@ class EngineCore:
 
     ready = True
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: AnyEngine) -> None:
         self.engine = engine
 
     @property

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from inference.checkpoints.checkpoint import find_checkpoint
-from inference.loading.engine import load_dry_engine, load_engine
+from inference.loading.engine import load_dry_engine
+from inference.remote.choosing import open_engine
 from inference.text.tokenization import TextTokenizer
 from midfill.headless.engine_core import engine_options
 from midfill.headless.lsp_session import open_session
@@ -49,13 +50,18 @@ async def replay(trace: Trace, settings: Settings, options: ReplayOptions, progr
     """Play the trace once per strategy; calls `progress` with the strategy and the number of steps done."""
     count = sum(1 for _ in play(trace, options.start, options.limit))  # raises for a bad trace before the work begins
     tokenizer = find_checkpoint(settings.model).tokenizer()
-    verifier = Verifier(load_engine(engine_options(settings)), options.verify, count) if options.verify else None
     results = []
-    for strategy in options.strategies:
-        chosen = replace(settings, strategy=strategy)
-        async with open_target(trace, chosen, options) as target:
-            steps = play(trace, options.start, options.limit)
-            results.append(await _play(target, steps, chosen, options, tokenizer, verifier, progress))
+    with ExitStack() as opened:
+        verifier = None
+        if options.verify:
+            cold = open_engine(engine_options(settings))
+            opened.callback(cold.close)
+            verifier = Verifier(cold, options.verify, count)
+        for strategy in options.strategies:
+            chosen = replace(settings, strategy=strategy)
+            async with open_target(trace, chosen, options) as target:
+                steps = play(trace, options.start, options.limit)
+                results.append(await _play(target, steps, chosen, options, tokenizer, verifier, progress))
     return ReplayResult(trace.name, settings.model, options.mode, tuple(results))
 
 
@@ -75,10 +81,12 @@ async def open_target(trace: Trace, settings: Settings, options: ReplayOptions) 
                 await session.wait_until_ready(_START_SECONDS)
                 yield target
     else:
-        load = load_dry_engine if options.mode == "dry" else load_engine
+        load = load_dry_engine if options.mode == "dry" else open_engine
         engine = load(engine_options(settings))
-        yield EngineTarget(engine, settings, options.language_id, text)
-        engine.close()
+        try:
+            yield EngineTarget(engine, settings, options.language_id, text)
+        finally:
+            engine.close()
 
 
 async def _play(

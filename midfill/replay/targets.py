@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Protocol
 
-from inference.engine.engine import Engine
+from inference.engine.interface import AnyEngine
 from lsp_server.editing.documents import Position
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
@@ -55,7 +55,7 @@ class Target(Protocol):
 class EngineTarget:
     """The language server's documents and suggester on an engine in this process, without protocols."""
 
-    def __init__(self, engine: Engine, settings: Settings, language_id: str, text: str) -> None:
+    def __init__(self, engine: AnyEngine, settings: Settings, language_id: str, text: str) -> None:
         self.core = EngineCore(engine)
         self._costs: list[PromptCost] = []
         self._session = EditingSession(self.core, settings, "replay", self._costs.append)

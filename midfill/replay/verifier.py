@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from inference.engine.engine import Engine
+from inference.engine.interface import AnyEngine
 from protocol.errors import MidfillError
 from protocol.messages import Completion, CompletionRequest
 
@@ -21,7 +21,7 @@ class Verifier:
     A selected step without a request to the core is replaced by the next step with one.
     """
 
-    def __init__(self, engine: Engine, count: int, total: int) -> None:
+    def __init__(self, engine: AnyEngine, count: int, total: int) -> None:
         self._engine = engine
         self._due = 0
         self._last: CompletionRequest | None = None

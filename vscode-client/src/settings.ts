@@ -3,6 +3,7 @@
 /** Settings that have the same name here, under `midfill.`, and in the server. */
 export const SERVER_SETTINGS = [
   "model",
+  "engine",
   "device",
   "dtype",
   "weights",

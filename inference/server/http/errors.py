@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ExceptionHandler
 
 from inference.server.http.streaming import event
-from protocol.errors import BadInput, BadModel, Busy, Cancelled, MidfillError
+from protocol.errors import BadInput, BadModel, Busy, Cancelled, EngineUnavailable, MidfillError
 
 RETRY_AFTER_S = 1
 _TYPES = {  # OpenAI's names
@@ -40,7 +40,9 @@ def status_of(error: MidfillError) -> tuple[int, dict[str, str]]:
     """The HTTP status of an error, and its headers."""
     if isinstance(error, Busy):
         return 429, {"Retry-After": str(RETRY_AFTER_S)}
-    return 503 if isinstance(error, BadModel | Cancelled) else 400 if isinstance(error, BadInput) else 500, {}
+    return 503 if isinstance(error, BadModel | Cancelled | EngineUnavailable) else 400 if isinstance(
+        error, BadInput
+    ) else 500, {}
 
 
 def _body(status: int, message: str, code: str | None) -> dict[str, Any]:

@@ -50,6 +50,8 @@ class SteppedEngine:
 
     info = EngineInfo("stepped", "none", 128, 3.0)
     device = DeviceHooks()
+    notice = ""
+    is_gone = False
 
     def __init__(self, capacity: int = 1) -> None:
         self.capacity = capacity
@@ -95,6 +97,9 @@ class SteppedEngine:
             for run in [run for run in self.running if not run.is_ahead_work] or self.running:
                 run.forwards_left -= 1
         return ended + self.take_ended()
+
+    def wake(self) -> None:
+        """A step waits for the test alone."""
 
     def take_ended(self) -> list[SteppedRun]:
         ended = [run for run in self.running if run.has_ended]

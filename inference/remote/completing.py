@@ -1,0 +1,236 @@
+"""Completes one request at a server: healing, stop rule, limits, alternatives and cost, over a stream of tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+from inference.engine.active_request import OnPrefill, OnText
+from inference.remote.interface import ModelServer, Piece, Query, Token
+from inference.text.prompts import TokenizedPrompt
+from inference.text.stops import Stops
+from inference.text.token_ids import TokenIds, packed
+from inference.text.tokenization import TextTokenizer
+from protocol.errors import EngineUnavailable
+from protocol.messages import Completion, CompletionRequest, FinishReason, Usage
+
+TOPS = 64
+"""Most probable tokens to ask for if alternatives are wanted: not every one continues what was typed."""
+NEWLINES = ("\n", "\r")
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is known of a request's cost while it is at work, so that it is known of a cancelled one too."""
+
+    started: float = field(default_factory=time.perf_counter)
+    sent: float = field(default_factory=time.perf_counter)
+    first_token: float | None = None
+    expected_cached: int = 0  # prompt tokens that the server should have resident
+    cached_tokens: int | None = None  # as it reports them
+    is_prefilled: bool = False
+    on_prefill: OnPrefill = lambda *_: None
+    on_text: OnText = lambda _: None
+    has_ended: bool = False  # the server sent its whole answer
+
+    def note(self, piece: Piece) -> None:
+        """Take over what a piece of the answer reports."""
+        if piece.prefilled is not None:
+            self.on_prefill(*piece.prefilled)
+        if piece.cached_tokens is not None:
+            self.cached_tokens = piece.cached_tokens
+        if (piece.tokens or piece.end) and self.first_token is None:
+            self.first_token = time.perf_counter()
+            self.is_prefilled = True
+
+
+@dataclass(slots=True)
+class _Text:
+    """A text in generation, without the typed bytes that its first tokens spell."""
+
+    stops: Stops
+    max_tokens: int
+    typed: str
+    typed_left: int  # bytes
+    whole: str = ""  # with what was typed
+    typed_tokens: list[Token] = field(default_factory=list)
+    tokens: list[Token] = field(default_factory=list)
+
+    def take(self, piece: Piece, tokenizer: TextTokenizer) -> tuple[str, FinishReason] | None:
+        """Add a piece; the text and why it ends, or None if it goes on."""
+        self.whole += piece.text
+        is_over = self._take_tokens(piece.tokens, tokenizer)
+        if piece.text:  # ends with a whole character, even if the server has reported fewer tokens
+            self.typed_left = len(self.typed.encode()) - len(self.whole.encode())
+        if not self.whole.startswith(self.typed[: len(self.whole)]):
+            return "", "stop"  # the server does not force what was typed
+        text = self.whole[len(self.typed) :]
+        end = self.stops.find(text)
+        if end is not None:
+            return text[:end], "stop"
+        if is_over:
+            return text, "eos"
+        if len(self.tokens) >= self.max_tokens:
+            return text, "length"
+        return (text, piece.end) if piece.end is not None else None
+
+    def _take_tokens(self, tokens: tuple[Token, ...], tokenizer: TextTokenizer) -> bool:
+        """Count the tokens; True if one of them is no text, which ends the completion."""
+        for token in tokens:
+            spelled = b"" if token.id is None else tokenizer.bytes_of(token.id)
+            if spelled is None:
+                return True
+            if self.typed_left > 0 and len(spelled) <= self.typed_left:
+                self.typed_tokens.append(token)
+            else:
+                self.tokens.append(token)
+            self.typed_left -= len(spelled)
+        return False
+
+    @property
+    def settled(self) -> str:
+        """The text so far without what a stop may still take away."""
+        text = self.whole[len(self.typed) :]
+        return text[: self.stops.settled(text)]
+
+    @property
+    def count(self) -> int:
+        """Tokens generated so far, with those of what was typed."""
+        return len(self.typed_tokens) + len(self.tokens)
+
+    @property
+    def mean_logprob(self) -> float | None:
+        known = [token.logprob for token in self.tokens if token.logprob is not None]
+        return sum(known) / len(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteCompleter:
+    """Completes one request; `query` has its prompt and its place at the server."""
+
+    server: ModelServer
+    tokenizer: TextTokenizer
+    request: CompletionRequest
+    prompt: TokenizedPrompt
+    query: Query
+    progress: Progress
+
+    async def complete(self) -> Completion:
+        """The completion; the errors are the server's."""
+        if self.request.max_tokens == 0:
+            async with aclosing(self.server.stream(self.query)) as pieces:
+                async for piece in pieces:
+                    self.progress.note(piece)
+            self.progress.is_prefilled = self.progress.has_ended = True
+            return self._completion("", "length", self._text(0))
+        typed = self.prompt.typed
+        main = self._text(self.request.max_tokens, typed)
+        text, reason = await self._generate(self._main_query(), main, self.progress)
+        alternatives: tuple[str, ...] = ()
+        extra = 0
+        if self.request.alternatives and main.tokens:
+            found = await self._alternatives(main)
+            extra = sum(tokens for _, tokens in found)
+            alternatives = tuple(dict.fromkeys(other for other, _ in found if other and other != text))
+        return self._completion(text, reason, main, alternatives, extra)
+
+    def _text(self, max_tokens: int, typed: bytes = b"") -> _Text:
+        stops = Stops(self.request.stop, self.request.stop_texts)
+        return _Text(stops, max_tokens, typed.decode(), len(typed))
+
+    def _main_query(self) -> Query:
+        typed = self.prompt.typed.decode()
+        wanted = self.request.alternatives
+        return replace(
+            self.query,
+            typed=typed,
+            max_tokens=self.request.max_tokens + len(self.prompt.typed),
+            stops=self._server_stops(typed),
+            top=TOPS if wanted else 1,
+        )
+
+    def _server_stops(self, typed: str) -> tuple[str, ...]:
+        """The strings that end the text, so that the server ends it by itself; not those within what was typed."""
+        lines = NEWLINES if self.request.stop.indent is None else ()
+        return tuple(stop for stop in (*lines, *self.request.stop_texts) if stop not in typed)
+
+    async def _generate(self, query: Query, text: _Text, progress: Progress) -> tuple[str, FinishReason]:
+        """Read the stream to the text's end, then close it. A stream that ended by itself is read for its usage."""
+        ended: tuple[str, FinishReason] | None = None
+        server_ends = False
+        async with aclosing(self.server.stream(query)) as pieces:
+            async for piece in pieces:
+                progress.note(piece)
+                ended = ended or text.take(piece, self.tokenizer) or self._too_late(text, progress)
+                if ended is None:
+                    progress.on_text(text.settled)
+                server_ends = server_ends or piece.end is not None or text.count >= query.max_tokens
+                if ended is not None and not server_ends:
+                    break  # otherwise the rest is the end of the stream, and the connection stays open
+            else:
+                progress.has_ended = True
+        if ended is None:
+            raise EngineUnavailable("the engine closed the connection before the end of its answer")
+        return ended
+
+    def _too_late(self, text: _Text, progress: Progress) -> tuple[str, FinishReason] | None:
+        """The end of a text of several lines that has taken longer than the request's limit."""
+        limit_ms, since = self.request.max_decode_ms, progress.first_token
+        if not limit_ms or since is None or "\n" not in text.settled:
+            return None
+        return (text.settled, "length") if (time.perf_counter() - since) * 1e3 > limit_ms else None
+
+    async def _alternatives(self, main: _Text) -> list[tuple[str, int]]:
+        """Texts that begin with other first tokens, the more probable first, each with its number of tokens."""
+        typed_ids = [token.id for token in main.typed_tokens if token.id is not None]
+        if len(typed_ids) < len(main.typed_tokens):
+            return []  # the server has not reported all tokens before the first new one
+        spelled = b"".join(self.tokenizer.bytes_of(id_) or b"" for id_ in typed_ids)
+        rest = self.prompt.typed[len(spelled) :]
+        first = main.tokens[0]
+        others = [id_ for id_, _ in first.top if id_ != first.id and self._continues(id_, rest)]
+        branches = (self._branch(packed(typed_ids), id_, len(rest)) for id_ in others[: self.request.alternatives])
+        return list(await asyncio.gather(*branches))
+
+    def _continues(self, token_id: int, rest: bytes) -> bool:
+        """Whether a first token spells the rest of what was typed, and whole characters beyond it."""
+        spelled = self.tokenizer.bytes_of(token_id)
+        if spelled is None or not spelled.startswith(rest) or len(spelled) == len(rest):
+            return False
+        try:
+            spelled[len(rest) :].decode()
+        except UnicodeDecodeError:
+            return False
+        return True
+
+    async def _branch(self, typed_tokens: TokenIds, first: int, skip: int) -> tuple[str, int]:
+        beginning = (self.tokenizer.bytes_of(first) or b"")[skip:].decode()
+        text = self._text(self.request.max_tokens)
+        ended = text.take(Piece(beginning, (Token(first, None),)), self.tokenizer)
+        if ended is None:
+            token_ids = self.prompt.token_ids + typed_tokens + packed([first])
+            stops = self._server_stops("")
+            query = replace(self.query, token_ids=token_ids, max_tokens=self.request.max_tokens - 1, stops=stops)
+            ended = await self._generate(query, text, Progress())
+        return ended[0], len(text.tokens)
+
+    def _completion(
+        self, text: str, reason: FinishReason, main: _Text, alternatives: tuple[str, ...] = (), extra: int = 0
+    ) -> Completion:
+        now, progress = time.perf_counter(), self.progress
+        total = len(self.prompt.token_ids)
+        cached = progress.expected_cached if progress.cached_tokens is None else progress.cached_tokens
+        first = now if progress.first_token is None else progress.first_token
+        usage = Usage(
+            prompt_tokens=total,
+            recomputed_tokens=total - min(cached, total) + len(main.typed_tokens),
+            generated_tokens=len(main.tokens) + extra,
+            forwards=0,  # the server does not report them
+            queue_ms=0.0,
+            prefill_ms=(first - progress.sent) * 1e3,
+            decode_ms=(now - first) * 1e3,
+            prepare_ms=(progress.sent - progress.started) * 1e3,
+        )
+        return Completion(text, reason, usage, main.mean_logprob, alternatives)

@@ -1,0 +1,191 @@
+"""Speaks llama-server's own HTTP interface: `/completion` with token ids in fixed slots, `/props`, `/tokenize`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+
+from inference.remote.http_connection import HttpConnection, NotServed
+from inference.remote.interface import EndReason, Piece, Query, ServerFacts, Token
+from protocol.errors import BadInput, EngineUnavailable
+
+LOADING_S = 300.0
+"""Longest wait for a server that says that it loads its model."""
+POLL_S = 0.2
+LOADING_STATUS = 503
+
+_REASONS: dict[str, EndReason] = {"limit": "length", "word": "stop"}
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
+
+
+class _Settings(msgspec.Struct, frozen=True):
+    n_ctx: int
+
+
+class _Props(msgspec.Struct, frozen=True):
+    total_slots: int
+    default_generation_settings: _Settings
+    model_path: str = ""
+    model_alias: str = ""
+
+
+class _Tokens(msgspec.Struct, frozen=True):
+    tokens: list[int]
+
+
+class _Timings(msgspec.Struct, frozen=True):
+    cache_n: int = 0
+    predicted_n: int = 0
+
+
+class _Top(msgspec.Struct, frozen=True):
+    id: int
+    logprob: float | None = None  # JSON has no infinity
+
+
+class _Probabilities(msgspec.Struct, frozen=True):
+    id: int
+    logprob: float | None = None
+    top_logprobs: tuple[_Top, ...] = ()
+
+
+class _Progress(msgspec.Struct, frozen=True):
+    cache: int = 0
+    processed: int = 0
+    total: int = 0
+
+
+class _Event(msgspec.Struct, frozen=True):
+    """One event of a stream: prefill progress, a token, or the end."""
+
+    content: str = ""
+    tokens: tuple[int, ...] = ()
+    stop: bool = False
+    stop_type: str = ""
+    timings: _Timings | None = None
+    completion_probabilities: tuple[_Probabilities, ...] = ()
+    prompt_progress: _Progress | None = None
+    error: dict[str, Any] | None = None
+
+
+class LlamaServer:
+    """One llama-server; see `ModelServer`."""
+
+    def __init__(self, connection: HttpConnection) -> None:
+        self._connection = connection
+
+    async def facts(self) -> ServerFacts:
+        props = await self._props()
+        file = props.model_path
+        return ServerFacts(
+            name=props.model_alias or file,
+            model_places=tuple(dict.fromkeys(filter(None, (file, props.model_alias)))),
+            context_tokens=props.default_generation_settings.n_ctx,
+            capacity=props.total_slots,
+            slots=props.total_slots,
+        )
+
+    async def tokenize(self, text: str) -> list[int] | None:
+        body = {"content": text, "add_special": False, "parse_special": False}
+        return (await self._connection.post("/tokenize", body, _Tokens)).tokens
+
+    async def stream(self, query: Query) -> AsyncGenerator[Piece]:
+        async with self._connection.events("/completion", _body(query)) as events:
+            reported = 0
+            async for data in events:
+                event = self._connection.decode(data, _Event)
+                if event.error is not None:
+                    raise _stream_error(f"{self._connection.address}: {event.error.get('message', event.error)}", event)
+                piece = _piece(event, reported)
+                reported += len(piece.tokens)
+                yield piece
+
+    async def erase(self, slot: int) -> bool:
+        try:
+            await self._connection.post(f"/slots/{slot}?action=erase", {}, dict)
+        except (NotServed, BadInput):  # it was started without a folder for slots
+            return False
+        return True
+
+    async def aclose(self) -> None:
+        await self._connection.aclose()
+
+    async def _props(self) -> _Props:
+        """The server's properties, once it has loaded its model."""
+        deadline = asyncio.get_running_loop().time() + LOADING_S
+        while True:
+            try:
+                return await self._connection.get("/props", _Props)
+            except NotServed as error:
+                if error.status != LOADING_STATUS or asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(POLL_S)
+
+
+def _body(query: Query) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "prompt": query.token_ids.tolist(),
+        "n_predict": query.max_tokens,
+        "cache_prompt": query.reuse,
+        "samplers": ["top_k"],
+        "top_k": 1,
+        "n_probs": query.top if query.max_tokens else 0,
+        "stop": query.stops,
+        "stream": True,
+        "return_tokens": True,
+        "return_progress": True,  # a closed request ends at the next progress, not at the end of the prefill
+        "timings_per_token": True,  # so that the cached tokens are known even if the request is closed early
+    }
+    if query.slot is not None:
+        body["id_slot"] = query.slot
+    if query.typed:
+        body["grammar"] = grammar(query.typed)
+    return body
+
+
+def grammar(typed: str) -> str:
+    """A GBNF grammar of all texts that begin with `typed`."""
+    escaped = "".join(_ESCAPES.get(character, character) for character in typed)
+    return f'root ::= "{escaped}" [^\\x00]*'
+
+
+def _piece(event: _Event, reported: int) -> Piece:
+    """The event after `reported` tokens. The server omits the events of tokens that end within a character."""
+    cached = event.prompt_progress.cache if event.prompt_progress else event.timings.cache_n if event.timings else None
+    tokens = () if event.stop or event.prompt_progress else _tokens(event)  # neither reports a token
+    omitted = event.timings.predicted_n - reported - len(tokens) if event.timings and tokens else 0
+    return Piece(
+        text=event.content,
+        tokens=(Token(None, None),) * omitted + tokens,
+        end=_REASONS.get(event.stop_type, "eos") if event.stop else None,
+        cached_tokens=cached,
+        prefilled=_prefilled(event.prompt_progress),
+    )
+
+
+def _prefilled(progress: _Progress | None) -> tuple[int, int] | None:
+    """The progress of a prompt that is not resident as a whole yet."""
+    if progress is None or progress.processed >= progress.total:
+        return None
+    return progress.processed, progress.total
+
+
+def _tokens(event: _Event) -> tuple[Token, ...]:
+    known = {found.id: found for found in event.completion_probabilities}
+    return tuple(_token(id_, known.get(id_)) for id_ in event.tokens)
+
+
+def _token(id_: int, found: _Probabilities | None) -> Token:
+    if found is None:
+        return Token(id_, None)
+    top = tuple((other.id, other.logprob) for other in found.top_logprobs if other.logprob is not None)
+    return Token(id_, found.logprob, top)
+
+
+def _stream_error(message: str, event: _Event) -> Exception:
+    """The error for an event that ends a stream."""
+    code = (event.error or {}).get("code")
+    return BadInput(message) if code in (400, 413) else EngineUnavailable(message)

@@ -1,0 +1,116 @@
+"""Places sessions in the slots of a server, and notices when a server has dropped what it had resident."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from inference.text.token_ids import TokenIds, common_prefix_length, packed
+from kv_store.interface import document_of
+from protocol.messages import ANONYMOUS
+
+MAX_SESSIONS = 1024
+"""Sessions that are remembered for a server that places prompts by itself."""
+SHARED_BY_CHANCE = 16
+"""Anonymous prompts that share no more tokens than this, such as markers, are unrelated."""
+TOLERANCE_TOKENS = 64
+"""A server with slots that has this many tokens less than expected has lost nothing of use."""
+BLOCK_TOLERANCE_TOKENS = 256
+"""As TOLERANCE_TOKENS, for a server that keeps whole blocks, of 16 to 128 tokens."""
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A slot of the server, or one session's prompts in a server without slots."""
+
+    number: int | None
+    session: str = ""
+    token_ids: TokenIds = field(default_factory=packed)  # of the last prompt that the server has computed whole
+    is_doomed: bool = False  # its prompt must be dropped when the request at work ends
+
+
+class Places:
+    """Lends each session the place that has its last prompt. For one thread only."""
+
+    def __init__(self, slots: int | None) -> None:
+        """`slots` is None for a server that places prompts by itself."""
+        self._slots = slots
+        self._tolerance = BLOCK_TOLERANCE_TOKENS if slots is None else TOLERANCE_TOKENS
+        self._idle = [Place(number) for number in range(slots or 0)]  # the least recently used first
+        self._lent: list[Place] = []
+        self.requests_with_losses = 0
+        self.lost_tokens = 0
+
+    @property
+    def resident_tokens(self) -> int:
+        """Tokens that the server has resident, if it has dropped none since."""
+        return sum(len(place.token_ids) for place in (*self._idle, *self._lent))
+
+    def lend(self, session: str, token_ids: TokenIds) -> Place:
+        """The place for a request; an anonymous one gets the anonymous prompt that shares most tokens with it."""
+        place = self._own(session, token_ids)
+        if place is None:
+            place = self._other()
+            place.session, place.token_ids = session, packed()
+        else:
+            self._idle.remove(place)
+        self._lent.append(place)
+        return place
+
+    def give_back(self, place: Place, token_ids: TokenIds) -> bool:
+        """End a loan; True if the place must be erased, because its document was forgotten meanwhile.
+
+        `token_ids` is the prompt that is resident now, empty if it was not computed to its end.
+        """
+        place.token_ids = token_ids
+        self._lent.remove(place)
+        self._idle.append(place)
+        if not place.is_doomed:
+            return False
+        place.session, place.token_ids, place.is_doomed = "", packed(), False
+        return True
+
+    def note_cached(self, expected: int, cached: int) -> bool:
+        """Compare what was expected to be cached with what was; True if everything was lost."""
+        if expected - cached <= self._tolerance:
+            return False
+        self.requests_with_losses += 1
+        self.lost_tokens += expected - cached
+        return cached == 0
+
+    def release(self, session: str) -> None:
+        """Make the session's place the first to be lent to another."""
+        for place in self._idle:
+            if place.session == session:
+                self._idle.remove(place)
+                self._idle.insert(0, place)
+                return
+
+    def forget(self, session: str) -> list[Place]:
+        """Forget the prompts of the session's document; returns the places that must be erased now.
+
+        A lent place is forgotten when it is given back.
+        """
+        document = document_of(session)
+        for place in self._lent:
+            place.is_doomed |= document_of(place.session) == document
+        found = [place for place in self._idle if document_of(place.session) == document]
+        for place in found:
+            place.session, place.token_ids = "", packed()
+        return found
+
+    def _own(self, session: str, token_ids: TokenIds) -> Place | None:
+        own = [place for place in self._idle if place.session == session]
+        if session == ANONYMOUS:
+            shared = [(common_prefix_length(place.token_ids, token_ids), place) for place in own]
+            length, place = max(shared, key=lambda entry: entry[0], default=(0, None))
+            return place if length > SHARED_BY_CHANCE else None
+        return own[-1] if own else None
+
+    def _other(self) -> Place:
+        """An empty place, or the least recently used one."""
+        if self._slots is None and len(self._idle) + len(self._lent) < MAX_SESSIONS:
+            return Place(None)
+        empty = [place for place in self._idle if not place.session]
+        place = (empty or self._idle)[0]
+        self._idle.remove(place)
+        return place

@@ -1,0 +1,40 @@
+"""Runs a program until it ends or standard input does: `python supervisor.py PROGRAM ARGUMENTS`.
+
+The core starts llama-server through it and holds the other end of the pipe. The system closes the pipe however the core
+ends, so the program never outlives it. Imports the standard library alone, since it stays in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+TERMINATE_S = 5.0
+"""Seconds that the program may take to end before it is killed."""
+
+
+def main(command: list[str]) -> int:
+    """The program's exit status; 127 if it cannot be started."""
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        sys.stderr.write(f"{command[0]} cannot be started: {error}\n")
+        return 127
+    threading.Thread(target=_end_with_input, args=(process,), daemon=True).start()
+    return process.wait()
+
+
+def _end_with_input(process: subprocess.Popen[bytes]) -> None:
+    while os.read(0, 4096):  # not through sys.stdin, whose lock would be held when this process ends
+        pass
+    process.terminate()
+    try:
+        process.wait(TERMINATE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,169 @@
+"""What is checked before the first request: address, answer, key, model, tokens; and that no torch is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from inference.loading.options import EngineOptions
+from inference.remote import llama_server as llama_server_module
+from inference.remote.address import read_engine_address
+from inference.remote.connecting import connect
+from protocol.errors import BadInput, BadModel, EngineUnavailable
+from protocol.messages import CompletionRequest, Prompt
+from tests.inference.remote.conftest import Connect
+from tests.inference.remote.fake_servers import FakeServer, llama_server, openai_server, serving
+from tests.inference.tiny import ROOT
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "url", "program"),
+    [
+        ("llama-server=http://gpu:8080/", "llama-server", "http://gpu:8080", ""),
+        ("openai=https://gpu/v1/", "openai", "https://gpu", ""),
+        ("openai=http://[::1]:8000", "openai", "http://[::1]:8000", ""),
+        ("llama-server", "llama-server", "", "llama-server"),
+        ("llama-server=/opt/bin/llama-server", "llama-server", "", "/opt/bin/llama-server"),
+    ],
+)
+def test_addresses(engine: str, kind: str, url: str, program: str) -> None:
+    address = read_engine_address(engine)
+    assert address is not None
+    assert (address.kind, address.url, address.program) == (kind, url, program)
+
+
+@pytest.mark.parametrize(
+    "engine",
+    ["", "vllm", "openai", "openai=", "openai=gpu:8000", "openai=ftp://gpu", "llama-server=http://", "ollama=http://a",
+     "openai=http://a:port", "openai=http://user:secret@gpu", "openai=http://gpu?x=1"],
+)  # fmt: skip
+def test_what_is_no_address_is_named(engine: str) -> None:
+    with pytest.raises(BadInput, match="engine = "):
+        read_engine_address(engine)
+
+
+def test_the_local_engine_has_no_address() -> None:
+    assert read_engine_address("local") is None
+
+
+def test_facts(connect_llama: Connect, server: FakeServer) -> None:
+    engine = connect_llama()
+    assert engine.info.context_tokens == server.context
+    assert engine.capacity == server.slots
+    assert engine.info.device.startswith("llama-server at http://127.0.0.1:")
+    assert connect_llama(context_tokens=128).info.context_tokens == 128
+
+
+def test_a_server_that_loads_its_model_is_waited_for(
+    connect_llama: Connect, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_server_module, "POLL_S", 0.001)
+    server.loading = 3
+    connect_llama()
+    assert server.loading == 0
+
+
+@pytest.mark.parametrize("kind", ["llama", "openai"])
+def test_a_wrong_key_is_named_and_the_right_one_is_sent(
+    kind: str, server: FakeServer, request: pytest.FixtureRequest
+) -> None:
+    server.key = "right"
+    connect_to: Connect = request.getfixturevalue(f"connect_{kind}")
+    with pytest.raises(EngineUnavailable, match="engineKey"):
+        connect_to(engine_key="wrong")
+    connect_to(engine_key="right")
+    assert "right" not in repr(EngineOptions(engine_key="right"))
+
+
+@pytest.mark.parametrize("kind", ["llama-server", "openai"])
+def test_an_unreachable_server_is_named(kind: str, server: FakeServer) -> None:
+    with serving(llama_server(server)) as url:
+        pass
+    with pytest.raises(EngineUnavailable, match=f"{kind} at {url} cannot be reached"):
+        connect(EngineOptions(engine=f"{kind}={url}"))
+
+
+def test_another_kind_of_server_is_named(server: FakeServer, opened: ExitStack) -> None:
+    url = opened.enter_context(serving(openai_server(server)))
+    with pytest.raises(EngineUnavailable, match="status 404"):
+        connect(EngineOptions(engine=f"llama-server={url}"))
+
+
+def test_other_tokens_are_refused(connect_llama: Connect, server: FakeServer) -> None:
+    server.tokens_of = lambda text: list(text.encode())
+    with pytest.raises(BadModel, match="is not that of the model"):
+        connect_llama()
+
+
+def test_tokens_with_a_leading_space_are_the_same(connect_llama: Connect, server: FakeServer) -> None:
+    server.tokens_of = lambda text: [7, *server.tokenizer.encode(text)]
+    connect_llama()
+
+
+def test_tokens_that_cannot_be_checked_are_told(server: FakeServer, opened: ExitStack) -> None:
+    url = opened.enter_context(serving(openai_server(server, tokenizes=False)))
+    engine = connect(EngineOptions(engine=f"openai={url}"))
+    opened.callback(engine.close)
+    assert "cannot be checked" in engine.notice
+
+
+def test_a_named_model_has_the_tokenizer(
+    connect_llama: Connect, server: FakeServer, tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    server.model = "/somewhere/model.gguf"
+    with pytest.raises(BadModel, match=r"/somewhere/model\.gguf.*--model"):
+        connect_llama()
+    connect_llama(model=str(tokenizer_folder))
+    with pytest.raises(BadModel, match="cannot be read as a tokenizer"):
+        connect_llama(model=str(tmp_path))
+
+
+def test_one_of_several_models_is_chosen(connect_openai: Connect, server: FakeServer, tokenizer_folder: Path) -> None:
+    server.model = f"other,{tokenizer_folder}"
+    engine = connect_openai(model=str(tokenizer_folder))
+    assert engine.info.model == str(tokenizer_folder)
+    server.model = "one,two"
+    with pytest.raises(BadInput, match=r"offers no model .* but one, two"):
+        connect_openai(model=str(tokenizer_folder))
+
+
+def test_a_small_context_is_refused(connect_llama: Connect, server: FakeServer) -> None:
+    server.context = 32
+    with pytest.raises(BadInput, match="a context of 32 tokens"):
+        connect_llama()
+
+
+def test_a_core_with_a_remote_engine_imports_no_torch(server: FakeServer, opened: ExitStack) -> None:
+    url = opened.enter_context(serving(llama_server(server)))
+    program = (
+        "import sys\n"
+        "import inference.server.process\n"
+        "from inference.loading.options import EngineOptions\n"
+        "from inference.remote.choosing import needs_download, open_engine\n"
+        "from protocol.messages import CompletionRequest, Prompt\n"
+        "options = EngineOptions(engine=sys.argv[1])\n"
+        "assert not needs_download(options)\n"
+        "engine = open_engine(options)\n"
+        "print(engine.complete(CompletionRequest('a/b', Prompt('x', 'y'), 8)).text)\n"
+        "engine.close()\n"
+        "loaded = {'torch', 'transformers', 'safetensors', 'accelerate'} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    command = [sys.executable, "-c", program, f"llama-server={url}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "alpha beta\n"), done.stderr
+
+
+def test_a_restarted_server_with_another_model_is_noticed(connect_llama: Connect, server: FakeServer) -> None:
+    engine = connect_llama()
+    request = CompletionRequest("me/a", Prompt("value = 1\n" * 30, ""), 8)
+    engine.complete(request)
+    server.resident.clear()
+    server.context += 1
+    engine.complete(request)
+    while not engine.is_gone:
+        engine.complete(request)

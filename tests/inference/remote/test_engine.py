@@ -1,0 +1,363 @@
+"""A keystroke's life through a server: prompt, healing, stop, limits, cost, cancellation, loss and reconnection."""
+
+from __future__ import annotations
+
+import threading
+from itertools import count, pairwise
+
+import pytest
+
+from inference.remote.engine import UNREPORTED, RemoteEngine
+from inference.scheduling.engine_holder import EngineHolder
+from inference.scheduling.scheduler import Scheduler
+from inference.text.prompts import tokenize_prompt
+from protocol.errors import BadInput, Busy, Cancelled, EngineUnavailable
+from protocol.messages import ANONYMOUS, Completion, CompletionRequest, Prompt, Sampling, StopRule
+from tests.inference.remote.conftest import Connect
+from tests.inference.remote.fake_servers import FORBIDDEN, LOGPROB, PATIENCE_S, FakeServer
+
+PREFIX = "def first(value):\n    return value\n\n\n" * 24
+SUFFIX = "\n\n\ndef last(value):\n    return value\n"
+BLOCK = StopRule(indent=4)
+REST = StopRule(indent=0)
+
+
+def ask(increment: str = "", session: str = "me/a", **changes: object) -> CompletionRequest:
+    request = CompletionRequest(session, Prompt(PREFIX, SUFFIX, increment), 16)
+    return CompletionRequest(**{**{name: getattr(request, name) for name in request.__struct_fields__}, **changes})
+
+
+@pytest.fixture(params=["llama", "openai"])
+def engine(request: pytest.FixtureRequest) -> RemoteEngine:
+    """Connected to either kind of server."""
+    connect: Connect = request.getfixturevalue(f"connect_{request.param}")
+    engine = connect()
+    request.getfixturevalue("server").bodies.clear()
+    return engine
+
+
+def test_the_prompt_is_the_local_engines(engine: RemoteEngine, server: FakeServer) -> None:
+    completion = engine.complete(ask("x = "))
+    (body,) = server.bodies
+    ours = tokenize_prompt(ask("x = ").prompt, engine.tokenizer, server.context, 16, engine._healer)
+    assert body["prompt"] == ours.token_ids.tolist()
+    assert completion.usage.prompt_tokens == len(body["prompt"])
+
+
+def test_a_line_ends_before_its_newline_and_the_server_ends_it(engine: RemoteEngine, server: FakeServer) -> None:
+    completion = engine.complete(ask())
+    assert (completion.text, completion.finish_reason) == ("alpha beta", "stop")
+    assert completion.mean_logprob == LOGPROB
+    assert not server.disconnects.acquire(blocking=False)
+
+
+def test_what_was_typed_is_forced_and_is_not_part_of_the_text(engine: RemoteEngine, server: FakeServer) -> None:
+    assert engine.complete(ask("al")).text == "pha beta"
+    assert engine.complete(ask("other")).text == FORBIDDEN
+    server.script = " beta"
+    assert engine.complete(ask("alpha b")).text == "eta"  # the word before is settled, and part of the prompt
+
+
+def test_typed_newlines_do_not_end_the_line(engine: RemoteEngine, server: FakeServer) -> None:
+    server.script = "\n    alpha\n"
+    assert engine.complete(ask("\n    ")).text == "alpha"
+
+
+def test_a_block_ends_by_the_rule_and_the_request_is_closed(engine: RemoteEngine, server: FakeServer) -> None:
+    server.script = "alpha\n    beta\nend of the block\n" + "never sent\n" * 20
+    server.hold_after = 20
+    completion = engine.complete(ask(stop=BLOCK, max_tokens=100))
+    assert (completion.text, completion.finish_reason) == ("alpha\n    beta", "stop")
+    assert server.disconnects.acquire(timeout=PATIENCE_S)
+
+
+def test_the_limit_counts_new_tokens_only(engine: RemoteEngine) -> None:
+    whole = engine.complete(ask(stop=REST)).text
+    for limit in (1, 2, 3):
+        completion = engine.complete(ask(stop=REST, max_tokens=limit))
+        assert completion.finish_reason == "length"
+        assert completion.usage.generated_tokens == limit
+        assert whole.startswith(completion.text)
+        typed = engine.complete(ask("al", stop=REST, max_tokens=limit))
+        assert typed.usage.generated_tokens == limit
+
+
+def test_a_text_is_told_while_it_grows_without_what_a_stop_may_take_away(
+    engine: RemoteEngine, server: FakeServer
+) -> None:
+    server.script = "alpha beta\n    gamma delta"
+    told: list[str] = []
+    run = engine.begin(ask(stop=BLOCK, stop_texts=("gamma d",)), on_text=told.append)
+    while not run.has_ended:
+        engine.step()
+    assert run.completion().text == "alpha beta\n    "
+    assert told
+    assert all(later.startswith(earlier) for earlier, later in pairwise([*told, run.completion().text]))
+
+
+@pytest.mark.parametrize(("name", "value"), [("sampling", Sampling(0.5)), ("top_logprobs", 2)])
+def test_what_a_server_is_not_asked_for_is_refused_by_name(engine: RemoteEngine, name: str, value: object) -> None:
+    with pytest.raises(BadInput, match=name):
+        engine.complete(ask(**{name: value}))
+
+
+def test_a_text_that_the_model_ends_ends(engine: RemoteEngine, server: FakeServer) -> None:
+    completion = engine.complete(ask(stop=REST, max_tokens=100))
+    assert (completion.text, completion.finish_reason) == (server.script, "eos")
+
+
+def test_cached_tokens_are_reported(engine: RemoteEngine, server: FakeServer) -> None:
+    first = engine.complete(ask("x")).usage
+    assert first.recomputed_tokens >= first.prompt_tokens
+    again = engine.complete(ask("xy")).usage
+    typed_and_block = 3 if server.bodies[-1].get("id_slot") is not None else 16 + 3
+    assert again.recomputed_tokens <= typed_and_block
+    cold = engine.complete(ask("xy", reuse=False)).usage
+    assert cold.recomputed_tokens >= cold.prompt_tokens
+    assert engine.notice == ""
+
+
+def test_ahead_work_makes_the_prompt_resident(engine: RemoteEngine, server: FakeServer) -> None:
+    completion = engine.complete(ask(max_tokens=0))
+    assert (completion.text, completion.usage.generated_tokens) == ("", 0)
+    assert server.bodies[-1].get("n_predict", server.bodies[-1].get("max_tokens")) in (0, 1)
+    assert engine.complete(ask()).usage.recomputed_tokens <= 16
+
+
+def test_alternatives_begin_with_the_next_probable_tokens(engine: RemoteEngine, server: FakeServer) -> None:
+    firsts = [(engine.tokenizer.bytes_of(id_) or b"").decode() for id_ in server.top()]
+    completion = engine.complete(ask(alternatives=2))
+    assert completion.text == "alpha beta"
+    assert completion.alternatives == tuple(first + "alpha beta" for first in firsts[:2])
+    assert completion.usage.generated_tokens > 2 * 3
+
+
+@pytest.mark.parametrize(("field", "value"), [("max_tokens", -1), ("alternatives", 99)])
+def test_bad_requests_are_refused_before_they_are_sent(
+    engine: RemoteEngine, server: FakeServer, field: str, value: int
+) -> None:
+    with pytest.raises(BadInput, match=f"{field} is {value}"):
+        engine.complete(ask(**{field: value}))
+    assert server.bodies == []
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(400, BadInput), (401, EngineUnavailable), (404, EngineUnavailable), (429, Busy), (500, EngineUnavailable)],
+)
+def test_refusals_name_the_server_and_the_next_request_is_served(
+    engine: RemoteEngine, server: FakeServer, status: int, error: type[Exception]
+) -> None:
+    server.statuses = [status]
+    with pytest.raises(error, match=r"at http://127.0.0.1:\d+"):
+        engine.complete(ask())
+    assert engine.complete(ask()).text == "alpha beta"
+    assert engine.is_gone == (error is EngineUnavailable)
+
+
+def test_a_broken_stream_is_an_error(engine: RemoteEngine, server: FakeServer) -> None:
+    server.break_after = 1
+    with pytest.raises(EngineUnavailable):
+        engine.complete(ask())
+    server.break_after = None
+    assert engine.complete(ask()).text == "alpha beta"
+
+
+def test_a_cancelled_request_is_closed_at_once(engine: RemoteEngine, server: FakeServer) -> None:
+    server.hold_after = 1
+    cancelled = threading.Event()
+    run = engine.begin(ask(), cancelled.is_set)
+    assert server.streaming.acquire(timeout=PATIENCE_S)
+    cancelled.set()
+    engine.wake()
+    assert list(engine.step()) == [run]
+    assert run.completion().finish_reason == "cancelled"
+    assert server.disconnects.acquire(timeout=PATIENCE_S)
+    server.hold_after = None
+    assert engine.complete(ask()).text == "alpha beta"
+
+
+def test_waking_ends_a_step_without_an_answer(engine: RemoteEngine, server: FakeServer) -> None:
+    server.hold_after = 1
+    run = engine.begin(ask(), lambda: False)
+    engine.wake()
+    assert list(engine.step()) == []
+    server.go_on.set()
+    while not run.has_ended:
+        engine.step()
+    assert run.completion().text == "alpha beta"
+
+
+def test_what_the_server_has_dropped_is_noticed_and_told(engine: RemoteEngine, server: FakeServer) -> None:
+    engine.complete(ask())
+    server.resident.clear()
+    engine.complete(ask("x"))
+    assert "dropped" in engine.notice
+    assert engine.stats().evicted_tokens > 64
+
+
+def test_sessions_keep_their_slots(connect_llama: Connect, server: FakeServer) -> None:
+    engine = connect_llama()
+    for session in ("me/a", "me/b", "me/a", "me/b"):
+        engine.complete(ask(session=session))
+    assert [body["id_slot"] for body in server.bodies] == [0, 1, 0, 1]
+    engine.complete(ask(session="me/c"))  # takes the slot of `a`, which was used least recently
+    assert server.bodies[-1]["id_slot"] == 0
+    engine.release("me/c")
+    engine.complete(ask(session="me/d"))
+    assert server.bodies[-1]["id_slot"] == 0
+    assert engine.notice == ""  # an eviction that the core has chosen is no loss
+
+
+def test_anonymous_prompts_find_the_slot_that_shares_most(connect_llama: Connect, server: FakeServer) -> None:
+    engine = connect_llama()
+    for prefix in (PREFIX, "x" + PREFIX, PREFIX + "y = 1\n", "x" + PREFIX + "y = 1\n"):
+        engine.complete(ask(session=ANONYMOUS, prompt=Prompt(prefix, "")))
+    assert [body["id_slot"] for body in server.bodies] == [0, 1, 0, 1]
+
+
+def test_an_excluded_document_is_erased_for_every_client(connect_llama: Connect, server: FakeServer) -> None:
+    engine = connect_llama()
+    engine.complete(ask(session="me/a"))
+    engine.forget("you/a")
+    engine.complete(ask(session="me/b"))
+    assert server.erased == [0]
+    server.can_erase = False
+    engine.forget("me/b")
+    engine.complete(ask(session="me/c"))
+    assert server.bodies[-2]["prompt"] == [min(engine.tokenizer.markers.end)]  # overwrites the slot
+    assert server.bodies[-2]["n_predict"] == 0
+
+
+def test_a_session_keeps_its_header_and_documents_are_not_named(connect_openai: Connect, server: FakeServer) -> None:
+    engine = connect_openai()
+    for session in ("me/secret.py", "me/secret.py", "me/b"):
+        engine.complete(ask(session=session))
+    first, second, other = [headers["x-session-id"] for headers in server.headers[-3:]]
+    assert first == second != other
+    assert "secret" not in first
+
+
+def test_cached_tokens_are_estimated_where_the_server_hides_them(connect_openai: Connect, server: FakeServer) -> None:
+    server.reports_cached = False
+    engine = connect_openai()
+    engine.complete(ask())
+    usage = engine.complete(ask("x")).usage
+    assert 0 < usage.recomputed_tokens <= 16 + 3
+    assert engine.notice == UNREPORTED
+
+
+@pytest.mark.parametrize("obeyed", ["structured_outputs", "guided_regex", "regex", "grammar"])
+def test_a_constraint_that_the_server_obeys_heals(connect_openai: Connect, server: FakeServer, obeyed: str) -> None:
+    server.obeys = (obeyed,)
+    engine = connect_openai()
+    server.script = "((a) [x]*\n"
+    assert engine.complete(ask("((")).text == "a) [x]*"
+    assert obeyed in server.bodies[-1]
+
+
+def test_without_a_constraint_healing_is_off_and_told(connect_openai: Connect, server: FakeServer) -> None:
+    server.obeys = ()
+    engine = connect_openai()
+    assert "healing is off" in engine.notice
+    assert engine.complete(ask("al")).text == "alpha beta"
+
+
+def test_requests_of_several_clients_run_together(engine: RemoteEngine, server: FakeServer) -> None:
+    server.hold_after = 1
+    runs = [engine.begin(ask(session=session), lambda: False) for session in ("me/a", "you/b")]
+    for _ in runs:
+        assert server.streaming.acquire(timeout=PATIENCE_S)
+    server.go_on.set()
+    while not all(run.has_ended for run in runs):
+        engine.step()
+    assert [run.completion().text for run in runs] == ["alpha beta"] * 2
+
+
+# -- with the scheduler ------------------------------------------------------------------------------------------------
+
+
+class Answers:
+    """Collects answers by the names of requests."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.found: dict[str, object] = {}
+        self._arrived = threading.Condition()
+
+    def submit(self, name: str, request: CompletionRequest) -> int:
+        return self.scheduler.submit(request, lambda answer: self._take(name, answer))
+
+    def wait(self, *names: str) -> list[object]:
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: all(name in self.found for name in names), PATIENCE_S)
+            return [self.found[name] for name in names]
+
+    def _take(self, name: str, answer: object) -> None:
+        with self._arrived:
+            assert name not in self.found
+            self.found[name] = answer
+            self._arrived.notify_all()
+
+
+@pytest.fixture
+def answers(connect_llama: Connect, quick_core: None) -> pytest.Generator[Answers, None, None]:
+    attempts = count(1)
+    engine = connect_llama()
+
+    def load(_progress: object) -> RemoteEngine:
+        return engine if next(attempts) == 1 else connect_llama()
+
+    statuses: list[str] = []
+    holder = EngineHolder("remote", load, lambda status: statuses.append(status.state))
+    scheduler = Scheduler(holder)
+    yield Answers(scheduler)
+    assert scheduler.close(PATIENCE_S)
+
+
+def test_a_newer_request_supersedes_one_at_the_server(answers: Answers, server: FakeServer) -> None:
+    server.hold_after = 1
+    answers.submit("old", ask("a"))
+    assert server.streaming.acquire(timeout=PATIENCE_S)
+    server.hold_after = None
+    answers.submit("new", ask("al"))
+    old, new = answers.wait("old", "new")
+    assert isinstance(old, Cancelled)
+    assert isinstance(new, Completion)
+    assert new.text == "pha beta"
+    assert server.disconnects.acquire(timeout=PATIENCE_S)
+
+
+def test_a_submitted_request_does_not_wait_for_one_that_is_at_work(answers: Answers, server: FakeServer) -> None:
+    server.hold_after = 1
+    answers.submit("held", ask(session="me/a"))
+    assert server.streaming.acquire(timeout=PATIENCE_S)
+    server.hold_after = None
+    answers.submit("other", ask(session="me/b"))
+    (other,) = answers.wait("other")
+    assert isinstance(other, Completion)
+    assert "held" not in answers.found
+    server.go_on.set()
+    answers.wait("held")
+
+
+def test_after_a_failure_the_core_connects_anew(answers: Answers, server: FakeServer) -> None:
+    server.statuses = [500]
+    answers.submit("failed", ask())
+    (failed,) = answers.wait("failed")
+    assert isinstance(failed, EngineUnavailable)
+    answers.submit("served", ask())
+    (served,) = answers.wait("served")
+    assert isinstance(served, Completion)
+    assert answers.scheduler.status.state == "ready"
+
+
+def test_the_status_tells_what_the_server_has_dropped(answers: Answers, server: FakeServer) -> None:
+    answers.submit("first", ask())
+    answers.wait("first")
+    server.resident.clear()
+    answers.submit("second", ask("x"))
+    answers.wait("second")
+    answers.submit("third", ask("xy"))
+    answers.wait("third")
+    assert "dropped" in answers.scheduler.status.detail
