@@ -19,6 +19,7 @@ from inference.training.options import (
     Quantization,
     Stage,
     TrainingOptions,
+    parse_stages,
 )
 
 STOPPED = 130  # as a shell has it for what Ctrl-C ended
@@ -52,6 +53,9 @@ def train_command(
         float | None, typer.Option(min=0.001, help="Stop after so many hours; the same command goes on. [default: no]")
     ] = None,
     window: Annotated[int, typer.Option(help="Tokens in a training window.")] = 512,
+    stages: Annotated[
+        str | None, typer.Option(help="Windows of growing length instead of one: WINDOW:SHARE,... of the run.")
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Windows per step, over all processes.")] = 16,
     gradient_accumulation_steps: Annotated[
         int, typer.Option(min=1, help="Number of parts in which each process computes its share of a step.")
@@ -144,6 +148,7 @@ def train_command(
     targets = tuple(target_modules.split(","))
     adapters = LoraOptions(lora_rank, lora_alpha, lora_dropout, targets, train_markers) if lora else None
     peak = lr or (SCRATCH_LR if start is None else LORA_LR if lora else FULL_LR)
+    lengths = (Stage(window, 1.0),) if stages is None else parse_stages(stages)
     training = TrainingOptions(
         shape=_shape(num_hidden_layers, hidden_size),
         examples=examples,
@@ -152,8 +157,8 @@ def train_command(
         mixed_precision=None if pure_bf16 or quantization else mixed_precision or _precision(start, cpu),
         quantization=_quantization(quantization),
         quantized_share=quantized_share,
-        stages=(Stage(window, 1.0),),
-        batch_tokens=batch_size * window,
+        stages=lengths,
+        batch_tokens=batch_size * lengths[0].window,
         gradient_accumulation_steps=gradient_accumulation_steps,
         gradient_checkpointing=gradient_checkpointing,
         lr=peak,

@@ -70,19 +70,21 @@ def data_lines(data: Data, tokens_per_byte: float) -> list[str]:
     lines = [f"Training on {_size_text(train)}, about {tokens:,} tokens. Held out: {_size_text(held_out)}."]
     if data.manifest.dropped:
         dropped = ", ".join(f"{count:,} {kind}" for kind, count in data.manifest.dropped.items())
-        lines.append(f"Left out: {dropped}. Reasons per file: {data.folder.parent / 'left-out.txt'}")
+        reasons = data.folder.parent / "left-out.txt"  # of files; a collected corpus has counts alone
+        lines.append(f"Left out: {dropped}." + (f" Reasons per file: {reasons}" if reasons.is_file() else ""))
     return lines
 
 
 def plan_lines(options: TrainingOptions, learning: int, parameters: int, epochs: float, seconds: float) -> list[str]:
     """Lines with the plan of the run and its expected duration."""
     window = options.stages[0].window
+    later = "".join(f", then of {stage.window:,}" for stage in options.stages[1:])
     what = f"{parameters / 1e6:,.1f}M parameters"
     if learning != parameters:
         what += f", of which {learning / 1e6:,.2f}M learn (LoRA)"
     return [
         f"Model: {what}, from {options.start or 'scratch'}.",
-        f"{options.max_steps:,} steps of {options.batch_tokens // window} windows of {window:,} tokens, "
+        f"{options.max_steps:,} steps of {options.batch_tokens // window} windows of {window:,} tokens{later}, "
         f"{epochs:.1f} epochs; {seconds:.2g} s a step, {_duration(seconds * (options.max_steps or 0))} in all.",
     ]
 

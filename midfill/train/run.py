@@ -199,7 +199,8 @@ def _check_window(options: TrainingOptions) -> None:
     """OptionError for a window that is longer than the context of the model to start from."""
     if options.start is None:
         return  # the options check it themselves
-    window, most = options.stages[0].window, find_checkpoint(options.start).architecture.max_positions
+    window = max(stage.window for stage in options.stages)
+    most = find_checkpoint(options.start).architecture.max_positions
     if window > most:
         raise OptionError(f"--window {window} is too long: the context of {options.start} is {most} tokens")
 

@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 import signal
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -204,16 +206,18 @@ def test_what_cannot_be_done_is_refused(project: Path, tmp_path: Path, arguments
     assert told in refusal(project, "--output", tmp_path / "run", "--cpu", *arguments)
 
 
-def test_a_limit_of_hours_stops_and_the_same_command_goes_on(project: Path, tmp_path: Path) -> None:
-    arguments = (project, "--output", tmp_path / "run", *SCRATCH, "--steps", "60", "--hours", "0.001")
-    starts = 0
-    while (stopped := run(*arguments)).exit_code == 130:
-        assert "The same command goes on" in stopped.output
-        assert not (tmp_path / "run" / "model").exists()
-        starts += 1
-        arguments = (project, "--output", tmp_path / "run", *SCRATCH, "--steps", "60", "--hours", "1")
-    assert stopped.exit_code == 0
-    assert starts <= 1
+def test_a_limit_of_hours_stops_and_the_same_command_goes_on(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = (project, "--output", tmp_path / "run", *SCRATCH, "--steps", "4", "--hours", "1")
+    now = count(step=1800.0)  # half an hour goes by between two looks at the clock
+    monkeypatch.setattr("midfill.train.run.time", SimpleNamespace(monotonic=lambda: next(now)))
+    stopped = run(*arguments)
+    assert stopped.exit_code == 130
+    assert "To continue, run" in stopped.output
+    assert not (tmp_path / "run" / "model").exists()
+    monkeypatch.undo()
+    trained(*arguments)
     assert (tmp_path / "run" / "model" / "config.json").is_file()
 
 
@@ -238,3 +242,12 @@ def test_types_to_train_through_are_checked(project: Path, tmp_path: Path) -> No
     arguments = (project, "--output", tmp_path / "run", *SCRATCH)
     assert "MATRICES,EMBEDDINGS" in refusal(*arguments, "--quantization", "q4_0")
     assert "q3_k" in refusal(*arguments, "--quantization", "q4_0,q3_k")
+
+
+def test_windows_grow_in_stages(project: Path, tmp_path: Path) -> None:
+    small = ("--batch-size", "4", "--evaluation-samples", "2", "--cpu", "--vocabulary-size", "400")
+    scratch = ("--num-hidden-layers", "1", "--hidden-size", "64", "--steps", "4", "--stages", "64:0.5,128:0.5")
+    told = trained(project, "--output", tmp_path / "run", *small, *scratch).output
+    assert "4 steps of 4 windows of 64 tokens, then of 128" in told
+    records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [record["window"] for record in records if "window" in record] == [64, 64, 128, 128]
