@@ -24,6 +24,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Healing = Literal["auto", "on", "off"]
 Weights = Literal["auto", "int8", "int4", "fp8"]
+ContextSource = Literal["definitions", "visits", "similar", "edits"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ ROOMS: dict[str, list[set[str]]] = {
     "lsp_server": [
         {"lsp_server.editing", "lsp_server.core"},
         {"lsp_server.exclusion", "lsp_server.filters"},
+        {"lsp_server.context"},
         {"lsp_server.prompts"},
         {"lsp_server.suggesting"},
         {"lsp_server.usage"},

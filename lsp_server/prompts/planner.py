@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from lsp_server.context.ring import Context
 from lsp_server.editing.documents import Document, LineChange, Position
 from lsp_server.prompts.anchors import Anchor, Fit, find, lay
-from lsp_server.prompts.other_files import Context
 from lsp_server.prompts.windows import StickyEdges, WindowBudget, suffix_stop
 from protocol.messages import Prompt
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from lsp_server.context.ring import ContextRing
 from lsp_server.editing.documents import Document
 from lsp_server.editing.file_uris import shown_path
 from lsp_server.exclusion.exclusion import Exclusion
 from lsp_server.exclusion.verdicts import Verdicts
-from lsp_server.prompts.other_files import ContextRing
 from lsp_server.prompts.planner import PromptPlanner
 from lsp_server.prompts.windows import WindowBudget
 from protocol.settings import Settings

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lsp_server.context.ring import ContextRing
 from lsp_server.editing.documents import Document, Edit, Position
 from lsp_server.editing.file_uris import shown_path
-from lsp_server.prompts.other_files import ContextRing
 from lsp_server.prompts.planner import PromptPlanner
 from lsp_server.prompts.windows import WindowBudget
 from protocol.messages import Snippet

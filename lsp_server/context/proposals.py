@@ -1,0 +1,142 @@
+"""The interface of the sources of snippets: the place that a prompt is for, and what a source proposes for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from lsp_server.context.cutting import CutSnippet, FileStamp, cut
+from lsp_server.editing.documents import Document
+from protocol.messages import Snippet
+from protocol.settings import ContextSource
+
+# Measured with `midfill eval --cross-file`: a source's weight times a proposal's score in (0, 1] is its rank.
+WEIGHTS: Mapping[ContextSource, float] = {"definitions": 1.0, "edits": 0.8, "similar": 0.7, "visits": 0.5}
+
+# The order of new snippets in a prompt, the text that changes least first.
+STABLE_FIRST: Sequence[ContextSource] = ("definitions", "visits", "similar", "edits")
+
+
+class Proposal(Protocol):
+    """Text of another file that may become a snippet."""
+
+    @property
+    def uri(self) -> str: ...
+
+    @property
+    def origin(self) -> ContextSource: ...
+
+    @property
+    def rank(self) -> float:
+        """Its source's weight times its score; higher ones are chosen first."""
+
+    def is_in(self, snippet: CutSnippet) -> bool:
+        """Whether the snippet already shows this text."""
+
+    def cut(self, path: str, max_chars: int, taken: Sequence[range]) -> CutSnippet | None:
+        """The snippet, with at most `max_chars` code points of path and text, without lines that are `taken`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineProposal:
+    """The lines around one line of an open document that the user visited; they are cut when they are chosen."""
+
+    document: Document
+    line: int
+    rank: float
+
+    @property
+    def origin(self) -> ContextSource:
+        return "visits"
+
+    @property
+    def uri(self) -> str:
+        return self.document.uri
+
+    def is_in(self, snippet: CutSnippet) -> bool:
+        return snippet.uri == self.uri and self.line in snippet.span
+
+    def cut(self, path: str, max_chars: int, taken: Sequence[range]) -> CutSnippet | None:
+        return cut(self.document, self.line, path, max_chars, taken)
+
+
+@dataclass(frozen=True, slots=True)
+class TextProposal:
+    """Text that a source has cut itself: from the lines [first, first + len(lines)) of a file or a document.
+
+    `shown` is what the prompt gets, if it is not the lines themselves. `stamp` is the state of the file that it was
+    read from; None for text of an open document.
+    """
+
+    uri: str
+    origin: ContextSource
+    rank: float
+    first: int
+    lines: tuple[str, ...]
+    shown: str = ""
+    stamp: FileStamp | None = None
+
+    def is_in(self, snippet: CutSnippet) -> bool:
+        if snippet.uri != self.uri:
+            return False
+        inside = snippet.first <= self.first and self.first + len(self.lines) <= snippet.span.stop
+        return snippet.snippet.text == self.text or (inside and snippet.is_verbatim)
+
+    @property
+    def text(self) -> str:
+        """What the prompt gets."""
+        return self.shown or "".join(self.lines).replace("\r\n", "\n")
+
+    def cut(self, path: str, max_chars: int, taken: Sequence[range]) -> CutSnippet | None:
+        span = range(self.first, self.first + len(self.lines))
+        if not self.shown and any(span.start < other.stop and other.start < span.stop for other in taken):
+            return None
+        if len(path) + len(self.text) > max_chars or not self.text.strip():
+            return None
+        return CutSnippet(
+            self.uri, self.first, self.lines, Snippet(path, self.text), self.origin, self.stamp, not self.shown
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenText:
+    """An open document at one moment, for a source that works in a thread: `lines` are a copy."""
+
+    uri: str
+    language_id: str
+    lines: tuple[str, ...]
+    first: int = 0  # the document's line that `lines` begin with
+    is_whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """A file on disk that is not open, as it was at `stamp`."""
+
+    uri: str
+    lines: tuple[str, ...]
+    stamp: FileStamp
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a prompt will be laid, with all that a source may read; a snapshot that threads can share.
+
+    `head` are the first lines of the document, with its imports; `before` and `after` the lines around the cursor.
+    """
+
+    uri: str
+    language_id: str
+    head: tuple[str, ...]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    open_texts: tuple[OpenText, ...] = ()
+    neighbours: tuple[FileText, ...] = field(default=())
+
+
+class Source(Protocol):
+    """A source that works in a thread, one place at a time."""
+
+    def propose(self, place: Place) -> Sequence[TextProposal]:
+        """What it proposes for the place, best first; it never raises for hostile text."""
