@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from lsp_server.context.cutting import CutSnippet, FileStamp, cut
@@ -104,10 +104,8 @@ class OpenText:
     """An open document at one moment, for a source that works in a thread: `lines` are a copy."""
 
     uri: str
-    language_id: str
     lines: tuple[str, ...]
-    first: int = 0  # the document's line that `lines` begin with
-    is_whole: bool = True
+    first: int  # the document's line that `lines` begin with
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +130,7 @@ class Place:
     before: tuple[str, ...]
     after: tuple[str, ...]
     open_texts: tuple[OpenText, ...] = ()
-    neighbours: tuple[FileText, ...] = field(default=())
+    neighbours: tuple[FileText, ...] = ()
 
 
 class Source(Protocol):

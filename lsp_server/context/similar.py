@@ -33,8 +33,8 @@ class SimilarChunks:
         if not wanted:
             return ()
         scored = (
-            (overlap, uri, first, lines[first : first + CHUNK_LINES], stamp)
-            for uri, lines, stamp in _texts(place)
+            (overlap, uri, start + first, lines[first : first + CHUNK_LINES], stamp)
+            for uri, lines, start, stamp in _texts(place)
             for first, names in self._chunks(uri, lines)
             if (overlap := _jaccard(wanted, names)) >= _LEAST_OVERLAP
         )
@@ -56,11 +56,11 @@ class SimilarChunks:
         return known[1]
 
 
-def _texts(place: Place) -> Iterator[tuple[str, tuple[str, ...], FileStamp | None]]:
+def _texts(place: Place) -> Iterator[tuple[str, tuple[str, ...], int, FileStamp | None]]:
     for document in place.open_texts:
-        yield document.uri, document.lines[:_MAX_FILE_LINES], None
+        yield document.uri, document.lines, document.first, None
     for file in place.neighbours:
-        yield file.uri, file.lines[:_MAX_FILE_LINES], file.stamp
+        yield file.uri, file.lines[:_MAX_FILE_LINES], 0, file.stamp
 
 
 def _cut(lines: Sequence[str]) -> Iterator[tuple[int, frozenset[str]]]:

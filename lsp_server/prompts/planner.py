@@ -94,6 +94,13 @@ class PromptPlanner:
         anchor, fit = lay(self.document, cursor, self.budget, self._edges)
         return self._use(_Laid(anchor, self._context(self.budget)), fit, cursor, relaid=True)
 
+    def holds(self, cursor: Position) -> bool:
+        """Whether the prompt for ahead work at this cursor needs no new anchor."""
+        if self.strategy in ("psm", "spm"):
+            return False
+        limit = self.budget.increment_chars // 2
+        return any(find(laid.anchor, self.document, cursor, limit) is not None for laid in self._anchors)
+
     def _use(self, laid: _Laid, fit: Fit, cursor: Position, *, relaid: bool) -> Plan:
         self._anchors = [laid, *(other for other in self._anchors if other is not laid)][:_MAX_ANCHORS]
         anchor = laid.anchor
