@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -14,6 +14,8 @@ from lsp_server.context.index.database import Found, look_up
 from lsp_server.context.proposals import WEIGHTS, Place, TextProposal
 from lsp_server.editing.file_uris import split_uri
 
+_MEMBER = re.compile(r"\.([^\W\d]\w{1,99})")
+
 LookUp = Callable[[Path, Iterable[str]], Iterable[Found]]
 
 _LINES_BEFORE, _LINES_AFTER = 40, 15  # around the cursor, whose identifiers are looked up
@@ -22,8 +24,8 @@ _MAX_NAMES = 300
 # A name that is defined so often says little about which definition is meant.
 _MOST_NAMESAKES = 4
 # The scores by what is known of a symbol: it is imported from the definition's file and used near the cursor, only
-# imported, or only of the same name as something used near the cursor.
-_USED_IMPORT, _IMPORT, _NAMESAKE = 1.0, 0.8, 0.5
+# imported, or a method of the same name as one that is called near the cursor.
+_USED_IMPORT, _IMPORT, _NAMESAKE = 1.0, 0.75, 0.5
 _ELSEWHERE = 0.7  # the factor of a definition in the imported package, but in another of its files
 _PACKAGE_FILES = ("__init__", "index", "mod")
 
@@ -46,30 +48,30 @@ class Definitions:
             return ()
         relative = path.relative_to(folder).as_posix()
         imports = imports_of(place.head, relative, place.language_id)
-        near = _near(place)
+        near, members = _near(place)
         wanted = dict.fromkeys((*(each.name for each in imports if each.name), *near))
         found: dict[str, list[Found]] = {}
         for each in self.find(self.indexes[folder], list(wanted)[:_MAX_NAMES]):
             if each.path != relative and _is_related(each.path, relative):
                 found.setdefault(each.name, []).append(each)
-        scored = _best(_scored(imports, near, found))
+        scored = _best(_scored(imports, near, members, found))
         ranked = sorted(scored.items(), key=lambda each: -each[1])[:_MAX_PROPOSALS]
         return [_proposal(folder, definition, score) for definition, score in ranked]
 
 
-def _near(place: Place) -> Mapping[str, int]:
-    """The identifiers around the cursor, each with its distance in lines, the nearest first."""
+def _near(place: Place) -> tuple[Mapping[str, int], Collection[str]]:
+    """The identifiers around the cursor, each with its distance in lines, the nearest first; and those after a dot."""
     before = [(number, line) for number, line in enumerate(reversed(place.before[-_LINES_BEFORE:]))]
     after = [(number + 1, line) for number, line in enumerate(place.after[:_LINES_AFTER])]
     near: dict[str, int] = {}
     for distance, line in sorted((*before, *after), key=lambda each: each[0]):
         for name in reversed(identifiers(line)):
             near.setdefault(name, distance)
-    return near
+    return near, set(_MEMBER.findall("".join(line for _, line in (*before, *after))))
 
 
 def _scored(
-    imports: Iterable[Import], near: Mapping[str, int], found: Mapping[str, Sequence[Found]]
+    imports: Iterable[Import], near: Mapping[str, int], members: Collection[str], found: Mapping[str, Sequence[Found]]
 ) -> Iterator[tuple[Found, float]]:
     """Every definition with its score, a definition perhaps several times."""
     imported = set()
@@ -79,22 +81,22 @@ def _scored(
             base = _USED_IMPORT * _proximity(near[each.local]) if each.local in near else 0.0
             for definition in found.get(each.name, ()):
                 if not definition.container and (fit := _fit(definition.path, each.module)):
-                    yield definition, fit * max(base, _IMPORT * _proximity(_LINES_BEFORE))
+                    yield definition, fit * max(base, _IMPORT)
         elif each.local in near:
             for name, distance in near.items():
                 for definition in found.get(name, ()):
                     if not definition.container and _fit(definition.path, each.module) == 1.0:
                         yield definition, _USED_IMPORT * _proximity(distance)
     for name, distance in near.items():
-        namesakes = found.get(name, ())
-        if name not in imported and 0 < len(namesakes) <= _MOST_NAMESAKES:
+        namesakes = [each for each in found.get(name, ()) if each.container and "(" in each.shown]
+        if name not in imported and name in members and 0 < len(namesakes) <= _MOST_NAMESAKES:
             for definition in namesakes:
                 yield definition, _NAMESAKE * _proximity(distance) / math.sqrt(len(namesakes))
 
 
 def _proximity(distance: int) -> float:
-    """From 1 in the cursor's line down to a half at the far end of what is looked up."""
-    return 1.0 - 0.5 * min(1.0, distance / _LINES_BEFORE)
+    """From 1 in the cursor's line, falling with the distance to the far end of what is looked up."""
+    return 1.0 - 0.3 * min(1.0, distance / _LINES_BEFORE)
 
 
 def _fit(path: str, module: str) -> float:
