@@ -35,8 +35,8 @@ _BUILT_IN: Mapping[Language, frozenset[str]] = {
             "apply bind call catch concat constructor delete entries every exec fill filter finally find findIndex "
             "flat flatMap forEach getTime includes indexOf join keys lastIndexOf length log map match message name "
             "padEnd padStart parse pop prototype push reduce replace resolve reject reverse search shift size slice "
-            "some sort splice split startsWith endsWith stringify subarray test then toString trim unshift values write "
-            "error warn",
+            "some sort splice split startsWith endsWith stringify subarray test then toString trim unshift "
+            "values write error warn",
         )
     ),
 }
