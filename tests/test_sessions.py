@@ -128,7 +128,14 @@ class Desk:
         gap = behind[: behind.index(prompt.suffix)]
         assert re.fullmatch(r"[\s)\]}\"'`]*", gap), gap
         others = [each.document.text.replace("\r\n", "\n") for each in self.opened if each is not opened]
-        assert all(any(chunk.text in other for other in others) for chunk in prompt.context)
+        assert all(any(_is_of(chunk.text, other) for other in others) for chunk in prompt.context)
+
+
+def _is_of(text: str, other: str) -> bool:
+    """Whether a snippet is a piece of a document, or the diff of one."""
+    lines = text.splitlines(keepends=True)
+    is_diff = all(line[0] in " -+" for line in lines)
+    return text in other or (is_diff and "".join(line[1:] for line in lines if line[0] != "-") in other)
 
 
 class CheckingCore(EngineCore):

@@ -13,6 +13,7 @@ from lsp_server.context.cutting import CutSnippet
 from lsp_server.context.definitions import Definitions
 from lsp_server.context.neighbours import NeighbourTexts, neighbours_of
 from lsp_server.context.proposals import OpenText, Place, Source, TextProposal
+from lsp_server.context.recent_edits import RecentEdits
 from lsp_server.context.ring import ContextRing
 from lsp_server.context.similar import SimilarChunks
 from lsp_server.context.visits import DocumentVisits, related
@@ -30,7 +31,7 @@ _MAX_LINES = 2_000  # of another open document, around its last visit
 
 def sources_of(indexes: Mapping[Path, Path]) -> Mapping[ContextSource, Source]:
     """The sources that work in a thread; `indexes` gives the index file of each workspace folder."""
-    return {"definitions": Definitions(indexes), "similar": SimilarChunks()}
+    return {"definitions": Definitions(indexes), "similar": SimilarChunks(), "edits": RecentEdits()}
 
 
 def place_of(document: Document, cursor: Position, ring: ContextRing) -> Place:
@@ -43,6 +44,7 @@ def place_of(document: Document, cursor: Position, ring: ContextRing) -> Place:
         before=(*lines[max(0, line - _LINES_AROUND) : line], lines[line][:column]),
         after=(lines[line][column:], *lines[line + 1 : line + 1 + _LINES_AROUND]),
         open_texts=tuple(_open_texts(document, ring)),
+        edited=tuple(ring.edits(document.uri)),
     )
 
 

@@ -109,6 +109,17 @@ class OpenText:
 
 
 @dataclass(frozen=True, slots=True)
+class EditedText:
+    """What the user changed in an open document: its lines from `first` on were `old` and are `new`."""
+
+    uri: str
+    first: int
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+    above: str  # the line above `first`; empty if there is none
+
+
+@dataclass(frozen=True, slots=True)
 class FileText:
     """A file on disk that is not open, as it was at `stamp`."""
 
@@ -131,6 +142,7 @@ class Place:
     after: tuple[str, ...]
     open_texts: tuple[OpenText, ...] = ()
     neighbours: tuple[FileText, ...] = ()
+    edited: tuple[EditedText, ...] = ()
 
 
 class Source(Protocol):

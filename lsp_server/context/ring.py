@@ -6,13 +6,14 @@ therefore keeps its place and its text as long as possible, and new snippets are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from lsp_server.context import visits
 from lsp_server.context.cutting import CutSnippet, find_again
-from lsp_server.context.proposals import STABLE_FIRST, Proposal, TextProposal
+from lsp_server.context.proposals import STABLE_FIRST, EditedText, Proposal, TextProposal
+from lsp_server.context.recent_edits import Baselines
 from lsp_server.context.visits import DocumentVisits
 from lsp_server.editing.documents import Document, LineChange
 from protocol.messages import Snippet
@@ -51,6 +52,7 @@ class ContextRing:
         self._documents: dict[str, DocumentVisits] = {}  # most recently used last
         self._selections: dict[str, tuple[CutSnippet, ...]] = {}  # likewise
         self._gathered: dict[str, tuple[TextProposal, ...]] = {}  # likewise
+        self._baselines = Baselines()
 
     @property
     def uris(self) -> Collection[str]:
@@ -69,6 +71,7 @@ class ContextRing:
 
     def visited(self, document: Document, line: int) -> None:
         """Record that the cursor is in this line."""
+        self._baselines.viewed(document)
         self._used(document).touch(line, self._sequence)
 
     def edited(self, document: Document, change: LineChange) -> None:
@@ -83,8 +86,14 @@ class ContextRing:
         if gone:
             self._selections[uri] = tuple(each for each in self._selections.get(uri, ()) if each not in gone)
 
+    def edits(self, uri: str) -> Iterator[EditedText]:
+        """What the user changed in other documents than `uri`, the most recently used first."""
+        changed = (self._baselines.edited(each.document) for each in self.documents if each.document.uri != uri)
+        return (each for each in changed if each is not None)
+
     def closed(self, uri: str) -> None:
         """Drop a document that was closed or excluded, and all text from it."""
+        self._baselines.closed(uri)
         self._documents.pop(uri, None)
         self._gathered.pop(uri, None)
         for target, selection in self._selections.items():
