@@ -67,6 +67,7 @@ class Desk:
 
     texts: list[str]
     settings: Settings
+    folder: str = "file:///project"
     costs: list[PromptCost] = field(default_factory=list)
     records: list[tuple[str, int, str]] = field(default_factory=list)  # kind, recomputed tokens, heat
 
@@ -74,16 +75,16 @@ class Desk:
         self.core = CheckingCore(self)
         self.session = EditingSession(self.core, self.settings, "test", self.costs.append)
         self.documents = self.session.documents
-        self.documents.use_folders(["file:///project"])
+        self.documents.use_folders([self.folder])
         self.opened = [
-            self.documents.open(f"file:///project/{number}.py", "python", 1, text)
+            self.documents.open(f"{self.folder}/{number}.py", "python", 1, text)
             for number, text in enumerate(self.texts)
         ]
 
     def copies(self) -> list[Document]:
         """The documents as their editor has them."""
         texts = enumerate(self.texts)
-        return [Document.from_text(f"file:///project/{number}.py", "python", 1, text) for number, text in texts]
+        return [Document.from_text(f"{self.folder}/{number}.py", "python", 1, text) for number, text in texts]
 
     async def play(self, keys: Iterator[Key]) -> None:
         at = ("", Position(0, 0))

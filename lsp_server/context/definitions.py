@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from lsp_server.context.identifiers import identifiers
 from lsp_server.context.imports import Import, imports_of
 from lsp_server.context.index.database import Found, look_up
-from lsp_server.context.proposals import WEIGHTS, Place, TextProposal
+from lsp_server.context.proposals import Place, TextProposal, rank
 from lsp_server.editing.file_uris import split_uri
 
 _MEMBER = re.compile(r"\.([^\W\d]\w{1,99})")
@@ -56,7 +56,7 @@ class Definitions:
                 found.setdefault(each.name, []).append(each)
         scored = _best(_scored(imports, near, members, found))
         ranked = sorted(scored.items(), key=lambda each: -each[1])[:_MAX_PROPOSALS]
-        return [_proposal(folder, definition, score) for definition, score in ranked]
+        return [_proposal(folder, each, rank("definitions", score, n)) for n, (each, score) in enumerate(ranked)]
 
 
 def _near(place: Place) -> tuple[Mapping[str, int], Collection[str]]:
@@ -132,13 +132,13 @@ def _best(scored: Iterable[tuple[Found, float]]) -> dict[Found, float]:
     return {each: score for each, score in best.items() if (each.path, each.container) not in classes}
 
 
-def _proposal(folder: Path, found: Found, score: float) -> TextProposal:
+def _proposal(folder: Path, found: Found, its_rank: float) -> TextProposal:
     opener = ":" if PurePosixPath(found.path).suffix in (".py", ".pyi") else " {"
     header = f"class {found.container}{opener}\n    " if found.container else ""
     return TextProposal(
         uri=(folder / found.path).as_uri(),
         origin="definitions",
-        rank=WEIGHTS["definitions"] * score,
+        rank=its_rank,
         first=found.first,
         lines=found.lines,
         shown=header + found.shown.replace("\n", "\n    ") + "\n" if header else found.shown + "\n",

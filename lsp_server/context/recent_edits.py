@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice, takewhile
 
-from lsp_server.context.proposals import WEIGHTS, EditedText, Place, TextProposal
+from lsp_server.context.proposals import EditedText, Place, TextProposal, rank
 from lsp_server.editing.documents import Document
 
 _KEEP_S = 900.0  # after so long an edit is not recent
@@ -17,8 +17,6 @@ _MOST_HUNK_LINES = 16
 _MOST_HUNKS = 3  # of a document
 _MAX_PROPOSALS = 6
 _MAX_DOCUMENTS = 64
-# Each further diff ranks by this factor below the more recent one.
-_FADING = 0.85
 
 
 @dataclass(slots=True)
@@ -75,7 +73,7 @@ class RecentEdits:
             TextProposal(
                 uri=edited.uri,
                 origin="edits",
-                rank=WEIGHTS["edits"] * _FADING**number,
+                rank=rank("edits", 1.0, number),
                 first=first,
                 lines=held,
                 shown=shown,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import nlargest
 
 from lsp_server.context.cutting import FileStamp
 from lsp_server.context.identifiers import identifier_set, identifiers
-from lsp_server.context.proposals import WEIGHTS, Place, TextProposal
+from lsp_server.context.proposals import Place, TextProposal, rank
 
 CHUNK_LINES = 16
 _STEP = 8  # chunks overlap by half
@@ -18,6 +18,7 @@ _MAX_PROPOSALS = 8
 _LEAST_OVERLAP = 0.08
 _MAX_REMEMBERED = 128
 
+_Scored = tuple[float, str, int, tuple[str, ...], FileStamp | None]  # overlap, URI, first line, lines, stamp
 _Chunks = tuple[tuple[int, frozenset[str]], ...]  # each chunk's first line and identifiers
 
 
@@ -39,12 +40,14 @@ class SimilarChunks:
             if (overlap := _jaccard(wanted, names)) >= _LEAST_OVERLAP
         )
         best = nlargest(3 * _MAX_PROPOSALS, scored, key=lambda chunk: chunk[0])
-        return _without_overlaps(
-            [
-                TextProposal(uri, "similar", WEIGHTS["similar"] * _score(overlap), first, lines, stamp=stamp)
-                for overlap, uri, first, lines, stamp in best
-            ]
-        )
+        chosen: list[_Scored] = []
+        for chunk in best:
+            if not any(_overlap(chunk, other) for other in chosen):
+                chosen.append(chunk)
+        return [
+            TextProposal(uri, "similar", rank("similar", _score(overlap), number), first, lines, stamp=stamp)
+            for number, (overlap, uri, first, lines, stamp) in enumerate(chosen[:_MAX_PROPOSALS])
+        ]
 
     def _chunks(self, uri: str, lines: tuple[str, ...]) -> _Chunks:
         known = self._remembered.pop(uri, None)
@@ -79,9 +82,5 @@ def _score(overlap: float) -> float:
     return 0.5 + 0.5 * min(1.0, overlap / 0.5)
 
 
-def _without_overlaps(proposals: Iterable[TextProposal]) -> Sequence[TextProposal]:
-    chosen: list[TextProposal] = []
-    for proposal in proposals:
-        if all(other.uri != proposal.uri or abs(other.first - proposal.first) >= CHUNK_LINES for other in chosen):
-            chosen.append(proposal)
-    return chosen[:_MAX_PROPOSALS]
+def _overlap(chunk: _Scored, other: _Scored) -> bool:
+    return chunk[1] == other[1] and abs(chunk[2] - other[2]) < CHUNK_LINES

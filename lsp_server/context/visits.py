@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lsp_server.context.cutting import SNIPPET_LINES
-from lsp_server.context.proposals import WEIGHTS, LineProposal
+from lsp_server.context.proposals import LineProposal, rank
 from lsp_server.editing.documents import Document, LineChange
 
 _MAX_VISITS = 4
 _NEAR_LINES = SNIPPET_LINES // 2
-# Each visit ranks by this factor below the more recent one.
-_FADING = 0.9
 
 _FAMILIES = (
     frozenset({"javascript", "javascriptreact", "svelte", "typescript", "typescriptreact", "vue"}),
@@ -67,7 +65,7 @@ def propose(all_visits: Iterable[DocumentVisits], uri: str, language_id: str) ->
     others = [(each.document, visit) for each in all_visits if each.document.uri != uri for visit in each.visits]
     others.sort(key=lambda other: (not related(other[0].language_id, language_id), -other[1].touched))
     return [
-        LineProposal(document, visit.line, WEIGHTS["visits"] * _FADING**number)
+        LineProposal(document, visit.line, rank("visits", 1.0, number))
         for number, (document, visit) in enumerate(others)
     ]
 
