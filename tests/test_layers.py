@@ -53,7 +53,14 @@ ROOMS: dict[str, list[set[str]]] = {
         {"lsp_server"},
     ],
     "midfill": [
-        {"midfill.options", "midfill.output_files", "midfill.headless", "midfill.samples"},
+        {
+            "midfill.explain",
+            "midfill.workspaces",
+            "midfill.options",
+            "midfill.output_files",
+            "midfill.headless",
+            "midfill.samples",
+        },
         {
             "midfill.doctor",
             "midfill.evaluation",

@@ -11,6 +11,7 @@ from lsp_server.editing.documents import Document, LineChange, Position
 from lsp_server.prompts.anchors import Anchor, Fit, find, lay
 from lsp_server.prompts.windows import StickyEdges, WindowBudget, suffix_stop
 from protocol.messages import Prompt
+from protocol.settings import ContextSource
 
 Strategy = Literal["none", "psm", "spm", "efim"]
 
@@ -25,6 +26,7 @@ class Plan:
     gap: str  # auto-closed text between the cursor and the suffix: not in the prompt
     relaid: bool  # a new anchor was laid for it
     sources: frozenset[str] = frozenset()  # URIs of the other documents whose text stands in it
+    origins: tuple[ContextSource, ...] = ()  # of its snippets
 
 
 class _Laid(NamedTuple):
@@ -110,7 +112,9 @@ class PromptPlanner:
             increment=_prompt_text(self.document.slice(fit.start, cursor)),
             context=laid.context.snippets,
         )
-        return Plan(prompt, self.document.slice(cursor, fit.suffix_start), relaid, laid.context.sources)
+        return Plan(
+            prompt, self.document.slice(cursor, fit.suffix_start), relaid, laid.context.sources, laid.context.origins
+        )
 
     def _plan_at_cursor(self, cursor: Position) -> Plan:
         document, budget = self.document, self.budget
@@ -124,7 +128,7 @@ class PromptPlanner:
             context=context.snippets,
             order="spm" if self.strategy == "spm" else "psm",
         )
-        return Plan(prompt, gap="", relaid=True, sources=context.sources)
+        return Plan(prompt, gap="", relaid=True, sources=context.sources, origins=context.origins)
 
 
 def _prompt_text(text: str) -> str:

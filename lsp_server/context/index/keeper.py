@@ -60,12 +60,15 @@ class IndexKeeper:
             await asyncio.sleep(max(self._settle_s, self._last_scan + self._apart_s - time.monotonic()))
             self._is_due, self._last_scan = False, time.monotonic()
             for folder in self._folders:
-                await _scan(folder)
+                await scan_apart(folder)
             self._last_scan = time.monotonic()
 
 
-async def _scan(folder: Path) -> None:
-    """Run the index's process for a folder; a fault in it leaves the index as it was."""
+async def scan_apart(folder: Path) -> None:
+    """Bring a folder's index up to date in a process of its own; a fault there is logged, and the index stays.
+
+    If the caller is cancelled, the process ends.
+    """
     command = (sys.executable, "-m", "lsp_server.context.index", str(folder))
     pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     try:
