@@ -20,6 +20,8 @@ _MAX_PER_PACKAGE = 60
 _LEAST_BEHIND_SYMBOL = 4  # code points: the name alone says nothing about the other file
 _MOST_CHARS = 120
 _LEAST_NAME = 4
+_LITERAL = re.compile(r"[\"'`#]|//")  # no context tells what text or comment stands there
+_IMPORT = re.compile(r"\s*(?:from\s[^(]*\(|(?:import|export)\b[^{}]*\{)")
 _NO_CODE = re.compile(r"\s*(?:#|//|\*|/\*|import\b|from\b|export\s*[{*]|\"\"\"|'''|>>>|\.\.\. |@)")
 
 # Members of built-in types: where they stand, a definition of the same name need not be meant.
@@ -116,15 +118,17 @@ def _uses(
     members = {name for name, files in homes.items() if len(files - {path}) == 1 and name not in mine}
     members -= _BUILT_IN[package.language]
     times = Counter(line.strip() for line in lines)
+    imports = _import_lines(lines)
     for number, line in enumerate(lines):
-        if _NO_CODE.match(line) or times[line.strip()] > 1:
+        if number in imports or _NO_CODE.match(line) or times[line.strip()] > 1:
             continue
         place = _symbol(line, imported, members)
         if place is None:
             continue
         end = len(line.rstrip())
         symbol, at = place
-        if at + len(symbol) + _LEAST_BEHIND_SYMBOL <= end <= at + _MOST_CHARS and not _is_in_text(line, at):
+        fits = at + len(symbol) + _LEAST_BEHIND_SYMBOL <= end <= at + _MOST_CHARS
+        if fits and not _is_in_text(line, at) and not _LITERAL.search(line, at):
             before = "".join(lines[:number]) + line[:at]
             after = line[end:] + "".join(lines[number + 1 :])
             yield CrossFileTask(package, folder, path, number, symbol, before, line[at:end], after)
@@ -134,9 +138,21 @@ def _symbol(line: str, imported: set[str], members: set[str]) -> tuple[str, int]
     """The first use in a line of a known symbol, and its column."""
     for found in re.finditer(r"(\.?)\b([A-Za-z_$][\w$]*)", line):
         name = found[2]
-        if len(name) >= _LEAST_NAME and name in (members if found[1] else imported):
+        is_call = line.startswith("(", found.end())
+        if len(name) >= _LEAST_NAME and (name in members and is_call if found[1] else name in imported):
             return name, found.start(2)
     return None
+
+
+def _import_lines(lines: Sequence[str]) -> set[int]:
+    """The lines of import statements that go over several lines."""
+    found, is_open = set(), False
+    for number, line in enumerate(lines):
+        is_open = is_open or (_IMPORT.match(line) is not None and not re.search(r"[)}]", line))
+        if is_open:
+            found.add(number)
+            is_open = re.search(r"[)}]", line) is None
+    return found
 
 
 def _is_in_text(line: str, at: int) -> bool:

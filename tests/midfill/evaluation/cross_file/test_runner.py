@@ -21,7 +21,7 @@ FILLER = "".join(f"value_{n} = compute({n}, {n + 1})  # a line of its own\n" for
 def task(tmp_path: Path) -> CrossFileTask:
     (tmp_path / "lib.py").write_text("def load_config(path, strict): ...\n" + FILLER.replace("value", "other"))
     (tmp_path / "user.py").write_text(
-        f"from lib import load_config\n\nconfig = load_config('a', strict=True)\n{FILLER}"
+        f"from lib import load_config\n\nconfig = load_config(value_1, strict=True)\n{FILLER}"
     )
     (task,) = cut_tasks(PACKAGE, tmp_path, seed=0)
     return task
@@ -55,10 +55,10 @@ def test_each_condition_has_its_sources_and_equal_prompts_are_computed_once(task
 @pytest.mark.parametrize(
     ("completion", "exact", "identifiers"),
     [
-        ("load_config('a', strict=True)", True, True),
-        ("load_config('a', strict=True)  \nmore", True, True),
-        ("load_config('b', strict=True)", False, False),
-        ("load_config( 'a', strict = True )", False, True),
+        ("load_config(value_1, strict=True)", True, True),
+        ("load_config(value_1, strict=True)  \nmore", True, True),
+        ("load_config(value_2, strict=True)", False, False),
+        ("load_config( value_1, strict = True )", False, True),
         ("", False, False),
     ],
 )
