@@ -36,7 +36,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 # The files that the index reads: `GRAMMAR_BY_SUFFIX` of `lsp_server.context.index.grammars`.
-_INDEXED = "**/*.{py,pyi,js,mjs,cjs,jsx,ts,mts,cts,tsx,go,rs}"
+INDEXED = "**/*.{py,pyi,js,mjs,cjs,jsx,ts,mts,cts,tsx,go,rs}"
 # The characters that open a popup, besides words.
 _TRIGGERS = [".", "(", "[", "{", "=", ",", ":"]
 
@@ -86,7 +86,7 @@ async def initialized(ls: MidfillServer, _: types.InitializedParams) -> None:
     """Find or start the core, and have the client report changes of the files that the index has."""
     watched = get_capability(ls.client_capabilities, "workspace.did_change_watched_files")
     if watched is not None and watched.dynamic_registration:
-        options = types.DidChangeWatchedFilesRegistrationOptions([types.FileSystemWatcher(_INDEXED)])
+        options = types.DidChangeWatchedFilesRegistrationOptions([types.FileSystemWatcher(INDEXED)])
         registration = types.Registration("index", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
         ls.client_register_capability(types.RegistrationParams([registration]))
     await ls.connect()

@@ -163,4 +163,4 @@ def test_the_language_server_comes_up_without_a_model_library() -> None:
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     loaded = {name.partition(".")[0] for name in result.stdout.split()}
     assert "pygls" in loaded
-    assert not loaded & {"numpy", *MODEL_LIBRARIES}
+    assert not loaded & {"numpy", "tree_sitter", *MODEL_LIBRARIES}

@@ -11,16 +11,17 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-_SETTLE_S = 2.0  # after a change, for more of them
-_APART_S = 10.0  # between two scans
+SETTLE_S = 2.0  # after a change, for more of them
+APART_S = 10.0  # between two scans
 _OLD_S = 60.0  # a client may watch no files
 
 
 class IndexKeeper:
     """Scans the folders soon after `changed`, in processes of low priority; the event loop only starts them."""
 
-    def __init__(self, settle_s: float = _SETTLE_S, apart_s: float = _APART_S) -> None:
-        self._settle_s, self._apart_s = settle_s, apart_s
+    def __init__(self, settle_s: float | None = None, apart_s: float | None = None) -> None:
+        self._settle_s = SETTLE_S if settle_s is None else settle_s
+        self._apart_s = APART_S if apart_s is None else apart_s
         self._folders: Sequence[Path] = ()
         self._enabled = False
         self._last_scan = -_OLD_S
