@@ -97,6 +97,13 @@ class IndexWriter:
         rows = self._connection.execute("SELECT path, changed, size FROM files")
         return {path: (changed, size) for path, changed, size in rows}
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
+        (page_size,) = self._connection.execute("PRAGMA page_size").fetchone()
+        return int(pages * page_size)
+
     def put(self, path: str, stamp: FileStamp, definitions: Iterable[Definition]) -> None:
         """Replace a file's definitions."""
         with self._connection as transaction:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -66,27 +67,20 @@ class IndexKeeper:
 
 
 async def scan_apart(folder: Path) -> None:
-    """Bring a folder's index up to date in a process of its own; a fault there is logged, and the index stays.
+    """Bring a folder's index up to date in a process of its own, which writes faults to stderr; the index stays then.
 
     If the caller is cancelled, the process ends.
     """
     command = (sys.executable, "-m", "lsp_server.context.index", str(folder))
-    pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     try:
-        process = await asyncio.create_subprocess_exec(*command, stdin=none, stdout=none, stderr=pipe)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     except OSError as error:
         logger.warning("the index of %s cannot be kept: %s", folder, error)
         return
     try:
-        _, said = await process.communicate()
+        status = await asyncio.to_thread(process.wait)
     except asyncio.CancelledError:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        process.kill()  # the thread, which goes on, waits for its end
         raise
-    if said:
-        logger.log(
-            logging.WARNING if process.returncode else logging.INFO,
-            "%s",
-            said[-2000:].decode("utf-8", "replace").strip(),
-        )
+    if status:
+        logger.warning("the index of %s is not up to date: its process ended with status %d", folder, status)

@@ -20,6 +20,7 @@ _MOST_FILES = 20_000
 _MOST_FOLDERS = 20_000
 _MOST_BYTES = 512 * 1024  # of a file: a longer one is generated or data
 _MOST_SECONDS = 300.0
+_MOST_INDEX_BYTES = 256 * 1024 * 1024
 # Folders with copies of other projects, or with none of the user's text.
 _SKIPPED = frozenset(
     {"node_modules", "__pycache__", "site-packages", "bower_components", "vendor", "third_party", "venv"}
@@ -37,7 +38,11 @@ class Scanned:
 
 
 def scan(
-    folder: Path, writer: IndexWriter, reason: Callable[[str], str | None], most_s: float = _MOST_SECONDS
+    folder: Path,
+    writer: IndexWriter,
+    reason: Callable[[str], str | None],
+    most_s: float = _MOST_SECONDS,
+    most_bytes: int = _MOST_INDEX_BYTES,
 ) -> Scanned:
     """Bring the index of `folder` up to date; `reason` says why the document of a URI is excluded, None if it is not.
 
@@ -50,7 +55,7 @@ def scan(
     read = 0
     complete = True
     for path, stamp in _files(folder, reason):
-        if len(seen) >= _MOST_FILES or time.monotonic() > until:
+        if len(seen) >= _MOST_FILES or time.monotonic() > until or writer.size > most_bytes:
             complete = False
             break
         seen.add(path)

@@ -102,6 +102,12 @@ def test_a_scan_out_of_time_keeps_what_it_did_not_reach(folder: Path, file: Path
     assert paths(file) == ["pkg/lib.py"]
 
 
+def test_the_index_does_not_outgrow_its_limit(folder: Path, file: Path) -> None:
+    writer = IndexWriter(file)
+    assert scan(folder, writer, lambda _: None, most_bytes=1) == Scanned(0, 0, 0, is_complete=False)
+    writer.close()
+
+
 @pytest.mark.parametrize("content", [b"not a database, but long enough to look like one" * 100, b""])
 def test_a_damaged_index_is_built_anew(folder: Path, file: Path, content: bytes) -> None:
     scanned(folder, file)
