@@ -8,7 +8,7 @@ from pathlib import Path
 from lsp_server.context.index.keeper import scan_apart
 from lsp_server.editing.documents import Position
 from lsp_server.prompts.surroundings import enabled_sources
-from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.suggesting.open_document import OpenDocument
 from protocol.settings import Settings
 
 _INDEX_S = 20.0  # for a folder that has no index yet
