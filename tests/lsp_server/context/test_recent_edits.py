@@ -88,3 +88,10 @@ def test_a_diff_says_what_the_document_says(edits: list[tuple[int, str, int]]) -
         assert "".join(line[1:] for line in lines if line[0] != "-") in target.text.replace("\r\n", "\n")
         assert all(line[1:] in before for line in lines if line[0] == "-")
         assert any(line[0] != " " for line in lines)
+
+
+def test_an_edit_far_below_is_found() -> None:
+    baselines, target = Baselines(), document(TEXT * 5)
+    baselines.viewed(target)
+    replace(target, 1537, "new\n")
+    assert diffs(baselines, target) == [" line 336\n-line 337\n+new\n"]
