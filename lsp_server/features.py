@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 P = TypeVar("P")
 R = TypeVar("R")
 
+# The files that the index reads: `GRAMMAR_BY_SUFFIX` of `lsp_server.context.index.grammars`.
+INDEXED = "**/*.{py,pyi,js,mjs,cjs,jsx,ts,mts,cts,tsx,go,rs}"
 # The characters that open a popup, besides words.
 _TRIGGERS = [".", "(", "[", "{", "=", ",", ":"]
 
@@ -77,11 +79,22 @@ def initialize(ls: MidfillServer, params: types.InitializeParams) -> None:
 def did_change_folders(ls: MidfillServer, _: types.DidChangeWorkspaceFoldersParams) -> None:
     """Use the ignore rules of the present folders."""
     ls.session.documents.use_folders(_folders(ls))
+    ls.keep_index()
 
 
 async def initialized(ls: MidfillServer, _: types.InitializedParams) -> None:
-    """Find or start the core."""
+    """Find or start the core, and have the client report changes of the files that the index has."""
+    watched = get_capability(ls.client_capabilities, "workspace.did_change_watched_files")
+    if watched is not None and watched.dynamic_registration:
+        options = types.DidChangeWatchedFilesRegistrationOptions([types.FileSystemWatcher(INDEXED)])
+        registration = types.Registration("index", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
+        ls.client_register_capability(types.RegistrationParams([registration]))
     await ls.connect()
+
+
+def did_change_watched_files(ls: MidfillServer, _: types.DidChangeWatchedFilesParams) -> None:
+    """Bring the index up to date soon."""
+    ls.index.changed()
 
 
 def shutdown(ls: MidfillServer, _: None) -> None:
@@ -106,6 +119,7 @@ def did_open(ls: MidfillServer, params: types.DidOpenTextDocumentParams) -> None
     """Mirror the document."""
     item = params.text_document
     ls.session.open(item.uri, item.language_id, item.version, item.text)
+    ls.index.used()
 
 
 def did_change(ls: MidfillServer, params: types.DidChangeTextDocumentParams) -> None:
@@ -126,6 +140,7 @@ def did_close(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> No
 
 def did_move_cursor(ls: MidfillServer, params: types.TextDocumentPositionParams) -> None:
     """Prepare for typing at the new cursor."""
+    ls.index.used()
     ls.session.look_ahead(*_place(ls, params.text_document, params.position))
 
 
@@ -179,6 +194,7 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     types.SHUTDOWN: shutdown,
     types.WORKSPACE_DID_CHANGE_CONFIGURATION: did_change_configuration,
     types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: did_change_folders,
+    types.WORKSPACE_DID_CHANGE_WATCHED_FILES: did_change_watched_files,
     types.TEXT_DOCUMENT_DID_OPEN: did_open,
     types.TEXT_DOCUMENT_DID_CHANGE: did_change,
     types.TEXT_DOCUMENT_DID_CLOSE: did_close,

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
+from lsp_server.context.index.keeper import IndexKeeper
 from lsp_server.core.link import CoreLink, LinkStatus
 from lsp_server.core.target import same_core, target_of
 from lsp_server.editor_protocol import EditorProtocol, make_converter
 from lsp_server.mistakes import log_error
 from lsp_server.notices import Notices
+from lsp_server.prompts.surroundings import enabled_sources
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.requests import PromptCost
 from lsp_server.usage.acceptance import Acceptances
@@ -54,6 +56,7 @@ class MidfillServer(LanguageServer):
         self.notices = Notices(self.protocol.notify, self.window_show_message, self.work_done_progress)
         self.link = CoreLink(self._core_changed, self._prefilled)
         self.session = EditingSession(self.link, settings, secrets.token_hex(4), self._send_cost, self.notices.excluded)
+        self.index = IndexKeeper()
         self.recorder = Recorder(statistics_file())
         self._unsent: list[Callable[[], None]] = []  # reports of costs, kept until their answers have left
         self._connecting: asyncio.Task[None] | None = None
@@ -64,13 +67,21 @@ class MidfillServer(LanguageServer):
     async def connect(self) -> None:
         """Find or start the core for the present settings, and leave the previous one."""
         self._connected_by = self.session.settings
+        self.keep_index()
         await self.link.connect_to(target_of(self._connected_by))
+
+    def keep_index(self) -> None:
+        """Keep the index of the present folders, as the present settings want it; nothing before `initialized`."""
+        if self._connected_by is not None:
+            enabled = "definitions" in enabled_sources(self.session.settings)
+            self.index.use(self.session.documents.folders, enabled=enabled)
 
     async def leave(self) -> None:
         """Save the statistics and disconnect from the core, which keeps running; the client has disconnected."""
         if self._settling is not None:
             self._settling.cancel()
         self.recorder.close()
+        await self.index.close()
         if self._connecting is not None:
             await asyncio.wait([self._connecting])
         await self.link.stop()
@@ -122,6 +133,7 @@ class MidfillServer(LanguageServer):
 
     def _apply(self, settings: Settings) -> None:
         self.session.documents.configure(settings)
+        self.keep_index()
         self.recorder.enabled = settings.statistics
         logging.getLogger("lsp_server").setLevel(settings.log_level.upper())
 

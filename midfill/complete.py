@@ -20,6 +20,7 @@ import typer
 from msgspec import structs
 from rich.console import Console
 
+from midfill.explain import PromptPart, as_objects, explanation, parts_of
 from protocol.errors import BadInput, CoreUnavailable, MidfillError, Unauthorized
 from protocol.identity import ANSWER_SETTINGS, describe, differences
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Usage
@@ -65,12 +66,16 @@ class Result:
     milliseconds: float  # without loading a model
     usage: Usage | None  # None if no request was sent
     percent: float | None  # the mean probability of its tokens; None without tokens
+    parts: tuple[PromptPart, ...] = ()  # of the prompt, in its order
 
 
 def complete_command(
     settings: Settings,
     place: Annotated[str, typer.Argument(metavar="FILE:LINE:COL", help="Counted from 1, as compilers print it.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print suggestion and cost as a JSON object.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show the prompt, and where each part comes from.")
+    ] = False,
 ) -> None:
     """Print the suggestion for a place in a file.
 
@@ -80,8 +85,11 @@ def complete_command(
     """
     result = asyncio.run(complete(settings, FilePosition.parse(place)))
     if as_json:
-        typer.echo(json.dumps(_as_json(result, settings), indent=2, ensure_ascii=False))
+        prompt = {"prompt": as_objects(result.parts)} if explain else {}
+        typer.echo(json.dumps(_as_json(result, settings) | prompt, indent=2, ensure_ascii=False))
         return
+    if explain:
+        Console().print(explanation(result.parts))
     if not result.text:
         typer.echo("midfill: nothing to suggest here", err=True)
         return
@@ -100,6 +108,7 @@ async def complete(settings: Settings, place: FilePosition) -> Result:
     from lsp_server.filters.cursor_context import Insertion
     from lsp_server.suggesting.editing_session import EditingSession
     from lsp_server.suggesting.queries import Query
+    from midfill.workspaces import gathered, workspace_of
 
     text = _read(place.path)
     _check_allowed(place.path)
@@ -108,10 +117,15 @@ async def complete(settings: Settings, place: FilePosition) -> Result:
     async with _find_core(settings) as core:
         answers = _Witness(core)
         session = EditingSession(answers, replace(settings, alternatives=0), "complete", lambda _: None)
+        folder = workspace_of(place.path.resolve())
+        session.documents.use_folders([folder.as_uri()])
         opened = session.open(uri, language_id_of(place.path.suffix), 1, text)
+        if not await gathered(opened, cursor, folder, settings):
+            _tell(f"the index of {folder} takes long, and is incomplete")
         started = time.perf_counter()
         insertions = await session.suggest(opened, Query(cursor, invoked=True))
         milliseconds = (time.perf_counter() - started) * 1000
+        parts = parts_of(opened.plan(cursor))
         session.close(uri)
     if answers.error is not None:
         raise answers.error
@@ -121,7 +135,7 @@ async def complete(settings: Settings, place: FilePosition) -> Result:
         _, completion = opened.last_exchange
         usage, logprob = completion.usage, completion.mean_logprob
         percent = None if logprob is None else 100 * math.exp(logprob)
-    return Result(insertion.text, insertion.replaced, milliseconds, usage, percent)
+    return Result(insertion.text, insertion.replaced, milliseconds, usage, percent, parts)
 
 
 class _Witness:

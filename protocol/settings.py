@@ -25,6 +25,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Healing = Literal["auto", "on", "off"]
 Weights = Literal["auto", "int8", "int4", "fp8"]
+ContextSource = Literal["definitions", "visits", "similar", "edits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,13 @@ class Settings:
     ] = 20
     other_files: Annotated[bool, About("Include excerpts of other open files in the prompt")] = True
     other_files_tokens: Annotated[int, About("Token limit for text from other files", 0, _MOST_TOKENS)] = 512
+    context_sources: Annotated[
+        tuple[ContextSource, ...],
+        About(
+            "Where that text comes from: signatures of symbols near the cursor, code like that at the cursor, "
+            "places that you visited, your edits of a moment ago"
+        ),
+    ] = ("definitions", "similar", "visits", "edits")
     disabled_languages: Annotated[
         tuple[str, ...], About("LSP language ids without suggestions, for example `markdown`")
     ] = ()
@@ -196,7 +204,15 @@ class Setting:
         """The kind of value, in words."""
         if get_origin(self.kind) is Literal:
             return "one of " + ", ".join(f"`{choice}`" for choice in get_args(self.kind))
+        if self.choices:
+            return "list of " + ", ".join(f"`{choice}`" for choice in self.choices)
         return {int: "whole number", bool: "true or false", str: "text"}.get(self.kind, "list of names")
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The names that a list may hold; none if any may."""
+        items = get_args(self.kind) if get_origin(self.kind) is tuple else ()
+        return get_args(items[0]) if items and get_origin(items[0]) is Literal else ()
 
 
 def _read_fields() -> Mapping[str, Setting]:

@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_origin
 
 import msgspec
 
@@ -128,8 +128,8 @@ def _typed(value: object, kind: Any) -> Any:
 
 def _from_text(text: str, kind: Any) -> Any:
     """Parses a value from text."""
-    if kind == tuple[str, ...]:
-        return _checked(tuple(_split(text)))
+    if get_origin(kind) is tuple:
+        return _checked(msgspec.convert(_split(text), kind))
     if kind is bool:
         text = {"yes": "true", "no": "false"}.get(text.strip().lower(), text.strip())
     return msgspec.convert(text, kind, strict=False)

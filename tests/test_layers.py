@@ -47,13 +47,21 @@ ROOMS: dict[str, list[set[str]]] = {
     "lsp_server": [
         {"lsp_server.editing", "lsp_server.core"},
         {"lsp_server.exclusion", "lsp_server.filters"},
+        {"lsp_server.context"},
         {"lsp_server.prompts"},
         {"lsp_server.suggesting"},
         {"lsp_server.usage"},
         {"lsp_server"},
     ],
     "midfill": [
-        {"midfill.options", "midfill.output_files", "midfill.headless", "midfill.samples"},
+        {
+            "midfill.explain",
+            "midfill.workspaces",
+            "midfill.options",
+            "midfill.output_files",
+            "midfill.headless",
+            "midfill.samples",
+        },
         {
             "midfill.doctor",
             "midfill.evaluation",
@@ -156,4 +164,4 @@ def test_the_language_server_comes_up_without_a_model_library() -> None:
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     loaded = {name.partition(".")[0] for name in result.stdout.split()}
     assert "pygls" in loaded
-    assert not loaded & {"numpy", *MODEL_LIBRARIES}
+    assert not loaded & {"numpy", "tree_sitter", *MODEL_LIBRARIES}

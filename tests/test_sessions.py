@@ -67,6 +67,7 @@ class Desk:
 
     texts: list[str]
     settings: Settings
+    folder: str = "file:///project"
     costs: list[PromptCost] = field(default_factory=list)
     records: list[tuple[str, int, str]] = field(default_factory=list)  # kind, recomputed tokens, heat
 
@@ -74,16 +75,16 @@ class Desk:
         self.core = CheckingCore(self)
         self.session = EditingSession(self.core, self.settings, "test", self.costs.append)
         self.documents = self.session.documents
-        self.documents.use_folders(["file:///project"])
+        self.documents.use_folders([self.folder])
         self.opened = [
-            self.documents.open(f"file:///project/{number}.py", "python", 1, text)
+            self.documents.open(f"{self.folder}/{number}.py", "python", 1, text)
             for number, text in enumerate(self.texts)
         ]
 
     def copies(self) -> list[Document]:
         """The documents as their editor has them."""
         texts = enumerate(self.texts)
-        return [Document.from_text(f"file:///project/{number}.py", "python", 1, text) for number, text in texts]
+        return [Document.from_text(f"{self.folder}/{number}.py", "python", 1, text) for number, text in texts]
 
     async def play(self, keys: Iterator[Key]) -> None:
         at = ("", Position(0, 0))
@@ -128,7 +129,14 @@ class Desk:
         gap = behind[: behind.index(prompt.suffix)]
         assert re.fullmatch(r"[\s)\]}\"'`]*", gap), gap
         others = [each.document.text.replace("\r\n", "\n") for each in self.opened if each is not opened]
-        assert all(any(chunk.text in other for other in others) for chunk in prompt.context)
+        assert all(any(_is_of(chunk.text, other) for other in others) for chunk in prompt.context)
+
+
+def _is_of(text: str, other: str) -> bool:
+    """Whether a snippet is a piece of a document, or the diff of one."""
+    lines = text.splitlines(keepends=True)
+    is_diff = all(line[0] in " -+" for line in lines)
+    return text in other or (is_diff and "".join(line[1:] for line in lines if line[0] != "-") in other)
 
 
 class CheckingCore(EngineCore):

@@ -27,7 +27,7 @@ class Exclusion:
     """
 
     def __init__(self, folders: Iterable[str], now: Callable[[], float], recheck_s: float = 2.0) -> None:
-        paths = [Path(os.path.normpath(path)) for path in (split_uri(uri).path for uri in folders) if _is_usable(path)]
+        paths = [Path(os.path.normpath(path)) for path in (split_uri(uri).path for uri in folders) if is_usable(path)]
         real_paths = [Path(os.path.realpath(path)) for path in paths]
         self._secrets = SecretFiles()
         self._ignored = IgnoreFiles(list(dict.fromkeys(paths + real_paths)), now, recheck_s)
@@ -44,7 +44,7 @@ class Exclusion:
         return next((reason for reason in reasons if reason is not None), None)
 
     def _reason_of_path(self, path: str) -> str | None:
-        if not _is_usable(path):
+        if not is_usable(path):
             return self._secrets.reason(path)
         try:
             places = dict.fromkeys((Path(os.path.normpath(path)), Path(os.path.realpath(path))))
@@ -54,6 +54,6 @@ class Exclusion:
             return f"midfill cannot check the ignore files: {error}"
 
 
-def _is_usable(path: str) -> bool:
+def is_usable(path: str) -> bool:
     """Whether the path names a place on this machine's disks: it is not empty, nor a path of another system."""
     return Path(path).is_absolute() and "\0" not in path

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from lsp_server.context.ring import Context
 from lsp_server.editing.documents import Document, LineChange, Position
 from lsp_server.prompts.anchors import Anchor, Fit, find, lay
-from lsp_server.prompts.other_files import Context
 from lsp_server.prompts.windows import StickyEdges, WindowBudget, suffix_stop
 from protocol.messages import Prompt
+from protocol.settings import ContextSource
 
 Strategy = Literal["none", "psm", "spm", "efim"]
 
@@ -25,6 +26,7 @@ class Plan:
     gap: str  # auto-closed text between the cursor and the suffix: not in the prompt
     relaid: bool  # a new anchor was laid for it
     sources: frozenset[str] = frozenset()  # URIs of the other documents whose text stands in it
+    origins: tuple[ContextSource, ...] = ()  # of its snippets
 
 
 class _Laid(NamedTuple):
@@ -94,6 +96,13 @@ class PromptPlanner:
         anchor, fit = lay(self.document, cursor, self.budget, self._edges)
         return self._use(_Laid(anchor, self._context(self.budget)), fit, cursor, relaid=True)
 
+    def holds(self, cursor: Position) -> bool:
+        """Whether the prompt for ahead work at this cursor needs no new anchor."""
+        if self.strategy in ("psm", "spm"):
+            return False
+        limit = self.budget.increment_chars // 2
+        return any(find(laid.anchor, self.document, cursor, limit) is not None for laid in self._anchors)
+
     def _use(self, laid: _Laid, fit: Fit, cursor: Position, *, relaid: bool) -> Plan:
         self._anchors = [laid, *(other for other in self._anchors if other is not laid)][:_MAX_ANCHORS]
         anchor = laid.anchor
@@ -103,7 +112,9 @@ class PromptPlanner:
             increment=_prompt_text(self.document.slice(fit.start, cursor)),
             context=laid.context.snippets,
         )
-        return Plan(prompt, self.document.slice(cursor, fit.suffix_start), relaid, laid.context.sources)
+        return Plan(
+            prompt, self.document.slice(cursor, fit.suffix_start), relaid, laid.context.sources, laid.context.origins
+        )
 
     def _plan_at_cursor(self, cursor: Position) -> Plan:
         document, budget = self.document, self.budget
@@ -117,7 +128,7 @@ class PromptPlanner:
             context=context.snippets,
             order="spm" if self.strategy == "spm" else "psm",
         )
-        return Plan(prompt, gap="", relaid=True, sources=context.sources)
+        return Plan(prompt, gap="", relaid=True, sources=context.sources, origins=context.origins)
 
 
 def _prompt_text(text: str) -> str:

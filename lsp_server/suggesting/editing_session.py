@@ -264,4 +264,5 @@ class EditingSession:
 
     async def _ahead(self, opened: OpenDocument, cursor: Position) -> None:
         if await self._is_allowed(opened):
+            await opened.gather(cursor, self.settings)
             await self._sender.look_ahead(opened, cursor, self.settings)

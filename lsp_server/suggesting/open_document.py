@@ -14,6 +14,7 @@ from lsp_server.prompts.surroundings import Surroundings
 from lsp_server.suggesting.last_suggestion import Suggestion, follow
 from lsp_server.suggesting.latest import Latest
 from protocol.messages import Completion, CompletionRequest
+from protocol.settings import Settings
 
 
 @dataclass(slots=True)
@@ -67,6 +68,12 @@ class OpenDocument:
         """The prompt for a cursor, as `PromptPlanner.plan` makes it."""
         self.document.check(cursor)
         return self.planner.plan(self._in_source(cursor), ahead=ahead)
+
+    async def gather(self, cursor: Position, settings: Settings) -> None:
+        """Prepare the snippets of the next prompt, if the prompt at this cursor needs a new anchor."""
+        place = self._in_source(cursor)
+        if not self.planner.holds(place):
+            await self.surroundings.gather(self.source, place, settings)
 
     def _in_source(self, position: Position) -> Position:
         return position if self.cells is None else self.cells.position(self.document, position)

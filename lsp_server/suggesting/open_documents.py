@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from lsp_server.editing.documents import Document, Edit, LineChange, Position
 from lsp_server.editing.notebooks import Cells
@@ -19,7 +20,10 @@ logger = logging.getLogger(__name__)
 # A document with a line of more code points is not followed: every edit of the line would copy it.
 _LONGEST_FOLLOWED = 10_000_000
 
-_PLANNING_SETTINGS = ("prefix_tokens", "suffix_tokens", "strategy", "other_files", "other_files_tokens")
+_PLANNING_SETTINGS = (
+    *("prefix_tokens", "suffix_tokens", "strategy"),
+    *("other_files", "other_files_tokens", "context_sources"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,11 @@ class OpenDocuments:
     def uris(self) -> tuple[str, ...]:
         """The URIs of all open documents."""
         return tuple(self._open)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The workspace folders on this machine's disks."""
+        return self._surroundings.folders
 
     def configure(self, settings: Settings) -> None:
         """Use these settings from now on; suggestions made under other settings are dropped."""

@@ -18,6 +18,7 @@ from protocol.errors import BadInput
 from protocol.settings import Settings
 
 if TYPE_CHECKING:
+    from lsp_server.prompts.windows import WindowBudget
     from midfill.evaluation.engines import Evaluated
     from midfill.evaluation.runner import Evaluator, Row, TaskSet
     from midfill.evaluation.sandbox import Sandbox
@@ -37,6 +38,16 @@ def eval_command(
     held_out: Annotated[
         list[Path] | None,
         typer.Option("--held-out", help="Folder of Python files that the model was not trained on; repeatable."),
+    ] = None,
+    cross_file: Annotated[
+        bool,
+        typer.Option(
+            "--cross-file",
+            help="Lines of published packages that use a symbol of another file, without context and with each source.",
+        ),
+    ] = False,
+    packages: Annotated[
+        Path | None, typer.Option("--packages", help="Keep those packages in this folder, not in the user's cache.")
     ] = None,
     splits: Annotated[
         str,
@@ -72,9 +83,19 @@ def eval_command(
     """Measure how well a model fills in code.
 
     Prints one row per kind of task, prompt format and cursor place. pass@1 needs --allow-code-execution, since it
-    runs code that the model has written.
+    runs code that the model has written. --cross-file is an evaluation of its own: it downloads pinned packages with
+    pip and npm once, and takes --limit (per language), --seed, --max-new-tokens, --healing and --json.
     """
     from midfill.evaluation.engines import core_by_address, engine_in_process
+
+    model = (
+        core_by_address(settings, max_new_tokens)
+        if settings.core
+        else engine_in_process(settings, healing, max_new_tokens)
+    )
+    if cross_file:
+        _evaluate_cross_file(settings, model, packages, limit, seed, json_file)
+        return
     from midfill.evaluation.report import report, row_object
     from midfill.evaluation.tasks import CUTS, FORMATS, SPLITS
 
@@ -85,11 +106,6 @@ def eval_command(
     sandbox = _sandbox(allow_code_execution, without_sandbox, task_sets, notes)
     if settings.core and "token" in chosen_cuts:
         raise BadInput("--cut token needs the model's tokenizer, which a core does not show: choose given or character")
-    model = (
-        core_by_address(settings, max_new_tokens)
-        if settings.core
-        else engine_in_process(settings, healing, max_new_tokens)
-    )
     rows = []
     with _json_lines(json_file) as write, _loaded(model, notes) as evaluated:
         common = {"model": evaluated.name, "seed": seed, "max_new_tokens": max_new_tokens}
@@ -108,6 +124,39 @@ def _loaded(model: AbstractContextManager[Evaluated], notes: Console) -> Iterato
         with notes.status("loading the model"):
             evaluated = stack.enter_context(model)
         yield evaluated
+
+
+def _evaluate_cross_file(
+    settings: Settings,
+    model: AbstractContextManager[Evaluated],
+    packages: Path | None,
+    limit: int | None,
+    seed: int,
+    json_file: Path | None,
+) -> None:
+    """A table of every condition for each language, and the outcomes of each task as JSON."""
+    from midfill.evaluation.cross_file import runner
+    from midfill.evaluation.cross_file.conditions import CONDITIONS, Desk
+
+    notes = Console(stderr=True)
+    with notes.status("reading the packages") as status:
+        tasks = runner.collect_tasks(packages, limit, seed, lambda name: status.update(f"reading {name}"))
+    scored = []
+    with _json_lines(json_file) as write, _loaded(model, notes) as evaluated, _bars(notes) as progress:
+        bar = progress.add_task("cross-file", total=len(tasks) * len(CONDITIONS))
+        desk = Desk(seed, settings.other_files_tokens, _windows(settings, evaluated))
+        for task, outcomes in runner.run(tasks, desk, evaluated.complete, partial(progress.advance, bar)):
+            write(runner.task_object(task, outcomes))
+            scored.append((task, outcomes))
+        desk.close()
+    title = f"{evaluated.title}, {settings.other_files_tokens} tokens of other files"
+    Console(stderr=json_file == Path("-")).print(runner.report(runner.rows(scored), title))
+
+
+def _bars(notes: Console) -> Progress:
+    """Bars on stderr, if that is a terminal."""
+    columns = (TextColumn("{task.description:42}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=notes, disable=not notes.is_terminal)
 
 
 @contextmanager
@@ -173,23 +222,27 @@ def _sandbox(allowed: bool, unconfined: bool, task_sets: Sequence[TaskSet], note
 
 
 def _evaluator(evaluated: Evaluated, settings: Settings, seed: int, sandbox: Sandbox | None) -> Evaluator:
-    from lsp_server.prompts.windows import WindowBudget
     from midfill.evaluation.runner import Evaluator
 
-    budget = WindowBudget(
+    budget = _windows(settings, evaluated)
+    return Evaluator(evaluated.complete, evaluated.token_ends, budget, seed, sandbox)
+
+
+def _windows(settings: Settings, evaluated: Evaluated) -> WindowBudget:
+    from lsp_server.prompts.windows import WindowBudget
+
+    return WindowBudget(
         prefix_tokens=settings.prefix_tokens,
         suffix_tokens=settings.suffix_tokens,
         chars_per_token=evaluated.chars_per_token,
     )
-    return Evaluator(evaluated.complete, evaluated.token_ends, budget, seed, sandbox)
 
 
 def _evaluate(
     evaluator: Evaluator, task_sets: Sequence[TaskSet], cuts: Sequence[Cut], formats: Sequence[Format], notes: Console
 ) -> Iterator[Row]:
     """Every row in turn, with a bar for each on stderr if that is a terminal."""
-    columns = (TextColumn("{task.description:42}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=notes, disable=not notes.is_terminal) as progress:
+    with _bars(notes) as progress:
         for tasks, cut, form in product(task_sets, cuts, formats):
             bar = progress.add_task(f"{tasks.benchmark} {tasks.split} {cut} {form}", total=len(tasks.tasks))
             yield evaluator.row(tasks, cut, form, partial(progress.advance, bar))

@@ -34,6 +34,7 @@ class Editor(LanguageClient):
         self.resyncs: list[Any] = []
         self.messages: list[str] = []
         self.progress: list[Any] = []
+        self.registered: list[types.Registration] = []
         self.server: types.InitializeResult | None = None
         self.configuration: object = None
         self.feature(STATUS)(lambda params: self.statuses.append(params))
@@ -42,6 +43,7 @@ class Editor(LanguageClient):
         self.feature(types.WINDOW_SHOW_MESSAGE)(lambda params: self.messages.append(params.message))
         self.feature(types.WINDOW_WORK_DONE_PROGRESS_CREATE)(lambda params: None)
         self.feature(types.PROGRESS)(lambda params: self.progress.append(params.value))
+        self.feature(types.CLIENT_REGISTER_CAPABILITY)(lambda params: self.registered.extend(params.registrations))
         self.feature(types.WORKSPACE_CONFIGURATION)(lambda params: [self.configuration])
 
     async def start(
@@ -53,16 +55,20 @@ class Editor(LanguageClient):
         inline: bool = True,
         progress: bool = False,
         status: bool = False,
+        folder: str | None = None,
     ) -> None:
         inline_capabilities = types.InlineCompletionClientCapabilities() if inline else None
         capabilities = types.ClientCapabilities(
             general=types.GeneralClientCapabilities(position_encodings=[types.PositionEncodingKind(encoding)]),
             text_document=types.TextDocumentClientCapabilities(inline_completion=inline_capabilities),
             window=types.WindowClientCapabilities(work_done_progress=progress),
-            workspace=types.WorkspaceClientCapabilities(configuration=True),
+            workspace=types.WorkspaceClientCapabilities(
+                configuration=True,
+                did_change_watched_files=types.DidChangeWatchedFilesClientCapabilities(dynamic_registration=True),
+            ),
             experimental={"midfill": True, "didChangeStatus": status} if experimental else None,
         )
-        params = types.InitializeParams(capabilities=capabilities, initialization_options=settings)
+        params = types.InitializeParams(capabilities=capabilities, initialization_options=settings, root_uri=folder)
         self.server = await self.initialize_async(params)
         self.initialized(types.InitializedParams())
 

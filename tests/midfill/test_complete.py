@@ -191,3 +191,37 @@ async def test_a_core_of_another_version_is_not_asked(
         assert (await complete(Settings(model=tiny_model, max_tokens=4), FilePosition(source, 2, 12))).usage is not None
     assert core.asked == []
     assert "has another version of midfill" in capsys.readouterr().err
+
+
+def explained(tmp_path: Path, tiny_model: str, *options: str) -> str:
+    others = "".join(f"other_{number} = {number}\n" for number in range(14))
+    (tmp_path / "lib.py").write_text("def load(path: str) -> int:\n    return 1\n" + others)
+    (tmp_path / "main.py").write_text("from lib import load\n\nprint(load(\n")
+    place = f"{tmp_path / 'main.py'}:3:12"
+    result = CliRunner().invoke(
+        app, ["complete", place, "--explain", "--model", tiny_model, "--max-tokens", "2", *options]
+    )
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_prompt_is_explained(tmp_path: Path, tiny_model: str, runtime: Path) -> None:
+    shown = explained(tmp_path, tiny_model)
+    assert "lib.py: a definition of a symbol near the cursor (definitions)" in shown
+    assert "def load(path: str) -> int:" in shown
+    assert "increment: text from the anchor to the cursor" in shown
+
+
+def test_the_prompt_is_explained_as_json(tmp_path: Path, tiny_model: str, runtime: Path) -> None:
+    prompt = json.loads(explained(tmp_path, tiny_model, "--json"))["prompt"]
+    assert prompt[0] == {
+        "part": "snippet",
+        "text": "def load(path: str) -> int:\n",
+        "origin": "definitions",
+        "path": "lib.py",
+    }
+    assert prompt[-1] == {"part": "increment", "text": "from lib import load\n\nprint(load("}
+
+
+def test_sources_that_are_off_are_not_in_the_prompt(tmp_path: Path, tiny_model: str, runtime: Path) -> None:
+    assert "lib.py" not in explained(tmp_path, tiny_model, "--context-sources", "visits")

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lsp_server.context.ring import ContextRing
 from lsp_server.editing.documents import Document, Edit, Position
 from lsp_server.editing.file_uris import shown_path
-from lsp_server.prompts.other_files import ContextRing
 from lsp_server.prompts.planner import PromptPlanner
 from lsp_server.prompts.windows import WindowBudget
 from protocol.messages import Snippet
@@ -246,6 +246,10 @@ def test_whatever_happens(steps: list[tuple]) -> None:  # type: ignore[type-arg]
     last: dict[str, tuple[Snippet, ...]] = {}
     for step in steps:
         take(workspace, step)
+        if step[0] == "close":  # what is cut again after that is new, even if it is the same text
+            last = {
+                name: tuple(each for each in kept if each.path != f"src/{step[1]}.py") for name, kept in last.items()
+            }
         if step[0] != "lay":
             continue
         _, name, budget = step

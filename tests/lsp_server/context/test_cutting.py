@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lsp_server.context.cutting import SNIPPET_LINES, CutSnippet, cut, find_again
+from lsp_server.context.visits import DocumentVisits
 from lsp_server.editing.documents import Document, Edit, Position
-from lsp_server.prompts.snippets import SNIPPET_LINES, CutSnippet, DocumentVisits, cut, find_again
 
 LINES = "".join(f"line {n}\n" for n in range(300))
 

@@ -1,69 +1,37 @@
-"""The lines of a document that the user visited last, and the snippets that are cut around these visits."""
+"""Snippets cut from documents: whole lines around a line, found again after edits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from lsp_server.editing.documents import Document, LineChange
+from lsp_server.editing.documents import Document
 from protocol.messages import Snippet
+from protocol.settings import ContextSource
+
+FileStamp = tuple[int, int]  # of a file on disk: its time of change in nanoseconds, its size in bytes
 
 SNIPPET_LINES = 40
 _SNIPPET_CHARS = 4000  # the most code points of a snippet: with long lines it has fewer than SNIPPET_LINES
 _MIN_LINES = 5  # a shorter piece between other snippets is not worth its separator
-_MAX_VISITS = 4
-_NEAR_LINES = SNIPPET_LINES // 2
 # How far from its last known place a snippet is searched; text that moved further counts as gone.
 _REACH_LINES = 2000
 
 
-class Visit(NamedTuple):
-    """A line, and the number of the event that touched it last: a higher one is more recent."""
-
-    line: int
-    touched: int
-
-
-@dataclass(slots=True)
-class DocumentVisits:
-    """The last visits to one document, most recent first; they move with its text."""
-
-    document: Document
-    visits: tuple[Visit, ...] = ()
-
-    def touch(self, line: int, sequence: int) -> None:
-        """Record that the user was at `line`; a nearby place moves there instead of a new one."""
-        line = min(line, len(self.document.lines) - 1)
-        others = list(self.visits)
-        near = next((visit for visit in others if abs(visit.line - line) <= _NEAR_LINES), None)
-        if near is not None:
-            others.remove(near)
-        self.visits = (Visit(line, sequence), *others)[:_MAX_VISITS]
-
-    def edited(self, change: LineChange, sequence: int) -> None:
-        """Follow an edit, and count it as a visit unless it is too large for typing."""
-        first, removed, added = change
-        last = first + max(added - 1, 0)
-
-        def moved(line: int) -> int:
-            if line >= first + removed:
-                return line + added - removed
-            return min(line, last)
-
-        self.visits = tuple(Visit(moved(line), touched) for line, touched in self.visits)
-        if added <= SNIPPET_LINES:
-            self.touch(last, sequence)
-
-
 @dataclass(frozen=True, slots=True)
 class CutSnippet:
-    """A snippet as it was cut from the lines [first, first + len(lines)) of a document."""
+    """A snippet as it was cut from the lines [first, first + len(lines)) of a document, and the source it came from.
+
+    `stamp` is the state of the file that a source read it from; None if it was cut from an open document.
+    """
 
     uri: str
     first: int
     lines: tuple[str, ...]
     snippet: Snippet
+    origin: ContextSource
+    stamp: FileStamp | None = None
+    is_verbatim: bool = True  # its text is the lines themselves
 
     @property
     def span(self) -> range:
@@ -77,7 +45,7 @@ class CutSnippet:
 
 
 def cut(document: Document, line: int, path: str, max_chars: int, taken: Sequence[range]) -> CutSnippet | None:
-    """A snippet of whole lines around `line`, without lines that are `taken`; None if too little is left."""
+    """A snippet of whole lines around a visited `line`, without lines that are `taken`; None if too little is left."""
     lines = document.lines
     room = min(_SNIPPET_CHARS, max_chars - len(path)) - len(lines[line])
     first, stop = line, line + 1
@@ -97,7 +65,7 @@ def cut(document: Document, line: int, path: str, max_chars: int, taken: Sequenc
         return None
     chosen = tuple(lines[first:stop])
     text = "".join(chosen).replace("\r\n", "\n")
-    return CutSnippet(document.uri, first, chosen, Snippet(path, text)) if text.strip() else None
+    return CutSnippet(document.uri, first, chosen, Snippet(path, text), "visits") if text.strip() else None
 
 
 def _is_free(lines: Sequence[str], line: int, room: int, taken: Sequence[range]) -> bool:

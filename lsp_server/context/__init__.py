@@ -1,0 +1,1 @@
+"""Where snippets come from: sources that propose text of other files, and the choice among their proposals."""

@@ -1,0 +1,146 @@
+"""The source `definitions`: signatures, from the workspace's index, of symbols imported or used near the cursor."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from lsp_server.context.identifiers import identifiers
+from lsp_server.context.imports import Import, imports_of
+from lsp_server.context.index.database import Found, look_up
+from lsp_server.context.proposals import Place, TextProposal, rank
+from lsp_server.editing.file_uris import split_uri
+
+_MEMBER = re.compile(r"\.([^\W\d]\w{1,99})")
+
+LookUp = Callable[[Path, Iterable[str]], Iterable[Found]]
+
+_LINES_BEFORE, _LINES_AFTER = 40, 15  # around the cursor, whose identifiers are looked up
+_MAX_PROPOSALS = 24
+_MAX_NAMES = 300
+# A name that is defined so often says little about which definition is meant.
+_MOST_NAMESAKES = 4
+# The scores by what is known of a symbol: it is imported from the definition's file and used near the cursor, only
+# imported, or a method of the same name as one that is called near the cursor.
+_USED_IMPORT, _IMPORT, _NAMESAKE = 1.0, 0.75, 0.5
+_ELSEWHERE = 0.7  # the factor of a definition in the imported package, but in another of its files
+_PACKAGE_FILES = ("__init__", "index", "mod")
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """Looks up symbols in the indexes of the workspace folders."""
+
+    indexes: Mapping[Path, Path]
+    """The index file of each folder."""
+    find: LookUp = look_up
+
+    def propose(self, place: Place) -> Sequence[TextProposal]:
+        """The definitions in other files of the document's folder, best first."""
+        path = Path(split_uri(place.uri).path)
+        folder = max(
+            (each for each in self.indexes if path.is_relative_to(each)), default=None, key=lambda x: len(x.parts)
+        )
+        if folder is None:
+            return ()
+        relative = path.relative_to(folder).as_posix()
+        imports = imports_of(place.head, relative, place.language_id)
+        near, members = _near(place)
+        wanted = dict.fromkeys((*(each.name for each in imports if each.name), *near))
+        found: dict[str, list[Found]] = {}
+        for each in self.find(self.indexes[folder], list(wanted)[:_MAX_NAMES]):
+            if each.path != relative and _is_related(each.path, relative):
+                found.setdefault(each.name, []).append(each)
+        scored = _best(_scored(imports, near, members, found))
+        ranked = sorted(scored.items(), key=lambda each: -each[1])[:_MAX_PROPOSALS]
+        return [_proposal(folder, each, rank("definitions", score, n)) for n, (each, score) in enumerate(ranked)]
+
+
+def _near(place: Place) -> tuple[Mapping[str, int], Collection[str]]:
+    """The identifiers around the cursor, each with its distance in lines, the nearest first; and those after a dot."""
+    before = [(number, line) for number, line in enumerate(reversed(place.before[-_LINES_BEFORE:]))]
+    after = [(number + 1, line) for number, line in enumerate(place.after[:_LINES_AFTER])]
+    near: dict[str, int] = {}
+    for distance, line in sorted((*before, *after), key=lambda each: each[0]):
+        for name in reversed(identifiers(line)):
+            near.setdefault(name, distance)
+    return near, set(_MEMBER.findall("".join(line for _, line in (*before, *after))))
+
+
+def _scored(
+    imports: Iterable[Import], near: Mapping[str, int], members: Collection[str], found: Mapping[str, Sequence[Found]]
+) -> Iterator[tuple[Found, float]]:
+    """Every definition with its score, a definition perhaps several times."""
+    imported = set()
+    for each in imports:
+        if each.name:
+            imported.add(each.name)
+            base = _USED_IMPORT * _proximity(near[each.local]) if each.local in near else 0.0
+            for definition in found.get(each.name, ()):
+                if not definition.container and (fit := _fit(definition.path, each.module)):
+                    yield definition, fit * max(base, _IMPORT)
+        elif each.local in near:
+            for name, distance in near.items():
+                for definition in found.get(name, ()):
+                    if not definition.container and _fit(definition.path, each.module) == 1.0:
+                        yield definition, _USED_IMPORT * _proximity(distance)
+    for name, distance in near.items():
+        namesakes = [each for each in found.get(name, ()) if each.container and "(" in each.shown]
+        if name not in imported and name in members and 0 < len(namesakes) <= _MOST_NAMESAKES:
+            for definition in namesakes:
+                yield definition, _NAMESAKE * _proximity(distance) / math.sqrt(len(namesakes))
+
+
+def _proximity(distance: int) -> float:
+    """From 1 in the cursor's line, falling with the distance to the far end of what is looked up."""
+    return 1.0 - 0.3 * min(1.0, distance / _LINES_BEFORE)
+
+
+def _fit(path: str, module: str) -> float:
+    """How well a file fits an imported module: 1 if it is the module, less if it lies in the package, 0 if neither."""
+    stem = "/" + str(PurePosixPath(path).with_suffix(""))
+    folder, _, name = stem.rpartition("/")
+    if name in _PACKAGE_FILES:
+        stem = folder
+    if not module:
+        return 0.0
+    if module.startswith("/"):
+        return 1.0 if stem == module else _ELSEWHERE if stem.startswith(f"{module.rstrip('/')}/") else 0.0
+    if stem.endswith(f"/{module}"):
+        return 1.0
+    return _ELSEWHERE if f"/{module}/" in f"{stem}/" else 0.0
+
+
+def _is_related(path: str, other: str) -> bool:
+    return _family(path) == _family(other)
+
+
+def _family(path: str) -> str:
+    suffix = PurePosixPath(path).suffix
+    return "script" if re.fullmatch(r"\.(?:[cm]?[jt]sx?|vue|svelte)", suffix) else suffix.removesuffix("i")
+
+
+def _best(scored: Iterable[tuple[Found, float]]) -> dict[Found, float]:
+    """Each definition's best score; a member whose class is there too leaves."""
+    best: dict[Found, float] = {}
+    for definition, score in scored:
+        best[definition] = max(score, best.get(definition, 0.0))
+    classes = {(each.path, each.name) for each in best if not each.container}
+    return {each: score for each, score in best.items() if (each.path, each.container) not in classes}
+
+
+def _proposal(folder: Path, found: Found, its_rank: float) -> TextProposal:
+    opener = ":" if PurePosixPath(found.path).suffix in (".py", ".pyi") else " {"
+    header = f"class {found.container}{opener}\n    " if found.container else ""
+    return TextProposal(
+        uri=(folder / found.path).as_uri(),
+        origin="definitions",
+        rank=its_rank,
+        first=found.first,
+        lines=found.lines,
+        shown=header + found.shown.replace("\n", "\n    ") + "\n" if header else found.shown + "\n",
+        stamp=found.stamp,
+    )

@@ -1,0 +1,115 @@
+"""Gathers proposals for a document in a thread, so that laying an anchor takes only what is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from lsp_server.context.cutting import CutSnippet
+from lsp_server.context.definitions import Definitions
+from lsp_server.context.neighbours import NeighbourTexts, neighbours_of
+from lsp_server.context.proposals import OpenText, Place, Source, TextProposal
+from lsp_server.context.recent_edits import RecentEdits
+from lsp_server.context.ring import ContextRing
+from lsp_server.context.similar import SimilarChunks
+from lsp_server.context.visits import DocumentVisits, related
+from lsp_server.editing.documents import Document, Position
+from lsp_server.exclusion.verdicts import Verdicts
+from protocol.settings import ContextSource
+
+logger = logging.getLogger(__name__)
+
+_HEAD_LINES = 300  # of a document, where its imports are
+_LINES_AROUND = 60
+_MAX_OPEN_TEXTS = 20
+_MAX_LINES = 2_000  # of another open document, around its last visit
+
+
+def sources_of(indexes: Mapping[Path, Path]) -> Mapping[ContextSource, Source]:
+    """The sources that work in a thread; `indexes` gives the index file of each workspace folder."""
+    return {"definitions": Definitions(indexes), "similar": SimilarChunks(), "edits": RecentEdits()}
+
+
+def place_of(document: Document, cursor: Position, ring: ContextRing) -> Place:
+    """A snapshot of what sources may read for a prompt at the cursor."""
+    lines, (line, column) = document.lines, cursor
+    return Place(
+        uri=document.uri,
+        language_id=document.language_id,
+        head=tuple(lines[:_HEAD_LINES]),
+        before=(*lines[max(0, line - _LINES_AROUND) : line], lines[line][:column]),
+        after=(lines[line][column:], *lines[line + 1 : line + 1 + _LINES_AROUND]),
+        open_texts=tuple(_open_texts(document, ring)),
+        edited=tuple(ring.edits(document.uri)),
+    )
+
+
+def _open_texts(document: Document, ring: ContextRing) -> Iterator[OpenText]:
+    others = [each for each in ring.documents if each.document.uri != document.uri]
+    for each in [other for other in others if related(other.document.language_id, document.language_id)][
+        :_MAX_OPEN_TEXTS
+    ]:
+        first = _first_line(each)
+        yield OpenText(each.document.uri, tuple(each.document.lines[first : first + _MAX_LINES]), first)
+
+
+def _first_line(visits: DocumentVisits) -> int:
+    """The first line to read of a document, so that its last visit lies in the middle of what is read."""
+    last_visit = visits.visits[0].line if visits.visits else 0
+    return max(0, min(last_visit - _MAX_LINES // 2, len(visits.document.lines) - _MAX_LINES))
+
+
+class Gathering:
+    """Runs the sources that read files or compare text, one place at a time.
+
+    `indexes` gives the index file of each workspace folder.
+    """
+
+    def __init__(self, ring: ContextRing, verdicts: Verdicts, indexes: Mapping[Path, Path]) -> None:
+        self._ring = ring
+        self._verdicts = verdicts
+        self._sources = sources_of(indexes)
+        self._texts = NeighbourTexts()
+        self._thread = ThreadPoolExecutor(1, "context")
+        self._running: asyncio.Task[None] | None = None
+
+    async def gather(self, document: Document, cursor: Position, enabled: Collection[ContextSource]) -> None:
+        """Let the ring know what the enabled sources propose for this place; a failure is logged, and changes nothing.
+
+        If the caller is cancelled, the work goes on, and the next call waits for it.
+        """
+        if not self._sources.keys() & set(enabled):
+            return
+        while self._running is not None and not self._running.done():
+            await asyncio.wait([self._running])
+        self._running = asyncio.create_task(self._gather(document, cursor, enabled))
+        await asyncio.shield(self._running)
+
+    async def _gather(self, document: Document, cursor: Position, enabled: Collection[ContextSource]) -> None:
+        in_thread = asyncio.get_running_loop().run_in_executor
+        place = place_of(document, cursor, self._ring)
+        beside: list[str] = []
+        try:
+            if "similar" in enabled:
+                known = {document.uri, *(each.uri for each in place.open_texts)}
+                beside = await in_thread(self._thread, neighbours_of, document.uri, known)
+                await self._verdicts.look(beside)
+            allowed = [uri for uri in beside if not self._verdicts.is_excluded(uri)]
+            snippets = tuple(self._ring.selection(document.uri))
+            proposals, gone = await in_thread(self._thread, self._propose, place, allowed, enabled, snippets)
+            await self._verdicts.look({each.uri for each in proposals})
+        except Exception:  # a fault in a source costs its proposals, never the suggestion
+            logger.exception("no proposals for %s", document.uri)
+            return
+        self._ring.gathered(document.uri, proposals, gone)
+
+    def _propose(
+        self, place: Place, beside: Sequence[str], enabled: Collection[ContextSource], snippets: Sequence[CutSnippet]
+    ) -> tuple[list[TextProposal], frozenset[CutSnippet]]:
+        place = replace(place, neighbours=tuple(self._texts.read(beside)))
+        proposals = [each for name in self._sources if name in enabled for each in self._sources[name].propose(place)]
+        return proposals, self._texts.gone(snippets)

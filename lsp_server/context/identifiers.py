@@ -1,0 +1,30 @@
+"""The identifiers in lines of code, without the words that every file has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_LONGEST_LINE = 1000  # of a longer one only the beginning is read: it is data, not code
+_IDENTIFIER = re.compile(r"[^\W\d]\w{1,99}")
+_COMMON = frozenset(
+    re.findall(
+        r"\S+",
+        "False None Self True and any arguments as assert async await bool boolean break case catch class cls "
+        "const continue crate debugger def default del delete do double elif else enum except export extends "
+        "false finally float fn for from func function global go if impl implements import in instanceof int "
+        "interface is lambda let long match mod module mut namespace new nil nonlocal not null number object of "
+        "or package pass print private protected pub public raise range readonly return self short static str "
+        "string struct super switch this throw trait true try type typeof undefined use var void while with yield ",
+    )
+)
+
+
+def identifiers(line: str) -> list[str]:
+    """The identifiers of a line in their order, at least two letters each; keywords are left out."""
+    return [name for name in _IDENTIFIER.findall(line[:_LONGEST_LINE]) if name not in _COMMON]
+
+
+def identifier_set(lines: Iterable[str]) -> frozenset[str]:
+    """The different identifiers of the lines."""
+    return frozenset(name for line in lines for name in identifiers(line))

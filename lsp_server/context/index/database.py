@@ -1,0 +1,158 @@
+"""The SQLite file of an index: the definitions in each file of a workspace folder; one process writes, others read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import platformdirs
+
+from lsp_server.context.cutting import FileStamp
+
+if TYPE_CHECKING:
+    from lsp_server.context.index.grammars import Definition
+
+logger = logging.getLogger(__name__)
+
+_VERSION = 1  # a file of another version is built anew
+_UNUSED_S = 30 * 24 * 3600  # the index of a folder that was not opened for so long is deleted
+_MOST_FOUND = 400  # rows of one look-up
+_SCHEMA = f"""
+    CREATE TABLE files (
+        id INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, changed INTEGER NOT NULL, size INTEGER NOT NULL
+    );
+    CREATE TABLE definitions (
+        file INTEGER NOT NULL REFERENCES files(id) ON DELETE CASCADE,
+        name TEXT NOT NULL, container TEXT NOT NULL, shown TEXT NOT NULL, first INTEGER NOT NULL, lines TEXT NOT NULL
+    );
+    CREATE INDEX by_name ON definitions(name);
+    CREATE INDEX by_file ON definitions(file);
+    PRAGMA user_version = {_VERSION};
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A definition that a look-up found; `path` is its file's, in the workspace folder, with `/`."""
+
+    path: str
+    stamp: FileStamp
+    name: str
+    container: str
+    shown: str
+    first: int
+    lines: tuple[str, ...]
+
+
+def index_folder() -> Path:
+    """Where the indexes of all workspace folders are kept, in the user's cache folder."""
+    return Path(platformdirs.user_cache_dir("midfill", appauthor=False)) / "index"
+
+
+def index_file(folder: Path) -> Path:
+    """The index of a workspace folder."""
+    digest = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:24]
+    return index_folder() / f"{digest}.sqlite"
+
+
+class IndexWriter:
+    """An index open for writing; its folder and file are the user's alone. What is deleted is overwritten."""
+
+    def __init__(self, file: Path) -> None:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.touch(mode=0o600)
+        self._connection = sqlite3.connect(file)
+        if not self._prepare():
+            self._connection.close()
+            for each in (file, *file.parent.glob(f"{file.name}-*")):
+                each.unlink(missing_ok=True)
+            file.touch(mode=0o600)
+            self._connection = sqlite3.connect(file)
+            self._prepare()
+
+    def _prepare(self) -> bool:
+        """Create the tables in an empty file; False if the file is damaged or of another version."""
+        connection = self._connection
+        try:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            connection.executescript("PRAGMA journal_mode = WAL; PRAGMA secure_delete = ON; PRAGMA foreign_keys = ON;")
+            if version == 0:
+                connection.executescript(_SCHEMA)
+            (sound,) = connection.execute("PRAGMA quick_check").fetchone()
+        except sqlite3.DatabaseError as error:
+            logger.warning("the index is built anew: %s", error)
+            return False
+        return version in (0, _VERSION) and sound == "ok"
+
+    def stamps(self) -> dict[str, FileStamp]:
+        """The state of every file in the index when it was read."""
+        rows = self._connection.execute("SELECT path, changed, size FROM files")
+        return {path: (changed, size) for path, changed, size in rows}
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
+        (page_size,) = self._connection.execute("PRAGMA page_size").fetchone()
+        return int(pages * page_size)
+
+    def put(self, path: str, stamp: FileStamp, definitions: Iterable[Definition]) -> None:
+        """Replace a file's definitions."""
+        with self._connection as transaction:
+            transaction.execute("DELETE FROM files WHERE path = ?", (path,))
+            row = transaction.execute("INSERT INTO files (path, changed, size) VALUES (?, ?, ?)", (path, *stamp))
+            transaction.executemany(
+                "INSERT INTO definitions VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    (row.lastrowid, each.name, each.container, each.shown, each.first, "".join(each.lines))
+                    for each in definitions
+                ),
+            )
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove files and their definitions."""
+        with self._connection as transaction:
+            transaction.executemany("DELETE FROM files WHERE path = ?", ((path,) for path in paths))
+
+    def close(self) -> None:
+        """Close the file; what was written before stays."""
+        self._connection.close()
+
+
+def look_up(file: Path, names: Iterable[str]) -> Iterator[Found]:
+    """The definitions with one of these names; none if there is no index yet, or if it cannot be read."""
+    from lsp_server.editing.documents import split_lines
+
+    wanted = list(dict.fromkeys(names))[:_MOST_FOUND]
+    if not wanted or not file.is_file():
+        return
+    query = (
+        "SELECT path, changed, size, name, container, shown, first, lines FROM definitions JOIN files ON id = file "
+        f"WHERE name IN ({','.join('?' * len(wanted))}) LIMIT {_MOST_FOUND}"
+    )
+    try:
+        with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=0.2)) as connection:
+            rows = connection.execute(query, wanted).fetchall()
+    except sqlite3.Error as error:
+        logger.info("%s cannot be read: %s", file, error)
+        return
+    for path, changed, size, name, container, shown, first, lines in rows:
+        held = split_lines(lines)
+        yield Found(path, (changed, size), name, container, shown, first, tuple(held if held[-1] else held[:-1]))
+
+
+def remove_unused() -> None:
+    """Delete the indexes of folders that were not opened for a month."""
+    oldest = time.time() - _UNUSED_S
+    for file in index_folder().glob("*.sqlite*"):
+        with contextlib.suppress(OSError):
+            if file.stat().st_mtime < oldest:
+                file.unlink()

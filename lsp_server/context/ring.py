@@ -1,0 +1,205 @@
+"""Chooses the snippets of other files that stand before a prefix, and their order.
+
+A change before the prefix costs the prefill of everything behind it. A snippet once chosen for a document
+therefore keeps its place and its text as long as possible, and new snippets are appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from lsp_server.context import visits
+from lsp_server.context.cutting import CutSnippet, find_again
+from lsp_server.context.proposals import STABLE_FIRST, EditedText, Proposal, TextProposal
+from lsp_server.context.recent_edits import Baselines
+from lsp_server.context.visits import DocumentVisits
+from lsp_server.editing.documents import Document, LineChange
+from protocol.messages import Snippet
+from protocol.settings import ContextSource
+
+_Value = TypeVar("_Value")
+
+_MAX_DOCUMENTS = 64
+_MAX_SELECTIONS = 32
+# A snippet gives way to better proposals only when its rank is this many times the number that fits.
+_LAG = 2
+# The budget has room for at least so many snippets.
+_MIN_CHUNKS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Snippets in the order of the prompt, the URIs of their documents, and the source of each."""
+
+    snippets: tuple[Snippet, ...] = ()
+    sources: frozenset[str] = frozenset()
+    origins: tuple[ContextSource, ...] = ()
+
+
+class ContextRing:
+    """Remembers where the user was and what sources propose, and chooses the snippets of a prompt.
+
+    `is_excluded` says whether the document of a URI is excluded; `path_of` gives its path for the prompt. A keystroke
+    costs a few list operations; only `context_for` reads text.
+    """
+
+    def __init__(self, is_excluded: Callable[[str], bool], path_of: Callable[[str], str]) -> None:
+        self._is_excluded = is_excluded
+        self._path_of = path_of
+        self._sequence = 0
+        self._documents: dict[str, DocumentVisits] = {}  # most recently used last
+        self._selections: dict[str, tuple[CutSnippet, ...]] = {}  # likewise
+        self._gathered: dict[str, tuple[TextProposal, ...]] = {}  # likewise
+        self._baselines = Baselines()
+
+    @property
+    def uris(self) -> Collection[str]:
+        """The documents that snippets may be taken from."""
+        gathered = (proposal.uri for proposals in self._gathered.values() for proposal in proposals)
+        return dict.fromkeys((*self._documents, *gathered))
+
+    @property
+    def documents(self) -> Iterable[DocumentVisits]:
+        """The visited documents that are open, the most recently used first."""
+        return reversed(self._documents.values())
+
+    def selection(self, uri: str) -> Sequence[CutSnippet]:
+        """The snippets of the last prompt of `uri`."""
+        return self._selections.get(uri, ())
+
+    def visited(self, document: Document, line: int) -> None:
+        """Record that the cursor is in this line."""
+        self._baselines.viewed(document)
+        self._used(document).touch(line, self._sequence)
+
+    def edited(self, document: Document, change: LineChange) -> None:
+        """Follow an edit that was applied to the document."""
+        self._used(document).edited(change, self._sequence)
+
+    def gathered(self, uri: str, proposals: Iterable[TextProposal], gone: Collection[CutSnippet]) -> None:
+        """Take what the sources propose for `uri` from now on, and drop snippets that their files no longer contain."""
+        self._gathered.pop(uri, None)
+        self._gathered[uri] = tuple(proposals)
+        _drop_oldest(self._gathered, _MAX_SELECTIONS)
+        if gone:
+            self._selections[uri] = tuple(each for each in self._selections.get(uri, ()) if each not in gone)
+
+    def edits(self, uri: str) -> Iterator[EditedText]:
+        """What the user changed in other documents than `uri`, the most recently used first."""
+        changed = (self._baselines.edited(each.document) for each in self.documents if each.document.uri != uri)
+        return (each for each in changed if each is not None)
+
+    def closed(self, uri: str) -> None:
+        """Drop a document that was closed or excluded, and all text from it."""
+        self._baselines.closed(uri)
+        self._documents.pop(uri, None)
+        self._gathered.pop(uri, None)
+        for target, selection in self._selections.items():
+            self._selections[target] = tuple(snippet for snippet in selection if snippet.uri != uri)
+        for target, proposals in self._gathered.items():
+            self._gathered[target] = tuple(proposal for proposal in proposals if proposal.uri != uri)
+
+    def context_for(
+        self, uri: str, language_id: str, budget_chars: int, sources: Collection[ContextSource] = STABLE_FIRST
+    ) -> Context:
+        """The snippets of these sources for a prompt of `uri`; `budget_chars` limits paths and text, in code points."""
+        earlier = [snippet for snippet in self._selections.pop(uri, ()) if snippet.origin in sources]
+        kept = self._still_good(earlier, budget_chars)
+        selection = self._complete(kept, self._proposals(uri, language_id, sources), budget_chars)
+        self._selections[uri] = selection
+        _drop_oldest(self._selections, _MAX_SELECTIONS)
+        return Context(
+            tuple(chosen.snippet for chosen in selection),
+            frozenset(chosen.uri for chosen in selection),
+            tuple(chosen.origin for chosen in selection),
+        )
+
+    def _used(self, document: Document) -> DocumentVisits:
+        self._sequence += 1
+        found = self._documents.pop(document.uri, None)
+        if found is None or found.document is not document:
+            found = DocumentVisits(document)
+        self._documents[document.uri] = found
+        _drop_oldest(self._documents, _MAX_DOCUMENTS)
+        return found
+
+    def _still_good(self, selection: Sequence[CutSnippet], budget_chars: int) -> list[CutSnippet]:
+        """The snippets that are not excluded and whose documents still contain them, within the budget."""
+        kept: list[CutSnippet] = []
+        for snippet in selection:
+            if self._is_excluded(snippet.uri):
+                continue
+            found = self._find_again(snippet)
+            if found is None or any(_overlap(found, other) for other in kept):
+                continue
+            budget_chars -= found.chars
+            if budget_chars < 0:
+                break
+            kept.append(found)
+        return kept
+
+    def _find_again(self, snippet: CutSnippet) -> CutSnippet | None:
+        """The snippet in its open document; one read from a file that is not open holds until it is reported gone."""
+        source = self._documents.get(snippet.uri)
+        if source is None:
+            return snippet if snippet.stamp is not None else None
+        return find_again(snippet, source.document)
+
+    def _proposals(self, uri: str, language_id: str, sources: Collection[ContextSource]) -> Sequence[Proposal]:
+        """What the sources propose, best first."""
+        every: list[Proposal] = [*visits.propose(self._documents.values(), uri, language_id)]
+        every += self._gathered.get(uri, ())
+        return sorted((each for each in every if each.origin in sources), key=lambda each: -each.rank)
+
+    def _complete(
+        self, kept: list[CutSnippet], proposals: Sequence[Proposal], budget_chars: int
+    ) -> tuple[CutSnippet, ...]:
+        """The kept snippets and behind them new ones: the text that changes least first, then the best last."""
+        added, crowded_out = self._fill(kept, proposals, budget_chars)
+        furthest = _LAG * (len(kept) + len(added))
+        if crowded_out is not None and crowded_out < furthest:
+            leading = [snippet for snippet in kept if any(each.is_in(snippet) for each in proposals[:furthest])]
+            if len(leading) < len(kept):
+                kept = leading
+                added, _ = self._fill(kept, proposals, budget_chars)
+        added.reverse()
+        return (*kept, *sorted(added, key=lambda snippet: STABLE_FIRST.index(snippet.origin)))
+
+    def _fill(
+        self, kept: Sequence[CutSnippet], proposals: Sequence[Proposal], budget_chars: int
+    ) -> tuple[list[CutSnippet], int | None]:
+        """New snippets, best first, of each source until one does not fit.
+
+        With the index of the first proposal that did not fit, None if all fit.
+        """
+        added: list[CutSnippet] = []
+        crowded_out: dict[ContextSource, int] = {}
+        room = budget_chars - sum(snippet.chars for snippet in kept)
+        for index, proposal in enumerate(proposals):
+            chosen = [*kept, *added]
+            uri = proposal.uri
+            if proposal.origin in crowded_out or any(map(proposal.is_in, chosen)) or self._is_excluded(uri):
+                continue
+            taken = [snippet.span for snippet in chosen if snippet.uri == uri and snippet.is_verbatim]
+            snippet = proposal.cut(self._path_of(uri), budget_chars // _MIN_CHUNKS, taken)
+            if snippet is None or any(snippet.snippet.text == other.snippet.text for other in chosen):
+                continue
+            if snippet.chars > room:
+                crowded_out[proposal.origin] = index
+                continue
+            room -= snippet.chars
+            added.append(snippet)
+        return added, min(crowded_out.values(), default=None)
+
+
+def _overlap(snippet: CutSnippet, other: CutSnippet) -> bool:
+    if not (snippet.is_verbatim and other.is_verbatim):
+        return False
+    return snippet.uri == other.uri and snippet.first < other.span.stop and other.first < snippet.span.stop
+
+
+def _drop_oldest(mapping: dict[str, _Value], limit: int) -> None:
+    while len(mapping) > limit:
+        del mapping[next(iter(mapping))]

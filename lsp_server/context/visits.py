@@ -1,0 +1,75 @@
+"""The places that the user visited last in each open document, which move with its text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lsp_server.context.cutting import SNIPPET_LINES
+from lsp_server.context.proposals import LineProposal, rank
+from lsp_server.editing.documents import Document, LineChange
+
+_MAX_VISITS = 4
+_NEAR_LINES = SNIPPET_LINES // 2
+
+_FAMILIES = (
+    frozenset({"javascript", "javascriptreact", "svelte", "typescript", "typescriptreact", "vue"}),
+    frozenset({"css", "html", "less", "sass", "scss", "svelte", "vue"}),
+    frozenset({"c", "cpp", "cuda-cpp", "objective-c", "objective-cpp"}),
+    frozenset({"groovy", "java", "kotlin", "scala"}),
+    frozenset({"csharp", "fsharp", "vb"}),
+)
+
+
+class Visit(NamedTuple):
+    """A line, and the number of the event that touched it last: a higher one is more recent."""
+
+    line: int
+    touched: int
+
+
+@dataclass(slots=True)
+class DocumentVisits:
+    """The last visits to one document, most recent first; they move with its text."""
+
+    document: Document
+    visits: tuple[Visit, ...] = ()
+
+    def touch(self, line: int, sequence: int) -> None:
+        """Record that the user was at `line`; a nearby place moves there instead of a new one."""
+        line = min(line, len(self.document.lines) - 1)
+        others = list(self.visits)
+        near = next((visit for visit in others if abs(visit.line - line) <= _NEAR_LINES), None)
+        if near is not None:
+            others.remove(near)
+        self.visits = (Visit(line, sequence), *others)[:_MAX_VISITS]
+
+    def edited(self, change: LineChange, sequence: int) -> None:
+        """Follow an edit, and count it as a visit unless it is too large for typing."""
+        first, removed, added = change
+        last = first + max(added - 1, 0)
+
+        def moved(line: int) -> int:
+            if line >= first + removed:
+                return line + added - removed
+            return min(line, last)
+
+        self.visits = tuple(Visit(moved(line), touched) for line, touched in self.visits)
+        if added <= SNIPPET_LINES:
+            self.touch(last, sequence)
+
+
+def propose(all_visits: Iterable[DocumentVisits], uri: str, language_id: str) -> Sequence[LineProposal]:
+    """The visits to all documents but `uri`, related languages first, then by recency."""
+    others = [(each.document, visit) for each in all_visits if each.document.uri != uri for visit in each.visits]
+    others.sort(key=lambda other: (not related(other[0].language_id, language_id), -other[1].touched))
+    return [
+        LineProposal(document, visit.line, rank("visits", 1.0, number))
+        for number, (document, visit) in enumerate(others)
+    ]
+
+
+def related(language_id: str, other: str) -> bool:
+    """Whether text of one language helps with the other."""
+    return language_id == other or any(language_id in family and other in family for family in _FAMILIES)

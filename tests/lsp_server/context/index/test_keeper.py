@@ -1,0 +1,50 @@
+"""The keeper starts the index's process after changes, and ends it with the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lsp_server.context.index.database import index_file, look_up
+from lsp_server.context.index.keeper import IndexKeeper
+
+
+@pytest.fixture
+def keeper() -> IndexKeeper:
+    return IndexKeeper(settle_s=0, apart_s=0)
+
+
+async def test_changes_reach_the_index(tmp_path: Path, keeper: IndexKeeper) -> None:
+    (tmp_path / "lib.py").write_text("def load(): ...\n")
+    keeper.use((tmp_path,), enabled=True)
+    await keeper.scanned()
+    assert [each.path for each in look_up(index_file(tmp_path), ["load"])] == ["lib.py"]
+    (tmp_path / "lib.py").unlink()
+    keeper.used()  # the last scan is not old
+    await keeper.scanned()
+    assert list(look_up(index_file(tmp_path), ["load"]))
+    keeper.changed()
+    await keeper.scanned()
+    assert not list(look_up(index_file(tmp_path), ["load"]))
+
+
+async def test_nothing_is_indexed_where_that_is_off(tmp_path: Path, keeper: IndexKeeper) -> None:
+    (tmp_path / "lib.py").write_text("def load(): ...\n")
+    keeper.use((tmp_path,), enabled=False)
+    keeper.changed()
+    await keeper.scanned()
+    assert not index_file(tmp_path).exists()
+
+
+async def test_a_scan_ends_with_the_server(tmp_path: Path) -> None:
+    keeper = IndexKeeper(settle_s=60)
+    keeper.use((tmp_path,), enabled=True)
+    await keeper.close()
+    assert not index_file(tmp_path).exists()
+
+
+async def test_a_folder_that_is_not_there_is_no_fault(tmp_path: Path, keeper: IndexKeeper) -> None:
+    keeper.use((tmp_path / "gone",), enabled=True)
+    await keeper.scanned()
+    assert not list(look_up(index_file(tmp_path / "gone"), ["load"]))

@@ -1,0 +1,136 @@
+"""The index follows the folder: what changed, what vanished, what became excluded; and nothing else enters it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from lsp_server.context.index.database import IndexWriter, look_up
+from lsp_server.context.index.scan import Scanned, scan
+from lsp_server.exclusion.exclusion import Exclusion
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    (folder / "pkg").mkdir(parents=True)
+    (folder / "pkg" / "lib.py").write_text("def load(path): ...\n")
+    (folder / "pkg" / "lib.ts").write_text("export function load() {}\n")
+    (folder / "notes.txt").write_text("def load(): ...\n")
+    return folder
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "index" / "it.sqlite"
+
+
+def scanned(folder: Path, file: Path) -> Scanned:
+    writer = IndexWriter(file)
+    try:
+        return scan(folder, writer, Exclusion([folder.as_uri()], time.monotonic, recheck_s=0).reason)
+    finally:
+        writer.close()
+
+
+def paths(file: Path, name: str = "load") -> list[str]:
+    return sorted(each.path for each in look_up(file, [name]))
+
+
+def test_source_files_are_read_once(folder: Path, file: Path) -> None:
+    assert scanned(folder, file) == Scanned(2, 2, 0, is_complete=True)
+    assert paths(file) == ["pkg/lib.py", "pkg/lib.ts"]
+    assert scanned(folder, file) == Scanned(2, 0, 0, is_complete=True)
+
+
+def test_changes_are_followed(folder: Path, file: Path) -> None:
+    scanned(folder, file)
+    (folder / "pkg" / "lib.py").write_text("def save(path): ...  # longer\n")
+    (folder / "pkg" / "lib.ts").unlink()
+    assert scanned(folder, file) == Scanned(1, 1, 1, is_complete=True)
+    assert paths(file) == []
+    (found,) = look_up(file, ["save"])
+    assert found.shown == "def save(path):"
+    status = (folder / "pkg" / "lib.py").stat()
+    assert found.stamp == (status.st_mtime_ns, status.st_size)
+
+
+def test_excluded_files_are_not_in_it_and_leave_when_they_become_excluded(folder: Path, file: Path) -> None:
+    (folder / ".gitignore").write_text("build/\n")
+    (folder / "build").mkdir()
+    (folder / "build" / "made.py").write_text("def load(made): ...\n")
+    scanned(folder, file)
+    assert paths(file) == ["pkg/lib.py", "pkg/lib.ts"]
+    (folder / ".gitignore").write_text("build/\nlib.py\n")
+    assert scanned(folder, file).removed == 1
+    assert paths(file) == ["pkg/lib.ts"]
+    assert b"def load(path)" not in b"".join(part.read_bytes() for part in file.parent.iterdir())
+
+
+@pytest.mark.parametrize("name", ["node_modules", ".hidden", "site-packages", "env"])
+def test_copies_of_other_projects_are_not_in_it(folder: Path, file: Path, name: str) -> None:
+    (folder / name).mkdir()
+    (folder / name / "copy.py").write_text("def load(): ...\n")
+    if name == "env":
+        (folder / name / "pyvenv.cfg").touch()
+    scanned(folder, file)
+    assert paths(file) == ["pkg/lib.py", "pkg/lib.ts"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+def test_hostile_files_are_passed_over(folder: Path, file: Path) -> None:
+    (folder / "loop").symlink_to(folder, target_is_directory=True)
+    (folder / "link.py").symlink_to(folder / "pkg" / "lib.py")
+    os.mkfifo(folder / "pipe.py")
+    (folder / "huge.py").write_bytes(b"def load(): ...\n" * 100_000)
+    (folder / "binary.py").write_bytes(bytes(range(256)) * 20)
+    Path(os.fsdecode(os.fsencode(folder) + b"/bad\xff.py")).write_text("def load(): ...\n")
+    assert scanned(folder, file).is_complete
+    assert paths(file) == ["pkg/lib.py", "pkg/lib.ts"]
+
+
+def test_a_scan_out_of_time_keeps_what_it_did_not_reach(folder: Path, file: Path) -> None:
+    scanned(folder, file)
+    writer = IndexWriter(file)
+    (folder / "pkg" / "lib.ts").unlink()
+    assert scan(folder, writer, lambda _: None, most_s=-1.0) == Scanned(1, 0, 1, is_complete=False)
+    writer.close()
+    assert paths(file) == ["pkg/lib.py"]
+
+
+def test_the_index_does_not_outgrow_its_limit(folder: Path, file: Path) -> None:
+    writer = IndexWriter(file)
+    assert scan(folder, writer, lambda _: None, most_bytes=1) == Scanned(0, 0, 0, is_complete=False)
+    writer.close()
+
+
+@pytest.mark.parametrize("content", [b"not a database, but long enough to look like one" * 100, b""])
+def test_a_damaged_index_is_built_anew(folder: Path, file: Path, content: bytes) -> None:
+    scanned(folder, file)
+    for each in file.parent.iterdir():
+        each.write_bytes(content)
+    assert not list(look_up(file, ["load"]))
+    assert scanned(folder, file).read == 2
+    assert paths(file) == ["pkg/lib.py", "pkg/lib.ts"]
+
+
+def test_an_index_of_another_version_is_built_anew(folder: Path, file: Path) -> None:
+    scanned(folder, file)
+    connection = sqlite3.connect(file)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    assert scanned(folder, file).read == 2
+
+
+def test_the_index_is_the_users_alone(folder: Path, file: Path) -> None:
+    scanned(folder, file)
+    assert file.stat().st_mode & 0o077 == 0
+    assert file.parent.stat().st_mode & 0o077 == 0
+
+
+def test_no_index_no_definitions(file: Path) -> None:
+    assert not list(look_up(file, ["load"]))

@@ -1,0 +1,127 @@
+"""Gathering: what sources propose reaches the ring, excluded files never do, and the event loop goes on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from lsp_server.context.index.database import IndexWriter, index_file
+from lsp_server.context.index.scan import scan
+from lsp_server.context.proposals import Place, TextProposal
+from lsp_server.editing.documents import Document, Position
+from lsp_server.prompts.surroundings import Surroundings
+from protocol.settings import Settings
+
+ALPHA = "alpha = beta(gamma, delta)\n" * 20
+LIB = "def load(path: str) -> int:\n    return 1\n" + "".join(f"other_{n} = {n}\n" for n in range(14))
+SETTINGS = Settings()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "lib.py").write_text(LIB)
+    (folder / "near.py").write_text(ALPHA)
+    (folder / "secret.py").write_text("token = 'hidden'\n" + ALPHA)
+    (folder / ".gitignore").write_text("secret.py\n")
+    writer = IndexWriter(index_file(folder))
+    scan(folder, writer, lambda _: None)  # as if nothing had been ignored then
+    writer.close()
+    return folder
+
+
+def opened(folder: Path, text: str = "from lib import load\nalpha = beta(gamma)\n") -> Document:
+    return Document.from_text((folder / "a.py").as_uri(), "python", 1, text)
+
+
+async def snippets(surroundings: Surroundings, document: Document, settings: Settings = SETTINGS) -> list[str]:
+    cursor = Position(len(document.lines) - 1, 0)
+    await surroundings.gather(document, cursor, settings)
+    planner = surroundings.planner(document, settings)
+    return [snippet.path for snippet in planner.plan(cursor).prompt.context]
+
+
+async def test_definitions_and_neighbours_reach_the_prompt(folder: Path) -> None:
+    surroundings = Surroundings.of_folders([folder.as_uri()])
+    assert await snippets(surroundings, opened(folder)) == ["lib.py", "near.py"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "paths"),
+    [
+        (Settings(context_sources=("definitions",)), ["lib.py"]),
+        (Settings(context_sources=("similar",)), ["near.py"]),
+        (Settings(context_sources=("visits",)), []),
+        (Settings(context_sources=()), []),
+        (Settings(other_files=False), []),
+        (Settings(other_files_tokens=0), []),
+    ],
+)
+async def test_each_source_can_be_off(folder: Path, settings: Settings, paths: list[str]) -> None:
+    assert await snippets(Surroundings.of_folders([folder.as_uri()]), opened(folder), settings) == paths
+
+
+async def test_what_becomes_excluded_leaves_though_the_index_has_it(folder: Path) -> None:
+    now = [0.0]
+    surroundings = Surroundings.of_folders([folder.as_uri()], lambda: now[0])
+    document = opened(folder, "from secret import token\nfrom lib import load\ntoken + load(\n")
+    assert await snippets(surroundings, document) == ["lib.py"]
+    (folder / ".gitignore").write_text("secret.py\nlib.py\n")
+    now[0] = 10.0
+    assert "lib.py" not in await snippets(surroundings, document)
+
+
+async def test_a_definition_that_its_file_has_no_more_leaves(folder: Path) -> None:
+    surroundings = Surroundings.of_folders([folder.as_uri()])
+    document = opened(folder, "from lib import load\nload(\n")
+    assert await snippets(surroundings, document) == ["lib.py"]
+    (folder / "lib.py").write_text("# one more line\n" + LIB)
+    assert await snippets(surroundings, document) == ["lib.py"]
+    (folder / "lib.py").write_text(LIB.replace("load", "save"))
+    writer = IndexWriter(index_file(folder))
+    scan(folder, writer, lambda _: None)
+    writer.close()
+    assert await snippets(surroundings, document) == []
+
+
+class Slow:
+    """A source that takes until it is told."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def propose(self, place: Place) -> Sequence[TextProposal]:
+        self.begun.set()
+        assert self.go_on.wait(60)
+        return ()
+
+
+async def test_a_slow_source_blocks_nothing_and_outlives_who_waited(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow()
+    monkeypatch.setattr("lsp_server.context.gathering.SimilarChunks", lambda: slow)
+    surroundings = Surroundings.of_folders([folder.as_uri()])
+    document = opened(folder)
+    waiting = asyncio.create_task(surroundings.gather(document, Position(1, 0), SETTINGS))
+    await asyncio.to_thread(slow.begun.wait, 60)
+    planner = surroundings.planner(document, SETTINGS)
+    assert planner.plan(Position(1, 0)).prompt.context == ()  # it takes what is ready
+    waiting.cancel()
+    slow.go_on.set()
+    await surroundings.gather(document, Position(1, 0), SETTINGS)
+    assert {each.rpartition("/")[2] for each in surroundings.ring.uris} == {"lib.py"}
+
+
+async def test_a_fault_in_a_source_costs_its_proposals_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    surroundings = Surroundings.of_folders([folder.as_uri()])
+    monkeypatch.setattr("lsp_server.context.definitions.imports_of", lambda *_: 1 // 0)
+    assert await snippets(surroundings, opened(folder)) == []
+    assert "ZeroDivisionError" in caplog.text
