@@ -26,9 +26,9 @@ from playing import RANKS, TRACE, Session, machine, open_midfill, percentiles
 from rich.console import Console
 from rich.table import Table
 from sides import LlamaVimSide, MidfillSide, Timed
-from to_gguf import convert
 
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
+from inference.training.interchange.to_gguf import write_gguf
 
 MARKERS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 FIELDS = ("fim_pre_token_id", "fim_suf_token_id", "fim_mid_token_id")
@@ -86,7 +86,7 @@ def main(
         command, settings = [str(server)], {"model": str(BUNDLED_FOLDERS["tiny"])}
         if gguf is None:
             gguf = Path(folder) / "tiny.gguf"
-            convert("tiny", gguf)
+            write_gguf("tiny", gguf)
         elif fim_ids:
             ids = [int(id_) for id_ in fim_ids.split(",")]
             write_tokenizer(gguf, Path(folder), dict(zip(ids, MARKERS, strict=True)))

@@ -60,7 +60,7 @@ class AnyEngine(Protocol):
     ) -> EngineRequest:
         """Start a request; at most `capacity` can be at work. `cancelled` is polled until the request has ended.
 
-        `on_prefill` follows a long prompt, and `on_text` receives the text while it grows, both from any thread.
+        `on_prefill` follows a long prompt, and `on_text` the text while it grows; both are called from any thread.
         """
         ...
 

@@ -7,14 +7,17 @@ import time
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from inference.engine.active_request import OnPrefill, OnText
+from inference.engine.drawing import spelling
 from inference.remote.interface import ModelServer, Piece, Query, Token
 from inference.text.prompts import TokenizedPrompt
 from inference.text.stops import Stops
 from inference.text.token_ids import TokenIds, packed
 from inference.text.tokenization import TextTokenizer
 from protocol.errors import EngineUnavailable
-from protocol.messages import Completion, CompletionRequest, FinishReason, Usage
+from protocol.messages import Completion, CompletionRequest, FinishReason, TokenLogprob, Usage
 
 TOPS = 64
 """Most probable tokens to ask for if alternatives are wanted: not every one continues what was typed."""
@@ -32,7 +35,7 @@ class Progress:
     cached_tokens: int | None = None  # as it reports them
     is_prefilled: bool = False
     on_prefill: OnPrefill = lambda *_: None
-    on_text: OnText = lambda _: None
+    on_text: OnText | None = None
     has_ended: bool = False  # the server sent its whole answer
 
     def note(self, piece: Piece) -> None:
@@ -57,16 +60,24 @@ class _Text:
     whole: str = ""  # with what was typed
     typed_tokens: list[Token] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return self.whole[len(self.typed) :]
 
     def take(self, piece: Piece, tokenizer: TextTokenizer) -> tuple[str, FinishReason] | None:
         """Add a piece; the text and why it ends, or None if it goes on."""
+        before = len(self.text)
+        known = len(self.tokens)
         self.whole += piece.text
         is_over = self._take_tokens(piece.tokens, tokenizer)
         if piece.text:  # ends with a whole character, even if the server has reported fewer tokens
             self.typed_left = len(self.typed.encode()) - len(self.whole.encode())
         if not self.whole.startswith(self.typed[: len(self.whole)]):
             return "", "stop"  # the server does not force what was typed
-        text = self.whole[len(self.typed) :]
+        text = self.text
+        self._note_logprobs(self.tokens[known:], text[before:], tokenizer)
         end = self.stops.find(text)
         if end is not None:
             return text[:end], "stop"
@@ -89,11 +100,12 @@ class _Text:
             self.typed_left -= len(spelled)
         return False
 
-    @property
-    def settled(self) -> str:
-        """The text so far without what a stop may still take away."""
-        text = self.whole[len(self.typed) :]
-        return text[: self.stops.settled(text)]
+    def _note_logprobs(self, tokens: list[Token], text: str, tokenizer: TextTokenizer) -> None:
+        """What a request for log-probabilities is told of the tokens that added `text`: the last one has it."""
+        for place, token in enumerate(tokens, start=1):
+            top = tuple((_spelled(id_, tokenizer), logprob) for id_, logprob in token.top)
+            logprob = 0.0 if token.logprob is None else token.logprob
+            self.logprobs.append(TokenLogprob(text if place == len(tokens) else "", logprob, top))
 
     @property
     def count(self) -> int:
@@ -124,9 +136,9 @@ class RemoteCompleter:
                 async for piece in pieces:
                     self.progress.note(piece)
             self.progress.is_prefilled = self.progress.has_ended = True
-            return self._completion("", "length", self._text(0))
+            return self._completion("", "length", _Text(self._stops(), 0, "", 0))
         typed = self.prompt.typed
-        main = self._text(self.request.max_tokens, typed)
+        main = _Text(self._stops(), self.request.max_tokens, typed.decode(), len(typed))
         text, reason = await self._generate(self._main_query(), main, self.progress)
         alternatives: tuple[str, ...] = ()
         extra = 0
@@ -136,25 +148,21 @@ class RemoteCompleter:
             alternatives = tuple(dict.fromkeys(other for other, _ in found if other and other != text))
         return self._completion(text, reason, main, alternatives, extra)
 
-    def _text(self, max_tokens: int, typed: bytes = b"") -> _Text:
-        stops = Stops(self.request.stop, self.request.stop_texts)
-        return _Text(stops, max_tokens, typed.decode(), len(typed))
+    def _stops(self) -> Stops:
+        return Stops(self.request.stop, self.request.stop_texts)
 
     def _main_query(self) -> Query:
         typed = self.prompt.typed.decode()
         wanted = self.request.alternatives
+        reported = max(1, self.request.top_logprobs or 0)
         return replace(
             self.query,
             typed=typed,
             max_tokens=self.request.max_tokens + len(self.prompt.typed),
-            stops=self._server_stops(typed),
-            top=TOPS if wanted else 1,
+            stops=_server_stops(self.request, typed),
+            top=TOPS if wanted else reported,
+            sampling=self.request.sampling,
         )
-
-    def _server_stops(self, typed: str) -> tuple[str, ...]:
-        """The strings that end the text, so that the server ends it by itself; not those within what was typed."""
-        lines = NEWLINES if self.request.stop.indent is None else ()
-        return tuple(stop for stop in (*lines, *self.request.stop_texts) if stop not in typed)
 
     async def _generate(self, query: Query, text: _Text, progress: Progress) -> tuple[str, FinishReason]:
         """Read the stream to the text's end, then close it. A stream that ended by itself is read for its usage."""
@@ -163,9 +171,9 @@ class RemoteCompleter:
         async with aclosing(self.server.stream(query)) as pieces:
             async for piece in pieces:
                 progress.note(piece)
-                ended = ended or text.take(piece, self.tokenizer) or self._too_late(text, progress)
-                if ended is None:
-                    progress.on_text(text.settled)
+                ended = ended or text.take(piece, self.tokenizer) or self._late(text, progress)
+                if ended is None and progress.on_text is not None:
+                    progress.on_text(text.text[: text.stops.settled(text.text)])
                 server_ends = server_ends or piece.end is not None or text.count >= query.max_tokens
                 if ended is not None and not server_ends:
                     break  # otherwise the rest is the end of the stream, and the connection stays open
@@ -175,12 +183,12 @@ class RemoteCompleter:
             raise EngineUnavailable("the engine closed the connection before the end of its answer")
         return ended
 
-    def _too_late(self, text: _Text, progress: Progress) -> tuple[str, FinishReason] | None:
-        """The end of a text of several lines that has taken longer than the request's limit."""
-        limit_ms, since = self.request.max_decode_ms, progress.first_token
-        if not limit_ms or since is None or "\n" not in text.settled:
+    def _late(self, text: _Text, progress: Progress) -> tuple[str, FinishReason] | None:
+        """The end of a text that has a newline and has taken longer than the request allows."""
+        limit_ms, first = self.request.max_decode_ms, progress.first_token
+        if not limit_ms or first is None or "\n" not in text.text:
             return None
-        return (text.settled, "length") if (time.perf_counter() - since) * 1e3 > limit_ms else None
+        return (text.text, "length") if (time.perf_counter() - first) * 1e3 > limit_ms else None
 
     async def _alternatives(self, main: _Text) -> list[tuple[str, int]]:
         """Texts that begin with other first tokens, the more probable first, each with its number of tokens."""
@@ -207,11 +215,11 @@ class RemoteCompleter:
 
     async def _branch(self, typed_tokens: TokenIds, first: int, skip: int) -> tuple[str, int]:
         beginning = (self.tokenizer.bytes_of(first) or b"")[skip:].decode()
-        text = self._text(self.request.max_tokens)
+        text = _Text(self._stops(), self.request.max_tokens, "", 0)
         ended = text.take(Piece(beginning, (Token(first, None),)), self.tokenizer)
         if ended is None:
             token_ids = self.prompt.token_ids + typed_tokens + packed([first])
-            stops = self._server_stops("")
+            stops = _server_stops(self.request, "")
             query = replace(self.query, token_ids=token_ids, max_tokens=self.request.max_tokens - 1, stops=stops)
             ended = await self._generate(query, text, Progress())
         return ended[0], len(text.tokens)
@@ -233,4 +241,17 @@ class RemoteCompleter:
             decode_ms=(now - first) * 1e3,
             prepare_ms=(progress.sent - progress.started) * 1e3,
         )
-        return Completion(text, reason, usage, main.mean_logprob, alternatives)
+        wanted = self.request.top_logprobs
+        tokens = () if wanted is None else spelling(main.logprobs, text)
+        tokens = tuple(structs.replace(token, top=token.top[:wanted]) for token in tokens)
+        return Completion(text, reason, usage, main.mean_logprob, alternatives, tokens)
+
+
+def _server_stops(request: CompletionRequest, typed: str) -> tuple[str, ...]:
+    """The strings that end the text, so that the server ends it by itself; not those within what was typed."""
+    lines = NEWLINES if request.stop.indent is None else ()
+    return tuple(stop for stop in (*lines, *request.stop_texts) if stop not in typed)
+
+
+def _spelled(token_id: int, tokenizer: TextTokenizer) -> str:
+    return (tokenizer.bytes_of(token_id) or b"").decode("utf-8", "replace")

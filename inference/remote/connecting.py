@@ -10,7 +10,8 @@ from inference.loading.engine import MIN_CONTEXT_TOKENS, chars_per_token
 from inference.loading.options import EngineOptions
 from inference.remote.address import EngineAddress, read_engine_address
 from inference.remote.child import start_llama_server
-from inference.remote.engine import EventLoopThread, RemoteEngine
+from inference.remote.engine import RemoteEngine
+from inference.remote.event_loop import EventLoopThread
 from inference.remote.http_connection import HttpConnection
 from inference.remote.interface import ModelServer, ServerFacts
 from inference.remote.llama_server import LlamaServer

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections.abc import Callable
 
 from msgspec import structs
 
 from inference.engine.active_request import IsCancelled, OnPrefill, OnText
+from inference.engine.drawing import check_choosing
 from inference.engine.engine import DeviceHooks, EngineInfo
-from inference.remote.completing import Progress, RemoteCompleter
+from inference.remote.completing import RemoteCompleter
+from inference.remote.event_loop import EventLoopThread
 from inference.remote.interface import ModelServer, Query, ServerFacts
+from inference.remote.request import RemoteRequest
 from inference.remote.slots import Place, Places
 from inference.text.healing import Healer
-from inference.text.prompts import TokenizedPrompt, tokenize_prompt
+from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import common_prefix_length, packed
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import StoreStats, TierStats
 from protocol.errors import BadInput, EngineUnavailable, MidfillError
-from protocol.messages import MAX_ALTERNATIVES, Completion, CompletionRequest, Usage
+from protocol.messages import MAX_ALTERNATIVES, Completion, CompletionRequest
 
 STEP_S = 1.0
 """Longest wait of a step; the events that end one sooner are an answer and `wake`."""
@@ -34,69 +33,8 @@ CLOSE_S = 5.0
 
 UNREPORTED = "the engine does not report cached tokens (vLLM: --enable-prompt-tokens-details), so they are estimated"
 
-Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
-
-
-class EventLoopThread:
-    """An event loop in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="engine", daemon=True)
-        self._thread.start()
-
-    def start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Run a coroutine; cancelling its future cancels it. From any thread."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def close(self) -> None:
-        """Cancel what still runs, and stop the loop once it has ended."""
-        with suppress(TimeoutError):
-            self.start(self._end_tasks()).result(CLOSE_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE_S)
-        if not self._thread.is_alive():
-            self._loop.close()
-
-    async def _end_tasks(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await self._loop.shutdown_asyncgens()
-
-
-class RemoteRequest:
-    """A request at the server, or one that ended before it got there."""
-
-    def __init__(self, request: CompletionRequest, cancelled: IsCancelled) -> None:
-        self.request = request
-        self.cancelled = cancelled
-        self.outcome: Completion | Exception | None = None
-        self.future: Future[Completion] | None = None
-        self.place: Place | None = None
-        self.prompt: TokenizedPrompt | None = None
-        self.progress = Progress()
-
-    @property
-    def has_ended(self) -> bool:
-        return self.outcome is not None
-
-    def completion(self) -> Completion:
-        """The completion of an ended request; raises the error that ended it, if any."""
-        if isinstance(self.outcome, Completion):
-            return self.outcome
-        assert self.outcome is not None, "the request has not ended"
-        raise self.outcome
-
-    @property
-    def cancelled_completion(self) -> Completion:
-        """The empty completion of a request that was cancelled at work."""
-        total = len(self.prompt.token_ids) if self.prompt else 0
-        recomputed = 0 if self.progress.cached_tokens is None else total - self.progress.cached_tokens
-        return Completion("", "cancelled", Usage(total, recomputed, 0, 0, 0.0, 0.0, 0.0))
 
 
 class RemoteEngine:
@@ -172,9 +110,7 @@ class RemoteEngine:
         """As `AnyEngine.begin`: tokenizes the prompt, places it, and sends it."""
         assert len(self._at_work) < self.capacity, f"{len(self._at_work)} requests are at work, and no more can be"
         run = RemoteRequest(request, cancelled)
-        run.progress.on_prefill = on_prefill
-        if on_text is not None:
-            run.progress.on_text = on_text
+        run.progress.on_prefill, run.progress.on_text = on_prefill, on_text
         try:
             completer = self._prepare(run)
         except MidfillError as error:
@@ -260,9 +196,7 @@ class RemoteEngine:
             raise BadInput(f"max_tokens is {request.max_tokens}: it has to be 0 or more")
         if not 0 <= request.alternatives <= MAX_ALTERNATIVES:
             raise BadInput(f"alternatives is {request.alternatives}: it has to be between 0 and {MAX_ALTERNATIVES}")
-        for name in ("sampling", "top_logprobs"):
-            if (value := getattr(request, name)) is not None:
-                raise BadInput(f"{name} is {value}: a remote engine decodes greedily and without top tokens")
+        check_choosing(request)
         limit = self.info.context_tokens
         request = structs.replace(request, max_tokens=min(request.max_tokens, limit // 2))
         run.prompt = tokenize_prompt(request.prompt, self.tokenizer, limit, request.max_tokens, self._healer)

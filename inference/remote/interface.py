@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from inference.text.token_ids import TokenIds
+from protocol.messages import Sampling
 
 EndReason = Literal["eos", "stop", "length"]
 
@@ -26,7 +27,7 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One request to a server: greedy, from token ids."""
+    """One request to a server, from token ids."""
 
     token_ids: TokenIds
     max_tokens: int  # 0 only makes the prompt resident
@@ -37,6 +38,7 @@ class Query:
     slot: int | None = None
     reuse: bool = True  # False computes the whole prompt
     top: int = 1  # the most probable tokens to report with each token
+    sampling: Sampling | None = None  # None is greedy
 
 
 @dataclass(frozen=True, slots=True)

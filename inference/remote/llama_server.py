@@ -11,6 +11,7 @@ import msgspec
 from inference.remote.http_connection import HttpConnection, NotServed
 from inference.remote.interface import EndReason, Piece, Query, ServerFacts, Token
 from protocol.errors import BadInput, EngineUnavailable
+from protocol.messages import Sampling
 
 LOADING_S = 300.0
 """Longest wait for a server that says that it loads its model."""
@@ -130,8 +131,7 @@ def _body(query: Query) -> dict[str, Any]:
         "prompt": query.token_ids.tolist(),
         "n_predict": query.max_tokens,
         "cache_prompt": query.reuse,
-        "samplers": ["top_k"],
-        "top_k": 1,
+        **_sampling(query.sampling),
         "n_probs": query.top if query.max_tokens else 0,
         "stop": query.stops,
         "stream": True,
@@ -144,6 +144,13 @@ def _body(query: Query) -> dict[str, Any]:
     if query.typed:
         body["grammar"] = grammar(query.typed)
     return body
+
+
+def _sampling(sampling: Sampling | None) -> dict[str, Any]:
+    if sampling is None:
+        return {"samplers": ["top_k"], "top_k": 1}
+    fields = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
+    return {"samplers": ["top_k", "top_p", "temperature"], "seed": sampling.seed, **fields}
 
 
 def grammar(typed: str) -> str:

@@ -15,6 +15,7 @@ from inference.remote.interface import EndReason, Piece, Query, ServerFacts, Tok
 from inference.remote.llama_server import grammar
 from inference.text.token_ids import packed
 from protocol.errors import BadInput, EngineUnavailable
+from protocol.messages import Sampling
 
 DEFAULT_CAPACITY = 64
 """Requests at work together: such servers batch, and queue what exceeds their own limit."""
@@ -171,7 +172,7 @@ class OpenAIServer:
             "model": self._model,
             "prompt": query.token_ids.tolist(),
             "max_tokens": query.max_tokens or _PREFILL_TOKENS,
-            "temperature": 0,
+            **_sampling(query.sampling),
             "logprobs": min(query.top, MOST_TOPS),
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -187,6 +188,13 @@ class OpenAIServer:
         if not query.reuse:
             body["cache_salt"] = secrets.token_hex(8)
         return body
+
+
+def _sampling(sampling: Sampling | None) -> dict[str, Any]:
+    if sampling is None:
+        return {"temperature": 0}
+    fields = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
+    return {**fields, "top_k": sampling.top_k} if sampling.top_k else fields  # servers differ in what means all
 
 
 def _piece(event: _Event, *, prefill_only: bool) -> Piece:

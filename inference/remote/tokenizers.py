@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from inference.checkpoints.checkpoint import open_checkpoint
 from inference.checkpoints.hub import fetch_tokenizer, is_hub_name
+from inference.checkpoints.local_models.names import path_of
 from inference.text.fim import AUTO
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from protocol.errors import BadModel, MidfillError
@@ -43,11 +45,16 @@ def find_tokenizer(model: str, places: tuple[str, ...], fim_format: str = AUTO) 
 
 
 def open_tokenizer(model: str, fim_format: str = AUTO) -> TextTokenizer:
-    """The tokenizer in a folder, or of a model on the hub, whose weights are not fetched; BadModel if there is none."""
-    folder = Path(model).expanduser()
+    """The tokenizer in a folder or a GGUF file, or of a model on the hub, whose weights are not fetched.
+
+    Raises BadModel if there is none.
+    """
+    folder = path_of(model) or Path(model).expanduser()
+    if folder.is_file() or (folder.is_dir() and not (folder / "tokenizer.json").is_file()):
+        return open_checkpoint(folder, model).tokenizer(fim_format)
     if not folder.is_dir():
         if not is_hub_name(model):
-            raise BadModel(f"{model!r} is neither a folder nor a name on the Hugging Face hub")
+            raise BadModel(f"{model!r} is neither a folder, nor a GGUF file, nor a name on the Hugging Face hub")
         folder = fetch_tokenizer(model)
     told = _told(folder / "config.json")
     wanted = told.get("fim_format", AUTO) if fim_format == AUTO else fim_format

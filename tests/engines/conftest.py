@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +11,9 @@ import pytest
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from inference.loading.options import EngineOptions
 from inference.remote.child import LlamaServerChild, start_llama_server
+from inference.training.interchange.to_gguf import write_gguf
 from protocol.settings import Settings
 
-ROOT = Path(__file__).parents[2]
 SLOTS = 2
 
 
@@ -31,13 +30,7 @@ def llama_server_program() -> Path:
 def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model `tiny` in bfloat16, for llama.cpp."""
     path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
-    sys.path.insert(0, str(ROOT / "bench"))
-    try:
-        from to_gguf import convert  # type: ignore[import-not-found, unused-ignore]
-
-        convert("tiny", path)
-    finally:
-        sys.path.remove(str(ROOT / "bench"))
+    write_gguf("tiny", path)
     return path
 
 

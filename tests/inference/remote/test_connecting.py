@@ -118,7 +118,7 @@ def test_a_named_model_has_the_tokenizer(
     with pytest.raises(BadModel, match=r"/somewhere/model\.gguf.*--model"):
         connect_llama()
     connect_llama(model=str(tokenizer_folder))
-    with pytest.raises(BadModel, match="cannot be read as a tokenizer"):
+    with pytest.raises(BadModel, match="is not a model folder"):
         connect_llama(model=str(tmp_path))
 
 

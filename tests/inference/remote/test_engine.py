@@ -82,25 +82,6 @@ def test_the_limit_counts_new_tokens_only(engine: RemoteEngine) -> None:
         assert typed.usage.generated_tokens == limit
 
 
-def test_a_text_is_told_while_it_grows_without_what_a_stop_may_take_away(
-    engine: RemoteEngine, server: FakeServer
-) -> None:
-    server.script = "alpha beta\n    gamma delta"
-    told: list[str] = []
-    run = engine.begin(ask(stop=BLOCK, stop_texts=("gamma d",)), on_text=told.append)
-    while not run.has_ended:
-        engine.step()
-    assert run.completion().text == "alpha beta\n    "
-    assert told
-    assert all(later.startswith(earlier) for earlier, later in pairwise([*told, run.completion().text]))
-
-
-@pytest.mark.parametrize(("name", "value"), [("sampling", Sampling(0.5)), ("top_logprobs", 2)])
-def test_what_a_server_is_not_asked_for_is_refused_by_name(engine: RemoteEngine, name: str, value: object) -> None:
-    with pytest.raises(BadInput, match=name):
-        engine.complete(ask(**{name: value}))
-
-
 def test_a_text_that_the_model_ends_ends(engine: RemoteEngine, server: FakeServer) -> None:
     completion = engine.complete(ask(stop=REST, max_tokens=100))
     assert (completion.text, completion.finish_reason) == (server.script, "eos")
@@ -361,3 +342,49 @@ def test_the_status_tells_what_the_server_has_dropped(answers: Answers, server: 
     answers.submit("third", ask("xy"))
     answers.wait("third")
     assert "dropped" in answers.scheduler.status.detail
+
+
+# -- what HTTP clients ask for -----------------------------------------------------------------------------------------
+
+
+def test_stop_texts_end_the_text(engine: RemoteEngine, server: FakeServer) -> None:
+    completion = engine.complete(ask(stop=REST, stop_texts=(" gam", "never"), max_tokens=100))
+    assert (completion.text, completion.finish_reason) == ("alpha beta\n   ", "stop")
+
+
+def test_sampling_is_passed_on(engine: RemoteEngine, server: FakeServer) -> None:
+    engine.complete(ask(sampling=Sampling(0.7, top_p=0.9, top_k=5, seed=3)))
+    sent = server.bodies[-1]
+    assert (sent["temperature"], sent["top_p"], sent["top_k"], sent["seed"]) == (0.7, 0.9, 5, 3)
+    assert sent.get("samplers", []) in ([], ["top_k", "top_p", "temperature"])
+    with pytest.raises(BadInput, match="temperature"):
+        engine.complete(ask(sampling=Sampling(0.0)))
+
+
+def test_log_probabilities_are_reported_per_token(engine: RemoteEngine) -> None:
+    completion = engine.complete(ask(top_logprobs=2))
+    assert "".join(token.text for token in completion.tokens) == completion.text
+    assert {token.logprob for token in completion.tokens} == {LOGPROB}
+    assert all(len(token.top) == 2 for token in completion.tokens)
+    assert engine.complete(ask()).tokens == ()
+
+
+def test_a_text_is_told_while_it_grows_without_what_a_stop_may_take_away(
+    engine: RemoteEngine, server: FakeServer
+) -> None:
+    server.script = "alpha beta\n    gamma delta"
+    told: list[str] = []
+    run = engine.begin(ask(stop=BLOCK, stop_texts=("gamma d",)), on_text=told.append)
+    while not run.has_ended:
+        engine.step()
+    assert run.completion().text == "alpha beta\n    "
+    assert len(set(told)) > 3
+    assert all(later.startswith(earlier) for earlier, later in pairwise([*told, run.completion().text]))
+
+
+def test_a_late_text_ends_behind_its_first_line(engine: RemoteEngine, server: FakeServer) -> None:
+    server.script = "a\n" + "alpha beta gamma\n" * 200
+    completion = engine.complete(ask(stop=REST, max_tokens=190, max_decode_ms=1))
+    assert completion.finish_reason == "length"
+    assert "\n" in completion.text
+    assert completion.usage.generated_tokens < 190
