@@ -96,7 +96,7 @@ def train_command(
     ] = False,
     quantization: Annotated[
         str | None,
-        typer.Option(help="GGUF types to train through at the end: MATRICES,EMBEDDINGS, such as q4_0,q8_0."),
+        typer.Option(help="GGUF types to train through at the end: MATRICES:EMBEDDINGS, such as q4_1:q5_1."),
     ] = None,
     quantized_share: Annotated[
         float, typer.Option(help="Share of the run that trains through them.")
@@ -215,10 +215,10 @@ def _precision(start: str | None, cpu: bool) -> Precision | None:
 
 
 def _quantization(text: str | None) -> Quantization | None:
-    """The types of `MATRICES,EMBEDDINGS`; OptionError for another form."""
+    """The types of `MATRICES:EMBEDDINGS`; OptionError for another form."""
     if text is None:
         return None
-    types = text.split(",")
+    types = text.split(":")
     if len(types) != 2:
-        raise OptionError(f"--quantization {text} is not of the form MATRICES,EMBEDDINGS")
+        raise OptionError(f"--quantization {text} is not of the form MATRICES:EMBEDDINGS")
     return Quantization(*types)

@@ -240,8 +240,8 @@ def test_measurements_tell_ends_and_text(project: Path, tmp_path: Path) -> None:
 
 def test_types_to_train_through_are_checked(project: Path, tmp_path: Path) -> None:
     arguments = (project, "--output", tmp_path / "run", *SCRATCH)
-    assert "MATRICES,EMBEDDINGS" in refusal(*arguments, "--quantization", "q4_0")
-    assert "q3_k" in refusal(*arguments, "--quantization", "q4_0,q3_k")
+    assert "MATRICES:EMBEDDINGS" in refusal(*arguments, "--quantization", "q4_0")
+    assert "q3_k" in refusal(*arguments, "--quantization", "q4_0:q3_k")
 
 
 def test_windows_grow_in_stages(project: Path, tmp_path: Path) -> None:
