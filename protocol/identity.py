@@ -43,7 +43,7 @@ def differences(
 
 
 def describe(found: Iterable[Difference], named: Callable[[str], str]) -> str:
-    """The differences in one line, as `healing = auto (asked for: on)`; `named` spells a setting's name."""
+    """The differences in one line, as `healing = auto (requested: on)`; `named` spells a setting's name."""
     return ", ".join(f"{named(one.name)} = {_show(one.running)} (requested: {_show(one.asked)})" for one in found)
 
 
