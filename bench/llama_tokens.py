@@ -156,8 +156,9 @@ def prepare(shape: str, checkpoint: Path, quantizer: Path) -> dict[str, Path]:
     files = {kind: checkpoint / f"{kind}.gguf" for kind in KINDS}
     if not files["bf16"].exists():
         write_gguf(str(checkpoint), files["bf16"])
-    if not files["q8_0"].exists():
-        quantize(quantizer, files["bf16"], files["q8_0"], "q8_0")
+    for kind in KINDS[1:]:
+        if not files[kind].exists():
+            quantize(quantizer, files["bf16"], files[kind], kind)
     return files
 
 
