@@ -27,6 +27,7 @@ export const SERVER_SETTINGS = [
   "holdBackPercent",
   "otherFiles",
   "otherFilesTokens",
+  "contextSources",
   "disabledLanguages",
   "debounceMs",
   "statistics",

@@ -11,6 +11,7 @@ interface Property {
   type: string;
   default: unknown;
   enum?: string[];
+  items?: { enum?: string[] };
 }
 
 interface Manifest {
@@ -51,8 +52,9 @@ for (const name of SERVER_SETTINGS) {
     assert.ok(property !== undefined && setting !== undefined);
     assert.deepEqual(property.default, setting.value);
     const choices = [...setting.type.matchAll(/`([\w-]+)`/g)].map(([, choice]) => choice);
-    assert.equal(property.type, choices.length > 0 ? "string" : TYPES[setting.type]);
-    assert.deepEqual(property.enum ?? [], choices);
+    const isList = setting.type.startsWith("list of");
+    assert.equal(property.type, isList ? "array" : choices.length > 0 ? "string" : TYPES[setting.type]);
+    assert.deepEqual((isList ? property.items?.enum : property.enum) ?? [], choices);
   });
 }
 
