@@ -19,7 +19,7 @@ BATCH = 40
 MAX_MEMBER_BYTES = 1_000_000
 # Beside source files: what tells a package's name, version and licence.
 _NOTES = frozenset({"METADATA", "RECORD", "package.json", "copyright"})
-_SOURCES_LIST = "deb-src http://deb.debian.org/debian bookworm main\n"
+_SUITE = "bookworm"
 _APT = """Dir::Etc::sourcelist "{folder}/sources.list";
 Dir::Etc::sourceparts "/dev/null";
 Dir::State::lists "{folder}/lists";
@@ -89,9 +89,21 @@ def _apt_config(folder: Path) -> Path:
     apt = folder.resolve() / "apt"
     for part in ("lists/partial", "archives/partial"):
         (apt / part).mkdir(parents=True, exist_ok=True)
-    (apt / "sources.list").write_text(_SOURCES_LIST)
+    (apt / "sources.list").write_text(f"deb-src {_debian_mirror()} {_SUITE} main\n")
     (apt / "apt.conf").write_text(_APT.format(folder=apt))
     return apt / "apt.conf"
+
+
+def _debian_mirror() -> str:
+    """The mirror that this system takes the suite's packages from; CorpusError if it has none."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {_SUITE}"]
+    try:
+        mirrors = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise CorpusError(f"Debian's sources need apt-get: {error}") from error
+    if not mirrors:
+        raise CorpusError(f"apt has no package lists of {_SUITE}: Debian's sources are downloaded from its mirror")
+    return mirrors[0]
 
 
 def _archives(registry: Registry, package: Pinned, folder: Path) -> list[Path]:

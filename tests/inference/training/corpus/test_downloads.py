@@ -93,9 +93,17 @@ def test_each_registry_is_asked_by_its_own_client_for_what_is_missing(
     registry: Registry, client: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: asked.append(" ".join(command)))
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        asked.append(" ".join(command))
+        return subprocess.CompletedProcess(command, 0, "http://mirror.example/debian\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr("shutil.which", lambda name: name)
     download(registry, [Pinned("pkg", "1.0")], tmp_path)
     assert client in asked[-1]
     assert "pkg" in asked[-1]
     assert "1.0" in asked[-1]
+    if registry == "debian":
+        sources = (tmp_path / "apt" / "sources.list").read_text(encoding="utf-8")
+        assert sources == "deb-src http://mirror.example/debian bookworm main\n"
