@@ -101,7 +101,7 @@ class _Text:
         return False
 
     def _note_logprobs(self, tokens: list[Token], text: str, tokenizer: TextTokenizer) -> None:
-        """What a request for log-probabilities is told of the tokens that added `text`: the last one has it."""
+        """Record the log-probabilities of the tokens that added `text`; the last of them carries the text."""
         for place, token in enumerate(tokens, start=1):
             top = tuple((_spelled(id_, tokenizer), logprob) for id_, logprob in token.top)
             logprob = 0.0 if token.logprob is None else token.logprob

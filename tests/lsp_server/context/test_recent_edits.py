@@ -1,4 +1,4 @@
-"""Recent edits as diffs: what was there, what is there now, and nothing that nobody typed."""
+"""Recent edits as diffs: what was there, what is there now, without text that the user did not type."""
 
 from hypothesis import given
 from hypothesis import strategies as st
