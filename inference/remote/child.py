@@ -20,7 +20,6 @@ from inference.remote import supervisor
 from inference.remote.address import EngineAddress
 from protocol.errors import BadInput, BadModel, EngineUnavailable
 
-DEFAULT_CONTEXT_TOKENS = 8192
 DEFAULT_SLOTS = 4
 BATCH_TOKENS = 512
 """Tokens per step of a prefill: llama-server notices a closed request between two steps."""
@@ -95,16 +94,15 @@ def start_llama_server(program: str, options: EngineOptions) -> LlamaServerChild
 def child_environment(options: EngineOptions) -> dict[str, str]:
     """llama-server's options as variables: other than on a command line, it ignores those that it does not know."""
     slots = options.slots or DEFAULT_SLOTS
-    context = options.context_tokens or DEFAULT_CONTEXT_TOKENS
     chosen = {
         "LLAMA_ARG_N_PARALLEL": slots,
-        "LLAMA_ARG_CTX_SIZE": slots * context,
+        "LLAMA_ARG_CTX_SIZE": slots * options.context_tokens,
         "LLAMA_ARG_KV_UNIFIED": 0,  # each slot has a whole context
         "LLAMA_ARG_BATCH": BATCH_TOKENS,
         "LLAMA_ARG_CACHE_RAM": 0,  # used only where the server chooses the slot
         "LLAMA_ARG_UI": 0,
     }
-    if options.threads is not None:
+    if options.threads:
         chosen["LLAMA_ARG_THREADS"] = options.threads
     return {name: str(value) for name, value in chosen.items()}
 

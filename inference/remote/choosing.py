@@ -6,16 +6,16 @@ from inference.checkpoints.hub import ReportProgress
 from inference.engine.interface import AnyEngine
 from inference.loading.engine import is_here, load_engine
 from inference.loading.options import EngineOptions
-from inference.remote.address import read_engine_address
+from inference.remote.address import read_engine_addresses
 from inference.remote.connecting import connect
 
 
 def open_engine(options: EngineOptions, progress: ReportProgress | None = None) -> AnyEngine:
     """The engine; the errors are those of `load_engine` or `connect`."""
-    opens = load_engine if read_engine_address(options.engine) is None else connect
+    opens = connect if read_engine_addresses(options.engine) else load_engine
     return opens(options, progress)
 
 
 def needs_download(options: EngineOptions) -> bool:
     """Whether opening the engine downloads the model; raises for faults that show without opening it."""
-    return read_engine_address(options.engine) is None and not is_here(options)
+    return not read_engine_addresses(options.engine) and not is_here(options)

@@ -2,63 +2,77 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from contextlib import ExitStack
 
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import EngineInfo
 from inference.loading.engine import MIN_CONTEXT_TOKENS, chars_per_token
 from inference.loading.options import EngineOptions
-from inference.remote.address import EngineAddress, read_engine_address
+from inference.remote.address import EngineAddress, read_engine_addresses
 from inference.remote.child import start_llama_server
 from inference.remote.engine import RemoteEngine
 from inference.remote.event_loop import EventLoopThread
+from inference.remote.health import ServedModel
 from inference.remote.http_connection import HttpConnection
 from inference.remote.interface import ModelServer, ServerFacts
 from inference.remote.llama_server import LlamaServer
 from inference.remote.openai import OpenAIServer
-from inference.remote.tokenizers import SAMPLE, disagreement, find_tokenizer
-from inference.text.healing import Healer, wants_healing
-from inference.text.tokenization import TextTokenizer
-from protocol.errors import BadInput, BadModel
+from inference.remote.replicas import Replica, Replicas
+from inference.remote.tokenizers import find_tokenizer
+from inference.text.healing import wants_healing
+from protocol.errors import BadInput, EngineUnavailable, MidfillError
 from protocol.settings import BUNDLED_MODEL
 
 AGREE = "those of the engine"
+OTHERS_WITHIN_S = 3.0
+"""Seconds that replicas have to answer after the first one; those that need longer join later."""
+
+_HEADER_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
+
+Answers = dict[Replica, ServerFacts | MidfillError]
 
 
 def connect(options: EngineOptions, progress: ReportProgress | None = None) -> RemoteEngine:
-    """An engine that passes requests to the server of `options.engine`; imports no torch.
+    """An engine that passes requests to the server of `options.engine`, or to its replicas; imports no torch.
 
-    Raises EngineUnavailable if the server does not answer or refuses the key, BadModel if its tokens are not the
+    Raises EngineUnavailable if no server answers or accepts the key, BadModel if its tokens are not the
     tokenizer's, and BadInput for a bad address.
     """
-    address = read_engine_address(options.engine)
-    if address is None:
+    addresses = read_engine_addresses(options.engine)
+    if not addresses:
         raise BadInput("the local engine is not a server to connect to")
     report = progress or (lambda _what, _share: None)
     with ExitStack() as opened:
         key, end_child = options.engine_key, _nothing
-        if address.program:
-            report(f"starting {address}", None)
-            child = start_llama_server(address.program, options)
+        if addresses[0].program:
+            report(f"starting {addresses[0]}", None)
+            child = start_llama_server(addresses[0].program, options)
             opened.callback(child.close)
-            address, key, end_child = child.address, child.key, child.close
+            addresses, key, end_child = (child.address,), child.key, child.close
         loop = EventLoopThread()
         opened.callback(loop.close)
-        server = open_server(address, key, options)
-        opened.callback(lambda: loop.start(server.aclose()).result())
-        report(f"connecting to {address}", None)
-        facts = loop.start(server.facts()).result()
+        replicas = Replicas([Replica(address, open_server(address, key, options)) for address in addresses])
+        opened.callback(lambda: loop.start(replicas.aclose()).result())
+        where = ", ".join(map(str, addresses))
+        report(f"connecting to {where}", None)
+        answers = loop.start(_ask_all(replicas)).result()
         report("reading the tokenizer", None)
-        tokenizer = find_tokenizer(options.model, facts.model_places, options.fim_format)
-        checked = _check_tokens(loop.start(server.tokenize(SAMPLE)).result(), tokenizer, address)
-        warnings = [] if checked == AGREE else [checked]
-        healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
-        if healer is not None and not facts.can_constrain:
-            warnings.append(f"{address} cannot force the first bytes of a text: token healing is off")
-            healer = None
-        info = _info(options, address, facts, tokenizer)
+        model, tells_tokens = _admit(answers, options, loop)
+        warnings = []
+        if not tells_tokens:
+            warnings.append(f"{where} does not tell its tokens: whether the tokenizer is its model's cannot be checked")
+        if not model.heals and wants_healing(options.healing, model.tokenizer.format):
+            warnings.append(f"{where} cannot force the first bytes of a text: token healing is off")
         engine = RemoteEngine(
-            info, server, facts, tokenizer, healer, loop, checked, "; ".join(filter(None, warnings)), end_child
+            EngineInfo(model.name, where, model.context_tokens, chars_per_token(model.tokenizer)),
+            replicas,
+            model,
+            loop,
+            AGREE if tells_tokens else warnings[0],
+            "; ".join(warnings),
+            end_child,
         )
         opened.pop_all()
     return engine
@@ -66,31 +80,73 @@ def connect(options: EngineOptions, progress: ReportProgress | None = None) -> R
 
 def open_server(address: EngineAddress, key: str, options: EngineOptions) -> ModelServer:
     """The connection to the server at this address; nothing is sent yet."""
+    header = options.engine_session_header
+    if not _HEADER_NAME.fullmatch(header):
+        raise BadInput(f"engine_session_header = {header!r}: expected the name of an HTTP header, such as X-Session-ID")
     connection = HttpConnection(address, key)
     if address.kind == "llama-server":
         return LlamaServer(connection)
-    return OpenAIServer(connection, "" if options.model == BUNDLED_MODEL else options.model, options.slots)
+    model = "" if options.model == BUNDLED_MODEL else options.model
+    return OpenAIServer(connection, header, model, options.slots)
 
 
-def _info(options: EngineOptions, address: EngineAddress, facts: ServerFacts, tokenizer: TextTokenizer) -> EngineInfo:
+async def _ask_all(replicas: Replicas) -> Answers:
+    """The facts of each replica, or why there are none; waits for one, and then a moment for the others."""
+    tasks = {asyncio.create_task(replica.server.facts()): replica for replica in replicas.all}
+    waiting, answered = set(tasks), False
+    while waiting and not answered:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        answered = any(task.exception() is None for task in done)
+    if waiting:
+        _, late = await asyncio.wait(waiting, timeout=OTHERS_WITHIN_S)
+        for task in late:
+            task.cancel()
+    answers: Answers = {}
+    for task, found in zip(tasks, await asyncio.gather(*tasks, return_exceptions=True), strict=True):
+        if isinstance(found, asyncio.CancelledError):
+            found = EngineUnavailable(tasks[task].reason)
+        elif isinstance(found, BaseException) and not isinstance(found, MidfillError):
+            raise found
+        answers[tasks[task]] = found
+    return answers
+
+
+def _admit(answers: Answers, options: EngineOptions, loop: EventLoopThread) -> tuple[ServedModel, bool]:
+    """Let the replicas join that serve the model of the first usable one; the model, and whether all tell their tokens.
+
+    Raises the error of a single replica, or the errors of all, if none can be used.
+    """
+    model, tells_tokens = None, True
+    for replica, answer in answers.items():
+        try:
+            if isinstance(answer, MidfillError):
+                raise answer
+            served = model or _served_model(answer, options)
+            tells_tokens &= loop.start(served.admit(replica, answer)).result()
+            model = served
+        except MidfillError as error:
+            answers[replica] = error
+            replica.leave(str(error), refused=isinstance(error, BadInput))
+    if model is not None:
+        return model, tells_tokens
+    errors = [error for error in answers.values() if isinstance(error, MidfillError)]
+    if len(errors) == 1:
+        raise errors[0]
+    raise type(errors[0])(f"none of the {len(errors)} replicas can be used: {'; '.join(map(str, errors))}")
+
+
+def _served_model(facts: ServerFacts, options: EngineOptions) -> ServedModel:
+    tokenizer = find_tokenizer(options.model, facts.model_places, options.fim_format)
+    heals = facts.can_constrain and wants_healing(options.healing, tokenizer.format)
+    return ServedModel(facts.name, _context_tokens(options, facts), heals, tokenizer)
+
+
+def _context_tokens(options: EngineOptions, facts: ServerFacts) -> int:
     wanted = options.context_tokens or facts.context_tokens
     context_tokens = min(wanted, facts.context_tokens)
     if context_tokens < MIN_CONTEXT_TOKENS:
         raise BadInput(f"a context of {context_tokens} tokens: it has to be at least {MIN_CONTEXT_TOKENS}")
-    return EngineInfo(facts.name, str(address), context_tokens, chars_per_token(tokenizer))
-
-
-def _check_tokens(theirs: list[int] | None, tokenizer: TextTokenizer, address: EngineAddress) -> str:
-    """AGREE, or a warning if the server cannot say its tokens; BadModel if they are others than the tokenizer's."""
-    if theirs is None:
-        return f"{address} does not tell its tokens: whether the tokenizer is its model's cannot be checked"
-    difference = disagreement(tokenizer, theirs)
-    if difference:
-        raise BadModel(
-            f"the tokenizer is not that of the model at {address}: {difference}. Name the model that the engine "
-            "serves with --model"
-        )
-    return AGREE
+    return context_tokens
 
 
 def _nothing() -> None:

@@ -1,30 +1,36 @@
-"""The remote engine: passes the scheduler's requests to a server, each as a task of one event loop."""
+"""The remote engine: passes the scheduler's requests to a server or its replicas, as tasks of one event loop."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import threading
-import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from itertools import islice
 
 from msgspec import structs
 
 from inference.engine.active_request import IsCancelled, OnPrefill, OnText
 from inference.engine.drawing import check_choosing
 from inference.engine.engine import DeviceHooks, EngineInfo
-from inference.remote.completing import RemoteCompleter
+from inference.engine.interface import ReplicaStatus
+from inference.engine.slots import MOST_RESIDENTS, Resident
+from inference.remote.completing import Progress, RemoteCompleter
 from inference.remote.event_loop import EventLoopThread
-from inference.remote.interface import ModelServer, Query, ServerFacts
+from inference.remote.health import ServedModel, watch
+from inference.remote.interface import Query
+from inference.remote.replicas import Replica, Replicas
 from inference.remote.request import RemoteRequest
-from inference.remote.slots import Place, Places
+from inference.remote.slots import Place
 from inference.text.healing import Healer
 from inference.text.prompts import tokenize_prompt
+from inference.text.stretches import Stretch, stretches_of
 from inference.text.token_ids import common_prefix_length, packed
-from inference.text.tokenization import TextTokenizer
 from kv_store.interface import StoreStats, TierStats
-from protocol.errors import BadInput, EngineUnavailable, MidfillError
-from protocol.messages import MAX_ALTERNATIVES, Completion, CompletionRequest
+from protocol.errors import BadInput, Busy, EngineUnavailable, MidfillError
+from protocol.messages import MAX_ALTERNATIVES, Completion, CompletionRequest, Usage
 
 STEP_S = 1.0
 """Longest wait of a step; the events that end one sooner are an answer and `wake`."""
@@ -38,15 +44,13 @@ log = logging.getLogger(__name__)
 
 
 class RemoteEngine:
-    """Implements `inference.engine.interface.AnyEngine` with a server. Owns the loop and closes the server."""
+    """Implements `inference.engine.interface.AnyEngine` with servers. Owns the loop and closes the connections."""
 
     def __init__(
         self,
         info: EngineInfo,
-        server: ModelServer,
-        facts: ServerFacts,
-        tokenizer: TextTokenizer,
-        healer: Healer | None,
+        replicas: Replicas,
+        model: ServedModel,
         loop: EventLoopThread,
         tokens_checked: str,
         warning: str = "",
@@ -54,43 +58,52 @@ class RemoteEngine:
     ) -> None:
         """`tokens_checked` tells the check of the tokens, `warning` what users should know from the start.
 
-        `on_close` ends a server that the core has started.
+        `on_close` ends a server that the core has started. Several replicas are checked in the background from now on;
+        a single one is checked when the engine connects to it anew.
         """
         self.info = info
         self.device = DeviceHooks()
-        self.tokenizer = tokenizer
+        self.tokenizer = model.tokenizer
         self.tokens_checked = tokens_checked
-        self.capacity = facts.capacity
-        self._server = server
-        self._facts = facts
-        self._healer = healer
+        self._replicas = replicas
+        self._healer = Healer(model.tokenizer) if model.heals else None
         self._loop = loop
         self._warning = warning
         self._on_close = on_close
-        self._places = Places(facts.slots)
         self._at_work: list[RemoteRequest] = []  # for the model thread only
         self._changed = threading.Condition()  # guards the fields below
-        self._done: list[RemoteRequest] = []
+        self._done: list[tuple[RemoteRequest, Future[Completion]]] = []
         self._is_woken = False
-        self._must_reconnect = False
         self._is_closed = False
         self.hides_cached = False  # the server does not report how many tokens were cached
+        for replica in replicas.all if len(replicas) > 1 else ():
+            loop.start(watch(replica, model, self.wake))
+
+    @property
+    def capacity(self) -> int:
+        """As `AnyEngine.capacity`; from any thread."""
+        return self._replicas.capacity
+
+    @property
+    def replicas(self) -> tuple[ReplicaStatus, ...]:
+        """As `AnyEngine.replicas`."""
+        return tuple(replica.status for replica in self._replicas.all)
 
     @property
     def notice(self) -> str:
         """The warnings, and how much the server has dropped that was resident before."""
-        notices = [self._warning, UNREPORTED if self.hides_cached else ""]
-        if self._places.lost_tokens:
+        notices = [self._replicas.notice, self._warning, UNREPORTED if self.hides_cached else ""]
+        if lost := self._sum("lost_tokens"):
             notices.append(
-                f"the engine had dropped {self._places.lost_tokens} cached tokens when "
-                f"{self._places.requests_with_losses} requests needed them: give it more slots or cache memory"
+                f"the engine had dropped {lost} cached tokens when {self._sum('requests_with_losses')} requests needed "
+                "them: give it more slots or cache memory"
             )
         return "; ".join(filter(None, notices))
 
     @property
     def is_gone(self) -> bool:
         """As `AnyEngine.is_gone`: the server failed, and another model may answer at its address next."""
-        return self._must_reconnect and not self._at_work
+        return self._replicas.are_gone and not self._at_work
 
     def complete(self, request: CompletionRequest, cancelled: IsCancelled = lambda: False) -> Completion:
         """As `Engine.complete`."""
@@ -108,17 +121,15 @@ class RemoteEngine:
         on_text: OnText | None = None,
     ) -> RemoteRequest:
         """As `AnyEngine.begin`: tokenizes the prompt, places it, and sends it."""
-        assert len(self._at_work) < self.capacity, f"{len(self._at_work)} requests are at work, and no more can be"
         run = RemoteRequest(request, cancelled)
         run.progress.on_prefill, run.progress.on_text = on_prefill, on_text
         try:
-            completer = self._prepare(run)
+            self._prepare(run)
+            self._send(run, self._replicas.choose(run.key))
         except MidfillError as error:
             run.outcome = error
             return run
         self._at_work.append(run)
-        run.future = self._loop.start(completer.complete())
-        run.future.add_done_callback(lambda _: self._note_done(run))
         return run
 
     def drop_cancelled(self) -> list[RemoteRequest]:
@@ -139,11 +150,15 @@ class RemoteEngine:
             self._changed.wait_for(lambda: self._done or self._is_woken, STEP_S)
             self._is_woken = False
             done, self._done = self._done, []
-        ended = [run for run in done if not run.has_ended]  # the others were cancelled
-        for run in ended:
+        ended = []
+        for run, future in done:
+            if run.future is future and not run.has_ended:  # else it was cancelled, or moved meanwhile
+                error = future.exception()
+                ended += self._end(run, future.result()) if error is None else self._fail(run, _as_error(error))
+        for run in [run for run in self._at_work if not run.replica.serves]:
             assert run.future is not None
-            error = run.future.exception()
-            self._end(run, run.future.result() if error is None else _as_error(error))
+            run.future.cancel()
+            ended += self._fail(run, EngineUnavailable(run.replica.reason))
         return ended
 
     def wake(self) -> None:
@@ -154,12 +169,20 @@ class RemoteEngine:
 
     def forget(self, session: str) -> None:
         """As `AnyEngine.forget`: erases the slots that hold the document, where the server has slots."""
-        for place in self._places.forget(session):
-            self._erase(place)
+        for replica in self._replicas.all:
+            for place in replica.places.forget(session):
+                self._erase(replica, place)
 
     def release(self, session: str) -> None:
         """As `AnyEngine.release`."""
-        self._places.release(session)
+        for replica in self._replicas.all:
+            replica.places.release(session)
+
+    def free(self, *, disk: bool) -> None:  # noqa: ARG002 - the server saves nothing
+        """As `AnyEngine.free`: erases the slots, where the server has them."""
+        for replica in self._replicas.all:
+            for place in replica.places.forget_all():
+                self._erase(replica, place)
 
     def save(self, seconds: float | None = None) -> bool:  # noqa: ARG002 - residency is the server's
         """As `AnyEngine.save`: there is nothing to save here."""
@@ -170,8 +193,17 @@ class RemoteEngine:
 
     def stats(self) -> StoreStats:
         """As `AnyEngine.stats`: the server's resident tokens as far as the core knows them."""
-        tier = TierStats("engine", used_bytes=0, budget_bytes=0, tokens=self._places.resident_tokens, pages=0)
-        return StoreStats((tier,), evicted_tokens=self._places.lost_tokens)
+        tier = TierStats("engine", used_bytes=0, budget_bytes=0, tokens=self._sum("resident_tokens"), pages=0)
+        return StoreStats((tier,), evicted_tokens=self._sum("lost_tokens"))
+
+    def residents(self) -> tuple[Resident, ...]:
+        """As `AnyEngine.residents`, as far as the core knows them."""
+        found = (resident for replica in self._replicas.all for resident in replica.places.residents)
+        return tuple(islice(found, MOST_RESIDENTS))
+
+    def stretches(self, request: CompletionRequest, usage: Usage) -> tuple[Stretch, ...]:
+        """As `AnyEngine.stretches`."""
+        return stretches_of(request, usage, self.tokenizer, self.info.context_tokens, self._healer)
 
     def abandon(self) -> None:
         """As `AnyEngine.abandon`."""
@@ -182,15 +214,20 @@ class RemoteEngine:
         if self._is_closed:
             return
         self._is_closed = True
+        self._loop.end_tasks()  # before the connections are closed: a task may open another
         try:
-            self._loop.start(self._server.aclose()).result(CLOSE_S)
+            self._loop.start(self._replicas.aclose()).result(CLOSE_S)
         except (OSError, RuntimeError, TimeoutError) as error:
             log.warning("the connections to %s could not be closed: %r", self.info.device, error)
         self._loop.close()
         self._on_close()
 
-    def _prepare(self, run: RemoteRequest) -> RemoteCompleter:
-        """Check the request as the local engine does, tokenize it and lend it a place."""
+    def _sum(self, count: str) -> int:
+        """A count of the places of all replicas."""
+        return sum(getattr(replica.places, count) for replica in self._replicas.all)
+
+    def _prepare(self, run: RemoteRequest) -> None:
+        """Check the request as the local engine does, and tokenize it."""
         request = run.request
         if request.max_tokens < 0:
             raise BadInput(f"max_tokens is {request.max_tokens}: it has to be 0 or more")
@@ -198,71 +235,113 @@ class RemoteEngine:
             raise BadInput(f"alternatives is {request.alternatives}: it has to be between 0 and {MAX_ALTERNATIVES}")
         check_choosing(request)
         limit = self.info.context_tokens
-        request = structs.replace(request, max_tokens=min(request.max_tokens, limit // 2))
+        run.request = request = structs.replace(request, max_tokens=min(request.max_tokens, limit // 2))
         run.prompt = tokenize_prompt(request.prompt, self.tokenizer, limit, request.max_tokens, self._healer)
-        run.place = self._places.lend(request.session, run.prompt.token_ids)
+
+    def _send(self, run: RemoteRequest, replica: Replica) -> None:
+        """Lend the request a place at the replica, and send it there."""
+        assert run.prompt is not None
+        request, token_ids = run.request, run.prompt.token_ids
+        run.tried.append(replica)
+        replica.at_work += 1
+        run.places = replica.places
+        run.place = run.places.lend(request.session, token_ids)
+        run.progress = progress = Progress(
+            run.progress.started, on_prefill=run.progress.on_prefill, on_text=run.progress.on_text
+        )
         if request.reuse:
-            shared = min(common_prefix_length(run.place.token_ids, run.prompt.token_ids), len(run.prompt.token_ids) - 1)
-            run.progress.expected_cached = shared - shared % self._facts.block_tokens
-        run.progress.sent = time.perf_counter()
+            shared = min(common_prefix_length(run.place.token_ids, token_ids), len(token_ids) - 1)
+            progress.expected_cached = shared - shared % replica.facts.block_tokens
         query = Query(
-            token_ids=run.prompt.token_ids,
+            token_ids=token_ids,
             max_tokens=request.max_tokens,
             end_ids=tuple(sorted(self.tokenizer.markers.end)),
             session=hashlib.blake2s(request.session.encode(), digest_size=12).hexdigest(),
             slot=run.place.number,
             reuse=request.reuse,
         )
-        return RemoteCompleter(self._server, self.tokenizer, request, run.prompt, query, run.progress)
+        completer = RemoteCompleter(replica.server, self.tokenizer, request, run.prompt, query, progress)
+        run.future = self._loop.start(completer.complete())
+        run.future.add_done_callback(partial(self._note_done, run))
 
-    def _note_done(self, run: RemoteRequest) -> None:
+    def _note_done(self, run: RemoteRequest, future: Future[Completion]) -> None:
         with self._changed:
-            self._done.append(run)
+            self._done.append((run, future))
             self._changed.notify()
 
-    def _end(self, run: RemoteRequest, outcome: Completion | Exception) -> None:
+    def _fail(self, run: RemoteRequest, error: Exception) -> list[RemoteRequest]:
+        """Send the request to a replica that it has not tried, or end it if none is left or its client has text."""
+        replica = run.replica
+        if isinstance(error, EngineUnavailable) and replica.serves:
+            replica.suspect(str(error))
+            self._loop.start(replica.check_soon())
+        can_move = isinstance(error, EngineUnavailable | Busy) and not run.progress.has_told and not run.cancelled()
+        try:
+            other = self._replicas.choose(run.key, run.tried) if can_move else None
+        except EngineUnavailable:
+            other = None
+        if other is None:
+            return self._end(run, error)
+        self._leave(run)
+        replica.count_moved()
+        self._send(run, other)
+        return []
+
+    def _leave(self, run: RemoteRequest) -> None:
+        """Give the request's place back."""
+        assert run.places is not None
         assert run.place is not None
         assert run.prompt is not None
-        run.outcome = outcome
+        run.replica.at_work -= 1
+        if run.places.give_back(run.place, run.prompt.token_ids if run.progress.is_prefilled else packed()):
+            self._erase(run.replica, run.place)
+
+    def _end(self, run: RemoteRequest, outcome: Completion | Exception) -> list[RemoteRequest]:
+        """End the request; returns it alone."""
+        self._leave(run)
         self._at_work.remove(run)
-        progress = run.progress
-        if self._places.give_back(run.place, run.prompt.token_ids if progress.is_prefilled else packed()):
-            self._erase(run.place)
-        if isinstance(outcome, EngineUnavailable):
-            self._must_reconnect = True
+        run.outcome = outcome
+        progress, replica = run.progress, run.replica
+        if isinstance(outcome, Completion) and run.request.max_tokens and outcome.finish_reason != "cancelled":
+            replica.count(outcome.usage)
         if progress.cached_tokens is not None:
-            if self._places.note_cached(progress.expected_cached, progress.cached_tokens):
-                self._loop.start(self._check_model())
+            assert run.places is not None
+            if run.places.note_cached(progress.expected_cached, progress.cached_tokens):
+                self._loop.start(_check_facts(replica))
         elif progress.has_ended:
             self.hides_cached = True
+        return [run]
 
-    async def _check_model(self) -> None:
-        """Ask a server that has lost everything, as after a restart, whether it has another model now."""
-        try:
-            facts = await self._server.facts()
-        except MidfillError:
-            self._must_reconnect = True
-        else:
-            self._must_reconnect |= facts != self._facts
-
-    def _erase(self, place: Place) -> None:
+    def _erase(self, replica: Replica, place: Place) -> None:
         """Drop the slot's text, before its next request; the log tells where that fails."""
         try:
-            if place.number is not None:
-                self._loop.start(self._overwrite(place.number)).result(CLOSE_S)
+            if place.number is None:
+                reason = "it evicts by its own rules alone"
+            elif replica.serves:
+                self._loop.start(self._overwrite(replica, place.number)).result(CLOSE_S)
                 return
-            reason = "it evicts by its own rules alone"
+            else:
+                reason = replica.reason
         except (MidfillError, TimeoutError) as error:
             reason = str(error) or "no answer"
-        log.warning("%s may keep the text of a document that is excluded now: %s", self.info.device, reason)
+        log.warning("%s may keep the text of a document that is excluded now: %s", replica.address, reason)
 
-    async def _overwrite(self, slot: int) -> None:
+    async def _overwrite(self, replica: Replica, slot: int) -> None:
         """Erase a slot, or replace its prompt by one token where the server refuses that."""
-        if not await self._server.erase(slot):
+        if not await replica.server.erase(slot):
             token_ids = packed([min(self.tokenizer.markers.end)])
             query = Query(token_ids=token_ids, max_tokens=0, session="erased", slot=slot, reuse=False)
-            async for _ in self._server.stream(query):
+            async for _ in replica.server.stream(query):
                 pass
+
+
+async def _check_facts(replica: Replica) -> None:
+    """Ask a server that has lost everything, as after a restart, whether it is another one now."""
+    try:
+        if await replica.server.facts() != replica.facts:
+            replica.leave(f"{replica.address} has another model or other limits now")
+    except MidfillError as error:
+        replica.leave(str(error))
 
 
 def _as_error(error: BaseException) -> Exception:

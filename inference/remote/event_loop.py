@@ -27,10 +27,14 @@ class EventLoopThread:
         """Run a coroutine; cancelling its future cancels it. From any thread."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def close(self) -> None:
-        """Cancel what still runs, and stop the loop once it has ended."""
+    def end_tasks(self) -> None:
+        """Cancel what still runs, and wait for its end."""
         with suppress(TimeoutError):
             self.start(self._end_tasks()).result(CLOSE_S)
+
+    def close(self) -> None:
+        """Cancel what still runs, and stop the loop once it has ended."""
+        self.end_tasks()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CLOSE_S)
         if not self._thread.is_alive():

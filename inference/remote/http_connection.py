@@ -16,6 +16,7 @@ CONNECT_S = 5.0
 SILENCE_S = 120.0
 """Seconds without a byte after which a request fails; the prefill of a long prompt on a CPU takes most of a minute."""
 MAX_ERROR_CHARS = 300
+NOT_FOUND = 404
 
 Answer = TypeVar("Answer")
 
@@ -33,6 +34,14 @@ class HttpConnection:
             trust_env=not address.is_loopback,
         )
         self._close_after = {"Connection": "close"} if address.kind == "llama-server" else {}  # it does so unannounced
+
+    async def ping(self) -> None:
+        """Ask `/health`, which answers with an error while a server cannot serve; some servers do not have it."""
+        with _told(self.address):
+            response = await self._send(self._client.build_request("GET", "/health"))
+            await response.aread()
+        if response.is_error and response.status_code != NOT_FOUND:
+            raise self._refused(response)
 
     async def get(self, path: str, kind: type[Answer]) -> Answer:
         """The answer to GET, as a value of `kind`."""

@@ -95,17 +95,22 @@ class _Event(msgspec.Struct, frozen=True):
 class OpenAIServer:
     """One server with an OpenAI-compatible API that takes token ids; see `ModelServer`."""
 
-    def __init__(self, connection: HttpConnection, model: str = "", capacity: int | None = None) -> None:
-        """`model` chooses among several that the server offers; empty takes the first."""
+    def __init__(
+        self, connection: HttpConnection, session_header: str, model: str = "", capacity: int | None = None
+    ) -> None:
+        """`model` chooses among several that the server offers; empty takes the first.
+
+        `session_header` names the header by which a router keeps a session on its replica.
+        """
         self._connection = connection
+        self._session_header = session_header
         self._wanted = model
         self._capacity = capacity or DEFAULT_CAPACITY
         self._model = ""
         self._constraint: Constraint | None = None
 
     async def facts(self) -> ServerFacts:
-        offered = (await self._connection.get("/v1/models", _Models)).data
-        chosen = self._choose(offered)
+        chosen = await self._find_model()
         self._model = chosen.id
         self._constraint = await self._find_constraint()
         return ServerFacts(
@@ -117,6 +122,10 @@ class OpenAIServer:
             can_constrain=self._constraint is not None,
         )
 
+    async def check(self) -> str:
+        await self._connection.ping()
+        return (await self._find_model()).id
+
     async def tokenize(self, text: str) -> list[int] | None:
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
         try:
@@ -126,7 +135,7 @@ class OpenAIServer:
 
     async def stream(self, query: Query) -> AsyncGenerator[Piece]:
         body = self._body(query)
-        headers = {"X-Session-ID": query.session}  # routers keep a session on its replica
+        headers = {self._session_header: query.session}
         async with self._connection.events("/v1/completions", body, headers) as events:
             async for data in events:
                 event = self._connection.decode(data, _Event)
@@ -139,6 +148,9 @@ class OpenAIServer:
 
     async def aclose(self) -> None:
         await self._connection.aclose()
+
+    async def _find_model(self) -> _Model:
+        return self._choose((await self._connection.get("/v1/models", _Models)).data)
 
     def _choose(self, offered: tuple[_Model, ...]) -> _Model:
         if not offered:

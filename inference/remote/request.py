@@ -5,10 +5,15 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from inference.engine.active_request import IsCancelled
+from inference.engine.sessions import is_anonymous
 from inference.remote.completing import Progress
-from inference.remote.slots import Place
+from inference.remote.replicas import Replica
+from inference.remote.slots import Place, Places
 from inference.text.prompts import TokenizedPrompt
 from protocol.messages import Completion, CompletionRequest, Usage
+
+KEY_TOKENS = 64
+"""Tokens by which anonymous prompts are told apart: a new keystroke leaves them as they are."""
 
 
 class RemoteRequest:
@@ -19,9 +24,23 @@ class RemoteRequest:
         self.cancelled = cancelled
         self.outcome: Completion | Exception | None = None
         self.future: Future[Completion] | None = None
-        self.place: Place | None = None
         self.prompt: TokenizedPrompt | None = None
+        self.tried: list[Replica] = []  # the last one has the request
+        self.places: Places | None = None  # of that replica, with the place that it lent
+        self.place: Place | None = None
         self.progress = Progress()
+
+    @property
+    def key(self) -> str:
+        """What its replica is chosen by: the session, or the beginning of an anonymous prompt, which must be known."""
+        assert self.prompt is not None
+        if not is_anonymous(self.request.session):
+            return self.request.session
+        return self.prompt.token_ids[:KEY_TOKENS].tobytes().hex()
+
+    @property
+    def replica(self) -> Replica:
+        return self.tried[-1]
 
     @property
     def has_ended(self) -> bool:

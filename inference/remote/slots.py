@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from inference.engine.sessions import is_anonymous
+from inference.engine.slots import MOST_RESIDENTS, Resident
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from kv_store.interface import document_of
-from protocol.messages import ANONYMOUS
 
 MAX_SESSIONS = 1024
 """Sessions that are remembered for a server that places prompts by itself."""
@@ -45,6 +46,22 @@ class Places:
         """Tokens that the server has resident, if it has dropped none since."""
         return sum(len(place.token_ids) for place in (*self._idle, *self._lent))
 
+    @property
+    def sessions(self) -> int:
+        """Number of sessions that have a place."""
+        return len({place.session for place in (*self._idle, *self._lent)} - {""})
+
+    def expect_nothing(self) -> None:
+        """Expect no prompt to be resident any more, as after a restart; each session keeps its place. Any thread."""
+        for place in tuple(self._idle):
+            place.token_ids = packed()
+
+    @property
+    def residents(self) -> tuple[Resident, ...]:
+        """As `AnyEngine.residents`: the sessions' last prompts, if the server has dropped nothing since."""
+        places = [place for place in (*self._lent, *reversed(self._idle)) if place.session and place.token_ids]
+        return tuple(Resident(place.session, len(place.token_ids)) for place in places[:MOST_RESIDENTS])
+
     def lend(self, session: str, token_ids: TokenIds) -> Place:
         """The place for a request; an anonymous one gets the anonymous prompt that shares most tokens with it."""
         place = self._own(session, token_ids)
@@ -63,7 +80,8 @@ class Places:
         """
         place.token_ids = token_ids
         self._lent.remove(place)
-        self._idle.append(place)
+        if (place.number is None) == (self._slots is None):
+            self._idle.append(place)
         if not place.is_doomed:
             return False
         place.session, place.token_ids, place.is_doomed = "", packed(), False
@@ -85,6 +103,10 @@ class Places:
                 self._idle.insert(0, place)
                 return
 
+    def forget_all(self) -> list[Place]:
+        """Forget all prompts, while no place is lent; returns the places that must be erased."""
+        return [place for session in {place.session for place in self._idle} for place in self.forget(session)]
+
     def forget(self, session: str) -> list[Place]:
         """Forget the prompts of the session's document; returns the places that must be erased now.
 
@@ -100,7 +122,7 @@ class Places:
 
     def _own(self, session: str, token_ids: TokenIds) -> Place | None:
         own = [place for place in self._idle if place.session == session]
-        if session == ANONYMOUS:
+        if is_anonymous(session):
             shared = [(common_prefix_length(place.token_ids, token_ids), place) for place in own]
             length, place = max(shared, key=lambda entry: entry[0], default=(0, None))
             return place if length > SHARED_BY_CHANCE else None
@@ -108,8 +130,8 @@ class Places:
 
     def _other(self) -> Place:
         """An empty place, or the least recently used one."""
-        if self._slots is None and len(self._idle) + len(self._lent) < MAX_SESSIONS:
-            return Place(None)
+        if not self._idle or (self._slots is None and len(self._idle) + len(self._lent) < MAX_SESSIONS):
+            return Place(None)  # if all slots are lent, the request waits at the server for one of them
         empty = [place for place in self._idle if not place.session]
         place = (empty or self._idle)[0]
         self._idle.remove(place)

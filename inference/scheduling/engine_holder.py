@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from inference.checkpoints.hub import ReportProgress
-from inference.engine.interface import AnyEngine, EngineRequest
+from inference.engine.interface import AnyEngine, EngineRequest, ReplicaStatus
+from inference.engine.slots import Resident
 from inference.loading.speed_record import SpeedRecord, advice, is_fast
+from inference.text.stretches import Stretch
 from protocol import garbage
 from protocol.errors import BadModel, DeviceLost, EngineUnavailable, MidfillError
-from protocol.messages import CoreStatus
+from protocol.messages import CompletionRequest, CoreStatus, Usage
 
 LoadEngine = Callable[[ReportProgress], AnyEngine]
 
@@ -25,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class EngineHolder:
-    """Used by the model thread alone, except for `status` and `wake`, which any thread may use."""
+    """Used by the model thread alone, except for `status`, `replicas` and `wake`, which any thread may use."""
 
     def __init__(
         self,
@@ -34,8 +36,9 @@ class EngineHolder:
         on_status: Callable[[CoreStatus], None],
         forget_saved: Callable[[str], None] | None = None,
         speeds: SpeedRecord | None = None,
+        clear_saved: Callable[[], object] | None = None,
     ) -> None:
-        """`forget_saved` drops the text of a session's document from disk while no model is loaded.
+        """`forget_saved` drops the text of a session's document from disk while no model is loaded, `clear_saved` all.
 
         Without `speeds`, the model's speed is not measured.
         """
@@ -43,6 +46,7 @@ class EngineHolder:
         self._is_measured = speeds is None
         self._load = load
         self._forget_saved = forget_saved
+        self._clear_saved = clear_saved
         self._on_status = on_status
         self._engine: AnyEngine | None = None
         self._failure: MidfillError | None = None
@@ -68,6 +72,12 @@ class EngineHolder:
     def capacity(self) -> int:
         """Number of requests that can be at work at once; one while nothing is loaded: it triggers the loading."""
         return 1 if self._engine is None else self._engine.capacity
+
+    @property
+    def replicas(self) -> Sequence[ReplicaStatus]:
+        """As the engine's; none while nothing is loaded. From any thread."""
+        engine = self._engine
+        return () if engine is None else engine.replicas
 
     def drop_cancelled(self) -> Sequence[EngineRequest]:
         """As the engine's; empty while nothing is loaded."""
@@ -107,6 +117,30 @@ class EngineHolder:
                 self._to_forget.discard(session)
         else:
             self._engine.forget(session)
+
+    def free(self, *, disk: bool) -> None:
+        """As the engine's; while nothing is loaded, with `disk`, removes what no core has open."""
+        if self._engine is not None:
+            self._engine.free(disk=disk)
+            garbage.collect_what_is_new()
+            self._engine.device.give_memory_back()
+            garbage.return_free_memory()
+        elif disk and self._clear_saved is not None:
+            self._clear_saved()
+
+    @property
+    def weights_bytes(self) -> int:
+        """As the engine's info; 0 while nothing is loaded."""
+        engine = self._engine
+        return 0 if engine is None else engine.info.weights_bytes
+
+    def residents(self) -> tuple[Resident, ...]:
+        """As the engine's; empty while nothing is loaded."""
+        return () if self._engine is None else self._engine.residents()
+
+    def stretches(self, request: CompletionRequest, usage: Usage) -> tuple[Stretch, ...]:
+        """As the engine's; empty while nothing is loaded."""
+        return () if self._engine is None else self._engine.stretches(request, usage)
 
     def prepare(self) -> bool:
         """Run one step of the engine's idle work; False if none is left."""

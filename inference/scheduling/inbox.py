@@ -9,23 +9,30 @@ from collections.abc import Callable
 
 from inference.engine.active_request import OnPrefill, OnText
 from inference.scheduling.job_queue import Job, JobQueue, Outcome, SessionKey
+from inference.scheduling.user_limits import TokenBudgets, UserLimits
 from protocol.errors import Cancelled
 from protocol.messages import CompletionRequest
+
+Chore = Callable[[], None]
 
 
 class Inbox:
     """Requests, waiting or at work, and chores for the model thread. All methods are thread-safe."""
 
-    def __init__(self, capacity: Callable[[], int], wake: Callable[[], None]) -> None:
+    def __init__(self, capacity: Callable[[], int], wake: Callable[[], None], limits: UserLimits | None = None) -> None:
         """`capacity` returns the number of requests that can be at work at once; `wake` ends the engine's wait."""
         self._capacity = capacity
         self._wake = wake
         self._changed = threading.Condition()  # guards all fields below
-        self._queue = JobQueue()
+        limits = limits or UserLimits()
+        self._queue = JobQueue(limits)
+        self._budgets = TokenBudgets(limits.tokens_per_minute)
         self._running: list[Job] = []
         self._to_forget: list[str] = []
         self._to_release: list[str] = []
         self._to_unload = False
+        self._to_free: list[Chore] = []
+        self._to_look = False
         self._closing = False
         self._ids = itertools.count(1)
 
@@ -34,9 +41,21 @@ class Inbox:
         return self._closing
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no request waits or is at work."""
+        with self._changed:
+            return not (self._running or len(self._queue))
+
+    @property
     def running(self) -> tuple[Job, ...]:
         """The jobs at work."""
         return tuple(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Number of waiting requests."""
+        with self._changed:
+            return len(self._queue)
 
     def put(
         self,
@@ -46,17 +65,19 @@ class Inbox:
         supersedes: bool,
         on_prefill: OnPrefill = lambda *_: None,
         on_text: OnText | None = None,
+        user: str = "",
     ) -> tuple[Job, Job | None]:
         """Queue a request; returns its job, and the waiting job that it supersedes.
 
-        Raises Busy as `JobQueue.put` does, and Cancelled after `close`.
+        Raises Busy as `JobQueue.put` and `TokenBudgets.check` do, and Cancelled after `close`.
         """
         with self._changed:
             if self._closing:
                 raise Cancelled("the core is shutting down")
             job_id = next(self._ids)
             key = client, request.session if supersedes else f"#{job_id}"
-            job = Job(job_id, key, request, on_done, on_prefill, on_text)
+            job = Job(job_id, key, request, on_done, on_prefill, on_text, user=user)
+            self._budgets.check(job.turn)
             superseded = self._queue.put(job)
             self._cancel_running(lambda running: running.key == job.key)
             self._make_room()  # now, before ahead work saves more of its prompt
@@ -88,6 +109,18 @@ class Inbox:
         """Add the chore to unload the model."""
         with self._changed:
             self._to_unload = True
+            self._changed.notify()
+
+    def free(self, chore: Chore) -> None:
+        """Add a chore that frees resident KV."""
+        with self._changed:
+            self._to_free.append(chore)
+            self._changed.notify()
+
+    def look(self) -> None:
+        """Add the chore to show the watcher what is resident."""
+        with self._changed:
+            self._to_look = True
             self._changed.notify()
 
     def close(self) -> list[Job]:
@@ -123,6 +156,8 @@ class Inbox:
         with self._changed:
             self._running.remove(job)
             job.gives_way = False
+            self._budgets.spend(job.turn, job.tokens)
+            job.tokens = 0
             return answered or job.cancelled or self._closing or not self._queue.put_back(job)
 
     def take_sessions(self) -> tuple[list[str], list[str]]:
@@ -139,13 +174,27 @@ class Inbox:
             self._to_unload = self._to_unload and not wanted
             return wanted
 
+    def take_free(self) -> list[Chore]:
+        """Remove and return the chores that free KV: only while no request is at work."""
+        with self._changed:
+            if self._running:
+                return []
+            taken, self._to_free = self._to_free, []
+            return taken
+
+    def take_look(self) -> bool:
+        """Whether the watcher waits for a sight."""
+        with self._changed:
+            wanted, self._to_look = self._to_look, False
+            return wanted
+
     def _notify(self) -> None:
         """Show the model thread the change, whether it waits here or in the engine."""
         self._changed.notify()
         self._wake()
 
     def _has_work(self) -> bool:
-        chores = self._to_forget or self._to_release or self._to_unload
+        chores = self._to_forget or self._to_release or self._to_unload or self._to_free or self._to_look
         return bool(self._closing or self._running or len(self._queue) or chores)
 
     def _cancel_running(self, meant: Callable[[Job], bool]) -> None:
@@ -166,13 +215,13 @@ class Inbox:
         return False
 
     def _at_work(self) -> Counter[str]:
-        """Number of requests for suggestions at work, by client."""
-        return Counter(job.client for job in self._running if not job.is_ahead_work)
+        """Number of requests for suggestions at work, by user."""
+        return Counter(job.turn for job in self._running if not job.is_ahead_work)
 
 
 def _gives_way(job: Job, waiting: Job, at_work: Counter[str]) -> bool:
     """Whether a running job must make room for a waiting request for a suggestion."""
-    ahead_of = at_work[job.client] - at_work[waiting.client]
+    ahead_of = at_work[job.turn] - at_work[waiting.turn]
     if job.is_ahead_work or ahead_of >= 2:
         return True
     return ahead_of == 1 and job.has_alternatives and not waiting.has_alternatives

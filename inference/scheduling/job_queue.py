@@ -1,4 +1,4 @@
-"""Queues waiting requests: one line per client, where a newer request replaces its session's older one."""
+"""Queues waiting requests: one line per user, where a newer request replaces its session's older one."""
 
 from __future__ import annotations
 
@@ -8,18 +8,31 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from inference.engine.active_request import OnPrefill, OnText
-from protocol.errors import Busy, MidfillError
+from inference.scheduling.user_limits import UserLimits
+from protocol.errors import Busy, Cancelled, MidfillError
 from protocol.messages import Completion, CompletionRequest
 
-MAX_WAITING = 64
-"""Most requests of one client that may wait."""
 MAX_WAITING_CHARS = 32 * 2**20
-"""Most characters of one client's waiting prompts; a single request may exceed it."""
+"""Most characters of one user's waiting prompts; a single request may exceed it."""
 
 CHARS_PER_ID = 4  # what a token id counts as
 
 Outcome = Completion | MidfillError
 SessionKey = tuple[str, str]  # client and session
+
+
+def kind_of(request: CompletionRequest) -> str:
+    """A request's kind, for counters: "ahead" if it only makes a prompt resident, else "suggestion"."""
+    return "ahead" if request.max_tokens == 0 else "suggestion"
+
+
+def outcome_of(answer: Outcome) -> str:
+    """What became of a request, for counters: "completed", "refused", "cancelled" or "failed"."""
+    if isinstance(answer, Completion):
+        return "completed"
+    if isinstance(answer, Busy):
+        return "refused"
+    return "cancelled" if isinstance(answer, Cancelled) else "failed"
 
 
 @dataclass(slots=True, eq=False)
@@ -35,11 +48,14 @@ class Job:
     submitted: float = field(default_factory=time.perf_counter)
     queue_ms: float = 0.0  # in the queue, until it last began
     cancelled: bool = False
-    gives_way: bool = False  # returns to the queue to make room for another client's request
+    gives_way: bool = False  # returns to the queue to make room for another user's request
+    user: str = ""  # empty for the core's own token
+    tokens: int = 0  # computed for it since it last began: recomputed and generated ones
 
     @property
-    def client(self) -> str:
-        return self.key[0]
+    def turn(self) -> str:
+        """The line that it waits in: its user's, or its client's if it has no user."""
+        return f"user {self.user}" if self.user else self.key[0]
 
     @property
     def is_ahead_work(self) -> bool:
@@ -61,8 +77,9 @@ class Job:
 class JobQueue:
     """At most one job per session. Not thread-safe: the owner holds a lock."""
 
-    def __init__(self) -> None:
-        self._lines: dict[str, dict[SessionKey, Job]] = {}  # by client, in order of turns
+    def __init__(self, limits: UserLimits | None = None) -> None:
+        self._limits = limits or UserLimits()
+        self._lines: dict[str, dict[SessionKey, Job]] = {}  # by user, in order of turns
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
@@ -71,23 +88,23 @@ class JobQueue:
         return chain.from_iterable(line.values() for line in self._lines.values())
 
     def put(self, job: Job) -> Job | None:
-        """Add a job to its client's line; replaces and returns the older job of its session.
+        """Add a job to its user's line; replaces and returns the older job of its session.
 
-        Raises Busy, and changes nothing, if the client exceeds MAX_WAITING or MAX_WAITING_CHARS.
+        Raises Busy, and changes nothing, if the user exceeds the limit of waiting requests or MAX_WAITING_CHARS.
         """
-        line = self._lines.get(job.client, {})
+        line = self._lines.get(job.turn, {})
         others = [other for other in line.values() if other.key != job.key]
-        if len(others) >= MAX_WAITING:
-            raise Busy(f"this client already has {len(others)} waiting requests, the maximum")
+        if len(others) >= self._limits.waiting:
+            raise Busy(f"{len(others)} requests already wait, the maximum")
         if others and job.chars + sum(other.chars for other in others) > MAX_WAITING_CHARS:
-            raise Busy(f"this client's waiting prompts would exceed {MAX_WAITING_CHARS} characters")
+            raise Busy(f"the waiting prompts would exceed {MAX_WAITING_CHARS} characters")
         superseded = line.get(job.key)
-        self._lines.setdefault(job.client, line)[job.key] = job
+        self._lines.setdefault(job.turn, line)[job.key] = job
         return superseded
 
     def put_back(self, job: Job) -> bool:
-        """Put a job that gave way at the end of its client's line; False if its session has a newer one."""
-        return self._lines.setdefault(job.client, {}).setdefault(job.key, job) is job
+        """Put a job that gave way at the end of its user's line; False if its session has a newer one."""
+        return self._lines.setdefault(job.turn, {}).setdefault(job.key, job) is job
 
     def remove(self, job_id: int) -> Job | None:
         """Remove and return a waiting job; None if it does not wait."""
@@ -96,27 +113,29 @@ class JobQueue:
 
     def withdraw(self, key: SessionKey) -> Job | None:
         """Remove and return a session's waiting job; None if it has none."""
-        job = self._lines.get(key[0], {}).get(key)
+        job = next((job for job in self if job.key == key), None)
         return None if job is None else self._pop(job)
 
     def first(self, at_work: Mapping[str, int], ahead_too: bool) -> Job | None:
         """The job to begin next: ahead work only if nothing else waits, and only if `ahead_too`.
 
-        The client with the fewest requests `at_work` comes first. Among equals, requests without alternatives do, and
-        then those whose client has waited longest for its turn.
+        The user with the fewest requests `at_work` comes first; one with as many as allowed has to wait. Among equals,
+        requests without alternatives come first, and then those whose user has waited longest for a turn.
         """
         firsts = [job for line in self._lines.values() for job in _first_for_suggestion(line)]
         if firsts:
-            return min(firsts, key=lambda job: (at_work.get(job.client, 0), job.has_alternatives))
+            most = self._limits.requests
+            free = [job for job in firsts if most is None or at_work.get(job.turn, 0) < most]
+            return min(free, key=lambda job: (at_work.get(job.turn, 0), job.has_alternatives), default=None)
         return next(iter(self), None) if ahead_too else None
 
     def take(self, at_work: Mapping[str, int], ahead_too: bool = True) -> Job | None:
-        """Remove and return the `first` job; its client's turn moves behind those of the others."""
+        """Remove and return the `first` job; its user's turn moves behind those of the others."""
         job = self.first(at_work, ahead_too)
         if job is None:
             return None
-        line = self._lines.pop(job.client)
-        self._lines[job.client] = line
+        line = self._lines.pop(job.turn)
+        self._lines[job.turn] = line
         return self._pop(job)
 
     def clear(self) -> list[Job]:
@@ -126,10 +145,10 @@ class JobQueue:
         return jobs
 
     def _pop(self, job: Job) -> Job:
-        line = self._lines[job.client]
+        line = self._lines[job.turn]
         del line[job.key]
         if not line:
-            del self._lines[job.client]
+            del self._lines[job.turn]
         return job
 
 

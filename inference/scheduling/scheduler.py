@@ -6,21 +6,24 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
 from inference.engine.active_request import OnPrefill, OnText
-from inference.engine.interface import EngineRequest
+from inference.engine.interface import EngineRequest, ReplicaStatus
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.inbox import Inbox
 from inference.scheduling.job_queue import Job, Outcome
+from inference.scheduling.process_memory import resident_bytes
 from inference.scheduling.saving import SavingSchedule
+from inference.scheduling.user_limits import UserLimits
+from inference.scheduling.watching import Answered, Sight, Watch
 from kv_store.interface import StoreStats
 from protocol import garbage
-from protocol.errors import Cancelled, DeviceLost, MidfillError
-from protocol.messages import CompletionRequest, CoreStatus
+from protocol.errors import Busy, Cancelled, DeviceLost, MidfillError
+from protocol.messages import Completion, CompletionRequest, CoreMemory, CoreStatus, TierMemory
 
 _REST_S = 0.5
 """Seconds; usually longer than the pause between two keys of continuous typing."""
@@ -31,29 +34,39 @@ _LONG_REST_S = 5.0
 SHARE_FOR_SAVING = 0.6
 """Share of the closing time; the rest is for the forward in progress and for unloading."""
 
-Observer = Callable[[CompletionRequest, Outcome], None]
+Observer = Callable[[Job, Outcome], None]
 
 log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Fills the engine to its capacity with each session's newest request, shared evenly between clients.
+    """Fills the engine to its capacity with each session's newest request, shared evenly between users.
 
     New requests begin between two forwards. When the engine is full, these give way to a waiting request within one
-    forward, and resume later: ahead work (`max_tokens=0`), alternatives to another client's request, and the last begun
-    request of a client that has at least two more at work than the waiting one's. Every request is answered exactly
+    forward, and resume later: ahead work (`max_tokens=0`), alternatives to another user's request, and the last begun
+    request of a user that has at least two more at work than the waiting one's. Every request is answered exactly
     once, with a completion or with an error; `on_done` runs on the model thread, or on the thread whose call ended the
     request.
     """
 
     def __init__(
-        self, holder: EngineHolder, unload_after_s: float | None = None, observe: Observer | None = None
+        self,
+        holder: EngineHolder,
+        unload_after_s: float | None = None,
+        observe: Observer | None = None,
+        limits: UserLimits | None = None,
+        watch: Watch | None = None,
     ) -> None:
-        """Unloads the model after `unload_after_s` seconds without a request; calls `observe` with every answer."""
+        """Unloads the model after `unload_after_s` seconds without a request.
+
+        Calls `observe` with every answer, and with every refusal for a limit. A client without a user counts as one.
+        Shows `watch` every answer of the model thread after its delivery.
+        """
+        self._watch = watch
         self._holder = holder
         self._unload_after_s = unload_after_s
         self._observe = observe
-        self._inbox = Inbox(lambda: holder.capacity, holder.wake)
+        self._inbox = Inbox(lambda: holder.capacity, holder.wake, limits)
         self._jobs: dict[EngineRequest, Job] = {}  # for the model thread only
         self._residency: StoreStats | None = None
         self._save_until = math.inf  # by time.monotonic(), when closing
@@ -73,6 +86,11 @@ class Scheduler:
         """Store statistics after the last request; None while no model is loaded."""
         return self._residency if self._holder.is_loaded else None
 
+    @property
+    def replicas(self) -> Sequence[ReplicaStatus]:
+        """The servers behind the engine, as they are now; none for the local engine."""
+        return self._holder.replicas
+
     def submit(
         self,
         request: CompletionRequest,
@@ -81,13 +99,18 @@ class Scheduler:
         supersedes: bool = True,
         on_prefill: OnPrefill = lambda *_: None,
         on_text: OnText | None = None,
+        user: str = "",
     ) -> int:
-        """Queue a request and return its id for `cancel`. Raises Busy if too many requests of this client wait.
+        """Queue a request and return its id for `cancel`. Raises Busy if a limit of the user is reached.
 
         If it `supersedes`, older requests of the client's session fail with Cancelled. `on_prefill` follows the prefill
         of a long prompt, and `on_text` receives the text while it grows, both on the model thread; they must not block.
         """
-        job, superseded = self._inbox.put(request, on_done, client, supersedes, on_prefill, on_text)
+        try:
+            job, superseded = self._inbox.put(request, on_done, client, supersedes, on_prefill, on_text, user)
+        except Busy as refusal:
+            self._count(Job(0, (client, request.session), request, on_done, user=user), refusal)
+            raise
         if superseded is not None:
             self._tell(superseded, Cancelled("a newer request of the same session arrived"))
         return job.id
@@ -111,6 +134,32 @@ class Scheduler:
     def unload(self) -> None:
         """Unload the model as soon as no request is at work; the next request loads it again."""
         self._inbox.unload()
+
+    def free(self, on_done: Callable[[MidfillError | None], None], *, disk: bool) -> None:
+        """Drop all resident KV, and with `disk` what is saved, as soon as no request is at work; the model stays.
+
+        `on_done` gets the error, if any, on the model thread.
+        """
+        self._inbox.free(partial(self._free, on_done, disk=disk))
+
+    def memory(self) -> CoreMemory:
+        """The memory in use; of the store, as it was after the last request, saving or freeing."""
+        stats = self.residency
+        process_bytes = resident_bytes()
+        if stats is None:
+            return CoreMemory(process_bytes)
+        tiers = (TierMemory(tier.name, tier.used_bytes, tier.budget_bytes, tier.tokens) for tier in stats.tiers)
+        weights = self._holder.weights_bytes
+        return CoreMemory(process_bytes, weights, stats.workspaces, stats.workspaces_bytes, tuple(tiers))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits or is at work."""
+        return self._inbox.is_idle
+
+    def look(self) -> None:
+        """Show the watcher what is resident now, as soon as the forward at work has ended."""
+        self._inbox.look()
 
     def close(self, timeout_s: float | None = None) -> bool:
         """Cancel all requests, save for at most `timeout_s`, unload the model and end the thread.
@@ -144,7 +193,11 @@ class Scheduler:
         """Run one forward, and the work between two forwards."""
         self._end(self._holder.drop_cancelled())
         self._forget_sessions()
+        if self._inbox.take_look():
+            self._keep_going(self._show)
         self._saving.step_between_forwards()
+        for free in self._inbox.take_free():
+            free()
         if self._inbox.take_unload():
             self._unload()
         while True:
@@ -185,6 +238,7 @@ class Scheduler:
         if not self._inbox.has_work_within(min(_LONG_REST_S, self._unload_after_s or _LONG_REST_S)):
             while not self._saving.step_at_rest() and not self._inbox.has_work_within(0):
                 pass
+            self._note_residency()
             self._keep_going(self._measure)
         while not self._inbox.has_work_within(self._unload_after_s if self._holder.is_loaded else None):
             self._unload()
@@ -204,9 +258,12 @@ class Scheduler:
     def _begin(self, job: Job) -> None:
         job.queue_ms = (time.perf_counter() - job.submitted) * 1e3
         try:
+            was_loaded = self._holder.is_loaded
             engine = self._holder.engine()
+            if not was_loaded:
+                self._note_residency()
             run = engine.begin(
-                job.request, lambda: job.cancelled or job.gives_way, job.client, job.on_prefill, job.on_text
+                job.request, lambda: job.cancelled or job.gives_way, job.turn, job.on_prefill, job.on_text
             )
         except DeviceLost:
             raise
@@ -220,8 +277,22 @@ class Scheduler:
     def _end(self, runs: Iterable[EngineRequest]) -> None:
         for run in runs:
             job = self._jobs.pop(run)
-            self._residency = self._holder.engine().stats()
+            self._note_residency()
             self._finish(job, self._answer(run, job))
+
+    def _note_residency(self) -> None:
+        if self._holder.is_loaded:
+            self._residency = self._holder.engine().stats()
+
+    def _free(self, on_done: Callable[[MidfillError | None], None], *, disk: bool) -> None:
+        error: MidfillError | None = None
+        try:
+            self._holder.free(disk=disk)
+        except Exception as failure:
+            log.exception("resident KV could not be freed")
+            error = MidfillError(f"resident KV could not be freed: {failure!r}")
+        self._note_residency()
+        self._keep_going(partial(on_done, error))
 
     def _answer(self, run: EngineRequest, job: Job) -> Outcome | None:
         """The answer of an ended run; None if it was cancelled or gave way."""
@@ -232,6 +303,7 @@ class Scheduler:
         except Exception as error:
             log.exception("request %d failed", job.id)
             return MidfillError(f"the core failed: {error!r}")
+        job.tokens = completion.usage.recomputed_tokens + completion.usage.generated_tokens
         if job.cancelled or completion.finish_reason == "cancelled":
             return None
         return replace(completion, usage=replace(completion.usage, queue_ms=job.queue_ms))
@@ -239,13 +311,29 @@ class Scheduler:
     def _finish(self, job: Job, answer: Outcome | None) -> None:
         """Deliver the answer; a job that gave way has none and returns to the queue."""
         if self._inbox.end(job, answered=answer is not None):
-            self._tell(job, answer or Cancelled("superseded or cancelled"))
+            answer = answer or Cancelled("superseded or cancelled")
+            self._tell(job, answer)
+            self._keep_going(partial(self._show, job, answer))
+
+    def _show(self, job: Job | None = None, answer: Outcome | None = None) -> None:
+        """Show the watcher the present, with the answer to a job."""
+        if self._watch is None or not self._watch.wanted:
+            return
+        answered = None
+        if job is not None and answer is not None:
+            stretches = self._holder.stretches(job.request, answer.usage) if isinstance(answer, Completion) else ()
+            answered = Answered(job.key[0], job.request, answer, stretches)
+        at_work = len(self._inbox.running)
+        self._watch.see(Sight(self._inbox.waiting, at_work, self.residency, self._holder.residents(), answered))
 
     def _tell(self, job: Job, answer: Outcome) -> None:
         """Count the answer, then deliver it. Logs an error in either, which stops neither the other nor the thread."""
-        if self._observe is not None:
-            self._keep_going(partial(self._observe, job.request, answer), f"request {job.id} could not be counted")
+        self._count(job, answer)
         self._keep_going(partial(job.on_done, answer), f"the answer to request {job.id} could not be delivered")
+
+    def _count(self, job: Job, answer: Outcome) -> None:
+        if self._observe is not None:
+            self._keep_going(partial(self._observe, job, answer), f"request {job.id} could not be counted")
 
     def _forget_sessions(self) -> None:
         released, forgotten = self._inbox.take_sessions()

@@ -1,11 +1,15 @@
-"""A real llama-server with the model `tiny`."""
+"""A real llama-server and a real vLLM with the model `tiny`."""
 
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2 as httpx
 import pytest
 
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
@@ -15,15 +19,59 @@ from inference.training.interchange.to_gguf import write_gguf
 from protocol.settings import Settings
 
 SLOTS = 2
+VLLM_BLOCK_TOKENS = 32
+VLLM_STARTS_WITHIN_S = 900
 
 
 @pytest.fixture(scope="session")
-def llama_server_program() -> Path:
-    """The program that `make test-engines` has built."""
+def engines_folder() -> Path:
+    """What `make test-engines` has built and installed."""
     folder = os.environ.get("TEST_ENGINES_FOLDER")
     if not folder:
         pytest.skip("TEST_ENGINES_FOLDER names no folder: run `make test-engines`")
-    return Path(folder) / "llama.cpp" / "bin" / "llama-server"
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def llama_server_program(engines_folder: Path) -> Path:
+    """The program that `make test-engines` has built."""
+    return engines_folder / "llama.cpp" / "bin" / "llama-server"
+
+
+@pytest.fixture(scope="session")
+def vllm_url(engines_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a vLLM on this machine's CPU that serves the model `tiny`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp("vllm") / "log"
+    command = [str(engines_folder / "vllm" / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"]
+    command += ["--model", str(BUNDLED_FOLDERS["tiny"]), "--served-model-name", "tiny", "--enforce-eager"]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    command += ["--max-model-len", "4096", "--block-size", str(VLLM_BLOCK_TOKENS)]
+    offline = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **offline})
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until_healthy(process, url, log)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def wait_until_healthy(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Return once the server answers; it compiles kernels before."""
+    deadline = time.monotonic() + VLLM_STARTS_WITHIN_S
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"vLLM ended:\n{log.read_text()[-4000:]}"
+        try:
+            if httpx.get(f"{url}/health").is_success:
+                return
+        except httpx.TransportError:
+            time.sleep(1)
+    raise TimeoutError(f"vLLM did not answer within {VLLM_STARTS_WITHIN_S} s:\n{log.read_text()[-4000:]}")
 
 
 @pytest.fixture(scope="session")

@@ -11,13 +11,13 @@ from typing import Literal
 import psutil
 import pytest
 
-from inference.loading.options import EngineOptions
+from inference.loading.options import EngineOptions, engine_options
 from inference.remote.child import LlamaServerChild
 from inference.remote.choosing import open_engine
 from inference.remote.connecting import connect
 from inference.remote.engine import RemoteEngine
-from midfill.headless.engine_core import engine_options
-from midfill.replay.player import ReplayOptions, replay
+from midfill.replay.options import ReplayOptions
+from midfill.replay.player import replay
 from midfill.replay.results import summary
 from midfill.replay.trace import read_trace
 from protocol.errors import EngineUnavailable
@@ -54,7 +54,7 @@ async def test_a_recorded_session_is_hot_and_its_texts_are_the_cold_ones(
     settings: Settings, healing: Literal["off", "on"]
 ) -> None:
     settings = replace(settings, healing=healing)
-    options = ReplayOptions("engine", ("efim",), moves=True, language_id="rust", verify=CHECKED)
+    options = ReplayOptions(engine=True, strategies="efim", moves=True, language="rust", verify=CHECKED)
     result = await replay(read_trace(TRACE), settings, options, lambda _strategy, _done: None)
     found = summary(result)["strategies"]["efim"]
     print(found)  # noqa: T201 - the figures, with pytest -s

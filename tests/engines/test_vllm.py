@@ -1,13 +1,14 @@
-"""A recorded session through a real vLLM that serves the model `tiny` at TEST_VLLM_URL, in blocks of 32 tokens."""
+"""A recorded session through a real vLLM that serves the model `tiny`, in blocks of 32 tokens."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from midfill.replay.player import ReplayOptions, replay
+from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
+from midfill.replay.options import ReplayOptions
+from midfill.replay.player import replay
 from midfill.replay.trace import read_trace
 from protocol.settings import Settings
 
@@ -15,18 +16,21 @@ pytestmark = pytest.mark.engines
 
 TRACE = Path(__file__).parents[1] / "data" / "rustcode-3000-3400.json.gz"
 STEPS = 100
-BLOCK_TOKENS = 32
+BLOCK_TOKENS = 32  # of the fixture's vLLM
 SLACK_TOKENS = 3
 HOT_SHARE = 0.95
 CHECKED = 10
 
 
-async def test_a_recorded_session_is_hot_but_for_a_block_and_its_texts_are_the_cold_ones() -> None:
-    url = os.environ.get("TEST_VLLM_URL")
-    if not url:
-        pytest.skip("TEST_VLLM_URL names no server: vllm serve inference/models/midfill-10m --block-size 32")
-    settings = Settings(engine=f"openai={url}", prefix_tokens=1024, suffix_tokens=512, max_tokens=12)
-    options = ReplayOptions("engine", ("efim",), limit=STEPS, moves=True, language_id="rust", verify=CHECKED)
+async def test_a_recorded_session_is_hot_but_for_a_block_and_its_texts_are_the_cold_ones(vllm_url: str) -> None:
+    settings = Settings(
+        model=str(BUNDLED_FOLDERS["tiny"]),
+        engine=f"openai={vllm_url}",
+        prefix_tokens=1024,
+        suffix_tokens=512,
+        max_tokens=12,
+    )
+    options = ReplayOptions(engine=True, strategies="efim", limit=STEPS, moves=True, language="rust", verify=CHECKED)
     result = await replay(read_trace(TRACE), settings, options, lambda _strategy, _done: None)
     (found,) = result.strategies
     assert found.errors == ()

@@ -23,7 +23,7 @@ from websockets.sync.client import ClientConnection, connect
 from protocol.messages import CompletionRequest, Prompt
 from protocol.rendezvous import address_file, read_address, read_or_make_token
 from protocol.settings import BUNDLED_MODEL
-from protocol.wire import Complete, Completed, Failed, StatusChanged, decode_core, encode
+from protocol.wire import Complete, Completed, Failed, Prefilled, StatusChanged, decode_core, encode
 
 PATIENCE_S = 120.0
 SOURCE = Path(__file__).read_text(encoding="utf-8")
@@ -101,7 +101,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 def ask(websocket: ClientConnection, request: CompletionRequest, number: int = 1) -> Completed | Failed:
     websocket.send(encode(Complete(number, request)))
-    while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
+    while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged | Prefilled):
         pass
     return message
 

@@ -6,10 +6,12 @@ import asyncio
 import json
 import re
 import socket
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -18,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from inference.text.tokenization import TextTokenizer
+from inference.text.tokenization import TextTokenizer, read_tokenizer
 
 SCRIPT = "alpha beta\n    gamma\nend"
 """What the model writes unless a constraint forbids it."""
@@ -43,6 +45,7 @@ class FakeServer:
     statuses: list[int] = field(default_factory=list)  # of the next answers to completions
     loading: int = 0  # answers to say that the model loads
     hold_after: int | None = None  # tokens after which a stream waits for `go_on`
+    is_silent: bool = False  # answers no question about itself
     break_after: int | None = None  # tokens after which it closes the connection
     tokens_of: Callable[[str], list[int]] | None = None
     resident: dict[object, list[int]] = field(default_factory=dict)
@@ -69,10 +72,15 @@ class FakeServer:
     def refusal(self, request: Request) -> Response | None:
         if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
             return JSONResponse({"error": {"message": "invalid api key"}}, 401)
-        if self.statuses:
+        if self.statuses and request.url.path.endswith(("/completion", "/completions")):
             status = self.statuses.pop(0)
             return JSONResponse({"error": {"message": f"status {status}"}}, status)
         return None
+
+    async def speak(self) -> None:
+        """Wait while the server is silent."""
+        while self.is_silent:
+            await asyncio.sleep(0.005)
 
     async def tokenize(self, request: Request) -> Response:
         body = await request.json()
@@ -108,6 +116,7 @@ def llama_server(state: FakeServer) -> Starlette:
     """llama-server's interface."""
 
     async def props(request: Request) -> Response:
+        await state.speak()
         if state.loading:
             state.loading -= 1
             return JSONResponse({"error": {"message": "Loading model"}}, 503)
@@ -126,7 +135,7 @@ def llama_server(state: FakeServer) -> Starlette:
         return state.answer(generate(body))
 
     async def generate(body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        cached = state.cached(body["id_slot"], body["prompt"], reuse=body["cache_prompt"])
+        cached = state.cached(body.get("id_slot", "any"), body["prompt"], reuse=body["cache_prompt"])
         timings = {"cache_n": cached, "prompt_n": len(body["prompt"]) - cached}
         yield {"content": "", "tokens": [0], "stop": False, "prompt_progress": {"cache": cached, "total": 1}}
         text = state.text(_typed_in_grammar(body.get("grammar", "")))
@@ -175,6 +184,7 @@ def openai_server(state: FakeServer, *, tokenizes: bool = True) -> Starlette:
     """vLLM's interface, or SGLang's, by what the state obeys."""
 
     async def models(request: Request) -> Response:
+        await state.speak()
         offered = [{"id": name, "root": name, "max_model_len": state.context} for name in state.model.split(",")]
         return state.refusal(request) or JSONResponse({"object": "list", "data": offered})
 
@@ -257,3 +267,10 @@ def serving(app: Starlette, port: int = 0) -> Iterator[str]:
             server.should_exit = True
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
+
+
+if __name__ == "__main__":  # KIND PORT TOKENIZER_FOLDER, for tests that kill a server's process
+    kind, port, folder = sys.argv[1:]
+    fake = FakeServer(read_tokenizer(Path(folder) / "tokenizer.json"), slots=4, context=4096, model=folder)
+    app = llama_server(fake) if kind == "llama-server" else openai_server(fake)
+    uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="critical")

@@ -11,7 +11,7 @@ import pytest
 
 from inference.loading.options import EngineOptions
 from inference.remote import llama_server as llama_server_module
-from inference.remote.address import read_engine_address
+from inference.remote.address import read_engine_addresses
 from inference.remote.connecting import connect
 from protocol.errors import BadInput, BadModel, EngineUnavailable
 from protocol.messages import CompletionRequest, Prompt
@@ -31,23 +31,22 @@ from tests.inference.tiny import ROOT
     ],
 )
 def test_addresses(engine: str, kind: str, url: str, program: str) -> None:
-    address = read_engine_address(engine)
-    assert address is not None
+    (address,) = read_engine_addresses(engine)
     assert (address.kind, address.url, address.program) == (kind, url, program)
 
 
 @pytest.mark.parametrize(
     "engine",
     ["", "vllm", "openai", "openai=", "openai=gpu:8000", "openai=ftp://gpu", "llama-server=http://", "ollama=http://a",
-     "openai=http://a:port", "openai=http://user:secret@gpu", "openai=http://gpu?x=1"],
+     "openai=http://a,", "openai=http://a,http://a/v1", "openai=http://a:port", "openai=http://user:secret@gpu", "openai=http://gpu?x=1"],
 )  # fmt: skip
 def test_what_is_no_address_is_named(engine: str) -> None:
     with pytest.raises(BadInput, match="engine = "):
-        read_engine_address(engine)
+        read_engine_addresses(engine)
 
 
 def test_the_local_engine_has_no_address() -> None:
-    assert read_engine_address("local") is None
+    assert read_engine_addresses("local") == ()
 
 
 def test_facts(connect_llama: Connect, server: FakeServer) -> None:

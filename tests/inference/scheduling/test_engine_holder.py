@@ -15,7 +15,7 @@ from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from inference.loading.speed_record import SpeedRecord
 from inference.scheduling.engine_holder import EngineHolder
-from kv_store.disk.model_folders import purge_saved
+from kv_store.disk.model_folders import purge_saved, remove_other_models
 from protocol.messages import CompletionRequest, CoreStatus, Prompt
 from protocol.settings import BUNDLED_MODEL
 from tests.inference.tiny import write_checkpoint
@@ -37,6 +37,22 @@ def test_what_is_forgotten_while_unloaded_is_gone_from_disk(
     again = holder.engine().complete(REQUEST).usage
     assert again.recomputed_tokens == (usage.prompt_tokens if "a.py" in forgotten else 1)
     holder.unload()
+
+
+def test_what_is_saved_is_removed_while_nothing_is_loaded(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1, cache_folder=tmp_path)
+    load = partial(load_engine, options)
+    holder = EngineHolder("tiny", load, lambda _: None, clear_saved=partial(remove_other_models, tmp_path))
+    holder.engine().complete(REQUEST)
+    holder.free(disk=True)
+    assert not list(tmp_path.rglob("*.safetensors"))
+    holder.engine().complete(replace(REQUEST, session="b.py"))
+    holder.unload()
+    assert list(tmp_path.rglob("*.safetensors"))
+    holder.free(disk=False)
+    assert list(tmp_path.rglob("*.safetensors"))
+    holder.free(disk=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_forgotten_while_unloaded_is_gone_though_nothing_is_loaded_again(

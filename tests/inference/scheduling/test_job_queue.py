@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.scheduling.job_queue import MAX_WAITING, MAX_WAITING_CHARS, Job, JobQueue
+from inference.scheduling.job_queue import MAX_WAITING_CHARS, Job, JobQueue
+from inference.scheduling.user_limits import MAX_WAITING, UserLimits
 from protocol.errors import Busy
 from protocol.messages import CompletionRequest, Prompt
 
@@ -62,13 +63,25 @@ def test_line_of_a_client_is_bounded() -> None:
     queue = JobQueue()
     for number in range(MAX_WAITING):
         queue.put(job(f"{number}"))
-    with pytest.raises(Busy, match=f"{MAX_WAITING} waiting requests"):
+    with pytest.raises(Busy, match=f"{MAX_WAITING} requests already wait"):
         queue.put(job("one more"))
     newer = job("0")
     assert queue.put(newer) is not None  # it takes the older one's place
     queue.put(job("other", client="other"))
     assert len(queue) == MAX_WAITING + 1
     assert queue.take({}) is newer
+
+
+def test_a_user_with_as_many_at_work_as_allowed_waits() -> None:
+    queue = JobQueue(UserLimits(requests=2, waiting=1))
+    first, other = job("a", client="busy"), job("b", client="free")
+    queue.put(first)
+    with pytest.raises(Busy, match="1 requests already wait"):
+        queue.put(job("c", client="busy"))
+    assert queue.take({"busy": 2}) is None
+    queue.put(other)
+    assert queue.take({"busy": 2}) is other
+    assert queue.take({"busy": 1}) is first
 
 
 def test_text_that_waits_is_bounded() -> None:

@@ -10,8 +10,8 @@ from inference.checkpoints.hub import ReportProgress
 from inference.engine.active_request import OnText
 from inference.engine.engine import DeviceHooks, Engine, EngineInfo
 from inference.scheduling.engine_holder import EngineHolder
-from inference.scheduling.job_queue import MAX_WAITING
 from inference.scheduling.scheduler import Scheduler
+from inference.scheduling.user_limits import MAX_WAITING
 from kv_store.interface import StoreStats
 from protocol.errors import BadModel, Busy, Cancelled, MidfillError
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt, Usage
@@ -171,11 +171,17 @@ def start(
 
 
 def ask(
-    scheduler: Scheduler, text: str, session: str = "a.py", ahead: bool = False, client: str = "", alternatives: int = 0
+    scheduler: Scheduler,
+    text: str,
+    session: str = "a.py",
+    ahead: bool = False,
+    client: str = "",
+    alternatives: int = 0,
+    user: str = "",
 ) -> Listener:
     listener = Listener()
     request = CompletionRequest(session, Prompt(text, ""), max_tokens=0 if ahead else 8, alternatives=alternatives)
-    listener.job_id = scheduler.submit(request, listener, client)
+    listener.job_id = scheduler.submit(request, listener, client, user=user)
     return listener
 
 
@@ -398,6 +404,16 @@ def test_client_whose_line_is_full_is_refused_and_others_are_not(scheduler: Sche
     engine.steps.release(MAX_WAITING + 2)
     assert other.text() == "other"
     assert all(isinstance(listener.wait(), Completion) for listener in waiting)
+
+
+def test_a_user_with_many_connections_has_one_users_share(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    ask(scheduler, "at work", client="ws-0", user="many")
+    assert engine.begun.acquire(timeout=PATIENCE_S)
+    many = [ask(scheduler, f"many {number}", client=f"ws-{number + 1}", user="many") for number in range(6)]
+    one = [ask(scheduler, f"one {number}", f"{number}", client="ws-9", user="one") for number in range(2)]
+    engine.steps.release(9)
+    assert all(listener.text() for listener in (*many, *one))
+    assert engine.started[1:5] == ["many 0", "one 0", "many 1", "one 1"]
 
 
 def test_requests_that_supersede_nothing_all_run(scheduler: Scheduler, engine: SteppedEngine) -> None:

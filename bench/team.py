@@ -1,0 +1,410 @@
+"""Lets typists share one core: each plays a part of a recorded session at typing speed, over a connection of their own.
+
+    python bench/team.py SESSION.json.gz [--typists 20] [--seconds 60] [--flood] [--silent-reader] [--json FILE]
+    python bench/team.py SESSION.json.gz --kind llama-server --kill-replica \\
+        --replica 'llama-server -m tiny.gguf --port {port}' --replica 'llama-server -m tiny.gguf --port {port}'
+
+Every typist has the language server's own documents, prompts and suggestions, in this process, and a WebSocket to a
+core process of this bench. A key does not wait for the suggestion of the key before. Keys of the warm-up are not
+counted, since every first prompt is cold. The time to suggestion runs from the key to the suggestion, with debounce,
+where the core answered before the next key; keys that the last suggestion answered, and overtaken ones, are counted
+apart. Fairness is the slowest typist's p95 over the median typist's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import socket
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import psutil
+import typer
+from playing import machine, percentiles
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from lsp_server.core.client import CoreClient, Endpoint
+from lsp_server.core.local_cores import endpoint_of
+from lsp_server.core.target import local_core
+from lsp_server.suggesting.editing_session import EditingSession
+from lsp_server.suggesting.queries import Query
+from lsp_server.suggesting.requests import PromptCost
+from midfill.headless.private_core import private_core_environment
+from midfill.replay.trace import Trace, play, read_trace, text_at
+from protocol.errors import Cancelled, MidfillError
+from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt
+from protocol.settings import Settings
+from protocol.wire import Complete, encode
+
+START_S = 300.0
+"""Longest wait for a replica that starts."""
+DRAIN_S = 30.0
+"""Longest wait for the answers that are due when typing ends."""
+FLOOD_REQUESTS = 64  # as many as the core lets one client have waiting
+UNREAD_EVERY_S = 0.02
+OTHERS_PROMPT = Prompt("value = first(value) + second(value)\n" * 60, "")
+
+
+@dataclass
+class CountedCore:
+    """A connection to the core, as an `EditingSession` uses it, which counts what becomes of requests."""
+
+    ready = True
+    chars_per_token: float = 0.0
+    client: CoreClient = field(init=False)
+    asked: int = 0  # requests for suggestions, of which each is answered, overtaken by a newer key, or failed
+    answered: int = 0
+    overtaken: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+
+    async def open(self, endpoint: Endpoint) -> None:
+        """Connect."""
+        self.client = await CoreClient.open(endpoint, self._hear)
+
+    @property
+    def lost(self) -> int:
+        """Requests without an outcome: those on their way, and none after the end."""
+        return self.asked - self.answered - self.overtaken - self.failures.total()
+
+    def start_counting(self) -> None:
+        """Forget all requests but those that are on their way."""
+        self.asked, self.answered, self.overtaken = self.lost, 0, 0
+        self.failures.clear()
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        if request.max_tokens == 0:
+            return await self.client.complete(request)
+        self.asked += 1
+        try:
+            completion = await self.client.complete(request)
+        except (asyncio.CancelledError, Cancelled):
+            self.overtaken += 1
+            raise
+        except MidfillError as error:
+            self.failures[f"{error.code}: {error}"] += 1
+            raise
+        self.answered += 1
+        return completion
+
+    def forget(self, session: str) -> None:
+        self.client.forget(session)
+
+    def release(self, session: str) -> None:
+        self.client.release(session)
+
+    def _hear(self, status: CoreStatus) -> None:
+        self.chars_per_token = status.chars_per_token
+
+
+@dataclass
+class Typist:
+    """One user: a document, a connection, and what the keys took."""
+
+    name: str
+    part: Trace
+    keys_per_second: float
+    core: CountedCore = field(default_factory=CountedCore)
+    keys: int = 0
+    typed: int = 0  # keys that the last suggestion answered
+    milliseconds: list[float] = field(default_factory=list)  # of answered requests
+    heats: Counter[str] = field(default_factory=Counter)
+    _cost: PromptCost | None = None
+
+    def start_counting(self) -> None:
+        """Forget the keys so far."""
+        self.core.start_counting()
+        self.keys = self.typed = 0
+        self.milliseconds.clear()
+        self.heats.clear()
+
+    async def type(self, settings: Settings, language: str, until: float) -> None:
+        """Type the part of the session key by key, until this `time.monotonic()` or its end."""
+        session = EditingSession(self.core, settings, self.name, self._note)
+        document = session.open(f"file:///bench/{self.name}", language, 1, self.part.start)
+        random, asked = Random(self.name), asyncio.create_task(asyncio.sleep(0))
+
+        async def ask(query: Query) -> None:
+            started, self._cost = time.perf_counter(), None
+            await session.suggest(document, query)
+            if self._cost is not None and self._cost.source == "typed":
+                self.typed += 1
+            elif self._cost is not None:
+                self.milliseconds.append((time.perf_counter() - started) * 1e3)
+                self.heats[self._cost.heat] += 1
+
+        for step in play(self.part):
+            await asyncio.sleep(random.uniform(0.5, 1.5) / self.keys_per_second)
+            if time.monotonic() > until:
+                break
+            if step.moved_to is not None:
+                session.look_ahead(document, step.moved_to)
+                await asyncio.sleep(random.uniform(0.5, 1.5) / self.keys_per_second)
+            for edit in step.edits:
+                document.apply(edit)  # which ends the request of the key before
+            await asked
+            self.keys += 1
+            asked = asyncio.create_task(ask(Query(step.cursor)))
+        with suppress(TimeoutError):  # then the request is lost, and counted as such
+            async with asyncio.timeout(DRAIN_S):
+                await asked
+        await self.core.client.close()
+
+    def _note(self, cost: PromptCost) -> None:
+        if not cost.ahead:
+            self._cost = cost
+
+
+def parts_of(trace: Trace, count: int) -> Iterator[Trace]:
+    """The trace from as many places on, evenly spread."""
+    stride, text = len(trace.transactions) // count, trace.start
+    for number in range(count):
+        rest = Trace(trace.name, text, None, trace.transactions[number * stride :])
+        yield rest
+        text = text_at(rest, stride)
+
+
+class ReplicaProcess:
+    """A server that this bench starts, kills and starts again at the same port."""
+
+    def __init__(self, command: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port: int = probe.getsockname()[1]
+        self._command = shlex.split(command.replace("{port}", str(self._port)))
+        self.url = f"http://127.0.0.1:{self._port}"
+        self.start()
+
+    def start(self) -> None:
+        """Start the process, and return at once."""
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def wait(self) -> None:
+        """Return once it listens; SystemExit if it ends."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1):
+                return
+            time.sleep(0.1)
+        raise SystemExit(f"{shlex.join(self._command)} does not listen at port {self._port}")
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+        self._process.wait()
+
+
+async def kill_and_restart(replica: ReplicaProcess, seconds: float) -> None:
+    """Kill the replica after a third of the time, and start it again after two thirds."""
+    await asyncio.sleep(seconds / 3)
+    replica.kill()
+    await asyncio.sleep(seconds / 3)
+    replica.start()
+
+
+async def flood(endpoint: Endpoint) -> None:
+    """Keep as many requests waiting as one client may have, in as many sessions."""
+    client = await CoreClient.open(endpoint, lambda _: None)
+
+    async def keep_asking(number: int) -> None:
+        while True:
+            with suppress(MidfillError):
+                await client.complete(CompletionRequest(f"flood/{number}", OTHERS_PROMPT, 16))
+            await asyncio.sleep(0)
+
+    try:
+        await asyncio.gather(*(keep_asking(number) for number in range(FLOOD_REQUESTS)))
+    finally:
+        await client.close()
+
+
+async def never_read(endpoint: Endpoint) -> None:
+    """Ask on, and read no answer; when the core drops the connection, open another."""
+    url, headers = urlsplit(endpoint.url), {"Authorization": f"Bearer {endpoint.token}"}
+    while True:
+        unread = socket.create_connection((url.hostname, url.port))
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client = await connect(endpoint.url, sock=unread, additional_headers=headers, ping_interval=None)
+        client.transport.pause_reading()
+        try:
+            for number in count():
+                request = CompletionRequest(f"silent/{number % 8}", OTHERS_PROMPT, 64)
+                await client.send(encode(Complete(number, request)))
+                await asyncio.sleep(UNREAD_EVERY_S)
+        except (OSError, ConnectionClosed):
+            pass
+        finally:
+            client.transport.abort()
+
+
+@contextmanager
+def private_runtime() -> Iterator[None]:
+    """A runtime folder of this bench, so that its core is not the user's."""
+    with private_core_environment() as environment:
+        before = {name: os.environ.get(name) for name in environment}
+        os.environ.update(environment)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a run consists of, besides the typists; times in seconds."""
+
+    settings: Settings
+    language: str
+    seconds: float
+    warm_up: float
+    has_flood: bool
+    has_silent_reader: bool
+    killed: ReplicaProcess | None
+
+
+async def run(load: Load, typists: Sequence[Typist]) -> list[int]:
+    """Let all type; the core's resident bytes, sampled once a second."""
+    core = local_core(load.settings)
+    address = await core.find_or_start()
+    endpoint, process = endpoint_of(address, core.file), psutil.Process(address.pid)
+    for typist in typists:
+        await typist.core.open(endpoint)
+    await typists[0].core.complete(CompletionRequest("bench/first", OTHERS_PROMPT, 0))  # loads the model
+    end = time.monotonic() + load.warm_up + load.seconds
+    resident = []
+    async with AsyncExitStack() as stack:
+        typing = [asyncio.create_task(typist.type(load.settings, load.language, end)) for typist in typists]
+        others = []
+        if load.has_flood:
+            others.append(asyncio.create_task(flood(endpoint)))
+        if load.has_silent_reader:
+            others.append(asyncio.create_task(never_read(endpoint)))
+        progress = stack.enter_context(Progress(console=Console(stderr=True)))
+        bar = progress.add_task("warm-up", total=load.warm_up + load.seconds)
+        is_counting = False
+        while any(not task.done() for task in typing):
+            left = max(0.0, end - time.monotonic())
+            if not is_counting and left <= load.seconds:
+                is_counting = True
+                for typist in typists:
+                    typist.start_counting()
+                if load.killed is not None:
+                    others.append(asyncio.create_task(kill_and_restart(load.killed, load.seconds)))
+            keys = sum(typist.keys for typist in typists) if is_counting else 0
+            failed = sum(typist.core.failures.total() for typist in typists)
+            told = f"{keys} keys, {failed} failed" if is_counting else "warm-up"
+            progress.update(bar, completed=load.warm_up + load.seconds - left, description=told)
+            if is_counting:
+                resident.append(process.memory_info().rss)
+            for task in others:
+                if task.done():
+                    task.result()  # a fault of the bench itself ends it
+            await asyncio.wait(typing, timeout=1)
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*typing)
+    return resident
+
+
+def figures(typists: Sequence[Typist], resident: Sequence[int]) -> dict[str, Any]:
+    """The figures of a run; times in milliseconds, memory in MB."""
+    milliseconds = [taken for typist in typists for taken in typist.milliseconds]
+    heats: Counter[str] = sum((typist.heats for typist in typists), Counter())
+    failures: Counter[str] = sum((typist.core.failures for typist in typists), Counter())
+    if not milliseconds:
+        raise SystemExit(f"no request was answered: {dict(failures) or 'type for longer'}")
+    slow = [percentiles(typist.milliseconds)["p95"] for typist in typists if typist.milliseconds]
+    return {
+        "typists": len(typists),
+        "typists_without_an_answer": len(typists) - len(slow),
+        "keys": sum(typist.keys for typist in typists),
+        "answered_by_the_last_suggestion": sum(typist.typed for typist in typists),
+        "requests": sum(typist.core.asked for typist in typists),
+        "answered": sum(typist.core.answered for typist in typists),
+        "overtaken": sum(typist.core.overtaken for typist in typists),
+        "lost": sum(typist.core.lost for typist in typists),
+        "failures": dict(failures),
+        "time_to_suggestion_ms": percentiles(milliseconds),
+        "hot_share": round(heats["hot"] / heats.total(), 4),
+        "fairness": round(max(slow) / median(slow), 2),
+        "core_mb": {"first": resident[0] // 10**6, "most": max(resident) // 10**6, "last": resident[-1] // 10**6},
+    }
+
+
+def main(
+    trace: Annotated[Path, typer.Argument(help="A recorded session.", exists=True, dir_okay=False)],
+    language: Annotated[str, typer.Option(help="The document's language id.")] = "rust",
+    typists: Annotated[int, typer.Option(min=1, help="Users, each with a part of the session.")] = 20,
+    seconds: Annotated[float, typer.Option(min=1, help="Time that is counted.")] = 60,
+    warm_up: Annotated[float, typer.Option(min=0, help="Seconds of typing before that.")] = 15,
+    keys_per_second: Annotated[float, typer.Option(min=0.1, help="Mean speed of a typist.")] = 4,
+    model: Annotated[str, typer.Option(help="The setting `model`.")] = "tiny",
+    engine: Annotated[str, typer.Option(help="The setting `engine`, for servers that run already.")] = "local",
+    replica: Annotated[
+        list[str] | None, typer.Option(help="Command of a replica to start, with {port} in it; repeatable.")
+    ] = None,
+    kind: Annotated[str, typer.Option(help="Kind of these replicas: openai or llama-server.")] = "openai",
+    kill_replica: Annotated[
+        bool, typer.Option(help="Kill the first replica after a third of the time, start it again after two.")
+    ] = False,
+    has_flood: Annotated[
+        bool, typer.Option("--flood", help="Add a client that always has 64 requests waiting.")
+    ] = False,
+    silent_reader: Annotated[bool, typer.Option(help="Add a client that asks and never reads.")] = False,
+    slots: Annotated[int, typer.Option(min=0, help="The setting `slots`.")] = 0,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="The setting `maxTokens`.")] = 16,
+    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+) -> None:
+    """Measure, and print a line per figure."""
+    if kill_replica and len(replica or ()) < 2:
+        raise typer.BadParameter("--kill-replica needs at least two --replica")
+    with ExitStack() as stack:
+        stack.enter_context(private_runtime())
+        replicas = []
+        for command in replica or ():
+            replicas.append(ReplicaProcess(command))
+            stack.callback(replicas[-1].kill)
+        for started in replicas:
+            started.wait()
+        if replicas:
+            engine = f"{kind}={','.join(started.url for started in replicas)}"
+        settings = Settings(
+            model=model, engine=engine, slots=slots, max_tokens=max_new_tokens, hold_back_percent=0, other_files=False
+        )
+        killed = replicas[0] if kill_replica else None
+        load = Load(settings, language, seconds, warm_up, has_flood, silent_reader, killed)
+        parts = enumerate(parts_of(read_trace(trace), typists))
+        team = [Typist(f"typist-{number}", part, keys_per_second) for number, part in parts]
+        resident = asyncio.run(run(load, team))
+        result = figures(team, resident)
+    table = Table("figure", "value")
+    for name, value in result.items():
+        told = " / ".join(map(str, value.values())) if isinstance(value, dict) and name != "failures" else str(value)
+        table.add_row(name.replace("_", " "), told)
+    Console(width=120).print(table)
+    if json_file is not None:
+        given = {"model": model, "engine": engine, "seconds": seconds, "keys_per_second": keys_per_second}
+        given |= {"flood": has_flood, "silent_reader": silent_reader, "kill_replica": kill_replica}
+        json_file.write_text(json.dumps({"machine": machine(), **given, **result}, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,155 @@
+"""TLS over real sockets: the certificate, what is refused, and handshakes that never end."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from inference.loading.options import EngineOptions
+from inference.server.connections import Connections
+from inference.server.tls import Certificate
+from lsp_server.core.client import CoreClient, Endpoint
+from protocol.errors import BadInput, CoreUnavailable
+from protocol.messages import CompletionRequest, Prompt
+from tests.inference.server.test_connections import plain, read_all, wait_until
+from tests.inference.serving import BEARER, TOKEN, Served, serving
+
+pytestmark = pytest.mark.usefixtures("quick_core")
+
+PATIENCE_S = 100.0
+
+
+def issue(folder: Path) -> trustme.CA:
+    """A new authority, and the core's certificate by it."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1", "localhost")
+    for name, blobs in (("cert.pem", certificate.cert_chain_pems), ("key.pem", [certificate.private_key_pem])):
+        new = folder / f"{name}.new"
+        new.write_bytes(b"".join(blob.bytes() for blob in blobs))
+        new.replace(folder / name)
+    authority.cert_pem.write_to_path(str(folder / "authority.pem"))
+    return authority
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    issue(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def served(folder: Path, tiny_checkpoint: Path) -> Iterator[Served]:
+    options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1)
+    connections = Connections(max_open=1000, max_strangers=8, token_within_s=30)
+    certificate = Certificate(folder / "cert.pem", folder / "key.pem")
+    with serving(options, connections, certificate=certificate) as served:
+        yield served
+
+
+def health(served: Served, folder: Path) -> int:
+    context = ssl.create_default_context(cafile=folder / "authority.pem")
+    connection = http.client.HTTPSConnection(served.address, timeout=PATIENCE_S, context=context)
+    connection.request("GET", "/health", headers=BEARER)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+async def test_a_client_connects_that_knows_the_authority(
+    served: Served, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = Endpoint(f"wss://{served.address}/ws", TOKEN)
+    with pytest.raises(CoreUnavailable, match="certificate"):
+        await CoreClient.open(endpoint, lambda _: None)
+    monkeypatch.setenv("SSL_CERT_FILE", str(folder / "authority.pem"))
+    client = await CoreClient.open(endpoint, lambda _: None)
+    for text in ("", "x" * 100_000):
+        assert await client.complete(CompletionRequest("a.py", Prompt("def f():\n" + text, "\n"), 2))
+    await client.close()
+    assert health(served, folder) == 200
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+@pytest.mark.parametrize(("version", "is_served"), [("TLSv1_1", False), ("TLSv1_2", True), ("TLSv1_3", True)])
+def test_versions_before_1_2_are_refused(served: Served, folder: Path, version: str, is_served: bool) -> None:
+    context = ssl.create_default_context(cafile=folder / "authority.pem")
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+    with plain(served) as client:
+        if is_served:
+            with context.wrap_socket(client, server_hostname="127.0.0.1") as secured:
+                assert secured.version() == version.replace("_", ".")
+        else:
+            with pytest.raises(OSError, match="SSL"):
+                context.wrap_socket(client, server_hostname="127.0.0.1")
+
+
+@pytest.mark.parametrize("path", ["/health", "/ws", "/proof?nonce=" + "n" * 32])
+def test_plain_requests_get_nothing(served: Served, path: str) -> None:
+    with plain(served) as client:
+        client.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: {served.address}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+        )
+        assert b"HTTP" not in read_all(client)
+
+
+def test_handshakes_that_never_end_are_few_and_the_core_answers(served: Served, folder: Path) -> None:
+    idle = [plain(served) for _ in range(100)]
+    for client in idle[::2]:
+        client.sendall(b"\x16\x03\x01\x02\x00")  # the beginning of a handshake
+    try:
+        wait_until(lambda: len(served.connections) == 8)
+        assert health(served, folder) == 200
+    finally:
+        for client in idle:
+            client.close()
+    wait_until(lambda: len(served.connections) == 0)
+
+
+def test_a_connection_lost_within_the_handshake_is_forgotten(served: Served) -> None:
+    for data in (b"", b"\x16\x03\x01", b"\x00" * 600):
+        with plain(served) as client:
+            client.sendall(data)
+            client.shutdown(socket.SHUT_WR)
+            assert b"HTTP" not in read_all(client)
+    wait_until(lambda: len(served.connections) == 0)
+
+
+def test_a_new_certificate_is_used_without_a_restart(
+    served: Served, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = (folder / "authority.pem").read_bytes()
+    issue(folder)
+    wait_until(lambda: _is_trusted(served, folder))
+    (folder / "key.pem").write_text("nonsense")
+    wait_until(lambda: "the certificate stays as it was" in caplog.text)
+    assert health(served, folder) == 200
+    (folder / "authority.pem").write_bytes(old)
+    assert not _is_trusted(served, folder)
+
+
+def _is_trusted(served: Served, folder: Path) -> bool:
+    try:
+        return health(served, folder) == 200
+    except ssl.SSLCertVerificationError:
+        return False
+
+
+@pytest.mark.parametrize("spoil", ["missing", "nonsense", "other key"])
+def test_files_that_are_no_certificate_with_its_key_are_named(folder: Path, spoil: str) -> None:
+    chain, key = folder / "cert.pem", folder / "key.pem"
+    if spoil == "missing":
+        key.unlink()
+    elif spoil == "nonsense":
+        chain.write_bytes(os.urandom(100))
+    else:
+        trustme.CA().issue_cert("127.0.0.1").private_key_pem.write_to_path(str(key))
+    with pytest.raises(BadInput, match=r"cert\.pem and .*key\.pem cannot be used"):
+        Certificate(chain, key)

@@ -1,0 +1,133 @@
+"""The files in deploy/ are true: they parse, every option of the core exists, and so does every metric."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from inference.engine.interface import ReplicaStatus
+from inference.remote.address import read_engine_addresses
+from inference.server.metrics import Metrics
+from inference.server.replica_metrics import ReplicaMetrics
+from midfill.commands import app
+from protocol.settings import SETTINGS, variable_name
+
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+OPTION = re.compile(r"--[a-z][a-z-]*")
+HELP = CliRunner().invoke(app, ["core", "--help"], env={"COLUMNS": "200"}).output
+KUBERNETES = {
+    f"{found['kind']} {found['metadata']['name']}": found
+    for name in ("core", "vllm")
+    for found in yaml.safe_load_all((DEPLOY / "kubernetes" / f"{name}.yaml").read_text(encoding="utf-8"))
+}
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+BOARD = json.loads((DEPLOY / "grafana.json").read_text(encoding="utf-8"))
+CONTAINERFILE = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+
+
+def pod(kind: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = KUBERNETES[f"{kind} {name}"]["spec"]["template"]["spec"]
+    return found
+
+
+def container(kind: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = pod(kind, name)["containers"][0]
+    return found
+
+
+def commands() -> dict[str, list[str]]:
+    """The core's command line in each file."""
+    default = re.search(r"^CMD (.*)$", CONTAINERFILE, re.MULTILINE)
+    assert default is not None
+    return {
+        "Containerfile": json.loads(default[1]),
+        "compose": COMPOSE["services"]["core"]["command"],
+        "kubernetes": container("Deployment", "core")["args"],
+    }
+
+
+@pytest.mark.parametrize("file", commands())
+def test_every_option_of_the_core_exists(file: str) -> None:
+    command = commands()[file]
+    assert command[0] == "core"
+    options = {found[0] for item in command if (found := OPTION.match(item))}
+    assert options
+    assert options <= set(OPTION.findall(HELP))
+
+
+def test_every_metric_of_the_dashboard_is_exported() -> None:
+    metrics = Metrics()
+    metrics.registry.register(ReplicaMetrics(lambda: [ReplicaStatus("a", "up", "", 0, 0, 0, 0, 0)]))
+    exported = dict(re.findall(r"^# TYPE (\w+) (\w+)$", metrics.render(0, True, None), re.MULTILINE))
+    expressions = [target["expr"] for panel in BOARD["panels"] for target in panel.get("targets", ())]
+    named = {name for expression in expressions for name in re.findall(r"midfill_\w+", expression)}
+    assert len(named) > 10
+    for name in named:
+        base = re.sub(r"_(bucket|sum|count)$", "", name)
+        assert base in exported, name
+        assert (base != name) == (exported[base] == "histogram"), name
+
+
+def test_panels_have_places_and_names_of_their_own() -> None:
+    panels = BOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)
+    assert {variable["name"] for variable in BOARD["templating"]["list"]} == {"datasource"}
+
+
+def engine_of(command: list[str]) -> list[str]:
+    (engine,) = [item.removeprefix("--engine=") for item in command if item.startswith("--engine=")]
+    return [address.url for address in read_engine_addresses(engine)]
+
+
+def test_the_engine_names_every_replica() -> None:
+    replicas = [name for name in COMPOSE["services"] if name.startswith("vllm-")]
+    assert engine_of(commands()["compose"]) == [f"http://{name}:8000" for name in replicas]
+    stateful = KUBERNETES["StatefulSet vllm"]["spec"]
+    names = [f"vllm-{number}.{stateful['serviceName']}" for number in range(stateful["replicas"])]
+    assert engine_of(commands()["kubernetes"]) == [f"http://{name}:8000" for name in names]
+    assert KUBERNETES["Service vllm"]["spec"]["clusterIP"] == "None"
+
+
+def test_what_manifests_refer_to_is_there() -> None:
+    kustomization = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text(encoding="utf-8"))
+    assert all((DEPLOY / "kubernetes" / name).is_file() for name in kustomization["resources"])
+    (generated,) = kustomization["configMapGenerator"]
+    keys = {literal.partition("=")[0] for literal in generated["literals"]}
+    for kind, name in (("Deployment", "core"), ("StatefulSet", "vllm")):
+        for variable in container(kind, name)["env"]:
+            reference = variable["valueFrom"].get("configMapKeyRef")
+            assert reference is None or (reference["name"], reference["key"] in keys) == (generated["name"], True)
+        volumes = {volume["name"] for volume in pod(kind, name)["volumes"]}
+        claims = KUBERNETES[f"{kind} {name}"]["spec"].get("volumeClaimTemplates", ())
+        volumes |= {claim["metadata"]["name"] for claim in claims}
+        assert {mount["name"] for mount in container(kind, name)["volumeMounts"]} == volumes
+    for service in COMPOSE["services"].values():
+        assert {config["source"] for config in service.get("configs", ())} <= COMPOSE["configs"].keys()
+    for config in COMPOSE["configs"].values():
+        assert yaml.safe_load(config["content"])
+
+
+def variables() -> Iterator[str]:
+    yield from COMPOSE["services"]["core"]["environment"]
+    yield from (variable["name"] for variable in container("Deployment", "core")["env"])
+
+
+def test_midfills_variables_are_settings() -> None:
+    known = {variable_name(name) for name in SETTINGS} | {"MIDFILL_HOST"}  # used in an argument alone
+    assert {name for name in variables() if name.startswith("MIDFILL_")} <= known
+
+
+def test_the_image_is_built_from_what_is_there() -> None:
+    copied = [line.split()[1:-1] for line in CONTAINERFILE.splitlines() if line.startswith("COPY") and "--" not in line]
+    assert {name for names in copied for name in names if not (ROOT / name).exists()} == set()
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
+    assert packages <= {name for names in copied for name in names}
