@@ -1,4 +1,4 @@
-"""Decides which requests may use the core: those with the token, under a known host name, from no foreign web page."""
+"""Decides which requests may use the core: those with a token, under a known host name, from no foreign web page."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from inference.server.connections import Address
 from inference.server.http.errors import error_response
+from inference.server.pages.dashboard import EVENTS_PATH, KEY_PATH, bearer_of
+from inference.server.pages.files import STATIC_PATH
+from inference.server.pages.keys import PageKeys
+from inference.server.users import User, Users
 from protocol.proof import PROOF_PATH, proof
 
 SUBPROTOCOL = "midfill"
 TOKEN_SUBPROTOCOL = "midfill.bearer."
 """Offered with the token appended, beside SUBPROTOCOL, by browsers, which cannot set a WebSocket's headers."""
 
-PUBLIC_PATHS = frozenset({"/health", PROOF_PATH})
+PUBLIC_PATHS = frozenset({"/health", PROOF_PATH, "/dashboard", "/playground"})
 """Answered without the token too; the handlers then reveal nothing confidential."""
 
 
@@ -58,13 +63,25 @@ class HostNames:
 class Access:
     """Judges requests by their headers."""
 
-    def __init__(self, token: str, allowed_origins: Collection[str] = (), hosts: HostNames | None = None) -> None:
+    def __init__(
+        self,
+        token: str,
+        allowed_origins: Collection[str] = (),
+        hosts: HostNames | None = None,
+        users: Users | None = None,
+        pages: PageKeys | None = None,
+    ) -> None:
+        """`token` is the core's own; without `users` it is the only one. `pages` opens the web pages' paths alone."""
+        self._users = users
+        self.pages = pages or PageKeys()
         self.allowed_origins = frozenset(allowed_origins)
         self._token = token
         self._hosts = hosts or HostNames()
 
-    def proof(self, nonce: str, port: int) -> str:
-        """Proves to a client of this port that the core knows the token."""
+    def proof(self, nonce: str, port: int, token_id: str = "", host: str = "") -> str:
+        """Proves to a client of this port that the core knows its own token, or a user's: see `protocol.proof`."""
+        if token_id and self._users is not None:
+            return proof(self._users.digest_of(token_id), nonce, host)
         return proof(self._token, nonce, port)
 
     def foreign(self, headers: Headers) -> Refusal | None:
@@ -83,14 +100,23 @@ class Access:
                 )
         return None
 
-    def has_token(self, headers: Headers, *, is_websocket: bool = False) -> bool:
-        """Whether the request carries the token, exactly once."""
+    def opens_page(self, path: str, headers: Headers) -> bool:
+        """Whether the request carries the key of the web pages and stays within them."""
+        return path == EVENTS_PATH and self.pages.admits(bearer_of(headers.get("authorization", "")))
+
+    def user(self, headers: Headers, *, is_websocket: bool = False) -> User | None:
+        """The user whose token the request carries, exactly once; None without a valid one."""
         shown = headers.getlist("authorization")
         if is_websocket and not shown:
             offered = [name.strip() for name in ",".join(headers.getlist("sec-websocket-protocol")).split(",")]
             tokens = [name.removeprefix(TOKEN_SUBPROTOCOL) for name in offered if name.startswith(TOKEN_SUBPROTOCOL)]
             shown = [f"Bearer {token}" for token in tokens]
-        return len(shown) == 1 and secrets.compare_digest(shown[0].encode(), f"Bearer {self._token}".encode())
+        if len(shown) != 1 or not shown[0].startswith("Bearer "):
+            return None
+        token = shown[0].removeprefix("Bearer ")
+        if secrets.compare_digest(token.encode(), self._token.encode()):
+            return User()
+        return self._users.find(token) if self._users is not None else None
 
 
 class RefuseForeign:
@@ -110,9 +136,9 @@ class RefuseForeign:
 
 
 class RequireToken:
-    """ASGI middleware that refuses requests without the token, and reports the client of each one with it."""
+    """ASGI middleware that refuses requests without a token, and reports the client of each one with it."""
 
-    def __init__(self, app: ASGIApp, access: Access, admit: Callable[[tuple[str, int]], None]) -> None:
+    def __init__(self, app: ASGIApp, access: Access, admit: Callable[[Address], None]) -> None:
         self._app = app
         self._access = access
         self._admit = admit
@@ -121,11 +147,19 @@ class RequireToken:
         response = self._app
         if scope["type"] != "lifespan":
             headers = Headers(scope=scope)
-            scope["has_token"] = self._access.has_token(headers, is_websocket=scope["type"] == "websocket")
-            if scope["has_token"]:
-                self._admit(scope["client"])
-            elif scope["path"] not in PUBLIC_PATHS or "authorization" in headers:
+            user = scope["user"] = self._access.user(headers, is_websocket=scope["type"] == "websocket")
+            path = scope["path"]
+            if user is not None or self._access.opens_page(path, headers):
+                self._admit((scope["client"], scope["server"]))
+                if user is not None and not user.may_use(path):
+                    response = error_response(403, f"a token of the role {user.role!r} is not for {path}")
+            elif not (path == KEY_PATH or _is_public(path, headers)):
                 response = error_response(
                     401, "send the core's token: Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"}
                 )
         await response(scope, receive, send)
+
+
+def _is_public(path: str, headers: Headers) -> bool:
+    """Whether the path is answered without the token, and none is shown: a wrong one is refused everywhere."""
+    return (path in PUBLIC_PATHS or path.startswith(f"{STATIC_PATH}/")) and "authorization" not in headers

@@ -13,15 +13,17 @@ MAX_STRANGERS = 128
 """Most connections without the token; one more ends the oldest."""
 TOKEN_WITHIN_S = 10.0
 """Seconds after which a connection that has not presented the token is ended."""
+LAST_FRAME_S = 1.0
 ACCEPT_ERROR_EVERY_S = 60.0
 
-Address = tuple[str, int]
+Address = tuple[object, object]
+"""The client's host and port, and the core's: one client port may reach two ports of a core."""
 
 log = logging.getLogger(__name__)
 
 
 class Connections:
-    """The open connections, by client address. For the event loop's thread only."""
+    """The open connections, by address. For the event loop's thread only."""
 
     def __init__(
         self, max_open: int, max_strangers: int = MAX_STRANGERS, token_within_s: float = TOKEN_WITHIN_S
@@ -58,6 +60,10 @@ class Connections:
         self.admit(address)
         self._open.pop(address, None)
 
+    def abort_soon(self, address: Address) -> None:
+        """End the connection once there was time to send its last frame."""
+        asyncio.get_running_loop().call_later(LAST_FRAME_S, self.abort, address)
+
     def abort(self, address: Address) -> None:
         """End the connection at once; unsent data is dropped."""
         transport = self._open.get(address)
@@ -72,12 +78,13 @@ class BoundedHttp(H11Protocol):
     def __init__(self, connections: Connections, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._bounds = connections
-        self._address: Address = ("", 0)
+        self._address: Address = (None, None)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._address = self.client or self._address
-        self._bounds.made(self._address, transport)
+        self._address = self.client, self.server
+        if self.scheme == "http":  # else `tls.TlsDoor` has registered it
+            self._bounds.made(self._address, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -93,8 +100,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if self.client is not None:
-            self._bounds.lost(self.client)
+        self._bounds.lost((self.client, self.server))
 
 
 class AcceptErrors:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -14,17 +17,18 @@ from inference.server.http.llama_cpp import LlamaCpp
 from inference.server.http.mistral import Mistral
 from inference.server.http.ollama import Ollama
 from inference.server.http.openai import OpenAI
+from inference.server.http.text_anchors import TextAnchors
 from inference.server.metrics import Metrics
 
 
 class HttpApi:
     """Handlers that share the WebSocket's scheduler."""
 
-    def __init__(self, scheduler: Scheduler, presence: Presence, metrics: Metrics) -> None:
+    def __init__(self, scheduler: Scheduler, presence: Presence, metrics: Metrics, anchors: TextAnchors) -> None:
         self._scheduler = scheduler
         self._presence = presence
         self._metrics = metrics
-        asking, bodies = Asking(scheduler, presence.visit), BodyReader()
+        asking, bodies = Asking(scheduler, presence.visit, anchors), BodyReader()
         self._apis = [api(asking, bodies) for api in (OpenAI, Mistral, LlamaCpp, Ollama)]
 
     @property
@@ -35,10 +39,13 @@ class HttpApi:
 
     async def health(self, request: Request) -> Response:
         """The core's status, with 503 if its model cannot be loaded; without the token, only that the core is alive."""
-        if not request.scope["has_token"]:
+        if request.scope["user"] is None:
             return JSONResponse({"status": "ok"})
         status = self._scheduler.status
-        body = {"status": status.state, "model": status.model, "detail": status.detail}
+        replicas = [asdict(replica) for replica in self._scheduler.replicas]
+        body: dict[str, Any] = {"status": status.state, "model": status.model, "detail": status.detail}
+        if replicas:
+            body["replicas"] = replicas
         return JSONResponse(body, 503 if status.state == "failed" else 200)
 
     async def metrics(self, _request: Request) -> Response:

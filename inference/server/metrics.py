@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+import time
 
-from inference.scheduling.job_queue import Outcome
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from inference.scheduling.job_queue import Job, Outcome, kind_of, outcome_of
 from kv_store.interface import StoreStats
-from protocol.errors import Busy, Cancelled
-from protocol.messages import Completion, CompletionRequest, Usage
+from protocol.messages import Completion, Usage
 
 _SUMS = {
     "prompt_tokens": "Tokens of prompts.",
@@ -17,6 +18,11 @@ _SUMS = {
     "accepted_tokens": "Accepted draft tokens, each of which saved a forward.",
     "forwards": "Forwards that requests took part in; one that two requests share counts twice.",
 }
+NO_USER = "-"
+"""The label of requests with the core's own token; no user has this name."""
+_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0)
+_USER_TOKENS = ("prompt", "recomputed", "generated")
 _PHASES = ("queue", "prepare", "prefill", "decode")
 
 
@@ -35,17 +41,47 @@ class Metrics:
         self._seconds = Counter(
             "midfill_seconds", "Time spent on completed requests, by phase.", ("phase",), registry=self._registry
         )
+        self._user_requests = Counter(
+            "midfill_user_requests",
+            "Requests answered, by user and outcome.",
+            ("user", "outcome"),
+            registry=self._registry,
+        )
+        self._user_tokens = Counter(
+            "midfill_user_tokens",
+            "Tokens of completed requests, by user and kind (prompt, recomputed, generated).",
+            ("user", "kind"),
+            registry=self._registry,
+        )
+        self._suggestion = self._histogram(
+            "suggestion_seconds", "From a suggestion's request to its answer, by user.", _SECONDS, "user"
+        )
+        self._queue = self._histogram("queue_seconds", "In the queue, per suggestion.", _SECONDS)
+        self._prefill = self._histogram("prefill_seconds", "Prefill, per suggestion.", _SECONDS)
+        self._resident_share = self._histogram(
+            "resident_share", "Share of a suggestion's prompt tokens that were resident, by user.", _SHARES, "user"
+        )
         self._connections = self._gauge("connections", "Open WebSocket connections.")
         self._loaded = self._gauge("model_loaded", "Whether the model is in memory.")
         self._tokens = self._gauge("resident_tokens", "Tokens whose KV is in the store, by tier.", "tier")
         self._bytes = self._gauge("resident_bytes", "Bytes of KV in the store, by tier.", "tier")
 
-    def observe(self, request: CompletionRequest, answer: Outcome) -> None:
-        """Count one answered request."""
-        kind = "ahead" if request.max_tokens == 0 else "suggestion"
-        self._requests.labels(kind, _outcome(answer)).inc()
-        if isinstance(answer, Completion):
-            self._add(answer.usage)
+    def observe(self, job: Job, answer: Outcome) -> None:
+        """Count one answered or refused request."""
+        user, kind, outcome = job.user or NO_USER, kind_of(job.request), outcome_of(answer)
+        self._requests.labels(kind, outcome).inc()
+        self._user_requests.labels(user, outcome).inc()
+        if not isinstance(answer, Completion):
+            return
+        usage = answer.usage
+        self._add(usage)
+        for name in _USER_TOKENS:
+            self._user_tokens.labels(user, name).inc(getattr(usage, f"{name}_tokens"))
+        if kind == "suggestion":
+            self._suggestion.labels(user).observe(time.perf_counter() - job.submitted)
+            self._queue.observe(usage.queue_ms / 1e3)
+            self._prefill.observe(usage.prefill_ms / 1e3)
+            self._resident_share.labels(user).observe(1 - usage.recomputed_tokens / max(1, usage.prompt_tokens))
 
     def render(self, connections: int, model_loaded: bool, residency: StoreStats | None) -> str:
         """All counters in Prometheus' text format, with the current gauges."""
@@ -58,19 +94,19 @@ class Metrics:
             self._bytes.labels(tier.name).set(tier.used_bytes)
         return generate_latest(self._registry).decode()
 
+    @property
+    def registry(self) -> CollectorRegistry:
+        """Takes further collectors, which are read at every scrape."""
+        return self._registry
+
     def _add(self, usage: Usage) -> None:
         for name, counter in self._sums.items():
             counter.inc(getattr(usage, name))
         for phase in _PHASES:
             self._seconds.labels(phase).inc(getattr(usage, f"{phase}_ms") / 1e3)
 
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"midfill_{name}", text, labels, buckets=buckets, registry=self._registry)
+
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"midfill_{name}", text, labels, registry=self._registry)
-
-
-def _outcome(answer: Outcome) -> str:
-    if isinstance(answer, Completion):
-        return "completed"
-    if isinstance(answer, Busy):
-        return "refused"
-    return "cancelled" if isinstance(answer, Cancelled) else "failed"

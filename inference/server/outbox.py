@@ -12,6 +12,7 @@ MAX_UNSENT_BYTES = 4 * 2**20
 """A client with more unsent bytes than this is dropped."""
 STALLED_AFTER_S = 30.0
 """A client that reads nothing for this long is dropped."""
+POLICY_VIOLATION = 1008
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,8 @@ class Outbox:
         self._websocket = websocket
         self._drop = drop
         self._loop = asyncio.get_running_loop()
-        self._waiting: asyncio.Queue[str] = asyncio.Queue()
+        self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
+        self._reason = ""
         self._unsent = 0
 
     def send(self, text: str) -> None:
@@ -33,8 +35,7 @@ class Outbox:
 
     async def run(self) -> None:
         """Send queued and new messages until cancelled."""
-        while True:
-            text = await self._waiting.get()
+        while (text := await self._waiting.get()) is not None:
             try:
                 async with asyncio.timeout(STALLED_AFTER_S):
                     await self._websocket.send_text(text)
@@ -44,6 +45,12 @@ class Outbox:
             except (OSError, RuntimeError, WebSocketDisconnect):
                 return  # the client has disconnected
             self._unsent -= len(text)
+        await self._websocket.close(POLICY_VIOLATION, self._reason)
+
+    def end(self, reason: str) -> None:
+        """End the connection for this reason, after the messages so far; for the event loop's thread only."""
+        self._reason = reason
+        self._waiting.put_nowait(None)
 
     def _put(self, text: str) -> None:
         self._unsent += len(text)

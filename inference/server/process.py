@@ -9,12 +9,12 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -23,21 +23,31 @@ from inference.loading.options import EngineOptions
 from inference.loading.speed_record import SpeedRecord
 from inference.remote.choosing import needs_download, open_engine
 from inference.scheduling.engine_holder import EngineHolder
+from inference.scheduling.job_queue import Job, Outcome
 from inference.scheduling.scheduler import Scheduler
+from inference.scheduling.user_limits import UserLimits
 from inference.server.access import Access, HostNames
 from inference.server.app import make_app
 from inference.server.clients import Presence
 from inference.server.connections import AcceptErrors, BoundedHttp, BoundedWebSocket, Connections
+from inference.server.draining import Draining
 from inference.server.http.bodies import MAX_BODY_BYTES
+from inference.server.http.text_anchors import TextAnchors
 from inference.server.http_api import HttpApi
 from inference.server.metrics import Metrics
+from inference.server.pages.dashboard import Dashboard
+from inference.server.pages.feed import Feed
 from inference.server.process_limits import configure_log, raise_file_limit
+from inference.server.replica_metrics import ReplicaMetrics
+from inference.server.request_log import RequestLog
 from inference.server.retirement import Retirement
+from inference.server.tls import Certificate, TlsDoor
+from inference.server.users import Users
 from inference.server.websocket_api import WebSocketApi
-from kv_store.disk.model_folders import purge_saved
+from kv_store.disk.model_folders import purge_saved, remove_other_models
 from protocol.errors import AlreadyServed, BadInput, PortInUse
 from protocol.identity import SettingValue
-from protocol.messages import PROTOCOL_VERSION
+from protocol.messages import PROTOCOL_VERSION, CoreStatus
 from protocol.rendezvous import (
     CoreAddress,
     address_file,
@@ -53,7 +63,7 @@ from protocol.settings import LOCAL_ENGINE
 SHUTDOWN_GRACE_S = 3
 BACKLOG = 128  # pending connections; asyncio accepts up to this many in one turn of its loop
 PING_EVERY_S = 20.0  # a client that has not answered after the same time again is dropped
-WATCH_EVERY_S = 1.0
+WATCH_EVERY_S = 0.2
 FAILED_EXIT_AFTER_S = 10.0
 """A core whose model cannot be loaded exits after this long without a client, unless `exit_after_s` is None."""
 
@@ -69,7 +79,12 @@ class ServeOptions:
     port: int = 0  # 0 takes a free one
     allowed_origins: tuple[str, ...] = ()  # of web pages that may connect
     allowed_hosts: tuple[str, ...] = ()  # names of this machine, besides its own and loopback's
+    certificate: tuple[Path, Path] | None = None  # the chain and its key; None serves without TLS
+    users: Path | None = None  # the file of `server.users`; None has the machine's own token alone
+    limits: UserLimits = field(default_factory=UserLimits)
+    drain_s: float = 5.0  # for requests at work when a signal ends the core
     log_file: Path | None = None  # None logs to stderr
+    log_json: bool = False  # one JSON object per line, with a line per request
     unload_after_s: float | None = 600.0  # without a request
     exit_after_s: float | None = 3600.0  # without a client
     settings: Mapping[str, SettingValue] = field(default_factory=dict)  # published with the core's address
@@ -87,7 +102,9 @@ def serve(options: ServeOptions) -> bool:
     process can no longer use its GPU, and the errors of `needs_download`. Publishes the address and the token in the
     runtime folder.
     """
-    configure_log(options.log_file)
+    configure_log(options.log_file, as_json=options.log_json)
+    certificate = Certificate(*options.certificate) if options.certificate is not None else None
+    users = Users(options.users) if options.users is not None else None
     if needs_download(options.engine):
         log.info("%s is not on this machine yet: the first request downloads it", options.engine.model)
     folder = options.runtime_dir or runtime_folder()
@@ -100,21 +117,26 @@ def serve(options: ServeOptions) -> bool:
                 "it first: midfill core stop"
             )
         published.unlink(missing_ok=True)  # left by a killed core
-        listener = stack.enter_context(bind(options.host, options.port))
+        listeners = [stack.enter_context(bind(options.host, options.port))]
+        if certificate is not None:  # this machine's clients find the core without a certificate of its name
+            listeners.append(stack.enter_context(bind("127.0.0.1", 0)))
         token = read_or_make_token(folder)
-        address = _address(options, listener)
-        signalled = stack.enter_context(_signals_that_end_gently())
+        address = _address(options, listeners)
+        signals = stack.enter_context(_signals_that_end_gently())
         stack.callback(published.unlink, missing_ok=True)
         write_address(published, address)
         log.info("serving %s at %s, to clients with the token in %s", address.model, address.url, folder / "token")
-        has_ended = _run(options, listener, token, signalled)
+        access = Access(token, options.allowed_origins, _host_names(options, listeners[0]), users)
+        has_ended = _run(options, listeners, access, users, certificate, signals)
         log.info("stopped serving %s", address.model)
     return has_ended
 
 
-def _address(options: ServeOptions, listener: socket.socket) -> CoreAddress:
+def _address(options: ServeOptions, listeners: Sequence[socket.socket]) -> CoreAddress:
+    """The address for clients on this machine; the last listener has no TLS."""
+    _warn_of_network(options, listeners[0])
     return CoreAddress(
-        url=_url(listener, options.host),
+        url=_url(listeners[-1]),
         pid=os.getpid(),
         model=core_name(options.engine.model, options.engine.engine),
         settings=dict(options.settings),
@@ -141,30 +163,60 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: threading.Event) -> bool:
-    presence, metrics = Presence(), Metrics()
+def _run(
+    options: ServeOptions,
+    listeners: Sequence[socket.socket],
+    access: Access,
+    users: Users | None,
+    certificate: Certificate | None,
+    signals: Signals,
+) -> bool:
+    presence, metrics, anchors, feed = Presence(), Metrics(), TextAnchors(), Feed()
+    request_log = RequestLog() if options.log_json else None
+
+    def observe(job: Job, answer: Outcome) -> None:
+        metrics.observe(job, answer)
+        if request_log is not None:
+            request_log.observe(job, answer)
+
     name, cache = core_name(options.engine.model, options.engine.engine), options.engine.cache_folder
     forget_saved = None if cache is None else partial(purge_saved, cache)
+    clear_saved = None if cache is None else partial(remove_other_models, cache)
     is_local = options.engine.engine == LOCAL_ENGINE
     speeds = SpeedRecord(options.speed_folder, options.engine) if options.speed_folder and is_local else None
     load = partial(open_engine, options.engine)
-    holder = EngineHolder(name, load, presence.announce, forget_saved, speeds)
-    scheduler = Scheduler(holder, options.unload_after_s, metrics.observe)
+
+    def announce(status: CoreStatus) -> None:
+        presence.announce(status)
+        feed.tell(status)
+
+    holder = EngineHolder(name, load, announce, forget_saved, speeds, clear_saved)
+    scheduler = Scheduler(holder, options.unload_after_s, observe, options.limits, feed)
     connections = Connections(raise_file_limit())
-    access = Access(token, options.allowed_origins, _host_names(options, listener))
+    draining = Draining(lambda: scheduler.is_idle, options.drain_s)
     retirement = Retirement(presence, lambda: scheduler.status, replaceable=options.replaceable)
-    serve_websocket = WebSocketApi(scheduler, presence, connections, retirement).serve
-    app = make_app(HttpApi(scheduler, presence, metrics), serve_websocket, access, connections)
+    websockets = WebSocketApi(scheduler, presence, connections, retirement, anchors, draining)
+    dashboard = Dashboard(scheduler, feed, access.pages)
+    http = HttpApi(scheduler, presence, metrics, anchors)
+    app = make_app(http, websockets.serve, access, connections, draining, dashboard)
+
+    metrics.registry.register(ReplicaMetrics(lambda: scheduler.replicas))
 
     def is_over() -> bool:
+        if users is not None:
+            users.refresh(websockets.close_revoked)
+        if certificate is not None:
+            certificate.refresh()
         exit_after_s = options.exit_after_s
         if exit_after_s is not None and scheduler.status.state == "failed":
             exit_after_s = min(exit_after_s, FAILED_EXIT_AFTER_S)
-        should_exit = signalled.is_set() or scheduler.lost is not None or retirement.due
-        return should_exit or _idle_for(presence, exit_after_s)
+        should_exit = draining.is_over(signals.count) or scheduler.lost is not None or retirement.due
+        if over := should_exit or _idle_for(presence, exit_after_s):
+            feed.close()
+        return over
 
     try:
-        asyncio.run(serve_app(app, connections, listener, is_over))
+        asyncio.run(serve_app(app, connections, listeners, is_over, certificate))
     finally:
         has_ended = scheduler.close(SHUTDOWN_GRACE_S)
     if scheduler.lost is not None:
@@ -172,15 +224,32 @@ def _run(options: ServeOptions, listener: socket.socket, token: str, signalled: 
     return has_ended
 
 
+class _Server(uvicorn.Server):
+    """uvicorn's server, which leaves signals to the core: it goes on serving while requests finish."""
+
+    capture_signals = nullcontext  # type: ignore[assignment]
+
+
 async def serve_app(
-    app: Starlette, connections: Connections, listener: socket.socket, is_over: Callable[[], bool]
+    app: Starlette,
+    connections: Connections,
+    listeners: Sequence[socket.socket],
+    is_over: Callable[[], bool],
+    certificate: Certificate | None = None,
 ) -> None:
-    """Serve HTTP and WebSockets at one port until `is_over`, which is polled once a second."""
+    """Serve HTTP and WebSockets until `is_over`, which is polled; with a certificate the last listener has no TLS."""
     asyncio.get_running_loop().set_exception_handler(AcceptErrors())
-    server = uvicorn.Server(
+
+    def make_protocol(**options: Any) -> asyncio.Protocol:
+        make_http = partial(BoundedHttp, connections, **options)
+        if certificate is None:
+            return make_http()
+        return TlsDoor(certificate, connections, listeners[-1].getsockname()[1], make_http)
+
+    server = _Server(
         uvicorn.Config(
             app,
-            http=cast("type[asyncio.Protocol]", partial(BoundedHttp, connections)),  # uvicorn only calls it
+            http=cast("type[asyncio.Protocol]", make_protocol),  # uvicorn only calls it
             ws=cast("type[asyncio.Protocol]", partial(BoundedWebSocket, connections)),
             ws_max_size=MAX_BODY_BYTES,
             ws_ping_interval=PING_EVERY_S,
@@ -195,7 +264,7 @@ async def serve_app(
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
         )
     )
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    serving = asyncio.create_task(server.serve(sockets=list(listeners)))
     while not serving.done():
         await asyncio.wait({serving}, timeout=WATCH_EVERY_S)
         server.should_exit = server.should_exit or is_over()
@@ -217,35 +286,51 @@ def _idle_for(presence: Presence, seconds: float | None) -> bool:
     return True
 
 
-@contextmanager
-def _signals_that_end_gently() -> Iterator[threading.Event]:
-    """Make SIGINT and SIGTERM end the server, not the process; they set the event.
+@dataclass(slots=True)
+class Signals:
+    """How many signals to end have arrived."""
 
-    uvicorn stops at signals that arrive while it runs, and raises them again when it has stopped: their default
-    handlers would then kill the process before its cleanup.
-    """
-    signalled = threading.Event()
+    count: int = 0
+
+    def note(self, *_: object) -> None:
+        """Count one more."""
+        self.count += 1
+
+
+@contextmanager
+def _signals_that_end_gently() -> Iterator[Signals]:
+    """Make SIGINT and SIGTERM end the server, not the process."""
+    signals = Signals()
     if threading.current_thread() is not threading.main_thread():
-        yield signalled
+        yield signals
         return
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda *_: signalled.set()) for number in signals}
+    before = {number: signal.signal(number, signals.note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield signalled
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _url(listener: socket.socket, host: str) -> str:
+def _warn_of_network(options: ServeOptions, listener: socket.socket) -> None:
+    """Say how other machines reach the core, and what protects it."""
+    address, port = listener.getsockname()[:2]
+    if options.certificate is not None:
+        log.info(
+            "serving TLS at %s:%d; clients connect to wss://HOST:%d, HOST as in the certificate", address, port, port
+        )
+    elif not ipaddress.ip_address(address).is_loopback:
+        log.warning(
+            "%s accepts connections from other machines, and they are not encrypted: others on the network can read"
+            " tokens and code. Use --tls-cert and --tls-key, or a proxy",
+            options.host,
+        )
+
+
+def _url(listener: socket.socket) -> str:
     """The listener's URL for clients on this machine; loopback if it listens on every address."""
     address, port = listener.getsockname()[:2]
     parsed = ipaddress.ip_address(address)
-    if not parsed.is_loopback:
-        log.warning(
-            "%s accepts connections from other machines: only the token protects it, and connections are not encrypted",
-            host,
-        )
     if parsed.is_unspecified:
         parsed = ipaddress.ip_address("127.0.0.1" if parsed.version == 4 else "::1")
     return f"ws://{f'[{parsed}]' if parsed.version == 6 else parsed}:{port}/ws"

@@ -7,11 +7,14 @@ import sys
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
+from pythonjsonlogger.json import JsonFormatter
+
 MOST_FILES = 65_536
 FILES_FOR_OTHERS = 128
 """Descriptors that connections leave to the model, the store and the log."""
 MAX_LOG_BYTES = 2 * 2**20
 """A log file of this size is renamed to FILE.1, and a new one begins."""
+_FIELDS = "levelname,name,message"  # of a JSON line, besides its time
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +38,14 @@ def raise_file_limit() -> int:
     return max(limit // 2, limit - FILES_FOR_OTHERS)
 
 
-def configure_log(file: Path | None) -> None:
+def configure_log(file: Path | None, *, as_json: bool = False) -> None:
     """Log to stderr, or to `file`, which is rotated at MAX_LOG_BYTES with one predecessor."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if file is not None:
         handler = RotatingFileHandler(file, maxBytes=MAX_LOG_BYTES, backupCount=1, encoding="utf-8")
-    logging.basicConfig(level=logging.INFO, handlers=[handler], format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    plain = logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s")
+    handler.setFormatter(JsonFormatter(_FIELDS, style=",", timestamp=True) if as_json else plain)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # lower levels report every request
     uvicorn_log = logging.getLogger("uvicorn.error")
     uvicorn_log.setLevel(logging.WARNING)  # lower levels report every connection, with its path

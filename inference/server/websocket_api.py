@@ -6,22 +6,27 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
+from msgspec.structs import replace
 from starlette.types import Message
 from starlette.websockets import WebSocket
 
+from inference.engine.sessions import session_of_user
 from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.server.access import SUBPROTOCOL
 from inference.server.clients import Presence
-from inference.server.connections import Connections
+from inference.server.connections import Address, Connections
+from inference.server.draining import Draining
+from inference.server.http.text_anchors import TextAnchors
 from inference.server.outbox import Outbox
 from inference.server.retirement import Retirement
-from protocol.errors import BadInput, Busy, Cancelled
+from inference.server.users import User
+from protocol.errors import BadInput, Busy, Cancelled, MidfillError
 from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
 from protocol.wire import (
     Cancel,
@@ -29,8 +34,11 @@ from protocol.wire import (
     Complete,
     Completed,
     CoreMessage,
+    Describe,
+    Described,
     Failed,
     Forget,
+    Free,
     Kept,
     Prefilled,
     Release,
@@ -52,8 +60,18 @@ class WebSocketApi:
     """Serves every connection with one scheduler."""
 
     def __init__(
-        self, scheduler: Scheduler, presence: Presence, connections: Connections, retirement: Retirement
+        self,
+        scheduler: Scheduler,
+        presence: Presence,
+        connections: Connections,
+        retirement: Retirement,
+        anchors: TextAnchors,
+        draining: Draining,
     ) -> None:
+        """`anchors` are those of HTTP clients, which a user's exclusion drops too."""
+        self._anchors = anchors
+        self._draining = draining
+        self._open: dict[tuple[Address, str], Outbox] = {}  # by address and the id of the token
         self._scheduler = scheduler
         self._presence = presence
         self._connections = connections
@@ -62,11 +80,28 @@ class WebSocketApi:
 
     async def serve(self, websocket: WebSocket) -> None:
         """Handle a connection until it ends; sends the client the core's status now and at every change."""
-        address = websocket.scope["client"]
+        scope = websocket.scope
+        address, user = (scope["client"], scope["server"]), scope["user"]
+        outbox = self._open[address, user.token_id] = Outbox(websocket, partial(self._connections.abort, address))
+        try:
+            await self._serve(websocket, outbox, user)
+        finally:
+            del self._open[address, user.token_id]
+
+    async def _serve(self, websocket: WebSocket, outbox: Outbox, user: User) -> None:
         await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in websocket.scope["subprotocols"] else None)
-        outbox = Outbox(websocket, partial(self._connections.abort, address))
         name = f"ws-{next(self._numbers)}"
-        connection = Connection(outbox.send, self._scheduler, self._presence, self._retirement, name)
+        forget_anchors = partial(self._anchors.forget, user.name)
+        connection = Connection(
+            outbox.send,
+            self._scheduler,
+            self._presence,
+            self._retirement,
+            name,
+            user,
+            forget_anchors,
+            lambda: self._draining.has_begun,
+        )
         sending = asyncio.create_task(outbox.run())
         try:
             while (message := await websocket.receive())["type"] != "websocket.disconnect":
@@ -74,6 +109,13 @@ class WebSocketApi:
         finally:
             connection.disconnected()
             sending.cancel()
+
+    def close_revoked(self, token_ids: Collection[str]) -> None:
+        """End the connections that were opened with these tokens."""
+        for (address, token_id), outbox in self._open.items():
+            if token_id in token_ids:
+                outbox.end("the token was revoked")
+                self._connections.abort_soon(address)
 
 
 @dataclass(slots=True)
@@ -94,8 +136,14 @@ class Connection:
         presence: Presence,
         retirement: Retirement,
         name: str,
+        user: User | None = None,
+        forget_anchors: Callable[[], None] = lambda: None,
+        is_draining: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`send` is called from any thread, and must not block."""
+        """`send` is called from any thread, and must not block; `forget_anchors` drops those of the user."""
+        self._user = user or User()
+        self._forget_anchors = forget_anchors
+        self._is_draining = is_draining
         self._send_text = send
         self._scheduler = scheduler
         self._retirement = retirement
@@ -132,15 +180,28 @@ class Connection:
             if job_id is not None:  # else the answer is already being sent
                 self._scheduler.cancel(job_id)
         elif isinstance(message, Forget):
-            self._scheduler.forget(message.session, self._name)
+            self._forget_anchors()
+            self._scheduler.forget(self._session(message.session), self._name)
         elif isinstance(message, Release):
-            self._scheduler.release(message.session)
+            self._scheduler.release(self._session(message.session))
             with self._lock:
                 self._prefills.pop(message.session, None)
+        elif isinstance(message, Describe):
+            self._send(Described(message.id, self._scheduler.memory()))
+        elif isinstance(message, Free) and not self._user.is_owner:
+            why = "other users need what is resident: only the core's own token may free it"
+            self._send(Failed(message.id, BadInput.code, why))
+        elif not self._user.is_owner:
+            self._send(Kept("other users need it: only the core's own token may stop it or unload its model"))
         elif isinstance(message, Unload):
             self._scheduler.unload()
+        elif isinstance(message, Free):
+            self._scheduler.free(partial(self._freed, message.id), disk=message.disk)
         elif isinstance(message, Stop):
             self._stop(message)
+
+    def _session(self, session: str) -> str:
+        return session_of_user(self._user.name, session)
 
     def _stop(self, message: Stop) -> None:
         reason = self._retirement.ask(self._name, message.how)
@@ -149,20 +210,32 @@ class Connection:
         elif self._retirement.stopped:
             self._clients.announce(self._scheduler.status)  # every connection reports that the core stops
 
+    def _freed(self, message_id: int, error: MidfillError | None) -> None:
+        if error is None:
+            self._send(Described(message_id, self._scheduler.memory()))
+        else:
+            self._send(Failed(message_id, error.code, str(error)))
+
     def _submit(self, message: Complete) -> None:
         with self._lock:
             if message.id in self._jobs:
                 self._send(Failed(message.id, BadInput.code, f"request {message.id} is still running"))
                 return
+            if self._is_draining():
+                self._send(Failed(message.id, Cancelled.code, "the core is shutting down"))
+                return
             session = message.request.session
             try:
                 self._jobs[message.id] = self._scheduler.submit(
-                    message.request,
+                    replace(message.request, session=self._session(session)),
                     lambda answer: self._answer(message.id, session, answer),
                     self._name,
                     on_prefill=lambda tokens, of: self._tell_prefill(message.id, session, tokens, of),
+                    user=self._user.name,
                 )
-            except (Busy, Cancelled) as error:
+            except Busy as error:
+                self._send(Failed(message.id, error.code, f"{error}; try again in {error.retry_after_s} s"))
+            except Cancelled as error:
                 self._send(Failed(message.id, error.code, str(error)))
 
     def _tell_prefill(self, client_id: int, session: str, tokens: int, of: int) -> None:

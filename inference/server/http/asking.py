@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncGenerator, Callable, Iterator
+import logging
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from inference.engine.sessions import session_of_user
 from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.server.http.bodies import MAX_SESSION_CHARS
 from inference.server.http.text_anchors import Files, TextAnchors
-from inference.text.rendered_prompts import read_rendered
+from inference.text.rendered_prompts import read_rendered, unknown_marker
 from protocol.errors import MidfillError
-from protocol.messages import ANONYMOUS, Completion, CompletionRequest, Prompt, Sampling, StopRule, Usage
+from protocol.messages import ANONYMOUS, Completion, CompletionRequest, Prompt, StopRule, Usage
+
+logger = logging.getLogger(__name__)
 
 NO_STOP = StopRule(indent=0)  # no line can dedent below 0
 SESSION_HEADER = "X-Session-ID"
+_MOST_MARKERS = 16  # in the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +40,18 @@ class Piece:
 class Asking:
     """Lays prompts and runs requests; shared by all APIs.
 
-    All requests from one host count as one client, since HTTP requests carry no other identity. A request supersedes no
-    other, and is cancelled when its client disconnects.
+    Requests with the core's own token from one host count as one client. A request supersedes no other, and is
+    cancelled when its client disconnects.
     """
 
-    def __init__(self, scheduler: Scheduler, visit: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, visit: Callable[[], AbstractContextManager[None]], anchors: TextAnchors
+    ) -> None:
         """`visit` counts a client as present for the duration of the context."""
         self.scheduler = scheduler
         self._visit = visit
-        self._anchors = TextAnchors()
+        self._anchors = anchors
+        self._unknown_markers: set[str] = set()  # that the log names already
 
     def around(self, session: str, before: str, after: str, files: Files = (), *, ahead: bool = False) -> Prompt:
         """The prompt for a cursor between two texts; `ahead` says that it is only made resident."""
@@ -55,17 +61,20 @@ class Asking:
         """The prompt for a text that may be a rendered FIM prompt; any other is the text before the cursor."""
         parts = read_rendered(text)
         if parts is None:
+            self._warn_of_another_model(text)
             return self.around(session, text, "")
         return self.around(session, parts.before, parts.after, parts.files)
 
-    async def completion(self, request: Request, wanted: CompletionRequest) -> Completion:
-        """The completion of one request; raises the error that it is answered with."""
-        completion: Completion | None = None
-        async with aclosing(self._answers(request, wanted, streams=False)) as answers:
-            async for answer in answers:
-                completion = answer if isinstance(answer, Completion) else completion
-        assert completion is not None, "a request was not answered"
-        return completion
+    def _warn_of_another_model(self, text: str) -> None:
+        """Log once that a client's prompt was written for a model that midfill does not know."""
+        marker = unknown_marker(text)
+        if marker is not None and marker not in self._unknown_markers and len(self._unknown_markers) < _MOST_MARKERS:
+            self._unknown_markers.add(marker)
+            logger.warning(
+                "a prompt begins with %s: it was written for another model, and is taken as plain text. Correct the "
+                "client's FIM template, or have the client send prefix and suffix",
+                marker,
+            )
 
     async def pieces(self, request: Request, wanted: CompletionRequest, count: int = 1) -> AsyncGenerator[Piece]:
         """The texts of `count` choices, one after another, while they grow.
@@ -88,7 +97,7 @@ class Asking:
     async def _growing(self, request: Request, wanted: CompletionRequest, choice: int) -> AsyncGenerator[Piece]:
         """The pieces of one request; the prompt counts with the first choice."""
         shown = ""
-        async with aclosing(self._answers(request, wanted, streams=True)) as answers:
+        async with aclosing(self._answers(request, wanted)) as answers:
             async for answer in answers:
                 text = answer if isinstance(answer, str) else answer.text
                 more, shown = text[len(shown) :], max(shown, text, key=len)
@@ -98,10 +107,8 @@ class Asking:
                 elif more:
                     yield Piece(choice, more)
 
-    async def _answers(
-        self, request: Request, wanted: CompletionRequest, *, streams: bool
-    ) -> AsyncGenerator[str | Completion]:
-        """The text so far, again and again if it `streams`, then the completion."""
+    async def _answers(self, request: Request, wanted: CompletionRequest) -> AsyncGenerator[str | Completion]:
+        """The text so far, again and again, then the completion; raises the error that the request is answered with."""
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[str | Outcome] = asyncio.Queue()
 
@@ -111,8 +118,8 @@ class Asking:
 
         client = f"http {request.client.host if request.client else ''}"
         with self._visit():
-            on_text = tell if streams else None
-            job_id = self.scheduler.submit(wanted, tell, client, supersedes=False, on_text=on_text)
+            user = user_of(request)
+            job_id = self.scheduler.submit(wanted, tell, client, supersedes=False, on_text=tell, user=user)
             watch = asyncio.create_task(self._cancel_when_gone(request, job_id))
             try:
                 while True:
@@ -132,8 +139,13 @@ class Asking:
         self.scheduler.cancel(job_id)
 
 
+def user_of(request: Request) -> str:
+    """The name of the user whose token the request carries; empty for the core's own token."""
+    return str(request.scope["user"].name)
+
+
 def session_of(request: Request, *names: str | int | None) -> str:
-    """The engine's session for a request: its header, else the first of the `names` that is not empty, else none.
+    """The user's session for a request: its header, else the first of the `names` that is not empty, else none.
 
     Raises HTTPException if the header is longer than MAX_SESSION_CHARS.
     """
@@ -143,20 +155,18 @@ def session_of(request: Request, *names: str | int | None) -> str:
             422, f"{SESSION_HEADER} has {len(header)} characters: at most {MAX_SESSION_CHARS} are allowed"
         )
     name = next((str(name) for name in (header, *names) if name not in ("", None)), "")
-    return f"http/{name}" if name else ANONYMOUS
+    return session_of_user(user_of(request), f"http/{name}" if name else ANONYMOUS)
 
 
-def slot_name(id_slot: int | None) -> str | None:
-    """The session's name for llama.cpp's `id_slot`; -1 stands for any slot."""
-    return None if id_slot is None or id_slot < 0 else f"slot {id_slot}"
-
-
-def sampling(temperature: float | None, top_p: float | None, top_k: int | None, seed: int | None) -> Sampling | None:
-    """How tokens are drawn; None for temperature 0, which is the default. Without a seed each request has its own."""
-    if not temperature:
-        return None
-    seed = random.getrandbits(63) if seed is None or seed < 0 else seed
-    return Sampling(temperature, 1.0 if top_p is None else top_p, max(0, top_k or 0), seed)
+async def whole(pieces: AsyncIterable[Piece]) -> list[Completion]:
+    """The completions of all choices in the order of their ends, each with the text of its pieces."""
+    texts: dict[int, str] = {}
+    completions = []
+    async for piece in pieces:
+        texts[piece.choice] = texts.get(piece.choice, "") + piece.text
+        if piece.completion is not None:
+            completions.append(replace(piece.completion, text=texts[piece.choice]))
+    return completions
 
 
 def _others(first: Completion, count: int) -> Iterator[Completion]:
@@ -166,30 +176,6 @@ def _others(first: Completion, count: int) -> Iterator[Completion]:
         yield replace(first, text=text, tokens=(), usage=free)
     for _ in range(len(first.alternatives), count):
         yield replace(first, usage=free)
-
-
-@dataclass(slots=True)
-class UsageSum:
-    """The tokens of a response's choices."""
-
-    prompt: int = 0
-    recomputed: int = 0
-    generated: int = 0
-
-    def add(self, usage: Usage) -> None:
-        """Add what one choice took."""
-        self.prompt += usage.prompt_tokens
-        self.recomputed += usage.recomputed_tokens
-        self.generated += usage.generated_tokens
-
-    def as_openai(self) -> dict[str, Any]:
-        """As OpenAI and Mistral name them."""
-        return {
-            "prompt_tokens": self.prompt,
-            "completion_tokens": self.generated,
-            "total_tokens": self.prompt + self.generated,
-            "prompt_tokens_details": {"cached_tokens": cached_tokens(self.prompt, self.recomputed)},
-        }
 
 
 def cached_tokens(prompt_tokens: int, recomputed_tokens: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
@@ -10,6 +11,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+
+from protocol.messages import Sampling
 
 MAX_BODY_BYTES = 16 * 2**20
 DEFAULT_MAX_TOKENS = 128
@@ -32,8 +35,29 @@ Seed = int  # below 0 means none
 log = logging.getLogger(__name__)
 
 
-class Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of the bodies: these are the supported fields. A field of value null counts as absent."""
+
+
+class DecodingFields(Fields, frozen=True, kw_only=True):
+    """Base of the bodies that say how tokens are drawn and where the text ends."""
+
+    stop: str | StopTexts | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    seed: Seed | None = None
+
+    def sampling(self, top_k: int | None = None) -> Sampling | None:
+        """How tokens are drawn; None for temperature 0, the default. Without a seed each request has its own."""
+        if not self.temperature:
+            return None
+        seed = random.getrandbits(63) if self.seed is None or self.seed < 0 else self.seed
+        return Sampling(self.temperature, 1.0 if self.top_p is None else self.top_p, max(0, top_k or 0), seed)
+
+    def stop_texts(self) -> tuple[str, ...]:
+        """The texts of `stop`, each once; an empty text counts as none."""
+        texts = (self.stop,) if isinstance(self.stop, str) else self.stop or ()
+        return tuple(dict.fromkeys(filter(None, texts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +129,6 @@ async def read_object(request: Request) -> dict[str, Any]:
 def max_tokens(count: int | None) -> int:
     """The limit that a client means; without one DEFAULT_MAX_TOKENS."""
     return DEFAULT_MAX_TOKENS if count is None or count < 0 else count
-
-
-def stop_texts(stop: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    """The texts of a `stop` field, each once; an empty text counts as none."""
-    texts = (stop,) if isinstance(stop, str) else stop or ()
-    return tuple(dict.fromkeys(filter(None, texts)))
 
 
 def _in_our_words(message: str, where: str) -> str:

@@ -14,7 +14,6 @@ from starlette.types import ExceptionHandler
 from inference.server.http.streaming import event
 from protocol.errors import BadInput, BadModel, Busy, Cancelled, EngineUnavailable, MidfillError
 
-RETRY_AFTER_S = 1
 _TYPES = {  # OpenAI's names
     401: "authentication_error",
     403: "permission_error",
@@ -39,7 +38,7 @@ def error_event(error: MidfillError) -> bytes:
 def status_of(error: MidfillError) -> tuple[int, dict[str, str]]:
     """The HTTP status of an error, and its headers."""
     if isinstance(error, Busy):
-        return 429, {"Retry-After": str(RETRY_AFTER_S)}
+        return 429, {"Retry-After": str(error.retry_after_s)}
     return 503 if isinstance(error, BadModel | Cancelled | EngineUnavailable) else 400 if isinstance(
         error, BadInput
     ) else 500, {}

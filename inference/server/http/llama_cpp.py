@@ -11,21 +11,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from inference.server.http.asking import Asking, cached_tokens, sampling, session_of
-from inference.server.http.bodies import (
-    MAX_CHOICES,
-    BodyReader,
-    Count,
-    Fields,
-    Name,
-    OtherFields,
-    Seed,
-    Share,
-    StopTexts,
-    Temperature,
-    max_tokens,
-    stop_texts,
-)
+from inference.server.http.api import Api
+from inference.server.http.asking import Piece, cached_tokens, session_of, whole
+from inference.server.http.bodies import MAX_CHOICES, Count, DecodingFields, Name, OtherFields, StopTexts, max_tokens
 from inference.server.http.errors import error_event
 from inference.server.http.streaming import EVENTS, event, streamed
 from protocol.messages import Completion, CompletionRequest, Snippet, StopRule
@@ -76,7 +64,7 @@ class ExtraInput(Struct, frozen=True):
     text: str | None = None
 
 
-class InfillBody(Fields, frozen=True):
+class InfillBody(DecodingFields, frozen=True, kw_only=True):
     """The fields of `/infill`. Its `prompt` is the text between the prefix and the cursor."""
 
     input_prefix: str = ""
@@ -88,10 +76,7 @@ class InfillBody(Fields, frozen=True):
     n_cmpl: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] = 1
     stop: StopTexts | None = None
     stream: bool = False
-    temperature: Temperature | None = None
-    top_p: Share | None = None
     top_k: Count | None = None
-    seed: Seed | None = None
     t_max_predict_ms: Annotated[int, Meta(ge=-1)] = 0
     cache_prompt: bool = True
     response_fields: Annotated[tuple[str, ...], Meta(max_length=MAX_RESPONSE_FIELDS)] = ()
@@ -99,12 +84,8 @@ class InfillBody(Fields, frozen=True):
     session: Name | None = None  # not llama.cpp's own
 
 
-class LlamaCpp:
+class LlamaCpp(Api):
     """The handlers."""
-
-    def __init__(self, asking: Asking, bodies: BodyReader) -> None:
-        self._asking = asking
-        self._bodies = bodies
 
     @property
     def routes(self) -> list[Route]:
@@ -127,25 +108,22 @@ class LlamaCpp:
     async def infill(self, request: Request) -> Response:
         """One completion, or a list of `n_cmpl`, whole or as server-sent events."""
         body = await self._bodies.read(request, InfillBody, OTHERS)
-        wanted = self._wanted(request, body)
+        pieces = self._asking.pieces(request, self._wanted(request, body), body.n_cmpl)
         if body.stream:
-            return await streamed(self._events(request, wanted, body), EVENTS, error_event)
-        answers = []
-        texts: dict[int, str] = {}
-        async for piece in self._asking.pieces(request, wanted, body.n_cmpl):
-            texts[piece.choice] = texts.get(piece.choice, "") + piece.text
-            if piece.completion is not None:
-                answers.append(self._ended(piece.choice, texts[piece.choice], piece.completion, body.response_fields))
+            return await streamed(self._events(pieces, body.response_fields), EVENTS, error_event)
+        answers = [
+            _selected(self._ended(choice, ended.text, ended), body.response_fields)
+            for choice, ended in enumerate(await whole(pieces))
+        ]
         return JSONResponse(answers[0] if body.n_cmpl == 1 else answers)
 
-    async def _events(self, request: Request, wanted: CompletionRequest, body: InfillBody) -> AsyncGenerator[bytes]:
-        async for piece in self._asking.pieces(request, wanted, body.n_cmpl):
-            if piece.completion is not None:
-                yield event(self._ended(piece.choice, piece.text, piece.completion, body.response_fields))
+    async def _events(self, pieces: AsyncGenerator[Piece], selected: Sequence[str]) -> AsyncGenerator[bytes]:
+        async for piece in pieces:
+            if piece.completion is None:
+                answer = {"index": piece.choice, "content": piece.text, "stop": False}
             else:
-                yield event(
-                    _selected({"index": piece.choice, "content": piece.text, "stop": False}, body.response_fields)
-                )
+                answer = self._ended(piece.choice, piece.text, piece.completion)
+            yield event(_selected(answer, selected))
 
     def _wanted(self, request: Request, body: InfillBody) -> CompletionRequest:
         files = tuple(Snippet(extra.filename or "", extra.text or "") for extra in body.input_extra)
@@ -158,17 +136,17 @@ class LlamaCpp:
             limit,
             StopRule(body.n_indent),
             reuse=body.cache_prompt,
-            stop_texts=stop_texts(body.stop),
-            sampling=sampling(body.temperature, body.top_p, body.top_k, body.seed),
+            stop_texts=body.stop_texts(),
+            sampling=body.sampling(body.top_k),
             max_decode_ms=max(0, body.t_max_predict_ms),
         )
 
-    def _ended(self, choice: int, text: str, completion: Completion, selected: Sequence[str]) -> dict[str, Any]:
+    def _ended(self, choice: int, text: str, completion: Completion) -> dict[str, Any]:
         usage = completion.usage
-        whole = {
+        return {
             "index": choice,
             "content": text,
-            "model": self._asking.scheduler.status.model,
+            "model": self._model,
             "stop": True,
             "stop_type": {"length": "limit", "stop": "word"}.get(completion.finish_reason, "eos"),
             "truncated": False,
@@ -181,7 +159,6 @@ class LlamaCpp:
                 **_timing("predicted", usage.generated_tokens, usage.decode_ms),
             },
         }
-        return _selected(whole, selected)
 
 
 def _timing(phase: str, tokens: int, milliseconds: float) -> dict[str, float]:

@@ -14,20 +14,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from inference.server.http.asking import NO_STOP, Asking, cached_tokens, sampling, session_of
-from inference.server.http.bodies import (
-    BodyReader,
-    Count,
-    Fields,
-    Name,
-    OtherFields,
-    Seed,
-    Share,
-    StopTexts,
-    Temperature,
-    max_tokens,
-    stop_texts,
-)
+from inference.server.http.api import Api
+from inference.server.http.asking import NO_STOP, cached_tokens, session_of, user_of, whole
+from inference.server.http.bodies import Count, DecodingFields, Fields, Name, OtherFields, max_tokens
 from inference.server.http.errors import status_of
 from inference.server.http.streaming import LINES, line, streamed
 from protocol.errors import MidfillError
@@ -68,18 +57,14 @@ TEMPLATE = "{{ .Prompt }}{{ .Suffix }}"
 """Clients look for `.Suffix`, which says that the model fills in the middle."""
 
 
-class Options(Fields, frozen=True):
+class Options(DecodingFields, frozen=True, kw_only=True):
     """The supported options."""
 
     num_predict: Count | None = None
-    stop: str | StopTexts | None = None
-    temperature: Temperature | None = None
-    top_p: Share | None = None
     top_k: Count | None = None
-    seed: Seed | None = None
 
 
-class GenerateBody(Fields, frozen=True):
+class GenerateBody(Fields, frozen=True, kw_only=True):
     """The fields of `/api/generate`. Without `suffix`, `prompt` may be a rendered FIM prompt."""
 
     prompt: str = ""
@@ -110,13 +95,8 @@ def _answering_errors(handler: Handler) -> Handler:
     return answer
 
 
-class Ollama:
+class Ollama(Api):
     """The handlers."""
-
-    def __init__(self, asking: Asking, bodies: BodyReader) -> None:
-        self._asking = asking
-        self._bodies = bodies
-        self._started = _now()
 
     @property
     def routes(self) -> list[Route]:
@@ -136,6 +116,8 @@ class Ollama:
         session = session_of(request, body.session, body.user)
         is_empty = not (body.prompt or body.suffix)
         if is_empty and _is_zero(body.keep_alive):
+            if user_of(request):
+                raise HTTPException(403, "keep_alive is 0: only the core's own token may unload its model")
             self._asking.scheduler.unload()
             return JSONResponse({**self._head(), "response": "", "done": True, "done_reason": "unload"})
         wanted = CompletionRequest(
@@ -143,22 +125,21 @@ class Ollama:
             self._prompt(session, body),
             0 if is_empty else max_tokens(options.num_predict),
             NO_STOP,
-            stop_texts=stop_texts(options.stop),
-            sampling=sampling(options.temperature, options.top_p, options.top_k, options.seed),
+            stop_texts=options.stop_texts(),
+            sampling=options.sampling(options.top_k),
         )
         if body.stream and not is_empty:
             return await streamed(self._lines(request, wanted), LINES, lambda error: line({"error": str(error)}))
-        completion = await self._asking.completion(request, wanted)
+        (completion,) = await whole(self._asking.pieces(request, wanted))
         ended = self._ended(completion.text, completion)
         return JSONResponse({**ended, "done_reason": "load"} if is_empty else ended)
 
     @_answering_errors
     async def tags(self, _request: Request) -> Response:
         """The core's model as a list."""
-        name = self._asking.scheduler.status.model
-        digest = hashlib.sha256(name.encode()).hexdigest()
-        model = {"name": name, "model": name, "modified_at": self._started, "size": 0, "digest": digest}
-        return JSONResponse({"models": [{**model, "details": _details()}]})
+        digest = hashlib.sha256(self._model.encode()).hexdigest()
+        model = {"name": self._model, "model": self._model, "modified_at": _iso(self._started), "size": 0}
+        return JSONResponse({"models": [{**model, "digest": digest, "details": _details()}]})
 
     @_answering_errors
     async def show(self, _request: Request) -> Response:
@@ -172,7 +153,7 @@ class Ollama:
                 "details": _details(),
                 "model_info": {"general.name": status.model, "midfill.context_length": status.context_tokens},
                 "capabilities": ["completion", "insert"],
-                "modified_at": self._started,
+                "modified_at": _iso(self._started),
             }
         )
 
@@ -197,7 +178,7 @@ class Ollama:
                 yield line(self._ended(piece.text, piece.completion))
 
     def _head(self) -> dict[str, Any]:
-        return {"model": self._asking.scheduler.status.model, "created_at": _now()}
+        return {"model": self._model, "created_at": _iso(datetime.now(UTC))}
 
     def _ended(self, text: str, completion: Completion) -> dict[str, Any]:
         """The last answer; durations are in nanoseconds. Ollama has no field for `prompt_eval_cached_count`."""
@@ -227,5 +208,5 @@ def _is_zero(keep_alive: str | float | None) -> bool:
     return keep_alive in (0, "0", "0s", "0m", "0h")
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+def _iso(time: datetime) -> str:
+    return time.isoformat().replace("+00:00", "Z")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated, Any
@@ -15,21 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from inference.server.http.asking import NO_STOP, Asking, Piece, UsageSum, sampling, session_of
-from inference.server.http.bodies import (
-    MAX_CHOICES,
-    BodyReader,
-    Count,
-    Fields,
-    Name,
-    OtherFields,
-    Seed,
-    Share,
-    StopTexts,
-    Temperature,
-    max_tokens,
-    stop_texts,
-)
+from inference.server.http.api import Api
+from inference.server.http.asking import NO_STOP, Asking, Piece, cached_tokens, session_of, whole
+from inference.server.http.bodies import MAX_CHOICES, Count, DecodingFields, Fields, Name, OtherFields, max_tokens
 from inference.server.http.errors import error_event
 from inference.server.http.streaming import DONE, EVENTS, event, streamed
 from protocol.messages import MAX_TOP_LOGPROBS, Completion, CompletionRequest, Prompt
@@ -65,24 +53,20 @@ class StreamOptions(Fields, frozen=True):
     include_obfuscation: bool = False  # accepted: nothing is obfuscated
 
 
-class CompletionsBody(Fields, frozen=True):
+class CompletionsBody(DecodingFields, frozen=True, kw_only=True):
     """The fields of `/v1/completions`."""
 
     prompt: str | tuple[str | int | tuple[int, ...], ...] = ""
     suffix: str = ""
     stream: bool = False
     stream_options: StreamOptions | None = None
-    stop: str | StopTexts | None = None
     max_tokens: Count | None = None
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] = 1
     best_of: int | None = None
     echo: bool = False
     logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     user: Name | None = None
-    session: Name | None = None  # as all below not OpenAI's own
-    seed: Seed | None = None
-    temperature: Temperature | None = None
-    top_p: Share | None = None
+    session: Name | None = None  # as `top_k` not OpenAI's own
     top_k: Count | None = None
 
     def prompts(self) -> list[str | tuple[int, ...]]:
@@ -127,7 +111,7 @@ class _Asked:
     asking: Asking
     request: Request
     body: CompletionsBody
-    usage: UsageSum  # what the pieces so far took
+    ended: list[Completion]  # of the choices so far
 
     async def pieces(self) -> AsyncGenerator[Piece]:
         """The pieces of every prompt's choices, which begin with the echo."""
@@ -138,7 +122,7 @@ class _Asked:
                 echo = prompt if body.echo and piece.choice not in echoed and isinstance(prompt, str) else ""
                 echoed.add(piece.choice)
                 if piece.completion is not None:
-                    self.usage.add(piece.completion.usage)
+                    self.ended.append(piece.completion)
                 yield Piece(number * body.n + piece.choice, echo + piece.text, piece.completion)
 
     def _wanted(self, prompt: str | tuple[int, ...]) -> CompletionRequest:
@@ -149,8 +133,8 @@ class _Asked:
             self._prompt(session, prompt),
             max_tokens(body.max_tokens),
             NO_STOP,
-            stop_texts=stop_texts(body.stop),
-            sampling=sampling(body.temperature, body.top_p, body.top_k, body.seed),
+            stop_texts=body.stop_texts(),
+            sampling=body.sampling(body.top_k),
             top_logprobs=body.logprobs,
         )
 
@@ -162,13 +146,8 @@ class _Asked:
         return self.asking.rendered(session, prompt)
 
 
-class OpenAI:
+class OpenAI(Api):
     """The handlers. A `prompt` without `suffix` is a rendered FIM prompt, or the text before the cursor."""
-
-    def __init__(self, asking: Asking, bodies: BodyReader) -> None:
-        self._asking = asking
-        self._bodies = bodies
-        self._started = int(time.time())
 
     @property
     def routes(self) -> list[Route]:
@@ -180,8 +159,8 @@ class OpenAI:
 
     async def models(self, _request: Request) -> Response:
         """The core's model."""
-        name = self._asking.scheduler.status.model
-        model = {"id": name, "object": "model", "created": self._started, "owned_by": "midfill"}
+        created = int(self._started.timestamp())
+        model = {"id": self._model, "object": "model", "created": created, "owned_by": "midfill"}
         return JSONResponse({"object": "list", "data": [model]})
 
     async def completions(self, request: Request) -> Response:
@@ -192,16 +171,14 @@ class OpenAI:
             "id": f"cmpl-{uuid.uuid4().hex}",
             "object": "text_completion",
             "created": int(time.time()),
-            "model": self._asking.scheduler.status.model,
+            "model": self._model,
         }
-        asked = _Asked(self._asking, request, body, UsageSum())
+        asked = _Asked(self._asking, request, body, [])
         if body.stream:
             return await streamed(_events(head, asked), EVENTS, error_event)
-        choices: dict[int, dict[str, Any]] = {}
-        async for piece in asked.pieces():
-            before = choices[piece.choice]["text"] if piece.choice in choices else ""
-            choices[piece.choice] = _choice(Piece(piece.choice, before + piece.text, piece.completion), body.logprobs)
-        return JSONResponse({**head, "choices": list(choices.values()), "usage": asked.usage.as_openai()})
+        completions = enumerate(await whole(asked.pieces()))
+        choices = [_choice(Piece(index, ended.text, ended), body.logprobs) for index, ended in completions]
+        return JSONResponse({**head, "choices": choices, "usage": usage_of(asked.ended)})
 
 
 async def _events(head: dict[str, Any], asked: _Asked) -> AsyncGenerator[bytes]:
@@ -211,7 +188,7 @@ async def _events(head: dict[str, Any], asked: _Asked) -> AsyncGenerator[bytes]:
         choice = _choice(piece, asked.body.logprobs)
         yield event({**head, "choices": [choice], **({"usage": None} if with_usage else {})})
     if with_usage:
-        yield event({**head, "choices": [], "usage": asked.usage.as_openai()})
+        yield event({**head, "choices": [], "usage": usage_of(asked.ended)})
     yield DONE
 
 
@@ -226,6 +203,20 @@ def _choice(piece: Piece, logprobs: int | None) -> dict[str, Any]:
 def finish_reason(completion: Completion) -> str:
     """Why the text ended, in OpenAI's words."""
     return "length" if completion.finish_reason == "length" else "stop"
+
+
+def usage_of(completions: Iterable[Completion]) -> dict[str, Any]:
+    """The tokens of a response's choices, as OpenAI and Mistral name them."""
+    usages = [completion.usage for completion in completions]
+    prompt = sum(usage.prompt_tokens for usage in usages)
+    generated = sum(usage.generated_tokens for usage in usages)
+    cached = cached_tokens(prompt, sum(usage.recomputed_tokens for usage in usages))
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": generated,
+        "total_tokens": prompt + generated,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
 
 
 def _logprobs(completion: Completion) -> dict[str, Any]:

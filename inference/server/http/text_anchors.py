@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from inference.engine.sessions import is_anonymous, is_of_user
 from inference.text.lru import LRUCache
-from protocol.messages import ANONYMOUS, Prompt, Snippet
+from protocol.messages import Prompt, Snippet
 
 LINES_BACK = 8
 """An anchor is laid so many lines above the cursor: corrections within them keep it valid."""
@@ -23,7 +24,7 @@ MAX_WINDOW_CHARS = 2**18
 MAX_SESSIONS = 256
 MAX_BYTES = 64 * 2**20
 ANCHORS_PER_SESSION = 8
-ANONYMOUS_ANCHORS = 64  # all clients without a session share them
+ANONYMOUS_ANCHORS = 64  # all clients of a user without a session share them
 
 _COMPARED = 64  # characters of a window by which it is looked for; shorter ones say nothing of another document
 
@@ -72,15 +73,23 @@ class TextAnchors:
         """
         before, after = before[-MAX_WINDOW_CHARS:], after[:MAX_WINDOW_CHARS]
         known = self._sessions.get(session) or []
-        if ahead and known and session != ANONYMOUS and not (before or after):
+        if ahead and known and not is_anonymous(session) and not (before or after):
             anchor, start = replace(known[0], files=files), 0
         else:
             anchor, start = _find(known, before, after, files) or _lay(known, before, after, files)
         self._keep(session, [anchor, *(other for other in known if other != anchor)])
         return Prompt(anchor.prefix, anchor.suffix, before[start:], anchor.files)
 
+    def forget(self, user: str) -> None:
+        """Drop the anchors of the user's sessions; of all sessions without a user, for the core's own token.
+
+        A document was excluded, and windows of unknown documents may hold its text.
+        """
+        for session in [known for known in self._sessions if not user or is_of_user(user, known)]:
+            self._sessions.remove(session)
+
     def _keep(self, session: str, anchors: list[TextAnchor]) -> None:
-        del anchors[ANONYMOUS_ANCHORS if session == ANONYMOUS else ANCHORS_PER_SESSION :]
+        del anchors[ANONYMOUS_ANCHORS if is_anonymous(session) else ANCHORS_PER_SESSION :]
         self._sessions.put(session, anchors, sum(map(_size, anchors)))
 
 

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from inference.scheduling.job_queue import Job
 from inference.server.metrics import Metrics
 from kv_store.interface import StoreStats, TierStats
-from protocol.errors import BadInput, Cancelled
+from protocol.errors import BadInput, Busy, Cancelled
 from protocol.messages import Completion, CompletionRequest, Prompt, Usage
 
-REQUEST = CompletionRequest("a.py", Prompt("", ""), 4)
+
+def job(max_tokens: int = 4, user: str = "") -> Job:
+    request = CompletionRequest("a.py", Prompt("", ""), max_tokens)
+    return Job(1, ("client", "a.py"), request, on_done=lambda _: None, user=user)
+
+
 COMPLETION = Completion(
     "x",
     "eos",
@@ -32,18 +39,43 @@ def samples(text: str) -> dict[str, float]:
     return {
         sample.name + "".join(f" {value}" for value in sample.labels.values()): sample.value
         for sample in read
-        if not sample.name.endswith("_created")
+        if not sample.name.endswith(("_created", "_bucket"))
     }
+
+
+def kinds(completions: int) -> dict[str, int]:
+    return {"prompt": 10 * completions, "recomputed": 3 * completions, "generated": 2 * completions}
 
 
 def test_counters_add_up() -> None:
     metrics = Metrics()
-    for answer in (COMPLETION, COMPLETION, Cancelled("x"), BadInput("y")):
-        metrics.observe(REQUEST, answer)
-    metrics.observe(CompletionRequest("a.py", Prompt("", ""), 0), COMPLETION)
+    for answer in (COMPLETION, Cancelled("x"), BadInput("y"), Busy("z")):
+        metrics.observe(job(), answer)
+    metrics.observe(job(user="ann"), COMPLETION)
+    metrics.observe(job(max_tokens=0), COMPLETION)
     residency = StoreStats((TierStats("device", 400, 1000, 100, 2),), evicted_tokens=0)
     found = samples(metrics.render(connections=3, model_loaded=True, residency=residency))
+    assert found.pop("midfill_suggestion_seconds_sum -") > 0
+    assert found.pop("midfill_suggestion_seconds_sum ann") > 0
     assert found == {
+        "midfill_user_requests_total completed -": 2,
+        "midfill_user_requests_total cancelled -": 1,
+        "midfill_user_requests_total failed -": 1,
+        "midfill_user_requests_total refused -": 1,
+        "midfill_user_requests_total completed ann": 1,
+        **{f"midfill_user_tokens_total {kind} -": count for kind, count in kinds(2).items()},
+        **{f"midfill_user_tokens_total {kind} ann": count for kind, count in kinds(1).items()},
+        "midfill_suggestion_seconds_count -": 1,
+        "midfill_suggestion_seconds_count ann": 1,
+        "midfill_queue_seconds_count": 2,
+        "midfill_queue_seconds_sum": 1.0,
+        "midfill_prefill_seconds_count": 2,
+        "midfill_prefill_seconds_sum": 0.5,
+        "midfill_resident_share_count -": 1,
+        "midfill_resident_share_sum -": pytest.approx(0.7),
+        "midfill_resident_share_count ann": 1,
+        "midfill_resident_share_sum ann": pytest.approx(0.7),
+        "midfill_requests_total suggestion refused": 1,
         "midfill_requests_total suggestion completed": 2,
         "midfill_requests_total suggestion cancelled": 1,
         "midfill_requests_total suggestion failed": 1,

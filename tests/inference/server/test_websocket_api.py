@@ -10,8 +10,9 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from inference.loading.options import EngineOptions
-from inference.scheduling.job_queue import MAX_WAITING, Outcome
+from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
+from inference.scheduling.user_limits import MAX_WAITING
 from inference.server.clients import Presence
 from inference.server.retirement import Retirement
 from inference.server.websocket_api import Connection

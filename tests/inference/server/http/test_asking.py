@@ -11,7 +11,9 @@ from starlette.requests import Request
 
 from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
-from inference.server.http.asking import Asking, UsageSum
+from inference.server.http.asking import Asking
+from inference.server.http.text_anchors import TextAnchors
+from inference.server.users import User
 from protocol.errors import Busy
 from protocol.messages import Completion, CompletionRequest, Prompt, Sampling, Usage
 
@@ -36,6 +38,7 @@ class Scripted:
         *,
         supersedes: bool,
         on_text: Callable[[str], None] | None,
+        user: str,
     ) -> int:
         assert not supersedes
         self.asked.append(request)
@@ -52,15 +55,17 @@ async def ask(scheduler: Scripted, wanted: CompletionRequest = REQUEST, count: i
     async def receive() -> dict[str, Any]:
         return {"type": "http.disconnect"}
 
-    asking = Asking(cast("Scheduler", scheduler), nullcontext)
-    request = Request({"type": "http", "client": ("127.0.0.1", 5), "headers": []}, receive)
-    usage, pieces = UsageSum(), []
+    asking = Asking(cast("Scheduler", scheduler), nullcontext, TextAnchors())
+    request = Request({"type": "http", "client": ("127.0.0.1", 5), "headers": [], "user": User()}, receive)
+    usages, pieces = [], []
     async for piece in asking.pieces(request, wanted, count):
         pieces.append((piece.choice, piece.text, piece.completion is not None))
         if piece.completion is not None:
-            usage.add(piece.completion.usage)
+            usages.append(piece.completion.usage)
     requests = len(scheduler.asked)
-    assert (usage.prompt, usage.recomputed, usage.generated) == (10, 4, 3 * requests)
+    assert sum(usage.prompt_tokens for usage in usages) == 10
+    assert sum(usage.recomputed_tokens for usage in usages) == 4
+    assert sum(usage.generated_tokens for usage in usages) == 3 * requests
     return pieces
 
 
@@ -94,3 +99,12 @@ async def test_a_refused_request_raises_before_any_text() -> None:
 
     with pytest.raises(Busy):
         await ask(Full(["a"]))
+
+
+def test_a_prompt_of_another_model_is_told_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    asking = Asking(cast("Scheduler", Scripted([])), nullcontext, TextAnchors())
+    for _ in range(2):
+        asking.rendered("s", "<|fim_hole|>x = ")
+        asking.rendered("s", "x = ")
+    (record,) = caplog.records
+    assert "begins with <|fim_hole|>: it was written for another model" in record.getMessage()

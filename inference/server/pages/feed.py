@@ -1,0 +1,131 @@
+"""Turns what happens on the model thread into events for dashboards; without a listener it builds none."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import psutil
+from msgspec import structs
+from rapidfuzz.distance import Prefix
+
+from inference.scheduling.watching import Answered, Sight
+from inference.server.http.streaming import event
+from protocol.heat import estimate_tokens, heat
+from protocol.messages import Completion, CoreStatus, Prompt
+
+MOST_UNREAD = 256
+"""Events that a listener may leave unread; one that leaves more is disconnected."""
+_REMEMBERED_SESSIONS = 256
+
+
+class Feed:
+    """Implements `Watch` for any number of listeners. `see` and `tell` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self.built = 0
+        """Number of events built so far."""
+        self._lock = threading.Lock()
+        self._listeners: list[Callable[[bytes | None], None]] = []
+        self._prompts: dict[str, Prompt] = {}  # of each session the last one; the latest last
+        self._process = psutil.Process()
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self._listeners)
+
+    def see(self, sight: Sight) -> None:
+        stats = sight.stats
+        self._send(
+            {
+                "event": "sight",
+                "waiting": sight.waiting,
+                "at_work": sight.at_work,
+                "process_bytes": self._process.memory_info().rss,
+                "tiers": [] if stats is None else list(stats.tiers),
+                "evicted_tokens": 0 if stats is None else stats.evicted_tokens,
+                "residents": list(sight.residents),
+                "answered": None if sight.answered is None else self._answered(sight.answered),
+            }
+        )
+
+    def tell(self, status: CoreStatus) -> None:
+        """Send the core's status, if there is a listener."""
+        if self.wanted:
+            self._send({"event": "status", **_status(status)})
+
+    async def listen(self, status: CoreStatus) -> AsyncGenerator[bytes]:
+        """Server-sent events from now on, the status first; they end with `close`."""
+        loop = asyncio.get_running_loop()
+        unread: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+        def put(one: bytes | None) -> None:
+            unread.put_nowait(one if unread.qsize() < MOST_UNREAD else None)
+
+        def send(one: bytes | None) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(put, one)
+
+        with self._lock:
+            self._listeners.append(send)
+        try:
+            yield event({"event": "status", **_status(status)})
+            while (one := await unread.get()) is not None:
+                yield one
+        finally:
+            with self._lock:
+                self._listeners.remove(send)
+                if not self._listeners:
+                    self._prompts.clear()
+
+    def close(self) -> None:
+        """End all streams: the core exits."""
+        with self._lock:
+            listeners = list(self._listeners)
+        for send in listeners:
+            send(None)
+
+    def _send(self, value: dict[str, Any]) -> None:
+        self.built += 1
+        encoded = event(value)
+        with self._lock:
+            listeners = list(self._listeners)
+        for send in listeners:
+            send(encoded)
+
+    def _answered(self, answered: Answered) -> dict[str, Any]:
+        request, answer = answered.request, answered.answer
+        told: dict[str, Any] = {
+            "at": time.time(),
+            "client": answered.client,
+            "session": request.session,
+            "ahead": request.max_tokens == 0,
+        }
+        if not isinstance(answer, Completion):
+            return told | {"outcome": answer.code, "message": str(answer)}
+        usage = answer.usage
+        inserted = estimate_tokens(self._inserted(request.session, request.prompt))
+        return told | {
+            "outcome": "completed",
+            "heat": heat(usage.recomputed_tokens, usage.prompt_tokens, inserted),
+            "usage": structs.asdict(usage),
+            "text": answer.text,
+            "prompt": list(answered.stretches),
+        }
+
+    def _inserted(self, session: str, prompt: Prompt) -> str:
+        """What was inserted before the cursor since the session's last prompt; nothing if the prefix has changed."""
+        earlier = self._prompts.pop(session, prompt)
+        self._prompts[session] = prompt
+        if len(self._prompts) > _REMEMBERED_SESSIONS:
+            del self._prompts[next(iter(self._prompts))]
+        if earlier.prefix != prompt.prefix:
+            return ""
+        return prompt.increment[Prefix.similarity(earlier.increment, prompt.increment) :]
+
+
+def _status(status: CoreStatus) -> dict[str, Any]:
+    return structs.asdict(status)

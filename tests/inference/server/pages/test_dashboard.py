@@ -1,0 +1,144 @@
+"""The dashboard of a real core: who may open it, what it shows, and that it costs nothing unwatched."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from threading import Event
+from typing import Any
+
+import pytest
+
+from inference.loading.options import EngineOptions
+from inference.server.pages.feed import MOST_UNREAD, Feed
+from protocol.messages import CompletionRequest, CoreStatus, Prompt
+from protocol.settings import BUNDLED_MODEL
+from tests.inference.serving import BEARER, Served, serving
+
+OPTIONS = EngineOptions(BUNDLED_MODEL, context_tokens=512, threads=1, slots=2)
+
+
+@pytest.fixture(scope="module")
+def core() -> Iterator[Served]:
+    with serving(OPTIONS) as served:
+        yield served
+
+
+@contextmanager
+def asking(core: Served, method: str, path: str, headers: dict[str, str]) -> Iterator[HTTPResponse]:
+    connection = HTTPConnection(core.address, timeout=60)
+    connection.request(method, path, headers=headers)
+    try:
+        yield connection.getresponse()
+    finally:
+        connection.close()
+
+
+def ask(core: Served, method: str, path: str, headers: dict[str, str]) -> tuple[int, Any]:
+    with asking(core, method, path, headers) as response:
+        return response.status, json.loads(response.read())
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.fixture
+def key(core: Served) -> str:
+    status, link = ask(core, "POST", "/dashboard/link", BEARER)
+    assert status == 200
+    assert ask(core, "GET", "/pages/key", bearer(link["code"])) == (200, {"key": link["key"]})
+    assert ask(core, "GET", "/pages/key", bearer(link["code"]))[0] == 401
+    return str(link["key"])
+
+
+def complete(core: Served, increment: str, session: str = "c1/file:///a/b.py") -> None:
+    done = Event()
+    prompt = Prompt("import os\n\n\n", "\n    return names\n", increment)
+    core.scheduler.submit(CompletionRequest(session, prompt, 4), lambda _: done.set(), "client")
+    assert done.wait(60)
+
+
+class Events:
+    """What the page receives, event by event."""
+
+    def __init__(self, response: HTTPResponse) -> None:
+        assert response.status == 200
+        self._response = response
+
+    def __call__(self) -> dict[str, Any]:
+        line, blank = self._response.readline(), self._response.readline()
+        assert (line[:6], blank) == (b"data: ", b"\n")
+        event: dict[str, Any] = json.loads(line[6:])
+        return event
+
+
+def test_the_key_opens_the_events_and_nothing_else(core: Served, key: str) -> None:
+    for path in ("/health", "/metrics", "/v1/models", "/dashboard/link", "/props"):
+        assert ask(core, "GET", path, bearer(key))[0] == 401
+    for headers in ({}, bearer("wrong"), {"Authorization": key}):
+        assert ask(core, "GET", "/dashboard/events", headers)[0] == 401
+        assert ask(core, "POST", "/dashboard/link", headers)[0] == 401
+        assert ask(core, "GET", "/pages/key", headers)[0] == 401
+    for foreign in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
+        assert ask(core, "GET", "/dashboard/events", bearer(key) | foreign)[0] in (403, 421)
+    with asking(core, "GET", "/dashboard", {}) as page:
+        assert page.status in (200, 503)  # 503 where the pages are not built
+
+
+def test_a_listener_sees_what_is_resident_and_what_each_request_computes(core: Served, key: str) -> None:
+    complete(core, "def names(folder):\n    names = []\n    for name in ")
+    with asking(core, "GET", "/dashboard/events", bearer(key)) as response:
+        event = Events(response)
+        assert (event()["event"], core.presence.present) == ("status", 0)
+        sight = event()
+        assert sight["answered"] is None
+        (resident,) = [one for one in sight["residents"] if one["session"] == "c1/file:///a/b.py"]
+        assert resident["workspace"] > 20
+        for typed in ("o", "os", "os.", "os.listdir("):
+            increment = f"def names(folder):\n    names = []\n    for name in {typed}"
+            complete(core, increment)
+            answered = event()["answered"]
+            assert (answered["session"], answered["ahead"]) == ("c1/file:///a/b.py", False)
+            assert answered["heat"] == "hot"
+            parts = "".join(stretch["text"] for stretch in answered["prompt"])
+            assert parts == f"import os\n\n\n\n    return names\n{increment}"
+            computed = [stretch for stretch in answered["prompt"] if not stretch["resident"]]
+            assert 0 < sum(stretch["tokens"] for stretch in computed) <= answered["usage"]["recomputed_tokens"]
+            assert {stretch["part"] for stretch in computed} == {"increment"}
+            assert parts.endswith("".join(stretch["text"] for stretch in computed))
+
+
+def test_without_a_listener_no_event_is_built(core: Served, key: str) -> None:
+    with asking(core, "GET", "/dashboard/events", bearer(key)) as response:
+        event = Events(response)
+        event(), event()
+    requests = 0
+    while core.feed.wanted:  # until the server has seen that the page is gone
+        complete(core, f"x = {requests}")
+        requests += 1
+        assert requests < 200
+    core.scheduler.look()
+    complete(core, "x")  # the model thread may still have been at an event when the page went
+    built = core.feed.built
+    for number in range(3):
+        complete(core, f"y = {number}")
+    core.scheduler.look()
+    complete(core, "z")
+    assert core.feed.built == built
+
+
+@pytest.mark.parametrize(("told", "read"), [(3, 3), (MOST_UNREAD + 10, MOST_UNREAD)])
+async def test_a_stream_ends_with_the_core_or_when_it_is_not_read(told: int, read: int) -> None:
+    feed, status = Feed(), CoreStatus("ready", "tiny")
+    listening = feed.listen(status)
+    await anext(listening)
+    for _ in range(told):
+        feed.tell(status)
+    feed.close()
+    await asyncio.sleep(0)
+    assert len([one async for one in listening]) == read
+    assert not feed.wanted

@@ -1,0 +1,42 @@
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from inference.server.pages.files import STATIC_PATH, page_routes
+
+
+def client(built: Path) -> TestClient:
+    return TestClient(Starlette(routes=page_routes("dashboard", built)))
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    folder = tmp_path / "static"
+    folder.mkdir()
+    (folder / "dashboard.html").write_text("<p>page")
+    (folder / "dashboard.js").write_text("1")
+    (tmp_path / "secret").write_text("secret")
+    return folder
+
+
+@pytest.mark.parametrize("path", ["/dashboard", f"{STATIC_PATH}/dashboard.js"])
+def test_pages_may_load_nothing_from_elsewhere_and_run_no_inline_script(built: Path, path: str) -> None:
+    answer = client(built).get(path)
+    assert answer.status_code == 200
+    policy = dict(rule.split(" ", 1) for rule in answer.headers["content-security-policy"].split("; "))
+    assert policy.pop("default-src") == "'none'"
+    assert set(policy.values()) == {"'self'", "'none'"}
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", ["../secret", "..%2fsecret", "%2e%2e/secret", "/etc/passwd", "none.js", ""])
+def test_only_the_built_files_are_served(built: Path, path: str) -> None:
+    assert client(built).get(f"{STATIC_PATH}/{path}").status_code == 404
+
+
+def test_a_page_that_is_not_built_says_how_to_build_it(tmp_path: Path) -> None:
+    answer = client(tmp_path / "missing").get("/dashboard")
+    assert answer.status_code == 503
+    assert "make pages" in answer.text

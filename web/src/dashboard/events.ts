@@ -1,0 +1,104 @@
+// The core's stream of server-sent events, read with the key in a header, and opened again when it ends.
+
+import { bearer } from "../access.ts";
+import type { Heat, Usage } from "../costs.ts";
+
+const RETRY_MS = 1500;
+
+export interface Stretch {
+  part: "snippets" | "prefix" | "suffix" | "increment";
+  resident: boolean;
+  text: string;
+}
+
+export interface Answered {
+  at: number;
+  client: string;
+  session: string;
+  ahead: boolean;
+  outcome: string;
+  message?: string;
+  // With the outcome "completed":
+  heat?: Heat;
+  usage?: Usage;
+  text?: string;
+  prompt?: Stretch[];
+}
+
+export interface Tier {
+  name: string;
+  used_bytes: number;
+  budget_bytes: number;
+  tokens: number;
+}
+
+export interface Resident {
+  session: string;
+  workspace: number;
+  tiers: number[];
+}
+
+export interface Sight {
+  event: "sight";
+  waiting: number;
+  at_work: number;
+  process_bytes: number;
+  evicted_tokens: number;
+  tiers: Tier[];
+  residents: Resident[];
+  answered: Answered | null;
+}
+
+export interface Status {
+  event: "status";
+  state: string;
+  model: string;
+  device: string;
+  detail: string;
+  progress: number | null;
+  context_tokens: number;
+}
+
+/** Follow the events until the page is left; `lost` is called whenever the stream ends. */
+export async function follow(key: string, received: (event: Sight | Status) => void, lost: (why: string) => void): Promise<never> {
+  for (;;) {
+    lost(await readOnce(key, received));
+    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+  }
+}
+
+async function readOnce(key: string, received: (event: Sight | Status) => void): Promise<string> {
+  try {
+    const response = await fetch("/dashboard/events", { headers: bearer(key) });
+    if (response.status === 401) {
+      return "This core does not know the page's key: it was started after the page was opened. Open the page again by";
+    }
+    if (!response.ok || response.body === null) {
+      return `The core answers HTTP ${response.status}. Look at it with`;
+    }
+    let unread = "";
+    for await (const text of chunks(response.body)) {
+      const events = (unread + text).split("\n\n");
+      unread = events.pop() ?? "";
+      for (const event of events) {
+        received(JSON.parse(event.slice("data: ".length)) as Sight | Status);
+      }
+    }
+  } catch (error) {
+    if (!(error instanceof TypeError)) {
+      throw error; // fetch reports a lost connection as a TypeError
+    }
+  }
+  return "The core has ended. An editor starts it again, and so does";
+}
+
+async function* chunks(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
+  const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) {
+      return;
+    }
+    yield value;
+  }
+}

@@ -1,0 +1,32 @@
+// The prompt of the last request, with what was computed of it in the colour of its heat.
+
+import { byId, element } from "../elements.ts";
+import type { Answered } from "./events.ts";
+import { documentOf } from "./residents.ts";
+
+const PARTS = {
+  snippets: "other files",
+  prefix: "above the anchor",
+  suffix: "behind the cursor",
+  increment: "from the anchor to the cursor",
+};
+
+export function showPrompt({ session, ahead, heat = "cold", prompt = [], text = "" }: Answered): void {
+  const kind = ahead ? "prompt computed ahead" : "last prompt";
+  byId("which").textContent = `The ${kind}, of ${documentOf(session).name}`;
+  const warmth = ahead ? "ahead" : heat;
+  byId("computed-heat").className = warmth;
+  const pieces: HTMLElement[] = [];
+  let part = "";
+  for (const stretch of prompt) {
+    if (stretch.part !== part) {
+      part = stretch.part;
+      pieces.push(element("b", "", PARTS[stretch.part]));
+    }
+    pieces.push(element("span", stretch.resident ? "stretch resident" : `stretch computed ${warmth}`, stretch.text));
+  }
+  pieces.push(element("span", "completion", text));
+  const shown = byId("prompt");
+  shown.replaceChildren(...pieces);
+  shown.scrollTop = shown.scrollHeight; // what is typed, and what is computed of it, is at the end
+}

@@ -1,0 +1,57 @@
+// The messages between the page and its session: those of midfill/play/messages.py. Fields that have their default are left out.
+
+import type { Heat, Usage } from "../costs.ts";
+
+export interface Place {
+  line: number;
+  character: number;
+}
+
+export interface Replacement {
+  start: Place;
+  end: Place;
+  text: string;
+}
+
+export type FromPage =
+  | { type: "Open"; name: string; language: string; text: string }
+  | { type: "Edit"; name: string; version: number; changes: Replacement[] }
+  | { type: "Suggest"; id: number; name: string; place: Place; invoked: boolean }
+  | { type: "Move"; name: string; place: Place }
+  | { type: "ListModels" }
+  | { type: "UseModel"; model: string }
+  | { type: "LinkDashboard" };
+
+export interface Model {
+  name: string;
+  summary: string;
+  problem?: string;
+  running?: boolean;
+}
+
+export interface Cost {
+  type: "Cost";
+  ahead: boolean;
+  source: "core" | "typed";
+  heat: Heat;
+  milliseconds: number;
+  usage: Usage;
+}
+
+export interface Status {
+  type: "Status";
+  state: string;
+  model: string;
+  device?: string;
+  message?: string;
+  progress?: number;
+}
+
+export type ToPage =
+  | { type: "Suggestions"; id: number; items: [text: string, replaced: number][] }
+  | { type: "Excluded"; name: string; reason: string | null }
+  | { type: "Models"; models: Model[] }
+  | { type: "Link"; url: string }
+  | { type: "Failed"; message: string; id?: number }
+  | Cost
+  | Status;

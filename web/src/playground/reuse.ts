@@ -1,0 +1,49 @@
+// What the last key cost, and the strip of the keys before it.
+
+import { count, milliseconds, Strip } from "../costs.ts";
+import { byId } from "../elements.ts";
+import type { Cost } from "./messages.ts";
+
+const VERDICTS = {
+  hot: "Hot: only what you typed was computed",
+  warm: "Warm: a part of the prompt was computed again",
+  cold: "Cold: the whole prompt was computed",
+};
+
+export class Reuse {
+  readonly #strip = new Strip(byId("strip"));
+
+  show(cost: Cost): void {
+    const { usage } = cost;
+    const resident = Math.max(0, usage.prompt_tokens - usage.recomputed_tokens);
+    if (cost.source === "typed") {
+      this.#figures(cost.heat, "Known already: nothing was computed", ["–", "0", "0", "0"]);
+      return;
+    }
+    const ms = milliseconds(cost.milliseconds);
+    const parts = `${count(resident)} resident, ${count(usage.recomputed_tokens)} recomputed, `;
+    const title = `${parts}${count(usage.generated_tokens)} generated tokens, ${ms} ms`;
+    if (usage.recomputed_tokens > 0 || !cost.ahead) {
+      this.#strip.add(usage, cost.ahead ? "ahead" : cost.heat, cost.ahead ? `ahead of the next key: ${title}` : title);
+    }
+    if (!cost.ahead) {
+      const tokens = [resident, usage.recomputed_tokens, usage.generated_tokens].map(count);
+      this.#figures(cost.heat, VERDICTS[cost.heat], [...tokens, ms]);
+    }
+  }
+
+  #figures(heat: string, verdict: string, figures: readonly string[]): void {
+    byId("verdict").textContent = verdict;
+    for (const [index, id] of ["resident", "computed", "generated", "time"].entries()) {
+      byId(id).textContent = figures[index] ?? "";
+    }
+    byId("time").append(unit());
+    byId("computed").parentElement?.setAttribute("class", `computed ${heat}`);
+  }
+}
+
+function unit(): HTMLElement {
+  const made = document.createElement("small");
+  made.textContent = " ms";
+  return made;
+}

@@ -1,0 +1,148 @@
+// The playground and the dashboard as a user sees them, with a real core and the bundled model.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+
+import type { Page } from "playwright-core";
+
+import { Midfill, PATIENCE_MS, picture } from "./midfill.ts";
+
+const midfill = new Midfill();
+before(() => midfill.start(), { timeout: PATIENCE_MS });
+after(() => midfill.stop(), { timeout: PATIENCE_MS });
+
+async function playground(options: Parameters<Midfill["open"]>[1] = {}): Promise<Page> {
+  const page = await midfill.open(midfill.url, options);
+  await page.locator("#state.ready").waitFor();
+  await ghost(page);
+  return page;
+}
+
+/** The suggestion that is shown, as soon as there is one. */
+async function ghost(page: Page): Promise<string> {
+  await page.locator(".cm-ghost").first().waitFor();
+  return (await page.locator(".cm-ghost").allTextContents()).join("\n");
+}
+
+/** The text of the cursor's line, without the suggestion. */
+async function line(page: Page): Promise<string> {
+  return await page.locator(".cm-activeLine").evaluate((shown) => {
+    const copy = shown.cloneNode(true) as Element;
+    copy.querySelectorAll(".cm-ghost").forEach((one) => {
+      one.remove();
+    });
+    return copy.textContent.trimStart();
+  });
+}
+
+function parseTokens(text: string): number {
+  return Number(text.replaceAll(",", ""));
+}
+
+test("a key shows a suggestion, and what little it computed", async () => {
+  const page = await playground();
+  await page.keyboard.type("quantity if zz > ", { delay: 200 }); // no suggestion continues so
+  const hot = page.locator("#strip .column.hot");
+  await hot.nth(1).waitFor({ state: "attached" });
+  const [resident = 0, recomputed = 99] = ((await hot.last().getAttribute("title")) ?? "").match(/[\d,]+/g)?.map(parseTokens) ?? [];
+  assert.ok(resident > 200 && recomputed <= 8, `${resident} resident, ${recomputed} recomputed`);
+  assert.notEqual(await page.locator("#computed").innerText(), "–");
+  await ghost(page);
+  await picture(page, "playground");
+});
+
+test("Tab accepts all, Ctrl+Right a word, Esc nothing", async () => {
+  const page = await playground();
+  await page.getByRole("tab", { name: "events.js" }).click(); // its suggestion has several words
+  const [before, whole] = [await line(page), await ghost(page)];
+  await page.keyboard.press("Control+ArrowRight");
+  const word = (await line(page)).slice(before.length);
+  assert.ok(word.length > 0 && whole.startsWith(word), `${word} of ${whole}`);
+  assert.equal(word + (await ghost(page)), whole);
+  await page.keyboard.press("Escape");
+  await page.locator(".cm-ghost").waitFor({ state: "detached" });
+  assert.equal(await line(page), before + word);
+  await page.keyboard.press("Alt+\\");
+  const [first = ""] = (await ghost(page)).split("\n");
+  assert.ok(first.length > 0);
+  await page.keyboard.press("Tab");
+  assert.equal(await line(page), before + word + first);
+});
+
+test("an edit drops a suggestion that it does not continue, and undo brings the text back", async () => {
+  const page = await playground();
+  const before = await line(page);
+  const shown = await ghost(page);
+  await page.keyboard.type("\u{1F986}");
+  await page.waitForFunction((text) => document.querySelector("#editor")?.shadowRoot?.querySelector(".cm-ghost")?.textContent !== text, shown);
+  await page.keyboard.press("Control+z");
+  await ghost(page);
+  assert.equal(await line(page), before);
+  assert.equal(await page.locator("#notice").isHidden(), true);
+});
+
+test("every sample is completed, also at 900 pixels in the dark", async () => {
+  const page = await playground({ viewport: { width: 900, height: 700 }, colorScheme: "dark" });
+  for (const [index, tab] of (await page.getByRole("tab").all()).entries()) {
+    await tab.click();
+    await page.locator("#strip .column").nth(index).waitFor({ state: "attached" });
+    assert.equal(await page.locator(".cm-editor .tok-keyword").first().isVisible(), true);
+  }
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+  await page.getByRole("tab").first().click();
+  await picture(page, "playground-dark-900");
+});
+
+test("another model is chosen, and answers", async () => {
+  const page = await playground();
+  await page.locator("#model").click();
+  await page.getByRole("menuitemradio", { name: /bundled.*running/ }).waitFor();
+  await picture(page, "models");
+  await page.getByRole("menuitemradio", { name: /^tiny/ }).click();
+  await page.locator("#model[title=tiny]").waitFor();
+  await page.locator("#state.ready").waitFor();
+  await page.keyboard.type("x", { delay: 150 });
+  await page.locator("#strip .column").nth(1).waitFor({ state: "attached" });
+  assert.match(midfill.run("core", "list"), /tiny +ready/);
+});
+
+test("the dashboard shows the keystroke, its prompt and what is resident", async () => {
+  const page = await playground();
+  const opened = page.context().waitForEvent("page");
+  await page.locator("#dashboard").click();
+  const dashboard = await opened;
+  await dashboard.locator("#state.ready").waitFor();
+  await dashboard.locator("tbody th", { hasText: "inventory.py" }).waitFor();
+  assert.equal(new URL(dashboard.url()).hash, "");
+  await page.bringToFront();
+  await page.locator(".cm-activeLine").click();
+  await page.keyboard.press("End");
+  await page.keyboard.type("qux", { delay: 200 });
+  await dashboard.locator("#strip .column.hot").first().waitFor({ state: "attached" });
+  await dashboard.locator("#which", { hasText: "inventory.py" }).waitFor();
+  await dashboard.bringToFront();
+  assert.match(await dashboard.locator("#prompt .resident").first().innerText(), /Items on the shelves/);
+  const computed = (await dashboard.locator("#prompt .computed").allInnerTexts()).join("");
+  assert.ok(computed.length > 0 && computed.length < 60, `${computed} was computed`);
+  assert.equal(await dashboard.locator("tr.now").count(), 1);
+  await picture(dashboard, "dashboard");
+  await dashboard.reload(); // the link is used up, the key is kept
+  await dashboard.locator("#state.ready").waitFor();
+});
+
+test("a printed link of the dashboard opens it in any browser; without a link it says what to do", async () => {
+  const url = midfill.run("dashboard", "--no-browser");
+  for (let browser = 0; browser < 2; browser += 1) {
+    await (await midfill.open(url)).locator("#state.ready").waitFor();
+  }
+  const stranger = await midfill.open(url.replace(/#.*/, ""));
+  await stranger.locator("#notice code", { hasText: "midfill dashboard" }).waitFor();
+  const guessed = await midfill.open(url.replace(/#.*/, "#guessed"));
+  await guessed.locator("#notice code", { hasText: "midfill dashboard" }).waitFor();
+  const refused = midfill.problems.splice(0);
+  assert.deepEqual(refused.map((problem) => problem.includes('401')), [true]); // the guess; the browser logs the answer
+});
+
+test("the pages report no error, and request nothing from elsewhere", () => {
+  assert.deepEqual(midfill.problems, []);
+});
