@@ -1,8 +1,13 @@
 """Builds the CPU kernel where there is a C++ compiler; without one midfill installs all the same, and uses torch."""
 
+import os
+import shlex
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 KERNEL = Extension(
@@ -16,7 +21,7 @@ KERNEL = Extension(
         *("-Wno-psabi", "-Wno-uninitialized"),  # vectors never cross the ABI; GCC's own headers (bug 105593)
     ],
     extra_link_args=["-pthread"],
-    optional=True,
+    optional=os.environ.get("MIDFILL_KERNEL") != "required",  # a wheel without it would be slow for everyone
 )
 
 
@@ -27,5 +32,27 @@ class BuildLibrary(build_ext):
         """What the source exports, and no module's initialisation."""
         return list(ext.export_symbols)
 
+    def get_ext_filename(self, fullname: str) -> str:
+        """A name without Python's version, which the library does not depend on."""
+        return fullname.replace(".", os.sep) + EXTENSION_SUFFIXES[-1]
 
-setup(ext_modules=[KERNEL], cmdclass={"build_ext": BuildLibrary})
+    def build_extension(self, ext: Extension) -> None:
+        """On Windows by Clang, since MSVC, which setuptools would call, does not know the vector types of GCC."""
+        if sys.platform != "win32":
+            super().build_extension(ext)
+            return
+        library = self.get_ext_fullpath(ext.name)
+        self.mkpath(str(Path(library).parent))
+        compiler = shlex.split(os.environ.get("CXX", "clang++"))
+        self.spawn([*compiler, *ext.extra_compile_args, *ext.sources, "-shared", "-o", library])
+
+
+class Wheel(bdist_wheel):
+    """A wheel for every Python of one platform."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """The platform that setuptools names, and any Python 3."""
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(ext_modules=[KERNEL], cmdclass={"build_ext": BuildLibrary, "bdist_wheel": Wheel})

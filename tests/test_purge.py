@@ -54,8 +54,8 @@ class Editor:
     def close(self, opened: OpenDocument) -> None:
         self.session.close(opened.document.uri)
 
-    def exclude(self, name: str) -> None:
-        (self.folder / ".gitignore").write_text(f"{name}\n")
+    def exclude(self, name: str, file: str = ".midfillignore") -> None:
+        (self.folder / file).write_text(f"{name}\n")
         self.session.documents.use_folders([self.folder.as_uri()])  # which looks at the ignore files at once
 
     def resident(self) -> list[str]:
@@ -106,7 +106,10 @@ async def editor(options: EngineOptions, tmp_path: Path) -> AsyncIterator[Editor
 
 
 @pytest.mark.parametrize("closed", [False, True])
-async def test_a_file_that_lent_text_and_becomes_excluded(editor: Editor, options: EngineOptions, closed: bool) -> None:
+@pytest.mark.parametrize("file", [".midfillignore", ".gitignore"])
+async def test_a_file_that_lent_text_and_becomes_excluded(
+    editor: Editor, options: EngineOptions, closed: bool, file: str
+) -> None:
     lib = editor.open("lib.py", f"def {MARK}_crossing():\n    return 1\n" * 8)
     main = editor.open("main.py", (SOURCE / "editing" / "documents.py").read_text())
     for line in (5, 60, 100):
@@ -119,7 +122,7 @@ async def test_a_file_that_lent_text_and_becomes_excluded(editor: Editor, option
     assert any(MARK in text for text in editor.resident())
     assert editor.levels() == {0, 1}
 
-    editor.exclude("lib.py")
+    editor.exclude("lib.py", file)
     await editor.ask(other)
     assert not any(MARK in text for text in editor.resident())
     editor.engine.check_integrity()
@@ -159,6 +162,34 @@ async def test_a_closed_document_is_hot_when_it_is_opened_again(editor: Editor) 
     first, second = (cost.usage for cost in editor.costs)
     assert first.recomputed_tokens == first.prompt_tokens
     assert second.recomputed_tokens <= 1
+
+
+async def test_an_ignored_file_that_lent_no_text_stays_hot_in_its_own_prompts(editor: Editor) -> None:
+    lib = editor.open("lib.py", f"def {MARK}_crossing():\n    return 1\n" * 8)
+    await editor.ask(lib, 3)
+    editor.exclude("lib.py", ".gitignore")
+    await editor.ask(lib, 3)
+    assert editor.costs[-1].usage.recomputed_tokens <= 1
+    editor.session.configure(replace(editor.session.settings, ignored_files="off"))
+    await editor.ask(lib, 3)
+    assert not any(MARK in text for text in editor.resident())
+
+
+async def test_a_file_that_the_user_allows_lends_no_text_and_is_purged_when_it_is_closed(editor: Editor) -> None:
+    editor.exclude("lib.py")
+    lib = editor.open("lib.py", f"def {MARK}_crossing():\n    return 1\n" * 8)
+    await editor.ask(lib, 3)
+    assert not editor.costs
+    editor.session.allow(lib)
+    await editor.ask(lib, 3)
+    assert any(MARK in text for text in editor.resident())
+    main = editor.open("main.py", (SOURCE / "editing" / "documents.py").read_text())
+    await editor.ask(main, 5)
+    assert not any(MARK in text and "class Position" in text for text in editor.resident())
+    editor.close(lib)
+    await editor.ask(main, 5)
+    assert not any(MARK in text for text in editor.resident())
+    assert editor.costs[-1].usage.recomputed_tokens <= 1
 
 
 async def test_what_an_earlier_run_of_the_language_server_left_on_disk(editor: Editor, options: EngineOptions) -> None:

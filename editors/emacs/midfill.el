@@ -1,0 +1,350 @@
+;;; midfill.el --- Ghost text from midfill's language server  -*- lexical-binding: t; -*-
+
+;; Author: the authors of midfill
+;; Version: 0.1.0
+;; Package-Requires: ((emacs "28.1"))
+;; Keywords: convenience, languages
+;; SPDX-License-Identifier: Apache-2.0
+
+;;; Commentary:
+
+;; `midfill-mode' shows suggestions as grey text at the cursor.  Tab accepts one, M-<right> its next word; Escape or C-g
+;; dismisses it, and so does any command that leaves it behind.  The mode has its own connection to `midfill lsp', so it
+;; works beside Eglot and lsp-mode, which need not know midfill.
+;;
+;;     (add-to-list 'load-path "/path/to/midfill/editors/emacs")
+;;     (require 'midfill)
+;;     (add-hook 'prog-mode-hook #'midfill-mode)
+
+;;; Code:
+
+(require 'cl-lib)
+(require 'jsonrpc)
+(require 'project)
+(require 'url-util)
+
+(defgroup midfill nil "Local code completion that computes only what you typed." :group 'convenience)
+
+(defcustom midfill-command '("midfill" "lsp")
+  "The command that starts the language server."
+  :type '(repeat string))
+
+(defcustom midfill-settings nil
+  "The server's settings, of docs/settings.md, such as (:maxTokens 48)."
+  :type 'plist)
+
+(defface midfill-ghost '((t :inherit shadow)) "Face of suggestions.")
+
+(defconst midfill--languages
+  '(("c++" . "cpp") ("emacs-lisp" . "lisp") ("js" . "javascript") ("js-jsx" . "javascriptreact") ("sh" . "shellscript")
+    ("bash" . "shellscript") ("tsx" . "typescriptreact"))
+  "LSP's ids of languages by the names of modes, where they differ.")
+
+;;; The connection
+
+(defvar midfill--connection nil "The connection to the language server; nil before the first buffer needs it.")
+(defvar midfill--ready nil "Whether the server has answered `initialize'.")
+(defvar midfill--state nil "The last status that the server sent.")
+(defvar midfill-mode)
+(defvar-local midfill--open nil "The document's URI at the server; nil while it is not open there.")
+(defvar midfill--folders nil "The URIs of the workspace folders that the server knows.")
+
+(defun midfill--uri (path)
+  "The file URI of PATH."
+  (concat "file://" (if (eq system-type 'windows-nt) "/" "")
+          (url-hexify-string (expand-file-name path) url-path-allowed-chars)))
+
+(defun midfill--folder ()
+  "The workspace folder of this buffer, as LSP has it."
+  (let ((root (if-let ((project (project-current))) (project-root project) default-directory)))
+    (list :uri (midfill--uri (directory-file-name root)) :name (file-name-nondirectory (directory-file-name root)))))
+
+(defun midfill--start ()
+  "Start the language server."
+  (unless (executable-find (car midfill-command))
+    (user-error "`%s' is not executable: set midfill-command" (car midfill-command)))
+  (setq midfill--ready nil
+        midfill--state "starting"
+        midfill--folders (list (plist-get (midfill--folder) :uri))
+        midfill--connection
+        (make-instance
+         'jsonrpc-process-connection
+         :name "midfill"
+         :process (lambda ()
+                    (make-process :name "midfill" :command midfill-command :connection-type 'pipe :coding 'utf-8-emacs-unix
+                                  :noquery t :stderr (get-buffer-create "*midfill log*")))
+         :notification-dispatcher #'midfill--notified
+         :request-dispatcher #'ignore ; nil is an answer to all that a server asks of this client
+         :on-shutdown (lambda (_)
+                        (setq midfill--state "stopped" midfill--ready nil)
+                        (midfill--each-buffer (lambda () (setq midfill--open nil) (midfill--clear))))))
+  (jsonrpc-async-request
+   midfill--connection :initialize
+   (list :processId (emacs-pid)
+         :clientInfo (list :name "Emacs" :version emacs-version)
+         :rootUri (car midfill--folders)
+         :workspaceFolders (vector (midfill--folder))
+         :initializationOptions (or midfill-settings (make-hash-table))
+         :capabilities '(:general (:positionEncodings ["utf-32"])
+                         :workspace (:workspaceFolders t)
+                         :textDocument (:inlineCompletion (:dynamicRegistration :json-false))
+                         :experimental (:midfill t)))
+   :success-fn (lambda (_)
+                 (jsonrpc-notify midfill--connection :initialized (make-hash-table))
+                 (setq midfill--ready t)
+                 (midfill--each-buffer #'midfill--open))
+   :error-fn (lambda (reason) (message "midfill: %s" (plist-get reason :message)))))
+
+(defun midfill--connect ()
+  "Start the language server, unless it runs."
+  (unless (and midfill--connection (jsonrpc-running-p midfill--connection))
+    (midfill--start)))
+
+(defun midfill--notified (_connection method parameters)
+  "Take the server's notification METHOD with its PARAMETERS."
+  (pcase method
+    ('midfill/status
+     (setq midfill--state (plist-get parameters :state))
+     (when (equal midfill--state "failed")
+       (message "midfill: %s" (plist-get parameters :message)))
+     (force-mode-line-update t))
+    ('midfill/resync
+     (let ((uri (plist-get (plist-get parameters :textDocument) :uri)))
+       (midfill--each-buffer (lambda () (when (equal uri (midfill--buffer-uri)) (midfill--close) (midfill--open))))))
+    ('window/showMessage (message "midfill: %s" (plist-get parameters :message)))))
+
+(defun midfill--each-buffer (function)
+  "Call FUNCTION in every buffer with `midfill-mode'."
+  (dolist (buffer (buffer-list))
+    (when (buffer-local-value 'midfill-mode buffer)
+      (with-current-buffer buffer (funcall function)))))
+
+(defun midfill--notify (method &rest parameters)
+  "Send METHOD with PARAMETERS if the server listens."
+  (when (and midfill--ready (jsonrpc-running-p midfill--connection))
+    (jsonrpc-notify midfill--connection method parameters)))
+
+(defun midfill-restart ()
+  "Restart the language server."
+  (interactive)
+  (when (and midfill--connection (jsonrpc-running-p midfill--connection))
+    (jsonrpc-shutdown midfill--connection))
+  (midfill--connect))
+
+;;; The document
+
+(defvar-local midfill--version 0 "The document's version at the server.")
+(defvar-local midfill--before nil "The change that is about to happen, as (BEGIN END RANGE).")
+
+(defun midfill--buffer-uri ()
+  "The URI of this buffer's document."
+  (if buffer-file-name (midfill--uri buffer-file-name) (concat "untitled:" (url-hexify-string (buffer-name)))))
+
+(defun midfill--document ()
+  "This buffer's document, as LSP names it."
+  (list :uri midfill--open))
+
+(defun midfill--text (begin end)
+  "The text from BEGIN to END."
+  (save-restriction (widen) (buffer-substring-no-properties begin end)))
+
+(defun midfill--position (place)
+  "PLACE as LSP has it: line and column in characters, from 0."
+  (save-excursion
+    (save-restriction
+      (widen)
+      (goto-char place)
+      (list :line (1- (line-number-at-pos nil t)) :character (- place (line-beginning-position))))))
+
+(defun midfill--place (position)
+  "The place of LSP's POSITION."
+  (save-excursion
+    (save-restriction
+      (widen)
+      (goto-char (point-min))
+      (forward-line (plist-get position :line))
+      (min (line-end-position) (+ (point) (plist-get position :character))))))
+
+(defun midfill--open ()
+  "Open this buffer's document at the server."
+  (when (and midfill--ready (not midfill--open))
+    (let ((folder (midfill--folder))
+          (name (string-remove-suffix "-ts" (string-remove-suffix "-mode" (symbol-name major-mode)))))
+      (unless (member (plist-get folder :uri) midfill--folders)
+        (push (plist-get folder :uri) midfill--folders)
+        (midfill--notify :workspace/didChangeWorkspaceFolders :event (list :added (vector folder) :removed [])))
+      (setq midfill--open (midfill--buffer-uri) midfill--version 0)
+      (midfill--notify :textDocument/didOpen :textDocument
+                       (list :uri midfill--open :version 0 :text (midfill--text (point-min) (point-max))
+                             :languageId (alist-get name midfill--languages name nil #'equal))))))
+
+(defun midfill--close ()
+  "Close this buffer's document at the server."
+  (when midfill--open
+    (midfill--notify :textDocument/didClose :textDocument (midfill--document))
+    (setq midfill--open nil)))
+
+(defun midfill--before-change (begin end)
+  "Remember the range of the text from BEGIN to END, which is about to change."
+  (when midfill--open
+    (setq midfill--before
+          (list begin end (list :start (midfill--position begin) :end (midfill--position end))))))
+
+(defun midfill--after-change (begin end length)
+  "Send the change of LENGTH characters at BEGIN, which now end at END."
+  (when midfill--open
+    (pcase-let ((`(,from ,to ,range) midfill--before))
+      (midfill--notify
+       :textDocument/didChange
+       :textDocument (list :uri midfill--open :version (cl-incf midfill--version))
+       :contentChanges
+       (vector (if (and range (= begin from) (= length (- to from)))
+                   (list :range range :text (midfill--text begin end))
+                 ;; Emacs has announced another range than it changed: the whole text is sent.
+                 (list :text (save-restriction (widen) (midfill--text (point-min) (point-max)))))))
+      (setq midfill--before nil))))
+
+;;; Suggestions
+
+(defvar-local midfill--item nil "The suggestion's item, as the server sent it.")
+(defvar-local midfill--start nil "A marker where the suggestion's range begins.")
+(defvar-local midfill--end nil "A marker where it ends.")
+(defvar-local midfill--overlay nil "The overlay that shows what is not typed of it.")
+(defvar-local midfill--seen nil "The text's tick and the place of the cursor after the last command.")
+
+(defvar midfill-ghost-map
+  (let ((map (make-sparse-keymap)))
+    (define-key map [tab] #'midfill-accept)
+    (define-key map (kbd "TAB") #'midfill-accept)
+    (define-key map (kbd "M-<right>") #'midfill-accept-word)
+    (define-key map [escape] #'midfill-dismiss)
+    (define-key map (kbd "C-g") #'midfill-dismiss)
+    map)
+  "Keys while a suggestion is shown.")
+
+(define-minor-mode midfill-ghost-mode
+  "The keys of a suggestion that is shown; `midfill-mode' switches it."
+  :keymap midfill-ghost-map)
+
+(defun midfill--clear ()
+  "Forget the suggestion."
+  (when midfill--overlay (delete-overlay midfill--overlay))
+  (setq midfill--item nil midfill--overlay nil)
+  (when midfill-ghost-mode (midfill-ghost-mode -1)))
+
+(defun midfill--rest ()
+  "What is not typed yet of the suggestion; nil if the text has left it."
+  (when (and midfill--item (<= midfill--start (point) midfill--end))
+    (let ((text (plist-get midfill--item :insertText))
+          (typed (midfill--text midfill--start (point))))
+      (and (string-prefix-p typed text) (not (string= typed text)) (substring text (length typed))))))
+
+(defun midfill--draw ()
+  "Show the rest of the suggestion, or clear it."
+  (if-let ((rest (midfill--rest)))
+      (progn
+        (if midfill--overlay
+            (move-overlay midfill--overlay (point) midfill--end)
+          (setq midfill--overlay (make-overlay (point) midfill--end nil t t)))
+        (overlay-put midfill--overlay 'invisible t) ; what the suggestion replaces
+        (let ((ghost (propertize rest 'face 'midfill-ghost)))
+          (put-text-property 0 1 'cursor t ghost)
+          (overlay-put midfill--overlay 'before-string ghost))
+        (unless midfill-ghost-mode (midfill-ghost-mode 1)))
+    (midfill--clear)))
+
+(defun midfill--take (items)
+  "Show the first of ITEMS, the answer for this place."
+  (midfill--clear)
+  (when (and (> (length items) 0) (not completion-in-region-mode))
+    (let* ((item (elt items 0))
+           (range (plist-get item :range)))
+      (setq midfill--item item
+            midfill--start (copy-marker (if range (midfill--place (plist-get range :start)) (point)))
+            midfill--end (copy-marker (if range (midfill--place (plist-get range :end)) (point)) t))
+      (midfill--draw)
+      (when midfill--item
+        (midfill--notify :textDocument/didShowCompletion :item item)))))
+
+(defun midfill--ask (kind)
+  "Ask for a suggestion here: KIND is 1 if the user asks, otherwise 2."
+  (when (and midfill--open midfill--ready)
+    (let ((buffer (current-buffer)) (place (cons (buffer-chars-modified-tick) (point))))
+      (jsonrpc-async-request
+       midfill--connection :textDocument/inlineCompletion
+       (list :textDocument (midfill--document) :position (midfill--position (point)) :context (list :triggerKind kind))
+       :timeout nil
+       :success-fn (lambda (answer)
+                     (when (buffer-live-p buffer)
+                       (with-current-buffer buffer
+                         (when (and midfill-mode (equal place (cons (buffer-chars-modified-tick) (point))))
+                           (midfill--take (if (vectorp answer) answer (plist-get answer :items)))))))
+       :error-fn #'ignore)))) ; a newer request has ended this one, or the server says in its status what is wrong
+
+(defun midfill--after-command ()
+  "Follow the text and the cursor."
+  (let ((seen (cons (buffer-chars-modified-tick) (point))))
+    (unless (equal seen midfill--seen)
+      (let ((edited (not (equal (car seen) (car midfill--seen)))))
+        (setq midfill--seen seen)
+        (when midfill--item (midfill--draw))
+        (cond (buffer-read-only)
+              (edited (midfill--ask 2))
+              (midfill--open
+               (midfill--notify :midfill/didMoveCursor
+                                :textDocument (midfill--document) :position (midfill--position (point)))))))))
+
+(defun midfill-suggest ()
+  "Ask for a suggestion now."
+  (interactive)
+  (midfill--ask 1))
+
+(defun midfill-accept ()
+  "Insert the suggestion."
+  (interactive)
+  (when-let ((rest (midfill--rest)))
+    (let ((command (plist-get midfill--item :command)) (end (marker-position midfill--end)))
+      (midfill--clear)
+      (delete-region (point) end)
+      (insert rest)
+      (when command
+        (jsonrpc-async-request midfill--connection :workspace/executeCommand
+                               (list :command (plist-get command :command) :arguments (plist-get command :arguments))
+                               :error-fn #'ignore)))))
+
+(defun midfill-accept-word ()
+  "Insert the suggestion's next word."
+  (interactive)
+  (when-let ((rest (midfill--rest)))
+    (let ((item midfill--item))
+      (insert (substring rest 0 (and (string-match "\\`[ \t\n]*\\(?:\\w+\\|[^[:space:]]\\)" rest) (match-end 0))))
+      (midfill--notify :textDocument/didPartiallyAcceptCompletion :item item :acceptedLength
+                       (/ (length (encode-coding-string (midfill--text midfill--start (point)) 'utf-16le)) 2)))))
+
+(defun midfill-dismiss ()
+  "Remove the suggestion."
+  (interactive)
+  (midfill--clear))
+
+;;;###autoload
+(define-minor-mode midfill-mode
+  "Show code completions of midfill as grey text at the cursor."
+  :lighter (:eval (if (member midfill--state '(nil "ready")) " midfill" (format " midfill:%s" midfill--state)))
+  (if midfill-mode
+      (progn
+        (add-hook 'before-change-functions #'midfill--before-change nil t)
+        (add-hook 'after-change-functions #'midfill--after-change nil t)
+        (add-hook 'post-command-hook #'midfill--after-command nil t)
+        (add-hook 'kill-buffer-hook #'midfill--close nil t)
+        (setq midfill--seen (cons (buffer-chars-modified-tick) (point)))
+        (midfill--connect)
+        (midfill--open))
+    (remove-hook 'before-change-functions #'midfill--before-change t)
+    (remove-hook 'after-change-functions #'midfill--after-change t)
+    (remove-hook 'post-command-hook #'midfill--after-command t)
+    (remove-hook 'kill-buffer-hook #'midfill--close t)
+    (midfill--clear)
+    (midfill--close)))
+
+(provide 'midfill)
+;;; midfill.el ends here

@@ -1,0 +1,1 @@
+"""The folders of the models that midfill brings along, for `importlib.resources`."""
