@@ -1,15 +1,23 @@
-"""The commands by which an editor controls the core: restart, stop, unload, list cores, list models.
+"""The commands by which an editor controls cores and models, and opens the dashboard.
 
 A command that fails answers the request with the error RequestFailed, which the client shows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from lsp_server.core.local_cores import describe_cores, end_core
-from lsp_server.core.target import local_core, target_of
+from lsp_server.core.controlling import describe_cores, entry, freed
+from lsp_server.core.dashboard import dashboard_url
+from lsp_server.core.local_cores import end_core, stop_core
+from lsp_server.core.target import local_core
 from lsp_server.custom_messages import (
+    DOWNLOAD_COMMAND,
+    FREE_COMMAND,
+    LINK_DASHBOARD_COMMAND,
     LIST_COMMAND,
     LIST_MODELS_COMMAND,
     RESTART_COMMAND,
@@ -17,52 +25,70 @@ from lsp_server.custom_messages import (
     UNLOAD_COMMAND,
 )
 from lsp_server.mistakes import RequestFailed
+from lsp_server.model_download import download_model
 from lsp_server.model_list import models_of_this_machine
 from lsp_server.server import MidfillServer
 from protocol.errors import MidfillError
-from protocol.rendezvous import runtime_folder
-from protocol.wire import StopHow
+from protocol.rendezvous import end_stop, runtime_folder
 
 
 def register(server: MidfillServer) -> None:
     """Register these commands with the server."""
     server.command(RESTART_COMMAND)(restart_core)
-    server.command(STOP_COMMAND)(stop_core)
+    server.command(STOP_COMMAND)(stop)
     server.command(UNLOAD_COMMAND)(unload_model)
+    server.command(FREE_COMMAND)(free_memory)
     server.command(LIST_COMMAND)(list_cores)
     server.command(LIST_MODELS_COMMAND)(list_models)
+    server.command(DOWNLOAD_COMMAND)(download)
+    server.command(LINK_DASHBOARD_COMMAND)(link_dashboard)
 
 
 async def restart_core(ls: MidfillServer) -> None:
     """Replace the core of this machine by a new process; reconnect to a core on another machine."""
     await ls.link.stop()
     if not ls.session.settings.core:
-        await _end(ls, "restart")
+        await _end(ls, _restart)
     await ls.connect()
 
 
-async def stop_core(ls: MidfillServer) -> None:
-    """End the core of this machine; no client starts another until the user restarts it."""
+async def stop(ls: MidfillServer) -> None:
+    """End the core of this machine; no client starts another until the user wants one."""
     if ls.session.settings.core:
         raise RequestFailed(
             f"the core at {ls.session.settings.core} is on another machine: run `midfill core stop` there"
         )
     await ls.link.stop()
-    await _end(ls, "stop")
-    await ls.link.connect_to(target_of(ls.session.settings), when_it_runs=True)
+    await _end(ls, partial(stop_core, by=ls.client_name))
+    await ls.connect()
 
 
 async def unload_model(ls: MidfillServer) -> None:
     """Tell the core to free its model's memory."""
     try:
-        ls.link.unload()
+        ls.link.client.unload()
     except MidfillError as error:
         raise RequestFailed(str(error)) from error
 
 
-async def list_cores(ls: MidfillServer) -> list[dict[str, Any]]:  # noqa: ARG001 - pygls asks for the name
-    """The cores of this machine."""
-    return await describe_cores(runtime_folder())
+async def free_memory(ls: MidfillServer, disk: bool) -> str:
+    """Make the core drop its resident KV, with `disk` also what is saved."""
+    try:
+        client = ls.link.client
+        return freed(await client.memory(), await client.free(disk=disk))
+    except MidfillError as error:
+        raise RequestFailed(str(error)) from error
+
+
+async def list_cores(ls: MidfillServer) -> list[dict[str, Any]]:
+    """The cores of this machine, and the one of another machine that is in use."""
+    cores = await describe_cores(runtime_folder())
+    if remote := ls.session.settings.core:
+        status = ls.link.status
+        memory = await ls.link.client.memory() if status.core else None
+        model, detail = (status.core.model, status.core.detail) if status.core else (remote, str(status.error or ""))
+        cores.insert(0, entry(model, status.state, detail, remote, memory))
+    return cores
 
 
 async def list_models(ls: MidfillServer) -> list[dict[str, Any]]:
@@ -76,10 +102,34 @@ async def list_models(ls: MidfillServer) -> list[dict[str, Any]]:
         raise RequestFailed(str(error)) from error
 
 
-async def _end(ls: MidfillServer, how: StopHow) -> None:
-    """End the core of this machine; where that fails, connect as before and raise RequestFailed."""
+async def download(ls: MidfillServer, name: str) -> dict[str, Any]:
+    """Download a model from the Hugging Face hub, which the user has chosen."""
+    window = ls.client_capabilities.window
     try:
-        await end_core(local_core(ls.session.settings).file, how)
+        return await download_model(name, ls.work_done_progress if window and window.work_done_progress else None)
+    except (MidfillError, OSError, ValueError) as error:
+        raise RequestFailed(str(error)) from error
+
+
+async def link_dashboard(ls: MidfillServer) -> str:
+    """The address of the core's dashboard, for one use."""
+    if ls.link.status.state == "stopped":
+        raise RequestFailed("the core was stopped: restart it first")
+    try:
+        return await dashboard_url(ls.session.settings, once=True)
+    except (MidfillError, OSError) as error:
+        raise RequestFailed(str(error)) from error
+
+
+async def _restart(file: Path) -> None:
+    await end_core(file, "restart")
+    end_stop(file)
+
+
+async def _end(ls: MidfillServer, end: Callable[[Path], Awaitable[object]]) -> None:
+    """Call `end` with the core's address file; where that fails, connect as before and raise RequestFailed."""
+    try:
+        await end(local_core(ls.session.settings).file)
     except (MidfillError, OSError) as error:
         await ls.connect()
         raise RequestFailed(str(error)) from error

@@ -13,14 +13,33 @@ From the client:
   next suggestion is then computed at once.
 - `midfill.restartCore []`, a command: the core of this machine exits, and the server starts another one with the
   present settings; if the settings name a core on another machine, the server only reconnects.
-- `midfill.stopCore []`, a command: the core of this machine exits, for all its clients, and none starts another.
+- `midfill.stopCore []`, a command: the core of this machine exits, for all its clients, and none starts another until
+  the user requests a suggestion by hand (`triggerKind` Invoked), restarts the core, or runs `midfill core`.
 - `midfill.unloadModel []`, a command: the core frees its model's memory; the next suggestion loads it again.
-- `midfill.listCores []`, a command: the running cores of this machine, as
-  `[{model, state, detail, url, pid, memoryBytes, settings}]`, with the settings that are not at their defaults.
-- `midfill.listModels []`, a command: the models on this machine, as `midfill models --json` prints them:
-  `[{name, source, path, family, parameters, sizeBytes, quantization, fimFormat, neededBytes, problem}]`, those that
-  can run first; `problem` is empty for these. `name` is a value for the setting `model`.
+- `midfill.freeMemory [disk]`, a command: the core drops all resident KV from memory, and if `disk` is true also what
+  is saved on disk; the model stays loaded. Returns what that gave back, in one line for the user.
+- `midfill.listCores []`, a command: the cores of this machine, running or stopped by the user, and the one of another
+  machine that the settings name, as `[{model, state, detail, url, pid, memoryBytes, memory, summary, settings}]`:
+  `memory` has the fields of `protocol.messages.CoreMemory`, `summary` tells it in one line, `settings` are those that
+  are not at their defaults. `pid`, `memoryBytes` and `memory` may be null.
+- `midfill.listModels []`, a command: the models on this machine and some to download, as `midfill models --json` prints
+  them: `[{name, source, path, family, parameters, sizeBytes, quantization, fimFormat, neededBytes, problem, here,
+  licence, speed, recommended}]`, those that can run first; `problem` is empty for these. `here` is false for those to
+  download, which alone have a `licence`. `name` is a value for the setting `model`.
+- `midfill.downloadModel [name]`, a command: downloads a model from the Hugging Face hub, with LSP's work-done progress,
+  which the user may cancel. Returns `{path}`, `{cancelled: true}`, after which the next download goes on from there, or
+  `{choices: [{name, sizeBytes}]}` if a quantization must be chosen first.
+- `midfill.snooze [minutes]`, a command: no suggestions for so long; with 0 until the server restarts.
+- `midfill.resume []`, a command: ends the snooze.
+- `midfill.suggestHere [uri]`, a command: the excluded document enters its own prompts, and no others, until it is
+  closed.
+- `midfill.suggestNow [uri]`, a command: the server sends `midfill/refresh` with `invoked`.
+- `midfill.linkDashboard []`, a command: the address of the core's dashboard, which opens that page once, within two
+  minutes.
   A command that cannot be carried out fails with RequestFailed (-32803) and a message for the user.
+- `midfill/didSwitch {textDocument, off, rivals}`: what switches suggestions off in the client itself: "workspace",
+  "buffer", "editor", "setting" or "hidden", or null; and the names of other extensions that suggest in the editor.
+- `midfill/lastReason {textDocument}`, a request: the document's reason, as in `midfill/reason`, or null.
 - `midfill/documentHash {textDocument}`, a request: `{version, sha256, length}` of the mirrored text, hashed as
   UTF-8, its length in code points. For tests and replays, which check that no edit was lost.
 - `midfill/lastExchange {textDocument}`, a request: `{complete, completed}`, the frames (`protocol.wire`) of the last
@@ -33,20 +52,25 @@ To clients that ask for it with the capability `experimental: {didChangeStatus: 
 
 To clients that ask for them with the capability `experimental: {midfill: true}`, and to no others:
 
-- `midfill/status {state, message, model, device, progress}`: on every change, and once after `initialized`.
+- `midfill/status {state, message, model, device, progress, reason}`: on every change, and once after `initialized`.
+  `reason` is why the core cannot answer now, as in `midfill/reason`, or null.
   `state` is "starting" (no connection yet), "unloaded", "loading", "ready", "failed" (needs the user) or "stopped".
 - `midfill/usage {textDocument, version, position, ahead, source, ms, heat, usage}`: the cost of a prompt, sent right
   after its answer, or after an earlier one. `source` is "core", or "typed" if the user types the last suggestion;
   `heat` is "hot", "warm" or "cold"; `usage` has the fields of `protocol.messages.Usage`; `ms` is the time in
   milliseconds from the request to its answer; `ahead` marks ahead work.
-- `midfill/excluded {textDocument, reason}`: this rule excludes the viewed document: it gets no suggestions, and its
-  text enters no prompt. `reason` is null when that ends: with the next document, or for this one.
+- `midfill/reason {textDocument, reason}`: why the document gets no suggestions, or why its last request got none, as
+  `{kind, text, explanation, actions: [{title, command, arguments, detail}], lasts}`; null when that has ended. `text`
+  has a few words for a status bar, `explanation` sentences of plain text; an action is a command of this server.
+  `lasts` is false for a reason that concerns only the last request. `lsp_server/suggesting/reasons.py` has all reasons.
+- `midfill/refresh {textDocument, invoked}`: request a suggestion at the cursor, without waiting for a key: what left
+  the last request unanswered is over, or with `invoked` the user wants one that was held back.
 - `midfill/resync {textDocument, reason}`: the mirror has lost step; close and open the document again.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 from lsprotocol import types
@@ -57,7 +81,10 @@ DOCUMENT_HASH = "midfill/documentHash"
 LAST_EXCHANGE = "midfill/lastExchange"
 STATUS = "midfill/status"
 USAGE = "midfill/usage"
-EXCLUDED = "midfill/excluded"
+REASON = "midfill/reason"
+REFRESH = "midfill/refresh"
+DID_SWITCH = "midfill/didSwitch"
+REASON_REQUEST = "midfill/lastReason"
 RESYNC = "midfill/resync"
 
 DID_SHOW = "textDocument/didShowCompletion"
@@ -67,8 +94,11 @@ DID_CHANGE_STATUS = "didChangeStatus"
 RESTART_COMMAND = "midfill.restartCore"
 STOP_COMMAND = "midfill.stopCore"
 UNLOAD_COMMAND = "midfill.unloadModel"
+FREE_COMMAND = "midfill.freeMemory"
 LIST_COMMAND = "midfill.listCores"
 LIST_MODELS_COMMAND = "midfill.listModels"
+DOWNLOAD_COMMAND = "midfill.downloadModel"
+LINK_DASHBOARD_COMMAND = "midfill.linkDashboard"
 ACCEPTED_COMMAND = "midfill.accepted"
 
 # LSP's own class of parameters that hold only a `textDocument`.
@@ -98,6 +128,15 @@ class PartlyAcceptedParams:
     acceptedLength: int  # noqa: N815
 
 
+@attrs.define
+class SwitchParams:
+    """The parameters of `midfill/didSwitch`."""
+
+    textDocument: types.TextDocumentIdentifier  # noqa: N815
+    off: Literal["workspace", "buffer", "editor", "setting", "hidden"] | None = None
+    rivals: list[str] | None = None
+
+
 def _message(name: str, params: type[Any], **more: Any) -> type[Any]:
     """A message class like those that pygls has for the methods of LSP."""
     fields = {"params": params, "method": str, "jsonrpc": str, **more}
@@ -108,6 +147,8 @@ MESSAGE_TYPES: dict[str, type[Any]] = {
     DID_MOVE_CURSOR: _message("DidMoveCursor", types.TextDocumentPositionParams),
     DID_FOCUS: _message("DidFocus", DocumentParams),
     DID_SHOW: _message("DidShowCompletion", ShownParams),
+    DID_SWITCH: _message("DidSwitch", SwitchParams),
+    REASON_REQUEST: _message("LastReason", DocumentParams, id=int | str),
     DID_ACCEPT_PARTLY: _message("DidPartiallyAcceptCompletion", PartlyAcceptedParams),
     DOCUMENT_HASH: _message("DocumentHash", DocumentParams, id=int | str),
     LAST_EXCHANGE: _message("LastExchange", DocumentParams, id=int | str),

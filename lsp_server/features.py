@@ -66,6 +66,8 @@ def refusing_bad_input(
 def initialize(ls: MidfillServer, params: types.InitializeParams) -> None:
     """Take the client's capabilities and settings; a bad setting is shown, and then none is taken."""
     ls.notices.introduce(params.capabilities)
+    if params.client_info is not None:
+        ls.client_name = params.client_info.name
     ls.session.documents.codec = PositionCodec(PositionEncoding(ls.workspace.position_encoding))
     ls.session.documents.use_folders(_folders(ls))
     try:
@@ -99,7 +101,7 @@ def did_change_watched_files(ls: MidfillServer, _: types.DidChangeWatchedFilesPa
 
 def shutdown(ls: MidfillServer, _: None) -> None:
     """Save the statistics: some clients end the process as soon as this is answered."""
-    ls.recorder.close()
+    ls.save_statistics()
 
 
 async def did_change_configuration(ls: MidfillServer, params: types.DidChangeConfigurationParams) -> None:
@@ -134,7 +136,7 @@ def did_change(ls: MidfillServer, params: types.DidChangeTextDocumentParams) -> 
 
 def did_close(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> None:
     """Release the document; the core keeps its KV by the ordinary rules, so that it is hot when opened again."""
-    ls.acceptances.ended(params.text_document.uri)
+    ls.acceptances.closed(params.text_document.uri)
     ls.session.close(params.text_document.uri)
 
 
@@ -154,6 +156,8 @@ async def inline_completion(ls: MidfillServer, params: types.InlineCompletionPar
     """Suggest inline; without a suggestion the list is empty, since on null some clients keep showing the last one."""
     opened, cursor = _place(ls, params.text_document, params.position)
     invoked = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
+    if invoked:
+        ls.link.start_again()
     query = Query(cursor, invoked, _selected(ls, opened, cursor, params.context.selected_completion_info))
     insertions, commands = await suggest(ls, opened, query)
     item = functools.partial(inline_item, ls.session.documents.codec, opened.document, cursor)

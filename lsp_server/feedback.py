@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 
 from lsprotocol import types
@@ -35,7 +36,8 @@ async def suggest(
     """Suggestions, recorded as answered, and for each the command that reports its acceptance."""
     request = asyncio.current_task()
     assert request is not None, "pygls answers a request from a task"
-    request.add_done_callback(ls.send_costs)  # behind pygls' own callback, which sends the answer
+    # Behind pygls' own callback, which sends the answer.
+    request.add_done_callback(functools.partial(ls.follow_up, opened))
     since = time.perf_counter()
     insertions = await ls.session.suggest(opened, query, waits_for_core=waits_for_core)
     if not insertions:

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 import psutil
 from pygls.io_ import StdinAsyncReader, StdoutWriter
 
-from lsp_server import core_commands, features, feedback, notebook_features
+from lsp_server import core_commands, features, feedback, notebook_features, reason_features
 from lsp_server.editor_connection import Stream, serve
 from lsp_server.server import MidfillServer
 from protocol import garbage
@@ -30,7 +30,7 @@ _SETTLED_SECONDS = 1.0
 def make_server(settings: Settings) -> MidfillServer:
     """A language server for one client, with all of its handlers."""
     server = MidfillServer(settings)
-    for handlers in (features, feedback, core_commands, notebook_features):
+    for handlers in (features, feedback, core_commands, notebook_features, reason_features):
         handlers.register(server)
     return server
 

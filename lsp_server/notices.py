@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
 
 from lsprotocol import types
 from pygls.progress import Progress
 
 from lsp_server.core.link import LinkStatus
-from lsp_server.custom_messages import DID_CHANGE_STATUS, EXCLUDED, RESYNC, STATUS, USAGE
+from lsp_server.custom_messages import DID_CHANGE_STATUS, REASON, REFRESH, RESYNC, STATUS, USAGE
 from lsp_server.editing.positions import ClientPosition
 from lsp_server.load_progress import LoadProgress
 from lsp_server.prefill_progress import PrefillProgress
+from lsp_server.suggesting.reasons import Reason, of_core
 from lsp_server.suggesting.requests import PromptCost
 from protocol.messages import Usage
 
 _USAGE = Usage.__struct_fields__
+
+
+def reason_json(reason: Reason | None) -> dict[str, Any] | None:
+    """The reason as clients get it; null if there is none."""
+    return None if reason is None else asdict(reason)
 
 
 class Notices:
@@ -71,6 +79,7 @@ class Notices:
             "model": status.core.model if status.core else "",
             "device": status.core.device if status.core else "",
             "progress": status.core.progress if status.core else None,
+            "reason": reason_json(of_core(status)),
         }
         self._tell(STATUS, params)
         kind = {"failed": "Error", "stopped": "Inactive"}.get(status.state, "Normal")
@@ -78,15 +87,21 @@ class Notices:
         self._core_status = {"busy": busy, "message": message, "kind": kind}
         self._tell_status(self._core_status)
 
-    def prefill(self, uri: str, share: float | None) -> None:
-        """Report how much of a document's prompt is resident, if the core takes long for it; None at the end."""
-        self._prefill.update(uri, share)
+    def prefill(self, uri: str, tokens: tuple[int, int] | None) -> None:
+        """Report how many tokens of a document's prompt are resident, of how many; None at the end."""
+        self._prefill.update(uri, None if tokens is None else tokens[0] / tokens[1])
 
-    def excluded(self, uri: str, reason: str | None) -> None:
-        """Report why the viewed document gets no suggestions; None if it gets them."""
-        self._tell(EXCLUDED, {"textDocument": {"uri": uri}, "reason": reason})
-        message = f"no suggestions in this document: {reason}"
-        self._tell_status({"busy": False, "message": message, "kind": "Inactive"} if reason else self._core_status)
+    def reason(self, uri: str, reason: Reason | None) -> None:
+        """Report why a document gets no suggestions; None if it gets them."""
+        self._tell(REASON, {"textDocument": {"uri": uri}, "reason": reason_json(reason)})
+        if reason is not None and reason.kind in ("off", "snoozed", "excluded"):
+            self._tell_status({"busy": False, "message": reason.explanation, "kind": "Inactive"})
+        else:
+            self._tell_status(self._core_status)
+
+    def refresh(self, uri: str, *, invoked: bool = False) -> None:
+        """Have the client request a suggestion at the cursor, explicitly if `invoked`."""
+        self._tell(REFRESH, {"textDocument": {"uri": uri}, "invoked": invoked})
 
     def cost(self, cost: PromptCost, cursor: ClientPosition) -> None:
         """Report the cost of a prompt; `cursor` is the prompt's."""

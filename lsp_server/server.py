@@ -21,10 +21,12 @@ from lsp_server.mistakes import log_error
 from lsp_server.notices import Notices
 from lsp_server.prompts.surroundings import enabled_sources
 from lsp_server.suggesting.editing_session import EditingSession
+from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.requests import PromptCost
 from lsp_server.usage.acceptance import Acceptances
+from lsp_server.usage.database import statistics_file
 from lsp_server.usage.recorder import Recorder
-from lsp_server.usage.statistics import statistics_file
+from lsp_server.usage.statistics import HEATS
 from protocol.errors import BadInput
 from protocol.settings import Settings
 from protocol.settings_sources import is_for_us, with_json
@@ -53,14 +55,17 @@ class MidfillServer(LanguageServer):
             notebook_document_sync=_ALL_NOTEBOOKS,
         )
         self._initial_settings = settings
+        self.client_name = "another editor"  # as other clients of the core know this one
         self.notices = Notices(self.protocol.notify, self.window_show_message, self.work_done_progress)
         self.link = CoreLink(self._core_changed, self._prefilled)
-        self.session = EditingSession(self.link, settings, secrets.token_hex(4), self._send_cost, self.notices.excluded)
+        self.session = EditingSession(
+            self.link, settings, secrets.token_hex(4), self._send_cost, self.notices.reason, self._send_refresh
+        )
         self.index = IndexKeeper()
-        self.recorder = Recorder(statistics_file())
+        self.recorder = Recorder(statistics_file(), self._model)
         self._unsent: list[Callable[[], None]] = []  # reports of costs, kept until their answers have left
         self._connecting: asyncio.Task[None] | None = None
-        self.acceptances = Acceptances(self.recorder.count)
+        self.acceptances = Acceptances(self.recorder)
         self._connected_by: Settings | None = None  # None before `initialized`
         self._settling: asyncio.TimerHandle | None = None
 
@@ -80,11 +85,16 @@ class MidfillServer(LanguageServer):
         """Save the statistics and disconnect from the core, which keeps running; the client has disconnected."""
         if self._settling is not None:
             self._settling.cancel()
-        self.recorder.close()
+        self.save_statistics()
         await self.index.close()
         if self._connecting is not None:
             await asyncio.wait([self._connecting])
         await self.link.stop()
+
+    def save_statistics(self) -> None:
+        """Count what is left of accepted text, and write all counts."""
+        self.acceptances.close()
+        self.recorder.close()
 
     def take_initial_settings(self, given: object) -> None:
         """Lay the client's settings over the command line's; a bad one raises BadSettings, and none is taken."""
@@ -125,28 +135,41 @@ class MidfillServer(LanguageServer):
             self.notices.warning(str(error))
         return settings
 
-    def send_costs(self, _answered: object = None) -> None:
-        """Send the costs of answers; call it after the answers have left, so that the user does not wait for it."""
+    def follow_up(self, opened: OpenDocument, _answered: object = None) -> None:
+        """Send the costs of answers, and why there was none; after the answers, so that the user does not wait."""
         unsent, self._unsent = self._unsent, []
         for send in unsent:
             send()
+        self.session.explainer.tell(opened)
 
     def _apply(self, settings: Settings) -> None:
-        self.session.documents.configure(settings)
+        self.session.configure(settings)
         self.keep_index()
         self.recorder.enabled = settings.statistics
+        self.session.documents.on_change = self.acceptances.changed if settings.statistics else lambda *_: None
         logging.getLogger("lsp_server").setLevel(settings.log_level.upper())
 
     def _core_changed(self, status: LinkStatus) -> None:
         self.notices.core_status(status)
-        self.session.core_changed(status.state)
+        self.session.core_changed(status)
 
-    def _prefilled(self, session: str, share: float | None) -> None:
+    def _prefilled(self, session: str, tokens: tuple[int, int] | None) -> None:
         _, _, uri = session.partition("/")  # a session is named `client/document`
-        self.notices.prefill(uri, share)
+        self.notices.prefill(uri, tokens)
+        self.session.prefilled(uri, tokens)
+
+    def _send_refresh(self, opened: OpenDocument) -> None:
+        self.notices.refresh(opened.document.uri)
+
+    def _model(self) -> str:
+        core = self.link.status.core
+        return core.model if core is not None else self.session.settings.model
 
     def _send_cost(self, cost: PromptCost) -> None:
         documents = self.session.documents
+        if cost.source == "core" and not cost.ahead:
+            group = self.recorder.group(documents[cost.uri].document.language_id)
+            self.recorder.count(group, HEATS[cost.heat])
         cursor = documents.codec.encode(documents[cost.uri].document, cost.cursor)
         send = functools.partial(self.notices.cost, cost, cursor)
         if cost.ahead:

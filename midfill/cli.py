@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
-from protocol.errors import MidfillError
+from protocol.errors import BadInput, MidfillError
 
 
 def main() -> None:
-    """Run the command line; a MidfillError ends it with its message and status."""
+    """Run the command line; a MidfillError, or the lack of the engine, ends it with its message and status."""
     try:
         if sys.argv[1:] == ["lsp"]:
             _serve_editor()
@@ -20,6 +20,14 @@ def main() -> None:
     except MidfillError as error:
         print(f"midfill: {error}", file=sys.stderr)  # noqa: T201  # for the user
         sys.exit(error.exit_status)
+    except ModuleNotFoundError as error:
+        from midfill.installation import REMEDY, is_of_engine
+
+        if error.name is None or not is_of_engine(error.name):
+            raise
+        command = " ".join(sys.argv[1:2])
+        print(f"midfill: `midfill {command}` needs the engine ({error}): {REMEDY}", file=sys.stderr)  # noqa: T201
+        sys.exit(BadInput.exit_status)  # the same command would fail again
 
 
 def _serve_editor() -> None:

@@ -15,15 +15,18 @@ from typing import Annotated
 import typer
 
 from midfill.complete import complete_command
-from midfill.cores import list_command, restart_command, stop_command, unload_command
+from midfill.cores import cores_command, free_command, list_command, restart_command, stop_command, unload_command
 from midfill.demo.command import demo_command
 from midfill.doctor.command import doctor_command
 from midfill.evaluation.command import eval_command
-from midfill.models import models_command
+from midfill.models import download_command, models_command
 from midfill.options import takes_settings
 from midfill.output_files import check_writable
+from midfill.play.command import dashboard_command, play_command
 from midfill.replay.command import replay_command
-from midfill.stats import stats_command
+from midfill.stats.command import stats_command
+from midfill.tokens import add_command, revoke_command
+from midfill.tokens import list_command as list_tokens_command
 from midfill.train.command import train_command
 from protocol.errors import BadInput
 from protocol.identity import ANSWER_SETTINGS, core_settings
@@ -91,6 +94,29 @@ def core(
         list[str] | None,
         typer.Option(help="Host name that requests may use for this core, such as a proxy's; repeatable."),
     ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate chain in PEM: serve TLS 1.2 and later at this port.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate, in PEM, not encrypted.")] = None,
+    users: Annotated[
+        Path | None,
+        typer.Option(help="File of users with tokens of their own; see `midfill token`."),
+    ] = None,
+    user_requests: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most requests of a user at work together; others wait.  [default: no limit]"),
+    ] = None,
+    user_queue: Annotated[int, typer.Option(min=1, help="Most requests of a user that wait; more are refused.")] = 64,
+    user_tokens_per_minute: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most tokens computed for a user in a minute.  [default: no limit]"),
+    ] = None,
+    drain_s: Annotated[
+        float, typer.Option(min=0, help="Seconds that requests have to finish when SIGTERM or SIGINT ends the core.")
+    ] = 5.0,
+    log_format: Annotated[
+        str, typer.Option(help="`text`, or `json`: one object per line, with one line per request.")
+    ] = "text",
     log_file: Annotated[
         Path | None, typer.Option(help="Append the log to this file instead of writing it to stderr; kept below 4 MiB.")
     ] = None,
@@ -104,9 +130,14 @@ def core(
     """
     if context.invoked_subcommand is not None:
         return
+    from inference.loading.options import engine_options
+    from inference.scheduling.user_limits import UserLimits
     from inference.server.process import ServeOptions, serve
-    from midfill.headless.engine_core import engine_options
 
+    if (tls_cert is None) != (tls_key is None):
+        raise BadInput("--tls-cert and --tls-key need each other")
+    if log_format not in ("text", "json"):
+        raise BadInput(f"--log-format {log_format}: expected text or json")
     if log_file is not None:
         check_writable(log_file)
         log = log_file.open("ab", buffering=0)
@@ -116,7 +147,6 @@ def core(
         model=resolve_model(settings.model),
         engine=resolve_engine(settings.engine),
         cache_folder=cache_folder() if settings.disk_mb else None,
-        cache_budget_bytes=settings.disk_mb * 2**20,
     )
     has_ended = serve(
         ServeOptions(
@@ -125,6 +155,11 @@ def core(
             port=port,
             allowed_origins=tuple(allow_origin or ()),
             allowed_hosts=tuple(allow_host or ()),
+            certificate=(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
+            users=users,
+            limits=UserLimits(user_requests, user_queue, user_tokens_per_minute),
+            drain_s=drain_s,
+            log_json=log_format == "json",
             log_file=log_file,
             unload_after_s=settings.unload_after_s or None,
             exit_after_s=settings.exit_after_s or None,
@@ -145,22 +180,37 @@ _EVAL_SETTINGS = _MODEL_SETTINGS | {
 }  # fmt: skip
 _COMPLETE_SETTINGS = _MODEL_SETTINGS | set(ANSWER_SETTINGS) | {
     "core", "core_token", "engine_key", "prefix_tokens", "suffix_tokens", "max_tokens", "hold_back_percent",
-    "other_files", "other_files_tokens", "context_sources",
+    "other_files", "other_files_tokens", "context_sources", "ignored_files",
 }  # fmt: skip
 
 app.command()(takes_settings(lsp))
 core_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 core_app.callback()(takes_settings(core, only=(*CORE_SETTINGS, "engine_key")))
-core_app.command("list")(list_command)
-core_app.command("stop")(stop_command)
-core_app.command("restart")(restart_command)
-core_app.command("unload")(unload_command)
+cores_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+cores_app.callback()(cores_command)
+for _group in (core_app, cores_app):
+    _group.command("list")(list_command)
+    _group.command("stop")(stop_command)
+    _group.command("restart")(restart_command)
+    _group.command("unload")(unload_command)
+    _group.command("free")(free_command)
 app.add_typer(core_app, name="core")
+app.add_typer(cores_app, name="cores")
+token_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The users of a core that a team shares.")
+token_app.command("add")(add_command)
+token_app.command("list")(list_tokens_command)
+token_app.command("revoke")(revoke_command)
+app.add_typer(token_app, name="token")
 app.command("complete")(takes_settings(complete_command, only=_COMPLETE_SETTINGS))
+app.command("dashboard")(takes_settings(dashboard_command))
 app.command("demo")(takes_settings(demo_command, only=_MODEL_SETTINGS))
 app.command("doctor")(takes_settings(doctor_command, tell_refused=True))
 app.command("eval")(takes_settings(eval_command, only=_EVAL_SETTINGS))
-app.command("models")(takes_settings(models_command, only=_MACHINE_SETTINGS))
+models_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+models_app.callback()(takes_settings(models_command, only=_MACHINE_SETTINGS))
+models_app.command("download")(download_command)
+app.add_typer(models_app, name="models")
+app.command("play")(takes_settings(play_command))
 app.command("stats")(stats_command)
 app.command("replay")(takes_settings(replay_command, only=_REPLAY_SETTINGS))
 app.command("train")(train_command)

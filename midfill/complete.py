@@ -37,6 +37,7 @@ from protocol.settings import SETTINGS, Settings, option_name
 if TYPE_CHECKING:
     from lsp_server.core.client import CoreClient
     from lsp_server.editing.documents import Position
+    from lsp_server.suggesting.reasons import Reason
     from midfill.headless.engine_core import EngineCore
 
 
@@ -67,6 +68,7 @@ class Result:
     usage: Usage | None  # None if no request was sent
     percent: float | None  # the mean probability of its tokens; None without tokens
     parts: tuple[PromptPart, ...] = ()  # of the prompt, in its order
+    reason: Reason | None = None  # why there is no suggestion
 
 
 def complete_command(
@@ -91,15 +93,14 @@ def complete_command(
     if explain:
         Console().print(explanation(result.parts))
     if not result.text:
-        typer.echo("midfill: nothing to suggest here", err=True)
+        typer.echo(f"midfill: {result.reason.explanation if result.reason else 'nothing to suggest here'}", err=True)
         return
     typer.echo(result.text)
-    if _is_held_back(result, settings):
-        typer.echo(
-            "midfill: editors show this suggestion only on request: its average token probability, "
-            f"{result.percent:.0f} %, is below --hold-back-percent ({settings.hold_back_percent})",
-            err=True,
-        )
+    if result.percent is not None and _is_held_back(result, settings):
+        from lsp_server.suggesting.reasons import unlikely
+
+        reason = unlikely(result.percent, settings.hold_back_percent, "")
+        typer.echo(f"midfill: editors show this suggestion only on request. {reason.explanation}", err=True)
 
 
 async def complete(settings: Settings, place: FilePosition) -> Result:
@@ -111,7 +112,7 @@ async def complete(settings: Settings, place: FilePosition) -> Result:
     from midfill.workspaces import gathered, workspace_of
 
     text = _read(place.path)
-    _check_allowed(place.path)
+    _check_allowed(place.path, settings)
     uri = place.path.resolve().as_uri()
     cursor = _cursor(text, place)
     async with _find_core(settings) as core:
@@ -126,6 +127,7 @@ async def complete(settings: Settings, place: FilePosition) -> Result:
         insertions = await session.suggest(opened, Query(cursor, invoked=True))
         milliseconds = (time.perf_counter() - started) * 1000
         parts = parts_of(opened.plan(cursor))
+        reason = None if insertions else session.explainer.reason(opened)
         session.close(uri)
     if answers.error is not None:
         raise answers.error
@@ -135,7 +137,7 @@ async def complete(settings: Settings, place: FilePosition) -> Result:
         _, completion = opened.last_exchange
         usage, logprob = completion.usage, completion.mean_logprob
         percent = None if logprob is None else 100 * math.exp(logprob)
-    return Result(insertion.text, insertion.replaced, milliseconds, usage, percent, parts)
+    return Result(insertion.text, insertion.replaced, milliseconds, usage, percent, parts, reason)
 
 
 class _Witness:
@@ -172,8 +174,9 @@ async def _find_core(settings: Settings) -> AsyncIterator[CoreClient | EngineCor
         finally:
             await client.close()
         return
+    from inference.loading.options import engine_options
     from inference.remote.choosing import open_engine
-    from midfill.headless.engine_core import EngineCore, engine_options
+    from midfill.headless.engine_core import EngineCore
 
     console = Console(stderr=True)
     with console.status("loading the model"):
@@ -250,12 +253,15 @@ def _cursor(text: str, place: FilePosition) -> Position:
     return Position(place.line - 1, place.column - 1)
 
 
-def _check_allowed(path: Path) -> None:
+def _check_allowed(path: Path, settings: Settings) -> None:
+    """BadInput if a rule keeps the file out of its own prompts; checked before a model is loaded."""
     from lsp_server.exclusion.exclusion import Exclusion
+    from lsp_server.suggesting.reasons import excluded
 
-    reason = Exclusion([Path.cwd().as_uri()], time.monotonic).reason(path.resolve().as_uri())
-    if reason is not None:
-        raise BadInput(f"{path} is excluded from prompts: {reason}")
+    uri = path.resolve().as_uri()
+    verdict = Exclusion([Path.cwd().as_uri()], time.monotonic).verdict(uri)
+    if verdict is not None and (verdict.cause != "gitignore" or settings.ignored_files == "off"):
+        raise BadInput(f"{path}: {excluded(verdict, uri).explanation}")
 
 
 def _as_json(result: Result, settings: Settings) -> dict[str, Any]:
@@ -266,6 +272,7 @@ def _as_json(result: Result, settings: Settings) -> dict[str, Any]:
         "milliseconds": round(result.milliseconds, 3),
         "percent": result.percent and round(result.percent, 1),
         "held_back": _is_held_back(result, settings),
+        "reason": result.reason.explanation if result.reason else None,
         "usage": structs.asdict(result.usage) if result.usage else None,
     }
 

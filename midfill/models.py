@@ -1,4 +1,4 @@
-"""The command `midfill models`: the models on this machine that `--model` takes."""
+"""The command `midfill models`: the models that `--model` takes, on this machine and to download."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.text import Text
 
 from protocol.settings import Settings
+from protocol.sizes import megabytes
+
+_CANCELLED = 130  # as a shell reports a command that Ctrl+C ended
 
 
 def models_command(
     settings: Settings,
+    context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print the models as a JSON array.")] = False,
 ) -> None:
     """List the models on this machine: midfill's own, and those of Ollama, LM Studio, llama.cpp and Hugging Face.
 
-    Reads the metadata of their files alone. --model takes the names as they are printed.
+    Reads the metadata of their files alone, and uses no network. Behind them stand some that `midfill models download`
+    fetches. --model takes the names as they are printed.
     """
+    if context.invoked_subcommand is not None:
+        return
     from midfill.doctor.machine import find_gpus
     from midfill.doctor.models import choices
 
@@ -29,7 +37,52 @@ def models_command(
         return
     console = Console()
     for choice in found:
-        title = Text.assemble((choice.model.name, "bold"), " ", (choice.model.source, "bright_black"))
-        console.print(title, soft_wrap=True)
-        for line in filter(None, [choice.summary, choice.problem and f"cannot run: {choice.problem}"]):
+        mark = " (recommended)" if choice.recommended else ""
+        where = choice.model.source if choice.here else "to download"
+        console.print(Text.assemble((choice.model.name, "bold"), " ", (where, "bright_black"), mark), soft_wrap=True)
+        for line in filter(None, [choice.summary, choice.speed, choice.problem and f"cannot run: {choice.problem}"]):
             console.print(Text(f"  {line}"), soft_wrap=True)
+
+
+def download_command(
+    name: Annotated[str, typer.Argument(help="OWNER/NAME on the Hugging Face hub, or OWNER/NAME:QUANTIZATION.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print progress and result as lines of JSON.")] = False,
+) -> None:
+    """Download a model from the Hugging Face hub into its cache, and check it; --model then takes the same name.
+
+    A repository with GGUF files alone needs a quantization, as in OWNER/NAME:Q4_K_M. Ctrl+C keeps what has arrived:
+    the same command goes on from there.
+    """
+    from inference.checkpoints.hub import WANTED_FILES
+    from inference.checkpoints.hub_download import download, look_up
+    from inference.checkpoints.hub_names import SeveralQuantizations
+
+    if as_json:
+        try:
+            path = download(name, lambda done, total: _tell({"done": done, "total": total}), WANTED_FILES)
+        except SeveralQuantizations as several:
+            _tell({"choices": [{"name": choice, "sizeBytes": size} for choice, size in several.sizes.items()]})
+        else:
+            _tell({"path": str(path)})
+        return
+    try:
+        found = look_up(name, WANTED_FILES)
+        typer.echo(f"{found.name}: {megabytes(found.size)}, licence: {found.licence or 'none named'}", err=True)
+        with _bar() as bar:
+            task = bar.add_task("")
+            path = download(name, lambda done, total: bar.update(task, completed=done, total=total), WANTED_FILES)
+    except KeyboardInterrupt:
+        typer.echo(f"midfill: stopped; `midfill models download {name}` goes on from there", err=True)
+        raise typer.Exit(_CANCELLED) from None
+    typer.echo(path)
+
+
+def _tell(line: dict[str, object]) -> None:
+    typer.echo(json.dumps(line, ensure_ascii=False))
+
+
+def _bar() -> Progress:
+    """A bar on stderr, drawn where that is a terminal."""
+    share = TextColumn("{task.percentage:.0f} %")
+    columns = (share, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True))

@@ -13,11 +13,13 @@ MidfillError
 ├── DeviceLost            the GPU fails every call in this process
 ├── PortInUse             the address to listen on is taken
 ├── AlreadyServed         a running core already serves the model
-├── Busy                  too many requests of this client wait already
+├── Busy                  a limit of this user or client is reached
 └── Cancelled             the request was cancelled or superseded
 """
 
 from __future__ import annotations
+
+import math
 
 
 class MidfillError(Exception):
@@ -102,9 +104,13 @@ class AlreadyServed(MidfillError):
 
 
 class Busy(MidfillError):
-    """Too many requests of this client wait; it can try again in a second."""
+    """A limit of this user or client is reached; it can try again after `retry_after_s` seconds."""
 
     code = "busy"
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        self.retry_after_s = max(1, math.ceil(retry_after_s))
+        super().__init__(message)
 
 
 class Cancelled(MidfillError):

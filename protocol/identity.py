@@ -11,7 +11,7 @@ SettingValue = str | int | bool
 
 # A core's lifetime changes neither its answers nor what it keeps meanwhile. The model identifies the core.
 _LIFETIMES = frozenset({"unload_after_s", "exit_after_s"})
-_KEEPING = frozenset({"threads", "slots", "store_mb", "disk_mb"})
+_KEEPING = frozenset({"engine_session_header", "threads", "slots", "store_mb", "disk_mb"})
 
 IDENTITY_SETTINGS = tuple(name for name in CORE_SETTINGS if name not in {"model", *_LIFETIMES})
 """The settings, besides the model, that change what a core computes or keeps."""

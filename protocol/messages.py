@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 MAX_ALTERNATIVES = 16  # more are of no use, and each takes model time
 MAX_TOP_LOGPROBS = 20
 
@@ -119,6 +119,25 @@ class Completion(Value, frozen=True):
     mean_logprob: float | None = None  # over the tokens generated for `text`; None without any
     alternatives: tuple[str, ...] = ()  # each with a different first token, the more probable first
     tokens: tuple[TokenLogprob, ...] = ()  # of `text`; only if requested by `top_logprobs`
+
+
+class TierMemory(Value, frozen=True):
+    """The KV that one tier of the store holds."""
+
+    name: str  # "device", "host", "disk"; "engine" for what an engine in another process holds
+    used_bytes: int
+    budget_bytes: int
+    tokens: int
+
+
+class CoreMemory(Value, frozen=True):
+    """What a core holds in memory and on disk; without a loaded model, only the process."""
+
+    process_bytes: int  # resident memory of the process and of its children
+    weights_bytes: int = 0
+    workspaces: int = 0
+    workspaces_bytes: int = 0  # of all workspaces
+    tiers: tuple[TierMemory, ...] = ()
 
 
 class CoreStatus(Value, frozen=True):

@@ -2,7 +2,8 @@
 
 A core holds `core-KEY.lock` while it runs, with KEY from its name, and writes `core-KEY.json` once it listens: its
 address, its settings and its protocol version. It removes the address when it exits; the system releases the lock even
-if the core is killed. Only the user can read the folder's files.
+if the core is killed. `core-KEY.stopped` exists while the user wants no core of this name. Only the user can read the
+folder's files.
 """
 
 from __future__ import annotations
@@ -35,6 +36,13 @@ class CoreAddress(msgspec.Struct, frozen=True):
     settings: dict[str, SettingValue] = {}  # its `protocol.identity.core_settings`
     protocol_version: int = 1
     replaceable: bool = True  # whether a core with other settings may replace it; not if started by hand
+
+
+class StoppedCore(msgspec.Struct, frozen=True):
+    """A core that the user has stopped: no client starts one of its name until the user asks for one."""
+
+    by: str  # the program that stopped it, for users
+    address: CoreAddress | None = None  # where it ran, if it ran
 
 
 def runtime_folder() -> Path:
@@ -131,15 +139,40 @@ def read_address(path: Path) -> CoreAddress | None:
 
 
 def write_address(path: Path, address: CoreAddress) -> None:
-    """Publish the address atomically; BadInput if the folder is not writable."""
-    _write_private(path, msgspec.json.encode(address).decode())
+    """Publish the address atomically, which ends a stop; BadInput if the folder is not writable."""
+    end_stop(path)
+    write_private(path, msgspec.json.encode(address).decode())
+
+
+def write_stop(address_file: Path, stopped: StoppedCore) -> None:
+    """Keep clients from starting this core until `end_stop`; BadInput if the folder is not writable."""
+    write_private(_stop_file(address_file), msgspec.json.encode(stopped).decode())
+
+
+def read_stop(address_file: Path) -> StoppedCore | None:
+    """Who stopped the core of this address file; None if nobody did, or something else is in the file's place."""
+    try:
+        return msgspec.json.decode(_stop_file(address_file).read_bytes(), type=StoppedCore)
+    except (OSError, ValueError):
+        return None
+
+
+def end_stop(address_file: Path) -> None:
+    """Let clients start this core again; BadInput if the folder is not writable."""
+    path = _stop_file(address_file)
+    with naming(path):
+        path.unlink(missing_ok=True)
+
+
+def _stop_file(address_file: Path) -> Path:
+    return address_file.with_suffix(".stopped")
 
 
 def is_held(address_file: Path) -> bool:
     """Whether the core of this address file runs or starts, judged by its lock."""
     lock = FileLock(address_file.with_suffix(".lock"), mode=0o600)
     try:
-        with _naming(lock.lock_file):
+        with naming(lock.lock_file):
             lock.acquire(timeout=0)
     except Timeout:
         return True
@@ -152,7 +185,7 @@ def hold(address_file: Path) -> Iterator[bool]:
     """Hold the lock of this address file's core; yields False if another core has it."""
     lock = FileLock(address_file.with_suffix(".lock"), mode=0o600)
     try:
-        with _naming(lock.lock_file):
+        with naming(lock.lock_file):
             lock.acquire(timeout=_LOCK_PATIENCE_S)
     except Timeout:
         yield False
@@ -169,12 +202,12 @@ def read_or_make_token(folder: Path) -> str:
     Raises BadInput if it cannot be created or read, is no token, or is readable by others.
     """
     path = folder / "token"
-    with _naming(path):
+    with naming(path):
         if not path.exists():
             # Cores of two models may start at the same time.
             with FileLock(path.with_suffix(".lock"), mode=0o600):
                 if not path.exists():
-                    _write_private(path, secrets.token_urlsafe(32))
+                    write_private(path, secrets.token_urlsafe(32))
         return _read_token(path)
 
 
@@ -192,9 +225,10 @@ def _read_token(path: Path) -> str:
     return token.decode("ascii")
 
 
-def _write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
+    """Replace the file atomically, with mode 0600; BadInput, with its name, if that fails."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with _naming(path):
+    with naming(path):
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -206,7 +240,7 @@ def _write_private(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _naming(path: str | Path) -> Iterator[None]:
+def naming(path: str | Path) -> Iterator[None]:
     """Turn an OSError into BadInput that names the file."""
     try:
         yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from protocol.messages import MAX_ALTERNATIVES
@@ -26,6 +26,8 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Healing = Literal["auto", "on", "off"]
 Weights = Literal["auto", "int8", "int4", "fp8"]
 ContextSource = Literal["definitions", "visits", "similar", "edits"]
+IgnoredFiles = Literal["context", "off"]
+SuggestIn = Literal["comments", "strings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,9 @@ class About:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Every setting; `settings_table()` renders their documentation."""
+@dataclass(frozen=True, slots=True)
+class CoreSettings:
+    """The settings that a core starts with; `protocol.identity` selects those that distinguish two cores."""
 
     model: Annotated[
         str,
@@ -56,14 +58,19 @@ class Settings:
             "or another program's, such as `ollama:qwen2.5-coder:1.5b`"
         ),
     ] = BUNDLED_MODEL
+    _: KW_ONLY
     engine: Annotated[
         str,
         About(
             "What runs the model: `local`, `llama-server=URL`, `llama-server` (started by the core; `=PROGRAM` names "
-            "it), or `openai=URL` (vLLM, SGLang)"
+            "it), or `openai=URL` (vLLM, SGLang); commas separate the URLs of replicas"
         ),
     ] = LOCAL_ENGINE
     engine_key: Annotated[str, About("API key of that engine, if it asks for one")] = field(default="", repr=False)
+    engine_session_header: Annotated[
+        str,
+        About("HTTP header that names the session to that engine, for a router that keeps sessions on a replica"),
+    ] = "X-Session-ID"
     device: Annotated[str, About("Device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`")] = "auto"
     dtype: Annotated[
         Dtype,
@@ -83,12 +90,6 @@ class Settings:
         int,
         About("Token limit for a prompt with its suggestion, up to the model's own context length", 256, _MOST_TOKENS),
     ] = 4096
-    core: Annotated[
-        str, About("Address of a core on another machine, `wss://HOST:PORT`; empty = a core on this machine")
-    ] = ""
-    core_token: Annotated[str, About("Access token of that core; needed if `core` is set")] = field(
-        default="", repr=False
-    )
     slots: Annotated[
         int,
         About(
@@ -118,6 +119,18 @@ class Settings:
     exit_after_s: Annotated[
         int, About("Stop the core after this many seconds without a connection; 0 = never", 0, _YEAR_S)
     ] = 1800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(CoreSettings):
+    """Every setting; `settings_table()` renders their documentation."""
+
+    core: Annotated[
+        str, About("Address of a core on another machine, `wss://HOST:PORT`; empty = a core on this machine")
+    ] = ""
+    core_token: Annotated[str, About("Access token of that core; needed if `core` is set")] = field(
+        default="", repr=False
+    )
     strategy: Annotated[Strategy, About("Prompt layout; all but `efim` are for comparison")] = "efim"
     prefix_tokens: Annotated[int, About("Tokens of context before the cursor", 16, _MOST_TOKENS)] = 2048
     suffix_tokens: Annotated[int, About("Tokens of context after the cursor", 0, _MOST_TOKENS)] = 1024
@@ -147,6 +160,19 @@ class Settings:
     disabled_languages: Annotated[
         tuple[str, ...], About("LSP language ids without suggestions, for example `markdown`")
     ] = ()
+    disabled_folders: Annotated[
+        tuple[str, ...], About("Folders without suggestions, as absolute paths; `~` is your home folder")
+    ] = ()
+    suggest_in: Annotated[
+        tuple[SuggestIn, ...], About("Where the server suggests besides code: `comments`, `strings`, both or neither")
+    ] = ("comments", "strings")
+    ignored_files: Annotated[
+        IgnoredFiles,
+        About(
+            "Files that `.gitignore` excludes: `context` keeps their text out of other files' prompts only; `off` "
+            "gives them no suggestions either, as `.midfillignore` does"
+        ),
+    ] = "context"
     debounce_ms: Annotated[
         int,
         About(
@@ -156,7 +182,7 @@ class Settings:
         ),
     ] = 100
     statistics: Annotated[
-        bool, About("Count shown and accepted suggestions on this machine, for `midfill stats`; stores no text")
+        bool, About("Count suggestions and typed characters on this machine, for `midfill stats`; stores no text")
     ] = True
     log_level: Annotated[LogLevel, About("Lowest level of messages that the language server logs")] = "warning"
 
@@ -227,8 +253,5 @@ def _read_fields() -> Mapping[str, Setting]:
 SETTINGS = _read_fields()
 """Every setting, by its name."""
 
-CORE_SETTINGS = (
-    *("model", "engine", "device", "dtype", "weights", "threads", "context_tokens", "slots", "store_mb", "disk_mb"),
-    *("fim_format", "healing", "exact", "unload_after_s", "exit_after_s"),
-)
-"""The settings that a core starts with; `protocol.identity` selects those that distinguish two cores."""
+CORE_SETTINGS = tuple(field.name for field in fields(CoreSettings) if not SETTINGS[field.name].secret)
+"""The core's settings that command lines and address files may show."""

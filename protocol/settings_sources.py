@@ -22,6 +22,10 @@ from protocol.settings import ENVIRONMENT_PREFIX, SETTINGS, Setting, Settings, j
 _OTHER_VARIABLES = frozenset({"MIDFILL_RUNTIME_DIR", "MIDFILL_CACHE_DIR", "MIDFILL_KERNEL_LEVEL", "MIDFILL_SHARED"})
 
 
+# White space within an item is a list that was not separated, unless the item is a path.
+_NAME_OR_PATH = re.compile(r"[^\s,]+|(?=[^,]*[/\\])[^\s,][^,]*[^\s,]")
+
+
 def with_environment(base: Settings, environment: Mapping[str, str]) -> Settings:
     """`base` overridden by the `MIDFILL_*` variables; BadSettings for the first invalid one."""
     settings, refused = read_environment(base, environment)
@@ -136,8 +140,8 @@ def _from_text(text: str, kind: Any) -> Any:
 
 
 def _checked(value: object) -> object:
-    """`value`; the items of a list must be single names."""
+    """`value`; the items of a list must be names or paths."""
     for name in value if isinstance(value, tuple) else ():
-        if not re.fullmatch(r"[^\s,]+", name):
+        if not _NAME_OR_PATH.fullmatch(name):
             raise msgspec.ValidationError(f"{name!r} is not a name")
     return value

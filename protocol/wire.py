@@ -1,9 +1,9 @@
 """Converts WebSocket messages to and from JSON text, with errors that name the offending field.
 
 A connection is one WebSocket on `/ws`, opened with `Authorization: Bearer TOKEN`. The client sends `Complete`,
-`Cancel`, `Forget`, `Release`, `Unload` and `Stop`. The core sends `StatusChanged` first and on every change, one
-`Completed` or `Failed` per `Complete`, in the order in which they finish, `Prefilled` before it where the prompt takes
-long, and `Kept` for a `Stop` that it refuses.
+`Cancel`, `Forget`, `Release`, `Unload`, `Describe`, `Free` and `Stop`. The core sends `StatusChanged` first and on
+every change, one `Completed` or `Failed` per `Complete`, in the order in which they finish, `Prefilled` before it where
+the prompt takes long, `Described` or `Failed` per `Describe` and `Free`, and `Kept` for a `Stop` that it refuses.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from protocol.errors import BadInput
-from protocol.messages import Completion, CompletionRequest, CoreStatus, Value
+from protocol.messages import Completion, CompletionRequest, CoreMemory, CoreStatus, Value
 
 StopHow = Literal["stop", "restart", "replace"]
 
@@ -51,6 +51,22 @@ class Unload(Value, frozen=True, tag=True):
     """Client to core: unload the model; the next request loads it again."""
 
 
+class Describe(Value, frozen=True, tag=True):
+    """Client to core: report the memory in use; `id` as in `Complete`."""
+
+    id: int
+
+
+class Free(Value, frozen=True, tag=True):
+    """Client to core: drop all resident KV from memory, and with `disk` what is saved of it; the model stays loaded.
+
+    Without `disk`, the core saves it first. The answer comes when no request is at work and the memory is free.
+    """
+
+    id: int
+    disk: bool = False
+
+
 class Stop(Value, frozen=True, tag=True):
     """Client to core: exit.
 
@@ -83,6 +99,13 @@ class Completed(Value, frozen=True, tag=True):
     completion: Completion
 
 
+class Described(Value, frozen=True, tag=True):
+    """Core to client: the answer to the `Describe` or `Free` of this `id`."""
+
+    id: int
+    memory: CoreMemory
+
+
 class Failed(Value, frozen=True, tag=True):
     """Core to client: `id` has no answer; `code` is that of the error class in `protocol.errors`.
 
@@ -101,8 +124,8 @@ class StatusChanged(Value, frozen=True, tag=True):
     protocol_version: int
 
 
-ClientMessage = Complete | Cancel | Forget | Release | Unload | Stop
-CoreMessage = Completed | Failed | StatusChanged | Kept | Prefilled
+ClientMessage = Complete | Cancel | Forget | Release | Unload | Describe | Free | Stop
+CoreMessage = Completed | Described | Failed | StatusChanged | Kept | Prefilled
 
 
 class Envelope(msgspec.Struct, frozen=True):

@@ -102,12 +102,22 @@ class ContextRing:
             self._gathered[target] = tuple(proposal for proposal in proposals if proposal.uri != uri)
 
     def context_for(
-        self, uri: str, language_id: str, budget_chars: int, sources: Collection[ContextSource] = STABLE_FIRST
+        self,
+        uri: str,
+        language_id: str,
+        budget_chars: int,
+        sources: Collection[ContextSource] = STABLE_FIRST,
+        *,
+        adds: bool = True,
     ) -> Context:
-        """The snippets of these sources for a prompt of `uri`; `budget_chars` limits paths and text, in code points."""
+        """The snippets of these sources for a prompt of `uri`; `budget_chars` limits paths and text, in code points.
+
+        Unless it `adds`, they are those of the last prompt that still hold.
+        """
         earlier = [snippet for snippet in self._selections.pop(uri, ()) if snippet.origin in sources]
         kept = self._still_good(earlier, budget_chars)
-        selection = self._complete(kept, self._proposals(uri, language_id, sources), budget_chars)
+        proposals = self._proposals(uri, language_id, sources) if adds else ()
+        selection = self._complete(kept, proposals, budget_chars)
         self._selections[uri] = selection
         _drop_oldest(self._selections, _MAX_SELECTIONS)
         return Context(

@@ -7,6 +7,7 @@ import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import connect
@@ -25,14 +26,18 @@ from protocol.errors import (
     Unauthorized,
     error_from_code,
 )
-from protocol.messages import PROTOCOL_VERSION, Completion, CompletionRequest, CoreStatus
+from protocol.messages import PROTOCOL_VERSION, Completion, CompletionRequest, CoreMemory, CoreStatus
+from protocol.user_tokens import token_id
 from protocol.wire import (
     Cancel,
     ClientMessage,
     Complete,
     Completed,
+    Describe,
+    Described,
     Failed,
     Forget,
+    Free,
     Kept,
     Prefilled,
     Release,
@@ -66,8 +71,8 @@ class Endpoint:
         return f"Endpoint({self.url!r})"
 
 
-OnPrefill = Callable[[str, float | None], None]
-"""Receives the session whose prompt is being prefilled for long, and how much of it is (0..1); None at the end."""
+OnPrefill = Callable[[str, tuple[int, int] | None], None]
+"""Receives the session whose prompt is being prefilled for long, its resident tokens and all; None at the end."""
 
 
 def _ignore(*_: object) -> None:
@@ -93,7 +98,7 @@ class CoreClient:
         self._on_status = on_status
         self._on_kept = on_kept
         self._ids = itertools.count(1)
-        self._pending: dict[int, asyncio.Future[Completion]] = {}
+        self._pending: dict[int, asyncio.Future[Any]] = {}  # Completion or CoreMemory
         self._error: CoreUnavailable | None = None  # why this side has ended the connection
         silence = CoreSilent(f"the core at {url} does not answer")
         self._watch = CoreWatch(self._ping, lambda: bool(self._pending), lambda: self._leave(silence))
@@ -112,7 +117,8 @@ class CoreClient:
 
         Unauthorized if the core refuses the token or does not prove that it knows it, CoreUnavailable if there is none.
         """
-        if endpoint.own:
+        # With TLS the certificate proves who answers; a configured core's own token has no id to prove it by.
+        if endpoint.own or (token_id(endpoint.token) and urlsplit(endpoint.url).scheme == "ws"):
             await check_proof(endpoint.url, endpoint.token)
         local = urlsplit(endpoint.url).hostname in ("127.0.0.1", "::1", "localhost")
         try:
@@ -157,6 +163,26 @@ class CoreClient:
             del self._pending[message_id], self._sessions[message_id]
             if answer.done() and not answer.cancelled():
                 self._end_prefill(request.session)
+
+    async def memory(self) -> CoreMemory:
+        """What the core holds in memory and on disk; errors as from `complete`."""
+        return await self._ask(Describe(next(self._ids)))
+
+    async def free(self, *, disk: bool) -> CoreMemory:
+        """Make the core drop resident KV, with `disk` also what is saved; what it holds then."""
+        return await self._ask(Free(next(self._ids), disk))
+
+    async def _ask(self, message: Describe | Free) -> CoreMemory:
+        if self._socket.state is not State.OPEN:
+            raise CoreUnavailable(f"the connection to {self._url} is closed")
+        answer: asyncio.Future[CoreMemory] = asyncio.get_running_loop().create_future()
+        self._pending[message.id] = answer
+        try:
+            self._send(message)
+            self._watch.begin()
+            return await answer
+        finally:
+            del self._pending[message.id]
 
     def forget(self, session: str) -> None:
         """Tell the core to drop everything of the session's document."""
@@ -235,7 +261,7 @@ class CoreClient:
         session = self._sessions.get(message.id)
         if session is not None and message.of > 0:
             self._prefilling.add(session)
-            self._on_prefill(session, message.tokens / message.of)
+            self._on_prefill(session, (message.tokens, message.of))
 
     def _end_prefill(self, session: str) -> None:
         if session in self._prefilling:
@@ -272,7 +298,7 @@ class CoreClient:
             )
         return version == PROTOCOL_VERSION
 
-    def _settle(self, message: Completed | Failed) -> None:
+    def _settle(self, message: Completed | Described | Failed) -> None:
         if message.id is None:
             logger.error("the core could not read a message: %s", message.message)
             self._fail_pending(error_from_code(message.code, message.message))
@@ -282,5 +308,7 @@ class CoreClient:
             return  # cancelled meanwhile
         if isinstance(message, Completed):
             answer.set_result(message.completion)
+        elif isinstance(message, Described):
+            answer.set_result(message.memory)
         else:
             answer.set_exception(error_from_code(message.code, message.message))

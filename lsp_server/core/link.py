@@ -19,7 +19,7 @@ LinkState = Literal["starting", "unloaded", "loading", "ready", "failed", "stopp
 
 # The end of a connection that lasted this long does not count as a failure in a row.
 _STABLE_S = 60.0
-_STOPPED_PAUSE_S = 2.0
+_STOPPED_PAUSE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,8 @@ class CoreTarget:
 
     find: Callable[[], Awaitable[Endpoint]]
     retry: Retry
-    appears: Callable[[], Awaitable[None]] | None = None  # returns when a core that was stopped on request runs again
+    stopped: Callable[[], str] = lambda: ""  # why no core may be started, while the user wants none
+    start_again: Callable[[], None] = lambda: None  # ends that
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class CoreLink:
         self._on_status = on_status
         self._client: CoreClient | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._target: CoreTarget | None = None  # the keeper's
         self._forgotten: set[str] = set()  # sessions whose document's text no core may have
         self._changing = asyncio.Lock()  # there is one keeper at a time
         self._note = ""  # of this connection
@@ -78,20 +80,26 @@ class CoreLink:
         """Characters per token of source code, by the core's tokenizer; 0 while unknown."""
         return self.status.core.chars_per_token if self.status.core else 0.0
 
-    async def connect_to(self, target: CoreTarget, *, when_it_runs: bool = False) -> None:
+    async def connect_to(self, target: CoreTarget) -> None:
         """Disconnect from the present core, if any, and keep up a connection to this one from now on.
 
-        With `when_it_runs`, the link waits for a core of this machine instead of starting it.
+        While the user wants no core, the link waits.
         """
         async with self._changing:
             await self._let_go()
-            self._keeper = asyncio.create_task(self._keep(target, when_it_runs))
+            self._target = target
+            self._keeper = asyncio.create_task(self._keep(target))
             self._keeper.add_done_callback(self._ended)
 
     async def stop(self) -> None:
         """End the connection, and do not reconnect."""
         async with self._changing:
             await self._let_go()
+
+    def start_again(self) -> None:
+        """Start the core if the user has stopped it; BadInput if the runtime folder cannot be used."""
+        if self._target is not None and self._target.stopped():
+            self._target.start_again()
 
     async def _let_go(self) -> None:
         if self._keeper is not None:
@@ -102,10 +110,9 @@ class CoreLink:
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """The core's completion; CoreUnavailable at once if there is no connection."""
-        if self._client is None:
-            raise CoreUnavailable("not connected to a core")
+        client = self.client
         self._forgotten.discard(request.session)
-        return await self._client.complete(request)
+        return await client.complete(request)
 
     def forget(self, session: str) -> None:
         """Tell the core to drop the session's document, now and at every later connection: it may be on disk."""
@@ -118,17 +125,20 @@ class CoreLink:
         if self._client is not None:
             self._client.release(session)
 
-    def unload(self) -> None:
-        """Tell the core to free its model's memory; CoreUnavailable if there is no connection."""
+    @property
+    def client(self) -> CoreClient:
+        """The open connection; CoreUnavailable if there is none."""
         if self._client is None:
             raise CoreUnavailable("not connected to a core")
-        self._client.unload()
+        return self._client
 
-    async def _keep(self, target: CoreTarget, when_it_runs: bool) -> None:
-        if when_it_runs and target.appears is not None:
-            await self._wait_for(target.appears)
+    async def _keep(self, target: CoreTarget) -> None:
         failures, last, pauses_s = 0, "", target.retry.pauses_s
         while True:
+            while why := target.stopped():
+                failures, last = 0, ""
+                self._set(LinkStatus("stopped", note=why))
+                await asyncio.sleep(_STOPPED_PAUSE_S)
             self._set(LinkStatus("starting", note=last))
             since = time.monotonic()
             try:
@@ -140,9 +150,7 @@ class CoreLink:
                 error = unavailable
             except OSError as os_error:  # the runtime folder, or the process
                 error = CoreUnavailable(f"cannot reach or start a core: {os_error}")
-            if self.status.state == "stopped" and target.appears is not None:
-                await self._wait_for(target.appears)
-                failures, last = 0, ""
+            if target.stopped():
                 continue
             failures = 1 if time.monotonic() - since > _STABLE_S else failures + 1
             last, blocked = str(error), isinstance(error, CoreBlocked)
@@ -152,17 +160,6 @@ class CoreLink:
             if failures > len(pauses_s) and target.retry.give_up and not blocked:
                 return self._fail(error)
             await asyncio.sleep(pauses_s[-1 if blocked else min(failures, len(pauses_s)) - 1])
-
-    async def _wait_for(self, appears: Callable[[], Awaitable[None]]) -> None:
-        """Wait for another core after the last one was stopped on request: this side starts none."""
-        note = "the core was stopped: restart it here, or run `midfill core`"
-        self._set(LinkStatus("stopped", note=note))
-        while True:
-            try:
-                return await appears()
-            except (MidfillError, OSError) as error:
-                self._set(LinkStatus("stopped", note=f"{note} ({error})"))
-                await asyncio.sleep(_STOPPED_PAUSE_S)
 
     async def _live(self, target: CoreTarget) -> None:
         """Connect, and return when the connection has ended."""

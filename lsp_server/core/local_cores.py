@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from lsp_server.core.client import CoreClient, Endpoint
 from lsp_server.core.proof import check_proof
-from protocol.errors import BadInput, CoreBlocked, CoreSilent, CoreUnavailable, Unauthorized
+from protocol.errors import CoreBlocked, CoreSilent, CoreUnavailable, Unauthorized
 from protocol.messages import PROTOCOL_VERSION, CoreStatus
-from protocol.rendezvous import CoreAddress, is_held, read_address, read_or_make_token
-from protocol.settings import SETTINGS
+from protocol.rendezvous import (
+    CoreAddress,
+    StoppedCore,
+    end_stop,
+    is_held,
+    read_address,
+    read_or_make_token,
+    write_stop,
+)
 from protocol.wire import StopHow
 
 if TYPE_CHECKING:
@@ -81,60 +88,22 @@ async def ask_status(endpoint: Endpoint) -> CoreStatus:
         if not answer.done():
             answer.set_result(status)
 
-    async with _connected(await CoreClient.open(endpoint, hear)) as client:
+    async with closing(await CoreClient.open(endpoint, hear)) as client:
         await _first(answer, client)
         return answer.result()
 
 
-async def describe_cores(folder: Path) -> list[dict[str, Any]]:
-    """Each running core of this machine as a JSON object; `settings` has those that are not at their defaults."""
-    from lsp_server.core.os_process import resident_bytes
+async def stop_core(file: Path, by: str) -> bool:
+    """End the core that this address file names, as `end_core`, and keep clients from starting another one.
 
-    described = []
-    for file in sorted(folder.glob("core-*.json")):
-        try:
-            address = published_core(file)
-        except BadInput as error:
-            logger.warning("%s", error)
-            continue
-        if address is not None:
-            state, detail = await _state(address, file)
-            settings = {name: value for name, value in address.settings.items() if _is_chosen(name, value)}
-            described.append(
-                {
-                    "model": address.model,
-                    "state": state,
-                    "detail": detail,
-                    "url": address.url,
-                    "pid": address.pid,
-                    "memoryBytes": resident_bytes(address.pid),
-                    "settings": settings,
-                }
-            )
-    return described
-
-
-async def _state(address: CoreAddress, file: Path) -> tuple[str, str]:
-    if address.protocol_version != PROTOCOL_VERSION:
-        return "other version", f"protocol {address.protocol_version}, this midfill: {PROTOCOL_VERSION}"
+    `by` names the program that stops it, for their users.
+    """
+    write_stop(file, StoppedCore(by, published_core(file)))  # first: other clients look at it when the core ends
     try:
-        status = await ask_status(endpoint_of(address, file))
-    except CoreUnavailable as error:
-        return "unreachable", str(error)
-    return status.state, status.detail
-
-
-def _is_chosen(name: str, value: object) -> bool:
-    return name not in SETTINGS or SETTINGS[name].default != value
-
-
-async def unload(file: Path) -> None:
-    """Tell the core that this address file names to free its model's memory; CoreUnavailable if none answers."""
-    address = await answering_core(file)
-    if address is None:
-        raise CoreUnavailable("no core listens")
-    async with _connected(await CoreClient.open(endpoint_of(address, file), lambda _: None)) as client:
-        client.unload()
+        return await end_core(file, "stop")
+    except BaseException:
+        end_stop(file)
+        raise
 
 
 async def end_core(file: Path, how: StopHow) -> bool:
@@ -177,7 +146,7 @@ async def _ask_to_stop(address: CoreAddress, file: Path, how: StopHow) -> None:
         raise CoreSilent("it has another version")
     kept: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     endpoint = endpoint_of(address, file)
-    async with _connected(await CoreClient.open(endpoint, lambda _: None, kept.set_result)) as client:
+    async with closing(await CoreClient.open(endpoint, lambda _: None, kept.set_result)) as client:
         client.stop(how)
         await _first(kept, client, ends=True)
         if kept.done():
@@ -199,7 +168,8 @@ async def _first(answer: asyncio.Future[Any], client: CoreClient, *, ends: bool 
 
 
 @contextlib.asynccontextmanager
-async def _connected(client: CoreClient) -> AsyncIterator[CoreClient]:
+async def closing(client: CoreClient) -> AsyncIterator[CoreClient]:
+    """The client, until it is closed with the context."""
     try:
         yield client
     finally:

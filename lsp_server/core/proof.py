@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from protocol.errors import CoreSilent, CoreUnavailable, Unauthorized
 from protocol.proof import PROOF_PATH, proof
+from protocol.user_tokens import token_digest, token_id
 
 _TIMEOUT_S = 2.0
 _LONGEST_ANSWER = 256
@@ -23,24 +24,29 @@ async def check_proof(url: str, token: str) -> None:
     """
     address = urlsplit(url)
     host, port = address.hostname or "", address.port or 80
-    nonce = secrets.token_hex(16)
+    named = address.netloc.rpartition("@")[2]
+    nonce, user_id = secrets.token_hex(16), token_id(token)
+    query = f"nonce={nonce}&id={user_id}" if user_id else f"nonce={nonce}"
+    expected = proof(token_digest(token), nonce, named) if user_id else proof(token, nonce, port)
     try:
         async with asyncio.timeout(2 * _TIMEOUT_S):  # the thread's own timeout restarts at every byte
-            answer = await asyncio.to_thread(_ask, host, port, nonce)
+            answer = await asyncio.to_thread(_ask, host, port, named, query)
     except TimeoutError as error:
         raise CoreSilent(f"the core at {url} does not answer") from error
     except HTTPException as error:
         raise CoreUnavailable(f"{url} does not answer as a core does: {error!r}") from error
     except OSError as error:
         raise CoreUnavailable(f"no core answers at {url}: {error}") from error
-    if not hmac.compare_digest(answer, proof(token, nonce, port).encode()):
+    if not hmac.compare_digest(answer, expected.encode()):
+        if user_id:
+            raise Unauthorized(f"the server at {url} does not know this token: it was revoked, or that is not the core")
         raise Unauthorized(f"the server at {url} does not know this machine's token: it is not a core, or not yours")
 
 
-def _ask(host: str, port: int, nonce: str) -> bytes:
+def _ask(host: str, port: int, named: str, query: str) -> bytes:
     connection = HTTPConnection(host, port, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", f"{PROOF_PATH}?nonce={nonce}")
+        connection.request("GET", f"{PROOF_PATH}?{query}", headers={"Host": named})
         return connection.getresponse().read(_LONGEST_ANSWER)
     finally:
         connection.close()

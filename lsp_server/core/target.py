@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -10,14 +10,22 @@ from lsp_server.core.client import Endpoint
 from lsp_server.core.link import LOCAL_RETRY, REMOTE_RETRY, CoreTarget
 from lsp_server.core.local_cores import endpoint_of
 from lsp_server.core.process import LocalCore, core_command, core_environment
-from protocol.errors import BadSettings, Unauthorized
+from protocol.errors import BadInput, BadSettings, Unauthorized
 from protocol.identity import IDENTITY_SETTINGS, describe, differences
-from protocol.rendezvous import address_file, core_name, resolve_engine, resolve_model, runtime_folder
+from protocol.rendezvous import (
+    address_file,
+    core_name,
+    end_stop,
+    read_stop,
+    resolve_engine,
+    resolve_model,
+    runtime_folder,
+)
 from protocol.settings import Settings, json_name
 
 # Importing torch from a cold disk on a busy machine takes long.
 _START_TIMEOUT_S = 120.0
-_APPEARS_EVERY_S = 1.0
+HOW_TO_START = "request a suggestion by hand, restart the core, or run `midfill core`"
 
 
 def target_of(settings: Settings) -> CoreTarget:
@@ -70,19 +78,17 @@ def local_core(settings: Settings) -> LocalCore:
 
 
 def _local_target(settings: Settings) -> CoreTarget:
-    used: set[int] = set()  # the processes of the cores that were found
-
     async def find() -> Endpoint:
         core = local_core(settings)
         address = await core.find_or_start()
-        used.add(address.pid)
         found = differences(address.settings, settings)
         differs = f"the running core was started with {describe(found, json_name)}" if found else ""
         return endpoint_of(address, core.file, differs)
 
-    async def appears() -> None:
-        """Return when another core runs than those that were used: one that was stopped may still answer."""
-        while (address := await local_core(settings).find()) is None or address.pid in used:
-            await asyncio.sleep(_APPEARS_EVERY_S)
+    def stopped() -> str:
+        with suppress(BadInput):  # a runtime folder that cannot be used, which `find` reports
+            found = read_stop(local_core(settings).file)
+            return "" if found is None else f"{found.by} stopped the core: {HOW_TO_START}"
+        return ""
 
-    return CoreTarget(find, LOCAL_RETRY, appears)
+    return CoreTarget(find, LOCAL_RETRY, stopped, lambda: end_stop(local_core(settings).file))

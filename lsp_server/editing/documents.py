@@ -28,6 +28,13 @@ class Edit:
     text: str
 
 
+class Replacement(NamedTuple):
+    """An edit, and the text that it replaced."""
+
+    edit: Edit
+    replaced: str
+
+
 class LineChange(NamedTuple):
     """What an edit did to the lines: `removed` lines from `first` on became `added` lines."""
 

@@ -1,14 +1,15 @@
-"""Decides which documents never enter a prompt: secrets, ignored files, and kinds of documents that hold other data."""
+"""Decides which documents stay out of prompts: secrets, ignored files, and kinds of documents that hold other data."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from lsp_server.editing.file_uris import split_uri, without_query
 from lsp_server.exclusion.ignore_files import IgnoreFiles
 from lsp_server.exclusion.secret_files import SecretFiles
+from lsp_server.exclusion.verdict import Verdict
 
 # Schemes of documents that users write: files, scratch buffers, notebook cells. Documents of other schemes may hold
 # anything: logs (output:), old revisions (git:), an editor's own settings.
@@ -16,7 +17,7 @@ _WRITTEN = frozenset({"file", "untitled", "buffer", "inmemory", "vscode-notebook
 
 
 class Exclusion:
-    """Gives the reason why a document is excluded, from its URI; it reads the disk, so never call it in an event loop.
+    """Gives the verdict about a document from its URI; it reads the disk, so never call it in an event loop.
 
     Ignore files are read again after `recheck_s` seconds.
 
@@ -33,25 +34,34 @@ class Exclusion:
         self._ignored = IgnoreFiles(list(dict.fromkeys(paths + real_paths)), now, recheck_s)
 
     def reason(self, uri: str) -> str | None:
-        """Which rule of which file excludes the document, for the log and the status; None if it may be used."""
+        """Which rule of which file keeps the document out of others' prompts; None if it may be used."""
+        verdict = self.verdict(uri)
+        return None if verdict is None else verdict.rule
+
+    def verdict(self, uri: str) -> Verdict | None:
+        """The strictest verdict about the document; None if it may be used everywhere."""
         scheme, path = split_uri(uri)
         if scheme not in _WRITTEN:
-            return f"documents with the scheme {scheme!r} are not edited by hand"
+            return Verdict(f"documents with the scheme {scheme!r} are not edited by hand", "other")
         if "\0" in path:
-            return "its path contains a NUL character"
+            return Verdict("its path contains a NUL character", "other")
         paths = dict.fromkeys((path, split_uri(without_query(uri)).path))
-        reasons = (self._reason_of_path(path) for path in paths)
-        return next((reason for reason in reasons if reason is not None), None)
+        found = [verdict for path in paths for verdict in self._verdicts_on(path)]
+        return min(found, key=lambda verdict: verdict.cause == "gitignore", default=None)
 
-    def _reason_of_path(self, path: str) -> str | None:
+    def _verdicts_on(self, path: str) -> Iterator[Verdict]:
         if not is_usable(path):
-            return self._secrets.reason(path)
+            if (secret := self._secrets.reason(path)) is not None:
+                yield Verdict(secret, "secret")
+            return
         try:
-            places = dict.fromkeys((Path(os.path.normpath(path)), Path(os.path.realpath(path))))
-            reasons = (self._secrets.reason(place.as_posix()) or self._ignored.reason(place) for place in places)
-            return next((reason for reason in reasons if reason is not None), None)
+            for place in dict.fromkeys((Path(os.path.normpath(path)), Path(os.path.realpath(path)))):
+                if (secret := self._secrets.reason(place.as_posix())) is not None:
+                    yield Verdict(secret, "secret")
+                elif (ignored := self._ignored.verdict(place)) is not None:
+                    yield ignored
         except (OSError, ValueError) as error:
-            return f"midfill cannot check the ignore files: {error}"
+            yield Verdict(f"midfill cannot check the ignore files: {error}", "other")
 
 
 def is_usable(path: str) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from lsp_server.exclusion.ignore_rules import Rules, Scope, TooManyWildcards, deciding_rule
+from lsp_server.exclusion.verdict import Cause, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +21,7 @@ _Value = TypeVar("_Value")
 
 # Git's default on systems whose file systems ignore case.
 _IGNORE_CASE = sys.platform in ("win32", "darwin")
+_OWN_NAME = ".midfillignore"
 _MAX_REMEMBERED = 4096
 _MOST_BYTES = 1 << 21  # of one ignore file
 _MOST_REPORTED = 10  # bad lines of one ignore file
@@ -53,6 +55,11 @@ class IgnoreFile:
     rules: Rules
     problem: str = ""
 
+    @property
+    def cause(self) -> Cause:
+        """The cause of its verdicts."""
+        return "midfillignore" if self.path.name == _OWN_NAME else "gitignore"
+
 
 class IgnoreFiles:
     """Applies .midfillignore, .gitignore and .git/info/exclude; it does not read the user's global excludes file.
@@ -62,7 +69,8 @@ class IgnoreFiles:
     the outer of the two, or the document's own folder if there is neither.
 
     An ignore file that exists and cannot be read, or would take too long to match, may hold any rule: it excludes
-    everything that it governs.
+    everything that it governs. What .midfillignore excludes by itself counts as excluded by it, even if another file
+    excludes it too.
     """
 
     def __init__(self, folders: Sequence[Path], now: Callable[[], float], recheck_s: float) -> None:
@@ -71,19 +79,23 @@ class IgnoreFiles:
         self._git_folder = Remembered(_git_folder, now, recheck_s)
         self._parsed: dict[tuple[Path, Path], tuple[object, IgnoreFile | None]] = {}
 
-    def reason(self, path: Path) -> str | None:
+    def verdict(self, path: Path) -> Verdict | None:
         """Which rule of which file excludes `path`, or None."""
         top = self._top(path)
         files = self._governing(top, path)
+        own = [file for file in files if file.cause == "midfillignore"]
+        return self._verdict(own, top, path, "midfillignore") or self._verdict(files, top, path, "gitignore")
+
+    def _verdict(self, files: Sequence[IgnoreFile], top: Path, path: Path, cause: Cause) -> Verdict | None:
         for file in files:
             if file.problem:
-                return f"{_shown(file, top)} cannot be used: {file.problem}"
+                return Verdict(f"{_shown(file, top)} cannot be used: {file.problem}", cause)
         scopes = [Scope(_shown(file, top), len(file.folder.parts) - len(top.parts), file.rules) for file in files]
         found = deciding_rule(scopes, path.relative_to(top).parts)
         if found is None:
             return None
         scope, rule = found
-        return f"{rule.text} in {scope.source}, line {rule.line}"
+        return Verdict(f"{rule.text} in {scope.source}, line {rule.line}", cause)
 
     def _top(self, path: Path) -> Path:
         tops = [folder for folder in self._folders if path.is_relative_to(folder) and path != folder]
@@ -96,7 +108,7 @@ class IgnoreFiles:
         """The ignore files that govern `path`, the one with the highest precedence last."""
         folders = [folder for folder in reversed(path.parents) if folder.is_relative_to(top)]
         wanted = [(git / "info" / "exclude", folder) for folder in folders if (git := self._git_folder(folder))]
-        wanted += [(folder / name, folder) for name in (".gitignore", ".midfillignore") for folder in folders]
+        wanted += [(folder / name, folder) for name in (".gitignore", _OWN_NAME) for folder in folders]
         return [file for at, folder in wanted if (file := self._load((at, folder))) is not None]
 
     def _load_anew(self, place: tuple[Path, Path]) -> IgnoreFile | None:

@@ -9,8 +9,8 @@ from functools import cached_property
 from itertools import accumulate, takewhile
 
 from lsp_server.editing.documents import Document, Position, line_length
+from lsp_server.editing.indentation import indent_unit
 from lsp_server.filters.balance import Balance
-from lsp_server.filters.indentation import indent_unit
 from lsp_server.filters.statement import Statement
 
 LONGEST_LINE = 10_000  # code points; the server suggests nothing in a longer line, and reads none

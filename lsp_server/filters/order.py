@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lsp_server.filters.block import end_with_block
-from lsp_server.filters.broken_indentation import cut_broken_indentation
+from lsp_server.filters.block import end_with_block, end_with_whole_statement
 from lsp_server.filters.closers import keep_balance
 from lsp_server.filters.cursor_context import CursorContext, Insertion
-from lsp_server.filters.extra_indentation import drop_extra_indentation
-from lsp_server.filters.next_lines import cut_at_next_lines
-from lsp_server.filters.own_indentation import use_own_indentation
-from lsp_server.filters.previous_lines import drop_previous_lines
-from lsp_server.filters.repetition import cut_repetition
-from lsp_server.filters.rest_of_line import drop_rest_of_line
+from lsp_server.filters.indentation import cut_broken_indentation, drop_extra_indentation, use_own_indentation
+from lsp_server.filters.repeats import cut_at_next_lines, cut_repetition, drop_previous_lines, drop_rest_of_line
 from lsp_server.filters.white_space import drop_trailing_space, use_line_ends
-from lsp_server.filters.whole_statements import end_with_whole_statement
 
 Filter = Callable[[Insertion, CursorContext], Insertion]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from lsp_server.editing.indentation import indentation
 from lsp_server.filters.balance import CLOSERS, Balance
-from lsp_server.filters.indentation import indentation
 
 if TYPE_CHECKING:
     from lsp_server.filters.cursor_context import CursorContext

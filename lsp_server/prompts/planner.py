@@ -36,7 +36,7 @@ class _Laid(NamedTuple):
     context: Context
 
 
-def _no_context(_: WindowBudget) -> Context:
+def _no_context(_budget: WindowBudget, _adds: bool) -> Context:
     return Context()
 
 
@@ -47,9 +47,9 @@ def _nothing_excluded(_: str) -> bool:
 class PromptPlanner:
     """The prompts of one document: EFIM's from anchors, PSM's and SPM's from the windows at the cursor.
 
-    The planner calls `context` for the snippets when it lays an anchor. The budget gives `context` only the estimate
-    of characters per token: the windows do not shrink for it. At every use of an anchor the planner calls
-    `is_excluded` for the sources of its snippets.
+    The planner calls `context` for the snippets when it lays an anchor, and says whether new ones may be added to
+    those of the last call. The budget gives `context` only the estimate of characters per token: the windows do not
+    shrink for it. At every use of an anchor the planner calls `is_excluded` for the sources of its snippets.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class PromptPlanner:
         document: Document,
         budget: WindowBudget,
         strategy: Strategy = "efim",
-        context: Callable[[WindowBudget], Context] = _no_context,
+        context: Callable[[WindowBudget, bool], Context] = _no_context,
         is_excluded: Callable[[str], bool] = _nothing_excluded,
     ) -> None:
         self.document = document
@@ -67,6 +67,7 @@ class PromptPlanner:
         self._context = context
         self._is_excluded = is_excluded
         self._anchors: list[_Laid] = []  # most recently used first
+        self._laid_ahead = False  # whether ahead work laid the newest one, and no keystroke has used it
 
     def edited(self, change: LineChange) -> None:
         """Follow an edit that was applied to the document."""
@@ -92,9 +93,13 @@ class PromptPlanner:
         for laid in self._anchors:
             fit = find(laid.anchor, self.document, cursor, limit // 2 if ahead else limit)
             if fit is not None:
+                self._laid_ahead &= ahead
                 return self._use(laid, fit, cursor, relaid=False)
         anchor, fit = lay(self.document, cursor, self.budget, self._edges)
-        return self._use(_Laid(anchor, self._context(self.budget)), fit, cursor, relaid=True)
+        # New snippets move all text behind them: a keystroke right after ahead work keeps those that are resident.
+        adds = ahead or not self._laid_ahead
+        self._laid_ahead = ahead
+        return self._use(_Laid(anchor, self._context(self.budget, adds)), fit, cursor, relaid=True)
 
     def holds(self, cursor: Position) -> bool:
         """Whether the prompt for ahead work at this cursor needs no new anchor."""
@@ -121,7 +126,7 @@ class PromptPlanner:
         first = self._edges.start_for(document, cursor.line, budget.prefix_chars - cursor.column)
         head = document.lines[cursor.line][cursor.column :]
         stop = suffix_stop(document, cursor.line + 1, budget.suffix_chars - len(head))
-        context = self._context(budget)
+        context = self._context(budget, True)
         prompt = Prompt(
             prefix=_prompt_text(document.slice(Position(first, 0), cursor)),
             suffix=_prompt_text(head + "".join(document.lines[cursor.line + 1 : stop])),

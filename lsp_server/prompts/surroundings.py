@@ -46,8 +46,12 @@ class Surroundings:
             document,
             budget,
             settings.strategy,
-            context=lambda budget: self.ring.context_for(
-                document.uri, document.language_id, int(settings.other_files_tokens * budget.chars_per_token), sources
+            context=lambda budget, adds: self.ring.context_for(
+                document.uri,
+                document.language_id,
+                int(settings.other_files_tokens * budget.chars_per_token),
+                sources,
+                adds=adds,
             ),
             is_excluded=self.verdicts.is_excluded,
         )

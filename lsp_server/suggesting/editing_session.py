@@ -10,17 +10,19 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from lsp_server.core.link import LinkState
+from lsp_server.core.link import LinkStatus
 from lsp_server.editing.documents import Position
+from lsp_server.filters.block import drop_cut_line, stop_rule
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.order import fitted, worth_showing
-from lsp_server.filters.stop_rules import stop_rule
-from lsp_server.filters.whole_statements import drop_cut_line
+from lsp_server.suggesting import reasons
 from lsp_server.suggesting.debounce import Pace
+from lsp_server.suggesting.explaining import Explainer
 from lsp_server.suggesting.last_suggestion import Suggestion, suggestion_at
 from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.open_documents import OpenDocuments
 from lsp_server.suggesting.queries import Query
+from lsp_server.suggesting.reasons import Reason
 from lsp_server.suggesting.requests import Core, PromptCost, RequestSender
 from protocol import garbage
 from protocol.messages import Completion, StopRule
@@ -46,8 +48,7 @@ class EditingSession:
     `client` is its name in the core and unique there. A document that is opened through `documents`, not `open`, is
     not prepared for typing.
 
-    The session calls `on_excluded` with the viewed document's URI and the reason of its exclusion; with None for
-    the reason when the next one, or the same one later, is not excluded.
+    `explainer` has the reasons why documents get no suggestions, and calls `on_reason` and `on_refresh`.
     """
 
     def __init__(
@@ -56,20 +57,19 @@ class EditingSession:
         settings: Settings,
         client: str,
         on_cost: Callable[[PromptCost], None],
-        on_excluded: Callable[[str, str | None], None] = lambda *_: None,
+        on_reason: Callable[[str, Reason | None], None] = lambda *_: None,
+        on_refresh: Callable[[OpenDocument], None] = lambda _: None,
         idle_s: float = _IDLE_SECONDS,
         opening_s: float = _OPENING_SECONDS,
         loading_s: float = _LOADING_SECONDS,
     ) -> None:
         self.documents = OpenDocuments(settings)
         self._idle_s, self._opening_s, self._loading_s = idle_s, opening_s, loading_s
-        self._on_excluded = on_excluded
+        self.explainer = Explainer(self.documents, core, on_reason, on_refresh)
         self._core = core
         self._sender = RequestSender(core, client, on_cost)
         self._pace = Pace()
-        self._core_state: LinkState = "stopped"
         self._core_moved = asyncio.Event()
-        self._looked_at: tuple[str, str | None] = "", None  # the document, and why it is excluded
         self._last: OpenDocument | None = None
         self._opening: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
@@ -89,7 +89,10 @@ class EditingSession:
 
     def close(self, uri: str) -> None:
         """Forget a document, and release its prompts in the core; the core evicts them by its ordinary rules."""
-        self.documents.close(uri)
+        closed = self.documents.close(uri)
+        if closed is not None and (verdicts := closed.surroundings.verdicts).is_allowed(uri):
+            verdicts.allow(uri, allowed=False)
+            self._sender.forget(uri)
         if self._last not in self.documents:
             self._last = None
         self._sender.release(uri)
@@ -109,21 +112,36 @@ class EditingSession:
         """
         self._look_at(opened, query.cursor)
         opened.requests += 1
-        now = edits, _, _ = opened.edits, opened.requests, query.cursor
-        if not self._is_enabled(opened) or not query.on_one_line:
-            return ()
+        now = opened.edits, opened.requests, query.cursor
+        opened.outcome, opened.unanswered = None, None
+        insertions: tuple[Insertion, ...] = ()
+        try:
+            insertions = await self._suggest(opened, query, now, waits_for_core=waits_for_core) or ()
+        finally:
+            still_here = (opened.edits, opened.requests, opened.cursor) == now
+            if not insertions and still_here and self.explainer.is_in_the_way(opened):
+                opened.unanswered = opened.edits, opened.cursor
+        is_shown = opened.edits == now[0] and opened.excluded is None  # the rules may have changed meanwhile
+        return insertions if is_shown else ()
+
+    async def _suggest(
+        self, opened: OpenDocument, query: Query, now: tuple[int, int, Position], *, waits_for_core: bool
+    ) -> tuple[Insertion, ...] | None:
+        if not self._is_enabled(opened):
+            return None
+        if not query.on_one_line:
+            opened.outcome = reasons.popup_entry()
+            return None
         if not await self._is_allowed(opened) or (opened.edits, opened.requests, opened.cursor) != now:
-            return ()
+            return None
         if at_hand := self._at_hand(opened, query):
             return at_hand
         if not self._core.ready and not waits_for_core:
             opened.latest.start(partial(self._ahead, opened, query.cursor))
-            return ()
+            return None
         if opened.latest.is_for(query):
-            insertions = await opened.latest.join()
-        else:
-            insertions = await opened.latest.run(partial(self._ask_in_time, opened, query), query)
-        return insertions or () if opened.edits == edits else ()
+            return await opened.latest.join()
+        return await opened.latest.run(partial(self._ask_in_time, opened, query), query)
 
     def look_ahead(self, opened: OpenDocument, cursor: Position | None = None) -> None:
         """Make the prompt at the cursor, or at the last one, resident in the background.
@@ -136,6 +154,8 @@ class EditingSession:
         self._look_at(opened, cursor or opened.cursor)
         if self._is_enabled(opened):
             opened.latest.start(partial(self._ahead, opened, opened.cursor))
+        else:
+            self.explainer.tell(opened)
 
     def suggest_ahead(self, opened: OpenDocument, cursor: Position) -> None:
         """Compute the suggestion at `cursor` before the client's request for it."""
@@ -144,14 +164,40 @@ class EditingSession:
         if self._core.ready and self._is_enabled(opened) and not opened.latest.is_for(query):
             opened.latest.start(partial(self._ask, opened, query), query)
 
-    def core_changed(self, state: LinkState) -> None:
+    def core_changed(self, status: LinkStatus) -> None:
         """When the core comes up, make the prompt of the last document resident, which also loads the model."""
-        came_up = self._core_state in ("starting", "failed", "stopped") and state in ("unloaded", "loading", "ready")
-        self._core_state = state
+        before, self.explainer.status = self.explainer.status.state, status
         self._core_moved.set()
         self._core_moved.clear()
+        self.explainer.tell_all(self._last)
+        came_up = before in ("starting", "failed", "stopped") and status.state in ("unloaded", "loading", "ready")
         if came_up and self._last is not None:
             self.look_ahead(self._last)
+
+    def prefilled(self, session: str, tokens: tuple[int, int] | None) -> None:
+        """The core computes the prompt of this session: so many tokens of so many; None when that has ended."""
+        if self._last in self.documents and self._last is not None and self._last.session == session:
+            self.explainer.reading(self._last, tokens)
+
+    def configure(self, settings: Settings) -> None:
+        """Use these settings from now on."""
+        self.documents.configure(settings)
+        self.explainer.tell_all(self._last)
+
+    def snooze(self, seconds: float) -> None:
+        """Suggest nothing for so long; infinite for the rest of the session, 0 ends it."""
+        self.explainer.snooze(seconds, partial(self.snooze, 0))
+        self.explainer.tell_all(self._last)
+
+    def allow(self, opened: OpenDocument) -> None:
+        """Let the document into its own prompts, in spite of the rules, until it is closed."""
+        opened.surroundings.verdicts.allow(opened.document.uri)
+        self.explainer.tell(opened)
+
+    def switch(self, opened: OpenDocument, switch: reasons.Switch) -> None:
+        """The client suggests in the document, or does not, for this cause."""
+        opened.switch = switch
+        self.explainer.tell(opened)
 
     def _look_at(self, opened: OpenDocument, cursor: Position) -> None:
         """Record where the user is, and restart the timer of the work at rest."""
@@ -172,15 +218,11 @@ class EditingSession:
 
     def _is_enabled(self, opened: OpenDocument) -> bool:
         """Whether the document's cursor may get a suggestion, apart from the exclusion rules."""
-        disabled = opened.document.language_id in self.settings.disabled_languages
-        return opened in self.documents and not (disabled or opened.out_of_step or opened.is_in_long_line)
+        return opened in self.documents and self.explainer.switched_off(opened) is None
 
     async def _is_allowed(self, opened: OpenDocument) -> bool:
         """Whether no rule excludes the document; checks the disk if the last check is too old."""
         await self._sender.look_at_rules(opened)
-        before, self._looked_at = self._looked_at, (opened.document.uri, opened.excluded)
-        if before != self._looked_at and (before[1], opened.excluded) != (None, None):
-            self._on_excluded(*self._looked_at)
         return opened.excluded is None
 
     def _at_hand(self, opened: OpenDocument, query: Query) -> tuple[Insertion, ...]:
@@ -202,12 +244,14 @@ class EditingSession:
         """As `_ask`, after the debounce, or after the core has started and loaded."""
         if self._core.ready:
             return await self._ask(opened, query, self._pace.pause_s(self.settings.debounce_ms))
+        self.explainer.tell(opened)
         try:
             async with asyncio.timeout(self._loading_s):
-                while not self._core.ready and self._core_state in ("starting", "stopped"):
+                while not self._core.ready and self.explainer.status.state in ("starting", "stopped"):
                     await self._core_moved.wait()
                 return await self._ask(opened, query)
         except TimeoutError:
+            opened.outcome = reasons.too_late(self._loading_s)
             return ()
 
     async def _ask(self, opened: OpenDocument, query: Query, pause_s: float = 0.0) -> tuple[Insertion, ...]:
@@ -241,7 +285,9 @@ class EditingSession:
         self, opened: OpenDocument, query: Query, place: CursorContext, completion: Completion
     ) -> tuple[Insertion, ...]:
         """Filter the completions and remember them as suggestions; returns the suggestions, none if held back."""
-        held = not query.invoked and self._is_unlikely(completion)
+        percent = None if completion.mean_logprob is None else math.exp(completion.mean_logprob) * 100
+        limit = self.settings.hold_back_percent
+        held = not query.invoked and percent is not None and percent < limit
         ending = query.ending(opened.document)
         shown: dict[str, Insertion] = {}
         suggestions: list[Suggestion] = []
@@ -256,13 +302,15 @@ class EditingSession:
                 rest = Insertion(ending + insertion.text, insertion.replaced)
                 suggestions.append(suggestion_at(query.cursor, ending + worth, rest, held=held))
         opened.suggestions = tuple(suggestions)
+        if not shown:
+            opened.outcome = reasons.nothing_left() if first.strip() else reasons.nothing_predicted()
+        elif held and percent is not None:
+            opened.outcome = reasons.unlikely(percent, limit, opened.document.uri)
         return () if held else tuple(shown.values())
 
-    def _is_unlikely(self, completion: Completion) -> bool:
-        percent, logprob = self.settings.hold_back_percent, completion.mean_logprob
-        return logprob is not None and math.exp(logprob) * 100 < percent
-
     async def _ahead(self, opened: OpenDocument, cursor: Position) -> None:
-        if await self._is_allowed(opened):
+        is_allowed = await self._is_allowed(opened)
+        self.explainer.tell(opened)
+        if is_allowed:
             await opened.gather(cursor, self.settings)
             await self._sender.look_ahead(opened, cursor, self.settings)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lsp_server.editing.documents import Document, Edit, LineChange, Position
+from lsp_server.editing.literals import Literals
 from lsp_server.editing.notebooks import Cells
-from lsp_server.editing.spans import Span, follow_cursor, follow_span
+from lsp_server.editing.spans import follow_cursor
+from lsp_server.exclusion.verdict import Verdict
 from lsp_server.filters.balance import Balance
 from lsp_server.filters.cursor_context import LONGEST_LINE, Insertion
 from lsp_server.prompts.planner import Plan, PromptPlanner
 from lsp_server.prompts.surroundings import Surroundings
 from lsp_server.suggesting.last_suggestion import Suggestion, follow
 from lsp_server.suggesting.latest import Latest
+from lsp_server.suggesting.reasons import Reason, Switch
 from protocol.messages import Completion, CompletionRequest
 from protocol.settings import Settings
 
@@ -33,25 +36,31 @@ class OpenDocument:
     inserted: str = ""
     cursor: Position = field(default=Position(0, 0))
     suggestions: tuple[Suggestion, ...] = ()  # the last suggestion, and its alternatives
-    watched: dict[int, Span] = field(default_factory=dict)  # followed through all edits, by the keys of `watch`
     balance: Balance | None = None  # of the last request's statement
     out_of_step: bool = False  # a change failed, or a line is too long: only the whole text recovers from that
     last_exchange: tuple[CompletionRequest, Completion] | None = None  # with the core, for a suggestion
     cells: Cells | None = None  # the cells of its language in its notebook, which share a planner
     looked_at: bool = False  # the user has viewed it, rather than only opened it
     requests: int = 0  # for suggestions, of which only the newest is answered
+    switch: Switch = ""  # what switches suggestions off in the client
+    outcome: Reason | None = None  # why the last request got no suggestion
+    told: Reason | None = None  # what the client knows
+    unanswered: tuple[int, Position] | None = None  # `edits` and cursor of a request that an obstacle left unanswered
+    literals: Literals = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.literals = Literals(self.document)
 
     def apply(self, edit: Edit) -> LineChange:
         """Edit the document, and drop state that this invalidates; a bad edit raises BadInput and changes nothing."""
         change = self.document.apply(edit)
         self._edited(change)
+        self.literals.edited(change.first)
         self.cursor = self.document.nearest(follow_cursor(self.cursor, edit))
         self.latest.supersede()
         self.edits += 1
         self.inserted += edit.text
         self.suggestions = tuple(filter(None, (follow(suggestion, edit) for suggestion in self.suggestions)))
-        for key, span in self.watched.items():
-            self.watched[key] = follow_span(span, edit)
         return change
 
     @property
@@ -90,16 +99,10 @@ class OpenDocument:
         self.out_of_step = True
         self.latest.supersede()
 
-    def watch(self, span: Span) -> int:
-        """Follow this span through edits from now on; returns its key in `watched`."""
-        key = max(self.watched, default=0) + 1
-        self.watched[key] = span
-        return key
-
     @property
-    def excluded(self) -> str | None:
-        """The reason why its text may not enter a prompt, by the last check of the disk; None if it may."""
-        return self.surroundings.verdicts.reason(self.document.uri)
+    def excluded(self) -> Verdict | None:
+        """Why its text may not enter its own prompts, by the last check of the disk; None if it may."""
+        return self.surroundings.verdicts.own(self.document.uri)
 
     @property
     def is_in_long_line(self) -> bool:

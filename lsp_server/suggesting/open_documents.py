@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lsp_server.editing.documents import Document, Edit, LineChange, Position
+from lsp_server.editing.documents import Document, Edit, LineChange, Position, Replacement
 from lsp_server.editing.notebooks import Cells
 from lsp_server.editing.positions import ClientPosition, PositionCodec, PositionEncoding
 from lsp_server.prompts.surroundings import Surroundings
@@ -41,12 +41,14 @@ class _Notebook:
 
 
 class OpenDocuments:
-    """All open documents, by their URI."""
+    """All open documents, by their URI. `on_change` is called with a document and the client's applied edits."""
 
     def __init__(self, settings: Settings) -> None:
         self.codec = PositionCodec(PositionEncoding.UTF16)  # LSP's default; the client may have another
         self.settings = settings
+        self.on_change: Callable[[OpenDocument, Sequence[Replacement]], None] = lambda *_: None
         self._surroundings = Surroundings.of_folders(())
+        self._surroundings.verdicts.use(ignored_are_off=settings.ignored_files == "off")
         self._open: dict[str, OpenDocument] = {}
         self._notebooks: dict[str, _Notebook] = {}
 
@@ -74,6 +76,7 @@ class OpenDocuments:
     def configure(self, settings: Settings) -> None:
         """Use these settings from now on; suggestions made under other settings are dropped."""
         before, self.settings = self.settings, settings
+        self._surroundings.verdicts.use(ignored_are_off=settings.ignored_files == "off")
         if before != settings:
             for opened in self._open.values():
                 opened.suggestions = ()
@@ -83,7 +86,8 @@ class OpenDocuments:
 
     def use_folders(self, folders: Sequence[str]) -> None:
         """Use the rules of these workspace folders; the viewed places are forgotten."""
-        self._surroundings = Surroundings.of_folders(folders)
+        before, self._surroundings = self._surroundings, Surroundings.of_folders(folders)
+        self._surroundings.verdicts.inherit(before.verdicts)
         for opened in self._open.values():
             opened.surroundings = self._surroundings
         self._renew_planners()
@@ -97,11 +101,12 @@ class OpenDocuments:
         opened.out_of_step = _is_too_long(document, LineChange(0, 0, len(document.lines)))
         return opened
 
-    def close(self, uri: str) -> None:
-        """Forget a document; nothing happens if it is not open."""
+    def close(self, uri: str) -> OpenDocument | None:
+        """Forget a document, and return it; nothing happens if it is not open."""
         if (closed := self._open.pop(uri, None)) is not None:
             closed.latest.supersede()
             self._surroundings.ring.closed(uri)
+        return closed
 
     def splice_cells(self, notebook: str, start: int, deleted: int, uris: Sequence[str]) -> None:
         """Replace `deleted` cells of the notebook from `start` on by these documents; BadInput for one not open."""
@@ -133,7 +138,7 @@ class OpenDocuments:
         BadInput if one cannot be applied or the version goes backwards. The document is then out of step: later
         changes are ignored, since their positions are unreliable, until one brings the whole text.
         """
-        opened = self[uri]
+        opened, replacements = self[uri], list[Replacement]()
         whole = max((index for index, change in enumerate(changes) if change.range is None), default=None)
         if opened.out_of_step and whole is None:
             return
@@ -142,12 +147,14 @@ class OpenDocuments:
                 _check_version(opened.document, version)
             opened.out_of_step = False
             for change in changes[whole or 0 :]:
-                done = opened.apply(self._edit(opened.document, change))
-                opened.out_of_step |= _is_too_long(opened.document, done)
+                edit = self._edit(opened.document, change)
+                replacements.append(Replacement(edit, opened.document.slice(edit.start, edit.end)))
+                opened.out_of_step |= _is_too_long(opened.document, opened.apply(edit))
         except BadInput:
             opened.lose_step()
             raise
         opened.document.version = version
+        self.on_change(opened, replacements)
 
     def refuse_change(self, uri: str, reason: str) -> None:
         """Act as `change` does for a bad change: BadInput with this reason, unless already out of step."""

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from lsp_server.editing.documents import Position
+from lsp_server.exclusion.verdict import Verdict
 from lsp_server.prompts.planner import Plan
 from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.queries import Query
+from lsp_server.suggesting.reasons import request_failed
 from protocol.errors import Cancelled, CoreUnavailable, MidfillError
 from protocol.heat import Heat, estimate_tokens, heat
 from protocol.messages import Completion, CompletionRequest, StopRule, Usage
@@ -126,6 +128,12 @@ class RequestSender:
             prompted.opened = None
             self._core.release(self._session(uri))
 
+    def forget(self, uri: str) -> None:
+        """Have the core drop what it has of this document, which no other document's prompt held."""
+        self._prompted.pop(uri, None)
+        self._resident.pop(uri, None)
+        self._core.forget(self._session(uri))
+
     def _concerned(self, opened: OpenDocument) -> set[str]:
         """The URIs of the documents whose text this one's next prompt may hold, or its earlier prompts held."""
         uri = opened.document.uri
@@ -139,23 +147,29 @@ class RequestSender:
             self._resident[uri] = self._resident.pop(uri)
             yield uri
 
-    def _purge(self, looked_at: OpenDocument, excluded: Mapping[str, str]) -> None:
+    def _purge(self, looked_at: OpenDocument, excluded: Mapping[str, Verdict]) -> None:
         """Drop the KV that may hold text of newly excluded documents.
 
         If such a document's text entered a prompt, its own or as a snippet, every session is dropped, open or closed.
-        Otherwise only its own session is dropped: an earlier run may have left it on disk.
+        Otherwise only its own session is dropped: an earlier run may have left it on disk. A document that stays in its
+        own prompts keeps its session, unless its text was a snippet in others.
         """
-        for uri, reason in excluded.items():
-            logger.warning("%s is excluded from prompts: %s", uri, reason)
-            self._core.forget(self._session(uri))
+        out = {uri for uri in excluded if looked_at.surroundings.verdicts.own(uri) is not None}
+        for uri, verdict in excluded.items():
+            level = logging.WARNING if uri in out else logging.INFO
+            prompts = "prompts" if uri in out else "other documents' prompts"
+            logger.log(level, "%s is excluded from %s: %s", uri, prompts, verdict.rule)
             looked_at.surroundings.ring.closed(uri)
-        if looked_at.document.uri in excluded:
+        for uri in out:
+            self._core.forget(self._session(uri))
+        if looked_at.document.uri in out:
             looked_at.let_go()
-        if excluded.keys() & self._resident.keys():
-            for uri in self._prompted.keys() - excluded.keys():
+        snippets = {uri for prompted in self._prompted.values() for uri in prompted.sources}
+        if (out & self._resident.keys()) | (excluded.keys() & snippets):
+            for uri in self._prompted.keys() - out:
                 self._core.forget(self._session(uri))
             for uri, prompted in self._prompted.items():
-                if prompted.opened is not None and uri in excluded:
+                if prompted.opened is not None and uri in out:
                     prompted.opened.let_go()
                 elif prompted.opened is not None:
                     prompted.opened.suggestions, prompted.opened.last_exchange = (), None
@@ -177,11 +191,15 @@ class RequestSender:
             self._resident.setdefault(uri)
         try:
             completion = await self._core.complete(request)
-        except (Cancelled, CoreUnavailable) as error:
+        except Cancelled as error:
             logger.debug("no suggestion in %s: %s", opened.document.uri, error)
             return None
         except MidfillError as error:
-            logger.warning("no suggestion in %s: %s", opened.document.uri, error)
+            level = logging.DEBUG if isinstance(error, CoreUnavailable) else logging.WARNING
+            logger.log(level, "no suggestion in %s: %s", opened.document.uri, error)
+            opened.outcome = request_failed(error)
+            if isinstance(error, CoreUnavailable) and request.max_tokens:
+                opened.unanswered = edits, cursor  # until there is a core again
             return None
         if completion.finish_reason == "cancelled" or opened.edits != edits:
             return None

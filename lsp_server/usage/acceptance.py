@@ -1,136 +1,193 @@
-"""Counts the outcome of shown suggestions: accepted, typed or rejected, and the share kept after a while."""
+"""Counts the outcome of shown suggestions, from what clients report and from the edits of their documents."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-from rapidfuzz.distance import LCSseq
-
-from lsp_server.editing.documents import Position
-from lsp_server.editing.spans import Span, end_of
+from lsp_server.editing.documents import Position, Replacement
+from lsp_server.editing.hunks import trimmed
+from lsp_server.editing.spans import end_of
 from lsp_server.filters.cursor_context import Insertion
 from lsp_server.suggesting.open_document import OpenDocument
-from lsp_server.usage.statistics import Statistics, one_answer
+from lsp_server.usage.kept import KeptText
+from lsp_server.usage.keyboard import Keyboard
+from lsp_server.usage.shown import Shown
+from lsp_server.usage.statistics import Group, Statistics, one_answer
 
-WATCH_SECONDS = 30.0
-_COMPARED_CHARACTERS = 2000
-_WORDS = re.compile(r"\w+|\s+|.")
 _REMEMBERED = 32  # answers that may still be accepted, over all documents
 
 
+class Counter(Protocol):
+    """Where counts go."""
+
+    def group(self, language: str) -> Group: ...
+
+    def count(self, group: Group, more: Statistics) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """One answer as the client has it. The rest of an earlier suggestion keeps that suggestion's `length`."""
+class _Answer:
+    """One answer as the client has it: the rest of a suggestion, from `offset` on."""
 
-    number: int
-    opened: OpenDocument
+    shown: Shown
     start: Position
-    texts: tuple[str, ...]  # the best first
-    length: int
-    accepted_characters: int = 0
-
-    def goes_on_as(self, opened: OpenDocument, texts: tuple[str, ...]) -> bool:
-        """Whether these texts, for this document, are the rest of the suggestion."""
-        return opened is self.opened and any(text.endswith(texts[0]) for text in self.texts)
+    offset: int
+    texts: tuple[str, ...]  # of the whole suggestion
+    replaced: tuple[int, ...]  # characters in the document that each text has too
 
 
 class Acceptances:
-    """Counts for all documents; calls `count` with each event's statistics."""
+    """Counts for all documents. Each suggestion gets one outcome, and each accepted or typed character counts once.
 
-    def __init__(self, count: Callable[[Statistics], None], watch_s: float = WATCH_SECONDS) -> None:
-        self._count = count
-        self._watch_s = watch_s
+    Until the client reports a shown item, all answers count as shown, and text that is inserted at once as suggested
+    counts as accepted. After that only its reports do.
+    """
+
+    def __init__(self, counter: Counter, kept: KeptText | None = None, keyboard: Keyboard | None = None) -> None:
+        self._counter = counter
+        self.kept = kept or KeptText(counter.count)
+        self._keyboard = keyboard or Keyboard()
         self._numbers = itertools.count(1)
-        self._answers: dict[int, Shown] = {}
+        self._answers: dict[int, _Answer] = {}
         self._open: dict[str, Shown] = {}  # by document: the suggestion that is shown now
-        self._client_tells = False  # whether the client reports shown answers: until it does, all count as shown
+        self._client_tells = False
+        self._unclear: tuple[Shown, list[Replacement]] | None = None  # typed, unless a report follows
 
     def answered(
         self, opened: OpenDocument, cursor: Position, insertions: tuple[Insertion, ...], milliseconds: float
     ) -> int:
         """Record a non-empty answer; returns its number, by which its items are accepted."""
-        self._count(one_answer(milliseconds))
+        self._clear_up()
+        group = self._counter.group(opened.document.language_id)
+        self._counter.count(group, one_answer(milliseconds))
         texts = tuple(insertion.text for insertion in insertions)
         start = Position(cursor.line, cursor.column - insertions[0].taken)
-        last = self._open.get(opened.document.uri)
-        if last is not None and last.goes_on_as(opened, texts):
-            shown = replace(last, number=next(self._numbers), start=start, texts=texts)
-            self._open[opened.document.uri] = shown
-        else:
+        shown = self._open.get(opened.document.uri)
+        offset = None
+        if shown is not None and shown.opened is opened:
+            offset = shown.resumed_by(start, texts)
+        if shown is None or offset is None:
             self.ended(opened.document.uri)
-            shown = Shown(next(self._numbers), opened, start, texts, len(texts[0]))
-        self._answers[shown.number] = shown
-        for number in list(self._answers)[:-_REMEMBERED]:
-            del self._answers[number]
-        if not self._client_tells:
-            self._show(shown)
-        return shown.number
+            shown, offset = Shown.first(opened, group, cursor, texts, insertions[0].taken), 0
+            if not self._client_tells:
+                self._show(shown)
+        shown.replaced = insertions[0].replaced
+        replaced = tuple(insertion.replaced for insertion in insertions)
+        number = next(self._numbers)
+        self._answers[number] = _Answer(shown, start, offset, shown.texts, replaced)
+        for oldest in list(self._answers)[:-_REMEMBERED]:
+            del self._answers[oldest]
+        return number
 
     def shown(self, number: int) -> None:
-        """Record that the client shows an item of this answer; from now on only reported answers count as shown."""
+        """Record that the client shows an item of this answer."""
         self._client_tells = True
         if number in self._answers:
-            self._show(self._answers[number])
+            self._show(self._answers[number].shown)
 
     def accepted(self, number: int, index: int) -> tuple[OpenDocument, Position] | None:
         """Record that an item was accepted whole; returns the cursor behind it, None if its text is not there yet."""
-        shown = self._answers.pop(number, None)
-        if shown is None or index >= len(shown.texts):
+        answer = self._answers.pop(number, None)
+        if answer is None or not 0 <= index < len(answer.texts):
             return None
-        text, document = shown.texts[index], shown.opened.document
-        self._open.pop(document.uri, None)
-        self._count(Statistics(accepted=1, accepted_characters=len(text)))
-        span = Span(shown.start, end_of(shown.start, text))
-        there = _text(shown.opened, span) == text
-        key = shown.opened.watch(span if there else Span(shown.start, shown.start))
-        asyncio.get_running_loop().call_later(self._watch_s, self._look_again, shown.opened, key, text)
-        return (shown.opened, span.end) if there else None
+        shown, text = answer.shown, answer.texts[index]
+        document = shown.opened.document
+        is_there = shown.is_in(document, answer.start, answer.offset, text)
+        self._accept(shown, len(text), text, answer.replaced[index])
+        return (shown.opened, end_of(answer.start, text[answer.offset :])) if is_there else None
 
     def accepted_partly(self, number: int, characters: int) -> None:
-        """Record that the first `characters` of an item were accepted; its rest is still shown."""
-        shown = self._answers.get(number)
-        if shown is None:
-            return
-        if not shown.accepted_characters:
-            self._count(Statistics(accepted_partly=1))
-        self._count(Statistics(accepted_characters=characters))
-        changed = replace(shown, accepted_characters=shown.accepted_characters + characters)
-        self._answers[number] = self._open[shown.opened.document.uri] = changed
+        """Record that the first `characters` of an item were accepted, or typed before; its rest is still shown."""
+        if (answer := self._answers.get(number)) is not None:
+            text = answer.texts[0]
+            self._accept(answer.shown, min(answer.offset + max(characters, 0), len(text)), text)
+
+    def changed(self, opened: OpenDocument, replacements: Sequence[Replacement]) -> None:
+        """Follow a change of a document: what of it was typed, and what accepted."""
+        self._clear_up()
+        self.kept.edited(opened, replacements)
+        shown = self._open.get(opened.document.uri)
+        by_keys = list(replacements)
+        if shown is not None and shown.opened is opened:
+            by_keys = [replacement for replacement in replacements if not self._is_accepted(shown, replacement)]
+            self._follow(shown)
+        if by_keys:
+            self._type(opened, by_keys)
 
     def ended(self, uri: str) -> None:
-        """Record that this document's suggestion is no longer shown, and was not accepted whole."""
-        last = self._open.pop(uri, None)
-        if last is None or last.accepted_characters:
-            return
-        typed = len(last.texts[0]) * 2 < last.length
-        self._count(Statistics(typed=1) if typed else Statistics(rejected=1))
+        """Record that this document's suggestion is no longer shown."""
+        self._clear_up()
+        shown = self._open.pop(uri, None)
+        if shown is not None:
+            self._outcome(shown, Statistics(typed_through=1) if shown.was_typed else Statistics(dismissed=1))
+
+    def closed(self, uri: str) -> None:
+        """Record that this document was closed."""
+        self.ended(uri)
+        self.kept.closed(uri)
+
+    def close(self) -> None:
+        """Record that all documents were closed."""
+        for uri in [*self._open]:
+            self.ended(uri)
+        self.kept.close()
 
     def _show(self, shown: Shown) -> None:
         uri = shown.opened.document.uri
-        if uri not in self._open:
-            self._count(Statistics(shown=1))
-        self._open[uri] = shown
+        if self._open.get(uri) is not shown:
+            self.ended(uri)
+            self._open[uri] = shown
+            self._counter.count(shown.group, Statistics(shown=1))
 
-    def _look_again(self, opened: OpenDocument, key: int, text: str) -> None:
-        """Count the characters of an accepted text that are still there."""
-        text = text[:_COMPARED_CHARACTERS]
-        span = opened.watched.pop(key)
-        there = _text(opened, span)[: 2 * _COMPARED_CHARACTERS]
-        self._count(Statistics(watched_characters=len(text), kept_characters=_kept_characters(text, there)))
+    def _accept(self, shown: Shown, offset: int, text: str, replaced: int = 0) -> None:
+        """Count the suggestion up to `offset`, and follow what is new of it."""
+        self._unclear = None
+        if not shown.has_outcome:
+            self._show(shown)
+        is_whole = not shown.accepted and offset + shown.replaced >= len(text)
+        new = shown.accept(offset, text, replaced)
+        self._counter.count(shown.group, Statistics(accepted_characters=new))
+        self._outcome(shown, Statistics(accepted=1) if is_whole else Statistics(accepted_partly=1))
+        self._keyboard.rested()
+        self._follow(shown)
 
+    def _outcome(self, shown: Shown, outcome: Statistics) -> None:
+        if not shown.has_outcome:
+            shown.has_outcome = True
+            self._counter.count(shown.group, outcome)
 
-def _kept_characters(before: str, now: str) -> int:
-    """How many characters of `before`, by whole words and separators, `now` still has in the same order."""
-    words, words_now = _WORDS.findall(before), _WORDS.findall(now)
-    same = (step for step in LCSseq.opcodes(words, words_now) if step.tag == "equal")
-    return sum(len(word) for step in same for word in words[step.src_start : step.src_end])
+    def _follow(self, shown: Shown) -> None:
+        """Follow the accepted text from when it is in the document."""
+        if (placed := shown.take_placed()) is not None:
+            text, span = placed
+            if shown.followed is None or not self.kept.grow(shown.followed, text, span):
+                shown.followed = self.kept.follow(shown.opened, shown.group, text, span)
 
+    def _clear_up(self) -> None:
+        """Take as typed what no report followed."""
+        if self._unclear is not None:
+            (shown, replacements), self._unclear = self._unclear, None
+            shown.counted = max(shown.counted, len(shown.said))
+            self._type(shown.opened, replacements)
 
-def _text(opened: OpenDocument, span: Span) -> str:
-    """The text of the span now; empty if the span lies outside of the document."""
-    reaches = span.start <= span.end <= opened.document.end
-    return opened.document.slice(span.start, span.end) if reaches else ""
+    def _type(self, opened: OpenDocument, replacements: Sequence[Replacement]) -> None:
+        typed = self._keyboard.changed(opened.document.uri, replacements)
+        self._counter.count(self._counter.group(opened.document.language_id), typed)
+
+    def _is_accepted(self, shown: Shown, replacement: Replacement) -> bool:
+        """Follow an edit of the suggestion; whether what it inserted is counted, or may be by a coming report."""
+        if not shown.advance(replacement):
+            return False
+        if len(shown.said) <= shown.counted:
+            return True
+        if self._client_tells:
+            self._unclear = shown, [*(self._unclear[1] if self._unclear else ()), replacement]
+        elif shown.looks_accepted(replacement):
+            self._accept(shown, len(shown.said), shown.text, len(trimmed(replacement).replaced))
+        else:
+            shown.counted = len(shown.said)
+            return False
+        return True

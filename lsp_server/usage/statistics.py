@@ -1,58 +1,118 @@
-"""Statistics of suggestions: a value of counts, and the database on this machine that it is added to."""
+"""Counts of suggestions and typing, as a value, and the figures that follow from them."""
 
 from __future__ import annotations
 
-import sqlite3
 from bisect import bisect_left
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-
-import platformdirs
-
-from protocol.errors import BadInput
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import accumulate
+from typing import NamedTuple
 
 # The upper bounds of the latency classes, in milliseconds; one more class is beyond the last.
-LATENCY_CLASSES_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
-_LOCK_SECONDS = 0.2  # the shutdown waits for it
+LATENCY_CLASSES_MS = (
+    *(1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700),
+    *(1000, 1500, 2000, 3000, 5000),
+)
+# Below so many characters, the typing speed is unknown: it would be chance.
+_CHARACTERS_OF_A_SPEED = 200
+
+
+class Group(NamedTuple):
+    """What is counted together. Counts from before midfill recorded groups have empty names."""
+
+    day: str  # ISO 8601, local time
+    model: str
+    language: str
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Counts only, no text."""
+    """Counts only, no text. Each shown suggestion has one outcome; each character is counted once."""
 
     shown: int = 0  # suggestions; the rest of one is not another one
-    accepted: int = 0  # whole
+    accepted: int = 0  # at once
     accepted_partly: int = 0  # by word or line, at least once
-    typed: int = 0  # by hand, more than half of it
-    rejected: int = 0  # shown, and none of these
+    typed_through: int = 0  # more than half of it, by hand
+    dismissed: int = 0  # none of these
     accepted_characters: int = 0
-    watched_characters: int = 0  # of those, in suggestions that were looked at again 30 s later
-    kept_characters: int = 0  # of those, still there
+    watched_30s: int = 0  # accepted characters that were looked at again after 30 s,
+    kept_30s: int = 0  # and those of them that were still there
+    watched_10min: int = 0
+    kept_10min: int = 0
+    typed_characters: int = 0
+    timed_characters: int = 0  # of those, without a pause before them,
+    timed_ms: int = 0  # and the time that they took
+    hot: int = 0  # requests, by the heat of their prompts
+    warm: int = 0
+    cold: int = 0
     answers: tuple[int, ...] = (0,) * (len(LATENCY_CLASSES_MS) + 1)  # by their time, in LATENCY_CLASSES_MS
 
-    def __add__(self, other: Statistics) -> Statistics:
-        pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
-        sums = (tuple(map(sum, zip(a, b, strict=True))) if isinstance(a, tuple) else a + b for a, b in pairs)
-        return Statistics(*sums)  # type: ignore[arg-type]
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> Statistics:
+        """The statistics of counts by their names; other names are ignored, since a newer version may have more."""
+        answers = tuple(counts.get(name, 0) for name in _ANSWERS)
+        return cls(**{name: counts.get(name, 0) for name in _NAMES}, answers=answers)
 
     @property
-    def kept_share(self) -> float | None:
-        """The share of accepted characters that was still there 30 s later; None before any was watched."""
-        return self.kept_characters / self.watched_characters if self.watched_characters else None
+    def counts(self) -> Iterator[tuple[str, int]]:
+        """The counts that are not zero, with their names in COUNTS."""
+        for name in _NAMES:
+            if count := getattr(self, name):
+                yield name, count
+        if self.answers is not _NO_ANSWERS:
+            yield from ((name, count) for name, count in zip(_ANSWERS, self.answers, strict=True) if count)
+
+    @property
+    def acceptance_share(self) -> float | None:
+        """The share of shown suggestions that were accepted, whole or in part; None if none was shown."""
+        return _share(self.accepted + self.accepted_partly, self.shown)
+
+    @property
+    def kept_share_30s(self) -> float | None:
+        """The share of accepted characters that was still there after 30 s; None before any was looked at again."""
+        return _share(self.kept_30s, self.watched_30s)
+
+    @property
+    def kept_share_10min(self) -> float | None:
+        """The share of accepted characters that was still there after 10 min."""
+        return _share(self.kept_10min, self.watched_10min)
+
+    @property
+    def written_share(self) -> float | None:
+        """The share of accepted characters in all that was typed or accepted."""
+        return _share(self.accepted_characters, self.accepted_characters + self.typed_characters)
+
+    @property
+    def hot_share(self) -> float | None:
+        """The share of hot requests among those that the core answered."""
+        return _share(self.hot, self.hot + self.warm + self.cold)
+
+    @property
+    def typing_speed(self) -> float | None:
+        """The user's speed without pauses in characters per second; None before enough was typed."""
+        enough = self.timed_characters >= _CHARACTERS_OF_A_SPEED and self.timed_ms
+        return self.timed_characters / self.timed_ms * 1000 if enough else None
+
+    def saved_s(self, typing_speed: float | None) -> float | None:
+        """Estimate of the seconds that typing the kept characters would have taken at this speed."""
+        return self.kept_10min / typing_speed if typing_speed else None
 
     def latency_ms(self, share: float) -> int | None:
         """The latency quantile at `share` in milliseconds, rounded up to its class; None without answers."""
         wanted = share * sum(self.answers)
-        for count, limit in zip(_running_sums(self.answers), LATENCY_CLASSES_MS, strict=False):
+        for count, limit in zip(accumulate(self.answers), LATENCY_CLASSES_MS, strict=False):
             if count and count >= wanted:
                 return limit
         return None
 
 
-_CLASSES = range(len(LATENCY_CLASSES_MS) + 1)
-_ONE_ANSWER = tuple(Statistics(answers=tuple(int(index == place) for index in _CLASSES)) for place in _CLASSES)
+def total(statistics: Iterable[Statistics]) -> Statistics:
+    """The sum."""
+    counts: Counter[str] = Counter()
+    for each in statistics:
+        counts.update(dict(each.counts))
+    return Statistics.of(counts)
 
 
 def one_answer(milliseconds: float) -> Statistics:
@@ -60,46 +120,19 @@ def one_answer(milliseconds: float) -> Statistics:
     return _ONE_ANSWER[bisect_left(LATENCY_CLASSES_MS, milliseconds)]
 
 
-def statistics_file() -> Path:
-    """The path of the user's statistics."""
-    return Path(platformdirs.user_state_dir("midfill", appauthor=False)) / "statistics.sqlite"
+def latency_name(limit_ms: int | None) -> str:
+    """The name of the count of answers within this class; None for the class beyond the last."""
+    return "answered_later" if limit_ms is None else f"answered_in_{limit_ms}_ms"
 
 
-def read_statistics(path: Path) -> Statistics:
-    """The database's statistics, zeros if it does not exist; BadInput, naming it, if it cannot be read."""
-    if not path.exists():
-        return Statistics()
-    try:
-        with _opened(path) as database:
-            counts = dict(database.execute("SELECT name, count FROM counts").fetchall())
-        answers = tuple(counts.pop(f"answers_{place}", 0) for place in _CLASSES)
-        return Statistics(**counts, answers=answers)
-    except (sqlite3.Error, TypeError) as error:
-        raise BadInput(f"{path} does not hold midfill's statistics ({error!r}): remove it") from error
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
 
 
-def add_to_file(path: Path, more: Statistics) -> None:
-    """Add to the counts; language servers of several windows may do so at the same time.
-
-    On failure it raises OSError or sqlite3.Error, and adds nothing.
-    """
-    counts = asdict(more)
-    counts |= {f"answers_{place}": count for place, count in enumerate(counts.pop("answers"))}
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _opened(path) as database:
-        database.execute("CREATE TABLE IF NOT EXISTS counts (name TEXT PRIMARY KEY, count INTEGER NOT NULL)")
-        database.executemany(
-            "INSERT INTO counts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET count = count + excluded.count",
-            [(name, count) for name, count in counts.items() if count],
-        )
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database, in a transaction."""
-    with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as database, database:
-        yield database
-
-
-def _running_sums(counts: tuple[int, ...]) -> list[int]:
-    return [sum(counts[: index + 1]) for index in range(len(counts))]
+_CLASSES = range(len(LATENCY_CLASSES_MS) + 1)
+_ANSWERS = tuple(map(latency_name, (*LATENCY_CLASSES_MS, None)))
+_NAMES = tuple(field.name for field in fields(Statistics) if field.name != "answers")
+COUNTS = (*_NAMES, *_ANSWERS)
+_NO_ANSWERS = Statistics().answers
+_ONE_ANSWER = tuple(Statistics(answers=tuple(int(index == place) for index in _CLASSES)) for place in _CLASSES)
+HEATS = {"hot": Statistics(hot=1), "warm": Statistics(warm=1), "cold": Statistics(cold=1)}  # of one request

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from inference.loading.engine import load_dry_engine
+from inference.loading.options import engine_options
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
 from midfill.demo.player import Keystroke
-from midfill.headless.engine_core import EngineCore, engine_options
+from midfill.headless.engine_core import EngineCore
 from protocol.settings import Settings, Strategy
 
 

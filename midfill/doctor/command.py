@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,16 +14,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from midfill.installation import ENGINE, missing
 from protocol.errors import BadSettings
 from protocol.settings import Settings
 
 if TYPE_CHECKING:
     from midfill.doctor.findings import Section
+    from midfill.doctor.machine import Gpu
 
 
 def doctor_command(
     settings: Settings,
     refused: Sequence[BadSettings],
+    file: Annotated[Path | None, typer.Argument(help="Also say whether this file gets suggestions.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
     """Check the installation, the model and the cores, and list every problem with its remedy.
@@ -31,7 +35,7 @@ def doctor_command(
     """
     from midfill.doctor import findings
 
-    sections = asyncio.run(examine(settings, refused))
+    sections = asyncio.run(examine(settings, refused, file))
     result = findings.as_json(sections)
     if as_json:
         typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
@@ -41,26 +45,33 @@ def doctor_command(
         raise typer.Exit(1)
 
 
-async def examine(settings: Settings, refused: Sequence[BadSettings] = ()) -> list[Section]:
+async def examine(settings: Settings, refused: Sequence[BadSettings] = (), file: Path | None = None) -> list[Section]:
     """All findings; `refused` holds bad environment variables. Takes about a second, and does not import torch."""
     from midfill.doctor.core import cores
-    from midfill.doctor.engine import engine
     from midfill.doctor.folders import folders
     from midfill.doctor.machine import find_gpus, hardware, installed
-    from midfill.doctor.model import model
-    from midfill.doctor.models import models
     from midfill.doctor.settings import settings_in_force
+    from midfill.doctor.suggestions import suggestions
 
     gpus = find_gpus()
     return [
-        installed(),
+        *([await suggestions(file, settings)] if file is not None else []),
+        installed(settings),
         hardware(gpus),
-        await engine(settings) or model(settings, gpus),
-        models(settings, gpus),
+        *(() if missing(ENGINE) else await _engine(settings, gpus)),
         await cores(settings),
         folders(),
         settings_in_force(settings, os.environ, refused),
     ]
+
+
+async def _engine(settings: Settings, gpus: tuple[Gpu, ...]) -> Sequence[Section]:
+    """The configured engine or model, and the models on this machine."""
+    from midfill.doctor.engine import engine
+    from midfill.doctor.model import model
+    from midfill.doctor.models import models
+
+    return await engine(settings) or model(settings, gpus), models(settings, gpus)
 
 
 def _print(console: Console, sections: Sequence[Section], problems: Sequence[str]) -> None:

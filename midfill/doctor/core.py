@@ -6,10 +6,12 @@ import os
 from pathlib import Path
 
 from lsp_server.core.client import Endpoint
+from lsp_server.core.link import LinkStatus
 from lsp_server.core.local_cores import ask_status, endpoint_of, published_core
 from lsp_server.core.os_process import resident_bytes
 from lsp_server.core.target import remote_endpoint
-from midfill.doctor.findings import Section, megabytes
+from lsp_server.suggesting.reasons import of_core
+from midfill.doctor.findings import Section
 from protocol.errors import BadInput, CoreUnavailable, Unauthorized
 from protocol.identity import describe, differences
 from protocol.messages import PROTOCOL_VERSION
@@ -23,6 +25,7 @@ from protocol.rendezvous import (
     runtime_folder,
 )
 from protocol.settings import Settings, option_name
+from protocol.sizes import megabytes
 
 _END_IT = "midfill core stop"
 
@@ -90,7 +93,7 @@ async def _ask(endpoint: Endpoint, remedy: str) -> tuple[str, str]:
         return ("unreachable", f"{error}: {remedy}")
     problem = ""
     if status.state == "failed":
-        problem = (
-            f"the core could not load {status.model}: {status.detail}. A client with other settings replaces the core"
-        )
+        reason = of_core(LinkStatus(status.state, status))
+        said = reason.explanation if reason is not None else ""
+        problem = f"{said} A client with other settings replaces the core"
     return (" ".join(filter(None, [status.state, status.device and f"on {status.device}"])), problem)

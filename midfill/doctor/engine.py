@@ -27,15 +27,15 @@ async def engine(settings: Settings) -> Section | None:
 
 
 def _examine(settings: Settings) -> Section:
-    from inference.remote.address import read_engine_address
+    from inference.loading.options import engine_options
+    from inference.remote.address import read_engine_addresses
     from inference.remote.connecting import connect
-    from midfill.headless.engine_core import engine_options
 
     facts = [("engine", settings.engine)]
     try:
-        address = read_engine_address(settings.engine)
-        if address is not None and address.program:
-            return Section("engine", (*facts, ("program", _program(address.program))), ())
+        addresses = read_engine_addresses(settings.engine)
+        if addresses and addresses[0].program:
+            return Section("engine", (*facts, ("program", _program(addresses[0].program))), ())
         connected = connect(engine_options(settings))
     except MidfillError as error:
         return Section("engine", tuple(facts), (str(error),))
@@ -65,6 +65,9 @@ def _describe(connected: RemoteEngine, facts: list[tuple[str, str]]) -> Section:
         ("tokens", connected.tokens_checked),
     ]
     problems = []
+    if len(connected.replicas) > 1:
+        facts += [("replica", f"{replica.address}: {replica.state}") for replica in connected.replicas]
+        problems += [replica.reason for replica in connected.replicas if replica.reason]
     try:
         usage = _ask_twice(connected)
     except MidfillError as error:

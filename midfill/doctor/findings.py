@@ -25,8 +25,3 @@ def as_json(sections: Iterable[Section]) -> dict[str, Any]:
         "problems": problems,
         "sections": {section.title: dict(section.facts) for section in sections},
     }
-
-
-def megabytes(count: float) -> str:
-    """A number of bytes as readable text."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -5,21 +5,21 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from lsp_server.usage.statistics import statistics_file
-from midfill.doctor.findings import Section, megabytes
+from lsp_server.usage.database import statistics_file
+from midfill.doctor.findings import Section
+from midfill.installation import ENGINE, missing
 from protocol.errors import BadInput
 from protocol.rendezvous import cache_folder, runtime_folder
+from protocol.sizes import megabytes
 
 
 def folders() -> Section:
     """Each folder or file with its size; docs/troubleshooting.md says how to remove them."""
-    from huggingface_hub.constants import HF_HUB_CACHE
+    facts = [("KV cache", _sized(cache_folder())), ("statistics", str(statistics_file()))]
+    if not missing(ENGINE):
+        from huggingface_hub.constants import HF_HUB_CACHE
 
-    facts = [
-        ("KV cache", _sized(cache_folder())),
-        ("downloaded models", f"{HF_HUB_CACHE} (shared with all programs that use the Hugging Face hub)"),
-        ("statistics", str(statistics_file())),
-    ]
+        facts.append(("downloaded models", f"{HF_HUB_CACHE} (shared with all programs that use the Hugging Face hub)"))
     try:
         facts.append(("cores and logs", f"{runtime_folder()} (token, addresses, core-*.log)"))
     except BadInput:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import psutil
 
 from inference.backends.cpu.threads import usable_threads
-from midfill.doctor.findings import Section, megabytes
+from midfill.doctor.findings import Section
+from midfill.installation import ENGINE, REMEDY, missing, version_of
+from protocol.settings import Settings
+from protocol.sizes import megabytes
 
 _SHOWN = ("midfill", "torch", "transformers", "tokenizers", "safetensors", "pygls", "lsprotocol", "websockets")
 _CPU_FEATURES = {
@@ -42,29 +43,17 @@ class Gpu:
     """Compute capability; None if the driver does not report it."""
 
 
-def installed() -> Section:
-    """The versions of midfill and its packages; a missing package is a problem."""
+def installed(settings: Settings) -> Section:
+    """The versions of midfill and its packages; a missing one is a problem, the engine's if a core here needs them."""
     facts = [("Python", f"{platform.python_version()} ({sys.executable})")]
     facts += [(name, version_of(name) or "missing") for name in _SHOWN]
-    problems = [
-        f"the package {name} is missing: run `{sys.executable} -m pip install {name}`"
-        for name in _required_packages()
-        if version_of(name) is None
-    ]
+    problems = [f"the package {name} is missing: run `{sys.executable} -m pip install {name}`" for name in missing()]
+    if not settings.core and (absent := missing(ENGINE)):
+        problems.append(
+            f"a core on this machine needs the engine, and {', '.join(absent)} are not installed: {REMEDY}, or name "
+            "a core on another machine with --core"
+        )
     return Section("installed", tuple(facts), tuple(problems))
-
-
-def version_of(package: str) -> str | None:
-    """The installed version, or None."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _required_packages() -> list[str]:
-    requirements = metadata.requires("midfill") or [] if version_of("midfill") else ["midfill"]
-    return [re.split(r"[^\w.-]", text, maxsplit=1)[0] for text in requirements if "extra ==" not in text]
 
 
 def hardware(gpus: tuple[Gpu, ...]) -> Section:

@@ -12,15 +12,17 @@ from inference.checkpoints.architecture import ModelShape
 from inference.checkpoints.checkpoint import Checkpoint, find_local_checkpoint
 from inference.checkpoints.weights import WeightsFile
 from inference.engine.speed_test import Speed
-from inference.loading.default_dtype import default_dtype
+from inference.loading.default_dtype import default_dtype, is_on_kernel
 from inference.loading.memory_plan import MemoryDemand, MemoryPlan, plan_memory
+from inference.loading.options import engine_options
 from inference.loading.speed_record import SpeedRecord, recommended
-from midfill.doctor.findings import Section, megabytes
-from midfill.doctor.machine import Gpu, version_of
-from midfill.headless.engine_core import engine_options
+from midfill.doctor.findings import Section
+from midfill.doctor.machine import Gpu
+from midfill.installation import version_of
 from protocol.errors import MidfillError
 from protocol.rendezvous import cache_folder, resolve_model
 from protocol.settings import BUNDLED_MODEL, Settings
+from protocol.sizes import megabytes
 
 _DEVICES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 _PREFILL_CHUNK = 256  # a core's
@@ -47,7 +49,7 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
             problems += _no_download(settings.model)
         else:
             dtype = choose_dtype(settings, device, checkpoint.architecture)
-            plan = _plan(checkpoint, settings, dtype, device)
+            plan = memory_of(checkpoint, settings, dtype, device)
             facts += [*_describe(checkpoint, settings, dtype), ("memory", _show_plan(plan))]
             problems += _too_large(plan, device, dtype)
     except MidfillError as error:
@@ -107,15 +109,16 @@ def choose_dtype(settings: Settings, device: Device, shape: ModelShape) -> str:
 
 def _speed(settings: Settings) -> list[tuple[str, str]]:
     """The model's speed as a core has measured it on this machine, and which of our own models suits it."""
-    measured = _measured(settings)
-    facts = [("speed", str(measured) if measured else "not measured yet: a core measures it while it is idle")]
-    bundled = _measured(replace(settings, model=BUNDLED_MODEL))
+    speed = measured(settings)
+    facts = [("speed", str(speed) if speed else "not measured yet: a core measures it while it is idle")]
+    bundled = measured(replace(settings, model=BUNDLED_MODEL))
     if bundled is not None:
         facts.append(("recommended", f"{recommended(bundled)} ({BUNDLED_MODEL}: {bundled})"))
     return facts
 
 
-def _measured(settings: Settings) -> Speed | None:
+def measured(settings: Settings) -> Speed | None:
+    """The speed of the settings' model as a core has measured it on this machine; None if none has."""
     return SpeedRecord(cache_folder(), replace(engine_options(settings), model=resolve_model(settings.model))).read()
 
 
@@ -148,7 +151,7 @@ def _describe(checkpoint: Checkpoint, settings: Settings, dtype: str) -> list[tu
     ]
 
 
-def _plan(checkpoint: Checkpoint, settings: Settings, dtype: str, device: Device) -> MemoryPlan:
+def memory_of(checkpoint: Checkpoint, settings: Settings, dtype: str, device: Device) -> MemoryPlan:
     """The memory plan that the core will make when it loads the model, from the memory free now."""
     demand = MemoryDemand(
         shape=checkpoint.architecture,
@@ -156,10 +159,13 @@ def _plan(checkpoint: Checkpoint, settings: Settings, dtype: str, device: Device
         dtype=dtype,
         weights=settings.weights,
         context_tokens=min(settings.context_tokens, checkpoint.architecture.max_positions),
-        slots=settings.slots or None,
+        slots=settings.slots,
         store_bytes=settings.store_mb * 2**20,
         prefill_chunk=_PREFILL_CHUNK,
         on_gpu=device.gpu is not None,
+        on_kernel=is_on_kernel(
+            device.name, checkpoint.architecture, dtype, may_use_kernel=not settings.exact, weights=settings.weights
+        ),
     )
     return plan_memory(demand, device.gpu.free_bytes if device.gpu else psutil.virtual_memory().available)
 

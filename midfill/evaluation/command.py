@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from inference.training.arguments import takes_options
 from protocol.errors import BadInput
 from protocol.settings import Settings
 
@@ -29,57 +31,67 @@ Name = TypeVar("Name", bound=str)
 HELD_OUT_TASKS = 500  # without --limit
 
 
-def eval_command(
-    settings: Settings,
+@dataclass(frozen=True, kw_only=True)
+class EvalArguments:
+    """The options of `midfill eval`, besides settings."""
+
     human_eval: Annotated[
         Path | None,
         typer.Option("--human-eval", help="File of HumanEval-Infilling (.jsonl.gz), or the folder with its files."),
-    ] = None,
+    ] = None
     held_out: Annotated[
         list[Path] | None,
         typer.Option("--held-out", help="Folder of Python files that the model was not trained on; repeatable."),
-    ] = None,
+    ] = None
     cross_file: Annotated[
         bool,
         typer.Option(
             "--cross-file",
             help="Lines of published packages that use a symbol of another file, without context and with each source.",
         ),
-    ] = False,
+    ] = False
     packages: Annotated[
         Path | None, typer.Option("--packages", help="Keep those packages in this folder, not in the user's cache.")
-    ] = None,
+    ] = None
     splits: Annotated[
         str,
         typer.Option(
             "--split", help="Kinds of tasks, comma separated: single-line, multi-line, random-span, random-span-light."
         ),
-    ] = ("single-line,random-span"),
-    formats: Annotated[
-        str, typer.Option("--format", help="Prompt formats, comma separated: psm, spm, efim.")
-    ] = "psm,spm,efim",
-    cuts: Annotated[
-        str, typer.Option("--cut", help="Cursor places, comma separated: given, token, character.")
-    ] = "character",
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of tasks per split, drawn by the seed.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed for the choice of tasks and cuts.")] = 0,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Token limit for a completion.")] = 256,
+    ] = "single-line,random-span"
+    formats: Annotated[str, typer.Option("--format", help="Prompt formats, comma separated: psm, spm, efim.")] = (
+        "psm,spm,efim"
+    )
+    cuts: Annotated[str, typer.Option("--cut", help="Cursor places, comma separated: given, token, character.")] = (
+        "character"
+    )
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of tasks per split, drawn by the seed.")] = (
+        None
+    )
+    seed: Annotated[int, typer.Option(help="Seed for the choice of tasks and cuts.")] = 0
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Token limit for a completion.")] = 256
     healing: Annotated[
         Literal["auto", "on", "off"],
         typer.Option(help="Token healing (efim); auto: on, unless the checkpoint needs none."),
-    ] = "auto",
+    ] = "auto"
     allow_code_execution: Annotated[
         bool, typer.Option("--allow-code-execution", help="Run the benchmark's tests on generated code (pass@1).")
-    ] = False,
+    ] = False
     without_sandbox: Annotated[
         bool, typer.Option("--without-sandbox", help="Run generated code even if this machine cannot confine it.")
-    ] = False,
+    ] = False
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write one JSON object per row to this file; - for stdout.")
-    ] = None,
-) -> None:
+    ] = None
+
+    @property
+    def console(self) -> Console:
+        """Where the report goes; stdout may be taken by the rows."""
+        return Console(stderr=self.json_file == Path("-"))
+
+
+@takes_options
+def eval_command(settings: Settings, arguments: EvalArguments) -> None:
     """Measure how well a model fills in code.
 
     Prints one row per kind of task, prompt format and cursor place. pass@1 needs --allow-code-execution, since it
@@ -89,32 +101,36 @@ def eval_command(
     from midfill.evaluation.engines import core_by_address, engine_in_process
 
     model = (
-        core_by_address(settings, max_new_tokens)
+        core_by_address(settings, arguments.max_new_tokens)
         if settings.core
-        else engine_in_process(settings, healing, max_new_tokens)
+        else engine_in_process(settings, arguments.healing, arguments.max_new_tokens)
     )
-    if cross_file:
-        _evaluate_cross_file(settings, model, packages, limit, seed, json_file)
-        return
+    evaluate = _evaluate_cross_file if arguments.cross_file else _evaluate_in_file
+    evaluate(settings, model, arguments)
+
+
+def _evaluate_in_file(settings: Settings, model: AbstractContextManager[Evaluated], arguments: EvalArguments) -> None:
+    """A table of every split, cut and format, and each row as JSON."""
     from midfill.evaluation.report import report, row_object
+    from midfill.evaluation.runner import Evaluator
     from midfill.evaluation.tasks import CUTS, FORMATS, SPLITS
 
-    chosen_splits = _chosen("--split", splits, SPLITS)
-    chosen_formats, chosen_cuts = _chosen("--format", formats, FORMATS), _chosen("--cut", cuts, CUTS)
-    task_sets = _task_sets(human_eval, held_out or [], chosen_splits, limit, seed)
+    splits = _chosen("--split", arguments.splits, SPLITS)
+    formats, cuts = _chosen("--format", arguments.formats, FORMATS), _chosen("--cut", arguments.cuts, CUTS)
+    task_sets = _task_sets(arguments, splits)
     notes = Console(stderr=True)
-    sandbox = _sandbox(allow_code_execution, without_sandbox, task_sets, notes)
-    if settings.core and "token" in chosen_cuts:
+    sandbox = _sandbox(arguments, task_sets, notes)
+    if settings.core and "token" in cuts:
         raise BadInput("--cut token needs the model's tokenizer, which a core does not show: choose given or character")
     rows = []
-    with _json_lines(json_file) as write, _loaded(model, notes) as evaluated:
-        common = {"model": evaluated.name, "seed": seed, "max_new_tokens": max_new_tokens}
-        evaluator = _evaluator(evaluated, settings, seed, sandbox)
-        for row in _evaluate(evaluator, task_sets, chosen_cuts, chosen_formats, notes):
+    with _json_lines(arguments.json_file) as write, _loaded(model, notes) as evaluated:
+        common = {"model": evaluated.name, "seed": arguments.seed, "max_new_tokens": arguments.max_new_tokens}
+        budget = _windows(settings, evaluated)
+        evaluator = Evaluator(evaluated.complete, evaluated.token_ends, budget, arguments.seed, sandbox)
+        for row in _evaluate(evaluator, task_sets, cuts, formats, notes):
             write(row_object(row, evaluated.heals, common))
             rows.append(row)
-    console = Console(stderr=json_file == Path("-"))
-    console.print(report(rows, evaluated.title))
+    arguments.console.print(report(rows, evaluated.title))
 
 
 @contextmanager
@@ -127,22 +143,19 @@ def _loaded(model: AbstractContextManager[Evaluated], notes: Console) -> Iterato
 
 
 def _evaluate_cross_file(
-    settings: Settings,
-    model: AbstractContextManager[Evaluated],
-    packages: Path | None,
-    limit: int | None,
-    seed: int,
-    json_file: Path | None,
+    settings: Settings, model: AbstractContextManager[Evaluated], arguments: EvalArguments
 ) -> None:
     """A table of every condition for each language, and the outcomes of each task as JSON."""
     from midfill.evaluation.cross_file import runner
     from midfill.evaluation.cross_file.conditions import CONDITIONS, Desk
 
-    notes = Console(stderr=True)
+    notes, seed = Console(stderr=True), arguments.seed
     with notes.status("reading the packages") as status:
-        tasks = runner.collect_tasks(packages, limit, seed, lambda name: status.update(f"reading {name}"))
+        tasks = runner.collect_tasks(
+            arguments.packages, arguments.limit, seed, lambda name: status.update(f"reading {name}")
+        )
     scored = []
-    with _json_lines(json_file) as write, _loaded(model, notes) as evaluated, _bars(notes) as progress:
+    with _json_lines(arguments.json_file) as write, _loaded(model, notes) as evaluated, _bars(notes) as progress:
         bar = progress.add_task("cross-file", total=len(tasks) * len(CONDITIONS))
         desk = Desk(seed, settings.other_files_tokens, _windows(settings, evaluated))
         for task, outcomes in runner.run(tasks, desk, evaluated.complete, partial(progress.advance, bar)):
@@ -150,7 +163,7 @@ def _evaluate_cross_file(
             scored.append((task, outcomes))
         desk.close()
     title = f"{evaluated.title}, {settings.other_files_tokens} tokens of other files"
-    Console(stderr=json_file == Path("-")).print(runner.report(runner.rows(scored), title))
+    arguments.console.print(runner.report(runner.rows(scored), title))
 
 
 def _bars(notes: Console) -> Progress:
@@ -183,13 +196,12 @@ def _chosen(option: str, names: str, known: tuple[Name, ...]) -> tuple[Name, ...
     return tuple(name for name in known if name in given)
 
 
-def _task_sets(
-    human_eval: Path | None, held_out: list[Path], splits: Sequence[Split], limit: int | None, seed: int
-) -> list[TaskSet]:
+def _task_sets(arguments: EvalArguments, splits: Sequence[Split]) -> list[TaskSet]:
     from midfill.evaluation.held_out import cut_files
     from midfill.evaluation.human_eval import read_benchmark
     from midfill.evaluation.runner import TaskSet
 
+    human_eval, held_out, limit, seed = arguments.human_eval, arguments.held_out, arguments.limit, arguments.seed
     if human_eval is None and not held_out:
         raise BadInput("no tasks: give --human-eval or --held-out")
     sets = []
@@ -207,25 +219,18 @@ def _task_sets(
     return sets
 
 
-def _sandbox(allowed: bool, unconfined: bool, task_sets: Sequence[TaskSet], notes: Console) -> Sandbox | None:
+def _sandbox(arguments: EvalArguments, task_sets: Sequence[TaskSet], notes: Console) -> Sandbox | None:
     """The sandbox, if code may run and there are tests; prints its confinement, or why pass@1 is left out."""
     if not any(task.test for tasks in task_sets for task in tasks.tasks):
         return None
-    if not allowed:
+    if not arguments.allow_code_execution:
         notes.print("skipping pass@1, which runs generated code: allow it with --allow-code-execution")
         return None
     from midfill.evaluation.sandbox import Sandbox
 
-    sandbox = Sandbox(allow_unconfined=unconfined)
+    sandbox = Sandbox(allow_unconfined=arguments.without_sandbox)
     notes.print(f"This command runs generated code on this machine. {sandbox.description}.", highlight=False)
     return sandbox
-
-
-def _evaluator(evaluated: Evaluated, settings: Settings, seed: int, sandbox: Sandbox | None) -> Evaluator:
-    from midfill.evaluation.runner import Evaluator
-
-    budget = _windows(settings, evaluated)
-    return Evaluator(evaluated.complete, evaluated.token_ends, budget, seed, sandbox)
 
 
 def _windows(settings: Settings, evaluated: Evaluated) -> WindowBudget:

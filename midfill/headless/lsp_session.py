@@ -10,7 +10,7 @@ from typing import Any
 
 from lsprotocol import types
 
-from lsp_server.custom_messages import DID_MOVE_CURSOR, DOCUMENT_HASH, LAST_EXCHANGE, STATUS, USAGE
+from lsp_server.custom_messages import DID_MOVE_CURSOR, DOCUMENT_HASH, LAST_EXCHANGE, REASON, REFRESH, STATUS, USAGE
 from lsp_server.editing.documents import Document, Edit, Position
 from lsp_server.editing.positions import ClientPosition, PositionCodec, PositionEncoding
 from midfill.headless.lsp_process import Asked, LanguageServerFailed, LspProcess
@@ -61,6 +61,8 @@ class LspSession:
         process.hear(STATUS, self._heard_status)
         process.hear(USAGE, self._heard_usage)
         process.hear(types.WINDOW_SHOW_MESSAGE, self._heard_message)
+        for told in (REASON, REFRESH):  # for people
+            process.hear(told, lambda _: None)
 
     async def initialize(self, settings: Mapping[str, object]) -> None:
         """Initialize the server; LanguageServerFailed if it does not accept the position encoding."""

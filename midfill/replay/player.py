@@ -6,44 +6,29 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from inference.checkpoints.checkpoint import find_checkpoint
 from inference.loading.engine import load_dry_engine
+from inference.loading.options import engine_options
 from inference.remote.choosing import open_engine
 from inference.text.tokenization import TextTokenizer
-from midfill.headless.engine_core import engine_options
 from midfill.headless.lsp_session import open_session
 from midfill.headless.private_core import private_core_environment
+from midfill.replay.options import ReplayOptions
 from midfill.replay.results import Record, ReplayResult, StrategyResult, keystrokes_saved_share
-from midfill.replay.targets import EngineTarget, SessionTarget, Target
+from midfill.replay.targets import EngineTarget, SessionTarget, StepResult, Target
 from midfill.replay.trace import Step, Trace, play, text_at
 from midfill.replay.verifier import Verifier
 from protocol.errors import MidfillError
 from protocol.heat import heat
 from protocol.messages import Usage
-from protocol.settings import Settings, Strategy
+from protocol.settings import Settings
 
-Mode = Literal["stdio", "engine", "dry"]
 OnStep = Callable[[str, int], None]
 
 _START_SECONDS = 300.0
 _NOTHING = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    """The options of a replay."""
-
-    mode: Mode
-    strategies: tuple[Strategy, ...]
-    start: int = 0
-    limit: int | None = None
-    moves: bool = False  # announce to `efim` the cursor move before an edit elsewhere
-    moves_for_all: bool = False  # and to the other strategies too
-    language_id: str = "plaintext"
-    verify: int = 0  # how many requests, evenly spread, a cold engine computes again
 
 
 async def replay(trace: Trace, settings: Settings, options: ReplayOptions, progress: OnStep) -> ReplayResult:
@@ -57,7 +42,7 @@ async def replay(trace: Trace, settings: Settings, options: ReplayOptions, progr
             cold = open_engine(engine_options(settings))
             opened.callback(cold.close)
             verifier = Verifier(cold, options.verify, count)
-        for strategy in options.strategies:
+        for strategy in options.layouts:
             chosen = replace(settings, strategy=strategy)
             async with open_target(trace, chosen, options) as target:
                 steps = play(trace, options.start, options.limit)
@@ -77,14 +62,14 @@ async def open_target(trace: Trace, settings: Settings, options: ReplayOptions) 
             given |= {"dtype": settings.dtype, "healing": settings.healing}
             given |= {"prefixTokens": settings.prefix_tokens, "suffixTokens": settings.suffix_tokens}
             async with open_session(command, settings=given, environment=environment) as session:
-                target = SessionTarget(session, options.language_id, text)
+                target = SessionTarget(session, options.language, text)
                 await session.wait_until_ready(_START_SECONDS)
                 yield target
     else:
         load = load_dry_engine if options.mode == "dry" else open_engine
         engine = load(engine_options(settings))
         try:
-            yield EngineTarget(engine, settings, options.language_id, text)
+            yield EngineTarget(engine, settings, options.language, text)
         finally:
             engine.close()
 
@@ -121,25 +106,28 @@ async def _play(
         suggestions.append(answer.suggestion)
         remarks += [f"step {options.start + number}: {answer.suggestion!r} {what}" for what in answer.faults]
         faults.update(answer.faults)
-        usage = answer.usage or _NOTHING
-        inserted = sum(map(tokenizer.count_tokens, step.inserted))
-        records.append(
-            Record(
-                step=options.start + number,
-                kind=step.kind,
-                single_cursor=step.single_cursor,
-                inserted_tokens=inserted,
-                prompt_tokens=usage.prompt_tokens,
-                recomputed_tokens=usage.recomputed_tokens,
-                ahead_tokens=answer.ahead_tokens,
-                milliseconds=answer.milliseconds,
-                heat=heat(usage.recomputed_tokens, usage.prompt_tokens, inserted),
-                suggestion=answer.suggestion,
-                store_bytes=tuple(target.store_bytes().values()),
-            )
-        )
+        records.append(_record(options.start + number, step, answer, target, tokenizer))
     saved = None if options.mode == "dry" else keystrokes_saved_share(played, suggestions)
     tiers = tuple(target.store_bytes())
     return StrategyResult(
         settings.strategy, tuple(records), tuple(errors), saved, tiers, dict(faults), tuple(remarks), tell_move
+    )
+
+
+def _record(number: int, step: Step, answer: StepResult, target: Target, tokenizer: TextTokenizer) -> Record:
+    """What a step cost."""
+    usage = answer.usage or _NOTHING
+    inserted = sum(map(tokenizer.count_tokens, step.inserted))
+    return Record(
+        step=number,
+        kind=step.kind,
+        single_cursor=step.single_cursor,
+        inserted_tokens=inserted,
+        prompt_tokens=usage.prompt_tokens,
+        recomputed_tokens=usage.recomputed_tokens,
+        ahead_tokens=answer.ahead_tokens,
+        milliseconds=answer.milliseconds,
+        heat=heat(usage.recomputed_tokens, usage.prompt_tokens, inserted),
+        suggestion=answer.suggestion,
+        store_bytes=tuple(target.store_bytes().values()),
     )

@@ -28,6 +28,7 @@ from inference.training.run.format_losses import format_losses
 from inference.training.run.processes import is_launched, join_processes, launch
 from inference.training.run.progress import ProgressDisplay
 from inference.training.run.trainer import StepReport, Trainer
+from midfill.train.arguments import TrainArguments
 from midfill.train.data import Data, DataOptions, open_data, prepare_data
 from midfill.train.interrupts import stops_on_signals
 from midfill.train.report import card, data_lines, losses_lines, losses_table, plan_lines
@@ -38,28 +39,12 @@ MAX_EVALUATION_WINDOW = 256
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The user's request for a training.
-
-    Attributes:
-        training: its `max_steps` is worked out from `steps`, or else from `epochs`.
-        evaluation_samples: held-out examples that are measured before, during and after.
-        evaluation_minutes: least time between two measurements; they are made at checkpoints.
-        hours: ends this start of the run, which the same command resumes; None trains to the end.
-        change_recipe: allows other options than those that the run was started with.
-        cpu: keeps off GPUs.
-    """
+    """The user's request for a training; the number of steps in `training` is still to be worked out."""
 
     output: Path
     data: DataOptions
     training: TrainingOptions
-    steps: int | None
-    epochs: float
-    evaluation_samples: int
-    evaluation_minutes: float
-    hours: float | None
-    change_recipe: bool
-    processes: int
-    cpu: bool
+    arguments: TrainArguments
 
 
 def train(request: Request, console: Console) -> bool:
@@ -69,10 +54,10 @@ def train(request: Request, console: Console) -> bool:
         BadInput: a part of the request cannot be done.
     """
     _check_window(request.training)
-    if not is_launched() and request.processes > 1:
+    if not is_launched() and request.arguments.processes > 1:
         prepare_data(request.output, request.data)  # reports bad data before launching processes
-        launch(request.processes)
-    accelerator = join_processes(request.training.mixed_precision, cpu=request.cpu)
+        launch(request.arguments.processes)
+    accelerator = join_processes(request.training.mixed_precision, cpu=request.arguments.cpu)
     run = _Run(request, accelerator, Console(quiet=True) if not accelerator.is_main_process else console)
     try:
         finished = run.train()
@@ -99,7 +84,7 @@ class _Run:
         self._data = open_data(request.output, request.data)
         self._options, self._epochs = _with_steps(request, self._data)
         if accelerator.is_main_process:
-            self._folder.claim(self._data.folder, self._options, change_recipe=request.change_recipe)
+            self._folder.claim(self._data.folder, self._options, change_recipe=request.arguments.change_recipe)
         accelerator.wait_for_everyone()
         corpus = Corpus(self._data.folder, "train")
         self._trainer = Trainer(self._folder, corpus, self._data.vocabulary, self._options, accelerator)
@@ -121,7 +106,11 @@ class _Run:
             display.step(step)
             self._log(asdict(step))
 
-        deadline = math.inf if self._request.hours is None else time.monotonic() + 3600 * self._request.hours
+        deadline = (
+            math.inf
+            if self._request.arguments.hours is None
+            else time.monotonic() + 3600 * self._request.arguments.hours
+        )
         with display, stops_on_signals(again=not is_launched(), heard=self._tell_stopping) as is_signalled:
 
             def is_stopped() -> bool:
@@ -170,7 +159,7 @@ class _Run:
         window = min(options.stages[0].window, MAX_EVALUATION_WINDOW)
         batch = options.batch_tokens // options.stages[0].window // options.gradient_accumulation_steps
         held_out, vocabulary = Corpus(self._data.folder, "held_out"), self._data.vocabulary
-        samples = self._request.evaluation_samples
+        samples = self._request.arguments.evaluation_samples
         with self._trainer.precision():
             losses = format_losses(
                 self._trainer.model, held_out, vocabulary, samples=samples, window=window, batch=max(1, batch)
@@ -182,7 +171,7 @@ class _Run:
             self._console.print(line, highlight=False, soft_wrap=True)
 
     def _was_measured_lately(self) -> bool:
-        return time.monotonic() - self._measured_at < 60 * self._request.evaluation_minutes
+        return time.monotonic() - self._measured_at < 60 * self._request.arguments.evaluation_minutes
 
     def _measured(self) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:
         """The held-out losses before and after, from the log."""
@@ -213,7 +202,7 @@ def _with_steps(request: Request, data: Data) -> tuple[TrainingOptions, float]:
         Corpus(data.folder, "train"), data.vocabulary, options.examples, length=window, seed=options.seed
     ).windows_per_epoch
     per_step = options.batch_tokens // window
-    steps = request.steps or max(1, math.ceil(request.epochs * windows / per_step))
+    steps = request.arguments.steps or max(1, math.ceil(request.arguments.epochs * windows / per_step))
     return replace(options, max_steps=steps), steps * per_step / windows
 
 

@@ -61,11 +61,15 @@ def open_editor(runtime: Path, model: str) -> OpenEditor:
         assert process is not None
         assert process.stderr is not None
         log = asyncio.create_task(process.stderr.read())
-        await editor.start(settings or {}, **capabilities)
-        yield editor
-        await editor.shutdown_async(None)
-        editor.exit(None)
-        await editor.stop()
+        try:
+            await editor.start(settings or {}, **capabilities)
+            yield editor
+            await editor.shutdown_async(None)
+            editor.exit(None)
+            await editor.stop()
+        finally:  # a server that a failed test leaves behind would use the next test's core
+            if process.returncode is None:
+                process.kill()
         assert " ERROR " not in (await log).decode()
 
     return opened

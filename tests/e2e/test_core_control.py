@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -28,6 +29,15 @@ async def another_core(editor: Editor, runtime: Path, former: int) -> int:
 
 def configure(editor: Editor, settings: dict[str, Any]) -> None:
     editor.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings=settings))
+
+
+async def in_state(editor: Editor, state: str) -> None:
+    await until(lambda: [status.state for status in editor.statuses[-1:]] == [state], READY_SECONDS)
+
+
+async def execute(editor: Editor, command: str, *arguments: object) -> Any:
+    params = types.ExecuteCommandParams(f"midfill.{command}", list(arguments))
+    return await editor.workspace_execute_command_async(params)
 
 
 async def test_a_bad_device_is_corrected_in_the_settings(open_editor: OpenEditor, runtime: Path) -> None:
@@ -60,9 +70,58 @@ async def test_a_restart_replaces_the_process(open_editor: OpenEditor, runtime: 
         editor.open(TEXT)
         await ready(editor)
         (former,) = core_pids(runtime)
-        await editor.workspace_execute_command_async(types.ExecuteCommandParams("midfill.restartCore", []))
+        await execute(editor, "restartCore")
         assert await another_core(editor, runtime, former) != former
         assert editor.messages == []
+
+
+def resident(core: dict[str, Any]) -> dict[str, int]:
+    """Tokens by tier."""
+    return {tier["name"]: tier["tokens"] for tier in core["memory"]["tiers"]}
+
+
+async def test_what_is_resident_is_freed_in_memory_and_on_disk(open_editor: OpenEditor, runtime: Path) -> None:
+    async with open_editor() as editor:
+        editor.open(TEXT)
+        await ready(editor)
+        await until(lambda: any(usage.ahead for usage in editor.usages))  # nothing is computed after this
+        (before,) = await execute(editor, "listCores")
+        assert before["memory"]["weights_bytes"] > 10_000_000
+        assert "weights " in before["summary"]
+        assert "resident tokens; the process had " in await execute(editor, "freeMemory", False)
+        (freed,) = await execute(editor, "listCores")
+        assert resident(freed)["device"] == 0
+        assert resident(freed)["disk"] > 0
+        assert freed["memory"]["workspaces"] == 1
+        await execute(editor, "freeMemory", True)
+        (emptied,) = await execute(editor, "listCores")
+        assert resident(emptied) == {"device": 0, "disk": 0}
+        assert emptied["state"] == "ready"
+
+
+async def test_a_stopped_core_stays_stopped_until_a_suggestion_is_requested_by_hand(
+    open_editor: OpenEditor, runtime: Path
+) -> None:
+    async with open_editor() as one, open_editor() as other:
+        one.open(TEXT)
+        await ready(one)
+        await execute(one, "stopCore")
+        assert core_pids(runtime) == []
+        async with open_editor() as later:  # it starts none either
+            for editor in (one, other, later):
+                await in_state(editor, "stopped")
+                assert "stopped the core: request a suggestion by hand" in editor.statuses[-1].message
+            (listed,) = await execute(later, "listCores")
+            assert listed["state"] == "stopped"
+            later.open(TEXT)
+            waiting = asyncio.ensure_future(later.suggest(3, 0))
+            await asyncio.sleep(1)
+            assert core_pids(runtime) == []
+            waiting.cancel()
+            await later.suggest(3, 0, kind=types.InlineCompletionTriggerKind.Invoked)
+            for editor in (one, other, later):
+                await in_state(editor, "ready")
+        assert len(core_pids(runtime)) == 1
 
 
 async def test_a_core_that_another_editor_uses_stays_until_that_one_leaves(

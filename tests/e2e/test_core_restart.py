@@ -8,15 +8,9 @@ from pathlib import Path
 
 import psutil
 
-from kv_store.disk.model_folders import PAGE_NAME
-from protocol.rendezvous import cache_folder
 from tests.e2e.conftest import OpenEditor, core_pids
 from tests.e2e.test_language_server import ready
 from tests.lsp_server.editor import until
-
-
-def pages_on_disk() -> list[Path]:
-    return [path for path in cache_folder().rglob("*") if PAGE_NAME.fullmatch(path.name)]
 
 
 async def test_a_killed_core_is_started_again_and_no_edit_lost(open_editor: OpenEditor, runtime: Path) -> None:
@@ -51,11 +45,6 @@ async def test_a_killed_core_is_started_again_and_no_edit_lost(open_editor: Open
 
 async def test_what_was_resident_is_warm_from_disk_after_a_restart(open_editor: OpenEditor, runtime: Path) -> None:
     text = Path(__file__).read_text(encoding="utf-8")
-    before = len(pages_on_disk())
-
-    def saved_pages() -> int:
-        return len(pages_on_disk()) - before
-
     async with open_editor() as editor:
         editor.open(text)
         await ready(editor)

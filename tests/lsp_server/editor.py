@@ -14,7 +14,17 @@ from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, default_converter
 
-from lsp_server.custom_messages import DID_MOVE_CURSOR, DOCUMENT_HASH, RESYNC, STATUS, USAGE
+from lsp_server.custom_messages import (
+    DID_MOVE_CURSOR,
+    DID_SWITCH,
+    DOCUMENT_HASH,
+    REASON,
+    REASON_REQUEST,
+    REFRESH,
+    RESYNC,
+    STATUS,
+    USAGE,
+)
 from lsp_server.launch import listen
 from protocol.settings import Settings
 
@@ -32,19 +42,28 @@ class Editor(LanguageClient):
         self.statuses: list[Any] = []
         self.usages: list[Any] = []
         self.resyncs: list[Any] = []
+        self.reasons: list[Any] = []
+        self.refreshes: list[Any] = []
         self.messages: list[str] = []
         self.progress: list[Any] = []
+        self.progress_tokens: list[types.ProgressToken] = []  # of each value in `progress`
         self.registered: list[types.Registration] = []
         self.server: types.InitializeResult | None = None
         self.configuration: object = None
         self.feature(STATUS)(lambda params: self.statuses.append(params))
         self.feature(USAGE)(lambda params: self.usages.append(params))
         self.feature(RESYNC)(lambda params: self.resyncs.append(params))
+        self.feature(REASON)(lambda params: self.reasons.append(params.reason))
+        self.feature(REFRESH)(lambda params: self.refreshes.append(params))
         self.feature(types.WINDOW_SHOW_MESSAGE)(lambda params: self.messages.append(params.message))
         self.feature(types.WINDOW_WORK_DONE_PROGRESS_CREATE)(lambda params: None)
-        self.feature(types.PROGRESS)(lambda params: self.progress.append(params.value))
+        self.feature(types.PROGRESS)(lambda params: self._note_progress(params))
         self.feature(types.CLIENT_REGISTER_CAPABILITY)(lambda params: self.registered.extend(params.registrations))
         self.feature(types.WORKSPACE_CONFIGURATION)(lambda params: [self.configuration])
+
+    def _note_progress(self, params: types.ProgressParams) -> None:
+        self.progress.append(params.value)
+        self.progress_tokens.append(params.token)
 
     async def start(
         self,
@@ -91,10 +110,17 @@ class Editor(LanguageClient):
         params = types.TextDocumentPositionParams(types.TextDocumentIdentifier(uri), types.Position(line, character))
         self.protocol.notify(DID_MOVE_CURSOR, params)
 
-    async def suggest(self, line: int, character: int, *, uri: str = URI) -> list[types.InlineCompletionItem]:
+    async def suggest(
+        self,
+        line: int,
+        character: int,
+        *,
+        uri: str = URI,
+        kind: types.InlineCompletionTriggerKind = types.InlineCompletionTriggerKind.Automatic,
+    ) -> list[types.InlineCompletionItem]:
         result = await self.text_document_inline_completion_async(
             types.InlineCompletionParams(
-                context=types.InlineCompletionContext(types.InlineCompletionTriggerKind.Automatic),
+                context=types.InlineCompletionContext(kind),
                 text_document=types.TextDocumentIdentifier(uri),
                 position=types.Position(line, character),
             )
@@ -121,6 +147,16 @@ class Editor(LanguageClient):
     async def document_hash(self, *, uri: str = URI) -> Any:
         params = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri))
         return await self.protocol.send_request_async(DOCUMENT_HASH, params)
+
+    async def last_reason(self, *, uri: str = URI) -> Any:
+        params = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri))
+        return await self.protocol.send_request_async(REASON_REQUEST, params)
+
+    def switch(self, off: str | None, rivals: list[str] | None = None, *, uri: str = URI) -> None:
+        self.tell_in_json(DID_SWITCH, {"textDocument": {"uri": uri}, "off": off, "rivals": rivals})
+
+    async def execute(self, command: str, *arguments: object) -> object:
+        return await self.workspace_execute_command_async(types.ExecuteCommandParams(command, list(arguments)))
 
     async def last_usage(self) -> Any:
         """What was told last: behind an answer, so before the next one."""

@@ -17,13 +17,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from msgspec.structs import replace
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
 from protocol.errors import AlreadyServed, MidfillError
-from protocol.messages import PROTOCOL_VERSION, Completion, CompletionRequest, CoreStatus, Usage
+from protocol.messages import (
+    PROTOCOL_VERSION,
+    Completion,
+    CompletionRequest,
+    CoreMemory,
+    CoreStatus,
+    TierMemory,
+    Usage,
+)
 from protocol.proof import PROOF_PATH, proof
 from protocol.rendezvous import CoreAddress, address_file, hold, read_or_make_token, runtime_folder, write_address
 from protocol.wire import (
@@ -31,8 +40,11 @@ from protocol.wire import (
     Complete,
     Completed,
     CoreMessage,
+    Describe,
+    Described,
     Failed,
     Forget,
+    Free,
     Kept,
     Prefilled,
     Release,
@@ -79,6 +91,8 @@ class FakeCore:
         self.forgotten: list[str] = []
         self.released: list[str] = []
         self.unloads = 0
+        self.frees: list[bool] = []  # whether on disk too
+        self.memory = CoreMemory(300_000_000, 20_000_000, 2, 80_000_000, (TierMemory("device", 8_000_000, 10**9, 900),))
         self.last_id = 0
         self.stops: list[str] = []
         self.authorizations: list[str | None] = []  # shown in requests for a WebSocket
@@ -151,6 +165,12 @@ class FakeCore:
             self.released.append(message.session)
         elif isinstance(message, Unload):
             self.unloads += 1
+            self._begin(self.set_status(replace(self.status, state="unloaded")))
+        elif isinstance(message, Describe | Free):
+            if isinstance(message, Free):
+                self.frees.append(message.disk)
+                self.memory = CoreMemory(200_000_000, 20_000_000, 1, 40_000_000)
+            self._begin(self._send(connection, Described(message.id, self.memory)))
         elif isinstance(message, Stop):
             self.stops.append(message.how)
             self._begin(self._end(connection))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 from lsprotocol import types
 
 from lsp_server.custom_messages import ACCEPTED_COMMAND, DID_ACCEPT_PARTLY, DID_CHANGE_STATUS, DID_SHOW
-from lsp_server.usage.statistics import Statistics, read_statistics, statistics_file
+from lsp_server.usage.database import read_statistics, statistics_file
+from lsp_server.usage.statistics import Statistics, total
 from protocol.messages import CoreStatus
 from tests.lsp_server.editor import Editor, connected_editor, until
 from tests.lsp_server.fake_core import FakeCore
@@ -23,6 +26,13 @@ async def accept(editor: Editor, item: types.InlineCompletionItem) -> None:
     await editor.workspace_execute_command_async(params)
 
 
+def always(text: str) -> Callable[[object], Awaitable[str]]:
+    async def answer(_: object) -> str:
+        return text
+
+    return answer
+
+
 async def test_after_an_acceptance_the_next_suggestion_is_computed_before_anybody_asks(core: FakeCore) -> None:
     async with connected_editor() as editor:
         await editor.start({"core": core.url, "coreToken": core.token})
@@ -35,7 +45,7 @@ async def test_after_an_acceptance_the_next_suggestion_is_computed_before_anybod
         assert core.asked[-1].prompt.increment == "x = 1"
         assert await editor.suggest(0, 5)
         assert len(core.asked) == 2
-    statistics = read_statistics(statistics_file())
+    statistics = total(read_statistics(statistics_file()).values())
     assert (statistics.shown, statistics.accepted, statistics.accepted_characters) == (2, 1, 5)
 
 
@@ -43,19 +53,36 @@ async def test_copilots_notifications(core: FakeCore) -> None:
     async with connected_editor() as editor:
         await editor.start({"core": core.url, "coreToken": core.token})
         await editor.until_state("ready")
-
-        async def emoji(_: object) -> str:
-            return "'😋' + 'a'"
-
-        core.answer = emoji
+        core.answer = always("'😋' + 'a'")
         editor.open("x = \n")
         (item,) = await editor.suggest(0, 4)
         shown = editor.protocol._converter.unstructure(item)
         editor.protocol.notify(DID_SHOW, {"item": shown})
         editor.protocol.notify(DID_ACCEPT_PARTLY, {"item": shown, "acceptedLength": 3})
         await editor.document_hash()
-    statistics = read_statistics(statistics_file())
+    statistics = total(read_statistics(statistics_file()).values())
     assert (statistics.shown, statistics.accepted_partly, statistics.accepted_characters) == (1, 1, 2)
+
+
+async def test_words_of_a_client_that_reports_nothing(core: FakeCore) -> None:
+    async with connected_editor() as editor:
+        await editor.start({"core": core.url, "coreToken": core.token})
+        await editor.until_state("ready")
+        core.answer = always("'😋'.join(names)")
+        editor.open("x = \n")
+        await editor.suggest(0, 4)
+        editor.change(2, (0, 4), (0, 4), "'😋'.join")  # 10 units of UTF-16
+        (item,) = await editor.suggest(0, 14)
+        assert item.insert_text == "(names)"
+        editor.change(3, (0, 14), (0, 14), "(")
+        (item,) = await editor.suggest(0, 15)
+        editor.change(4, (0, 15), (0, 15), "names)")
+        await accept(editor, item)
+    statistics = total(read_statistics(statistics_file()).values())
+    assert (statistics.accepted, statistics.accepted_partly) == (0, 1)
+    assert (statistics.accepted_characters, statistics.typed_characters, statistics.kept_10min) == (14, 1, 14)
+    assert {group.model for group in read_statistics(statistics_file())} == {"fake"}
+    assert statistics.hot + statistics.warm + statistics.cold == 1  # the others were typed on
 
 
 async def test_nothing_is_counted_where_that_is_off(core: FakeCore) -> None:
@@ -65,7 +92,7 @@ async def test_nothing_is_counted_where_that_is_off(core: FakeCore) -> None:
         editor.open("\n")
         (item,) = await editor.suggest(0, 0)
         await accept(editor, item)
-    assert read_statistics(statistics_file()) == Statistics()
+    assert total(read_statistics(statistics_file()).values()) == Statistics()
 
 
 async def test_the_command_is_announced(editor: Editor) -> None:

@@ -15,7 +15,8 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams, JsonRpcRequestCancelled
 
 from lsp_server.launch import run_tcp
-from lsp_server.usage.statistics import read_statistics, statistics_file
+from lsp_server.usage.database import read_statistics, statistics_file
+from lsp_server.usage.statistics import total
 from protocol.errors import BadInput, PortInUse
 from protocol.settings import Settings
 from tests.lsp_server.editor import PATIENCE_S, Editor, connected_editor, until
@@ -101,7 +102,7 @@ async def test_a_client_that_kills_the_server_once_it_is_shut_down(core: FakeCor
         process.kill()
         await process.wait()
     (saved,) = tmp_path.rglob("statistics.sqlite")
-    assert read_statistics(saved).shown == 1
+    assert total(read_statistics(saved).values()).shown == 1
 
 
 async def test_who_left_a_server_of_several_lets_go_of_the_core(core: FakeCore) -> None:
@@ -145,7 +146,7 @@ async def test_a_client_that_leaves_without_waiting(core: FakeCore, tmp_path: Pa
         assert [line for line in (await log).decode().splitlines() if not line.startswith("import time:")] == []
         await until(lambda: not core.connections)
     (saved,) = tmp_path.rglob("statistics.sqlite")
-    assert read_statistics(saved).shown == 1
+    assert total(read_statistics(saved).values()).shown == 1
 
 
 async def test_leaving_without_a_shutdown_is_an_error_to_lsp(core: FakeCore) -> None:

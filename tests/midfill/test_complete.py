@@ -86,7 +86,15 @@ async def test_secrets_are_kept_out(tmp_path: Path, runtime: Path) -> None:
     secret.write_text("KEY=1\n")
     with pytest.raises(BadInput) as refused:
         await complete(Settings(), FilePosition(secret, 1, 5))
-    assert str(refused.value).startswith(f"{secret} is excluded from prompts: ")
+    assert str(refused.value) == (
+        f"{secret}: This file gets no suggestions, and its text enters no prompt: .env in the built-in list of secrets."
+    )
+
+
+async def test_a_language_that_is_off_is_the_reason(source: Path, tiny_model: str, runtime: Path) -> None:
+    result = await complete(Settings(model=tiny_model, disabled_languages=("python",)), FilePosition(source, 2, 12))
+    assert result.reason is not None
+    assert result.reason.explanation == "Suggestions are off for python: disabledLanguages has this language."
 
 
 async def test_a_bad_model(source: Path, tmp_path: Path, runtime: Path) -> None:

@@ -1,4 +1,4 @@
-"""`midfill core list`, `stop`, `restart` and `unload`, on cores without a model."""
+"""`midfill core list`, `stop`, `restart`, `unload` and `free`, on cores without a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from midfill.commands import app
 from protocol.errors import BadInput
-from protocol.rendezvous import address_file, read_address
+from protocol.rendezvous import address_file, read_address, read_stop
 from protocol.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -62,18 +62,31 @@ def test_cores_are_listed_with_the_settings_that_were_chosen(start: Start) -> No
         {"store_mb": 7},
     )
     assert (listed["two"]["pid"], listed["two"]["state"]) == (second, "other version")
-    lines = sorted(run("list")[1].splitlines())
-    assert lines[0].startswith("one  ready  ws://127.0.0.1:")
-    assert lines[0].endswith("--store-mb 7")
-    assert "protocol 1, this midfill: " in lines[1]
+    assert listed["one"]["memory"]["weights_bytes"] == 20_000_000
+    lines = run("list")[1].splitlines()
+    place = next(place for place, line in enumerate(lines) if line.startswith("one  ready  ws://127.0.0.1:"))
+    assert lines[place].endswith("--store-mb 7")
+    assert lines[place + 1] == ("  process 300 MB, weights 20 MB, 2 workspaces 80 MB, KV: device 8 MB (900 tokens)")
+    assert any("protocol 1, this midfill: " in line for line in lines)
+    assert CliRunner().invoke(app, ["cores"]).stdout.splitlines() == lines
 
 
 def test_one_core_or_all_are_stopped_whatever_their_version(start: Start) -> None:
     start("one"), start("two"), start("three", "--protocol", "1")
     assert run("stop", "--model", "one")[1].startswith("stopped one (process ")
-    assert {core["model"] for core in json.loads(run("list", "--json")[1])} == {"two", "three"}
+    listed = json.loads(run("list", "--json")[1])
+    assert {core["model"]: core["state"] for core in listed} == {
+        "two": "ready",
+        "three": "other version",
+        "one": "stopped",
+    }
+    assert (listed[-1]["detail"], listed[-1]["pid"], listed[-1]["memoryBytes"]) == (
+        "by `midfill core stop`",
+        None,
+        None,
+    )
     assert len(run("stop")[1].splitlines()) == 2
-    assert run("list") == (0, "", "midfill: no core is running\n")
+    assert sorted(line.partition("  ")[0] for line in run("list")[1].splitlines()) == ["one", "three", "two"]
 
 
 def test_a_core_that_was_killed_is_none(start: Start) -> None:
@@ -95,16 +108,38 @@ def test_a_core_is_restarted_with_its_settings(start: Start, runtime: Path, monk
     monkeypatch.setattr("lsp_server.core.target.core_command", fake_command)
     former = start("one", "--store-mb", "7")
     assert run("restart")[1].startswith(f"restarted one (process {former}): now process ")
-    assert [(settings.model, settings.store_mb) for settings in asked] == [("one", 7)]
+    assert run("stop")[0] == 0
+    assert run("restart")[1].startswith("started one (process ")
+    assert [(settings.model, settings.store_mb) for settings in asked] == [("one", 7)] * 2
     address = read_address(address_file(runtime, "one"))
     assert address is not None
     assert address.pid != former
+    assert read_stop(address_file(runtime, "one")) is None
     psutil.Process(address.pid).kill()
+
+
+def test_a_model_is_unloaded_and_what_is_resident_is_freed(start: Start, tmp_path: Path) -> None:
+    start("one")
+    gave = "900 resident tokens; the process had 300 MB and has 200 MB"
+    assert run("free", "--disk", "--model", "one")[1].endswith(f": {gave}\n")
+    assert run("unload")[1].startswith("unloaded one (process ")
+
+
+def test_what_no_core_has_open_is_removed_from_disk(
+    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIDFILL_CACHE_DIR", str(tmp_path / "kv"))
+    saved = tmp_path / "kv" / "0123456789abcdef"
+    saved.mkdir(parents=True)
+    for name in ("lock", "00000001.safetensors"):
+        (saved / name).touch()
+    assert run("free", "--disk") == (0, f"removed {saved}, which no core had open\n", "")
+    assert not saved.exists()
 
 
 def test_what_cannot_be_done_is_told_and_the_others_are_done(start: Start) -> None:
     start("one"), start("two", "--protocol", "1")
     code, done, problems = run("unload")
     assert code == 1
-    assert done.startswith("unloading one ")
+    assert done.startswith("unloaded one ")
     assert problems.startswith("midfill: two: ")

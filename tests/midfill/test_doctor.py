@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from midfill.commands import app
 from midfill.doctor.core import cores
-from midfill.doctor.findings import Section, as_json, megabytes
+from midfill.doctor.findings import Section, as_json
 from midfill.doctor.folders import folders
 from midfill.doctor.machine import Gpu, cpu_features, find_gpus, installed
 from midfill.doctor.model import choose_device, model, weights_problem
@@ -20,6 +20,7 @@ from midfill.doctor.settings import settings_in_force
 from protocol.messages import PROTOCOL_VERSION
 from protocol.rendezvous import CoreAddress, address_file, hold, read_or_make_token, write_address
 from protocol.settings import Settings, Weights
+from protocol.sizes import megabytes
 
 GPU = Gpu("Some GPU", 24 * 2**30, 20 * 2**30, (8, 6))
 
@@ -61,7 +62,7 @@ def test_torch_is_not_imported(tiny_model: str, runtime: Path) -> None:
 
 
 def test_installed_packages() -> None:
-    section = installed()
+    section = installed(Settings())
     assert dict(section.facts)["pygls"]
     assert section.problems == ()
 
@@ -264,3 +265,21 @@ def test_json() -> None:
     found = as_json([Section("a", (("b", "c"),)), Section("d", (), ("e",))])
     assert found == {"ok": False, "problems": ["e"], "sections": {"a": {"b": "c"}, "d": {}}}
     assert (megabytes(5_400_000), megabytes(24e9)) == ("5 MB", "24.0 GB")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("a.py", "on"),
+        (".env", "excluded: This file gets no suggestions"),
+        ("b.py", "off for python: Suggestions are off"),
+    ],
+)
+def test_a_file_is_explained_in_the_words_of_the_editors(
+    tmp_path: Path, tiny_model: str, runtime: Path, name: str, said: str
+) -> None:
+    (tmp_path / name).write_text("a\n")
+    off = ["--disabled-languages", "python"] if name == "b.py" else []
+    command = ["doctor", str(tmp_path / name), "--json", "--model", tiny_model, *off]
+    found = json.loads(CliRunner().invoke(app, command).stdout)
+    assert found["sections"]["suggestions"][str(tmp_path / name)].startswith(said)

@@ -35,6 +35,15 @@ async def test_a_sound_engine(url: str, tokenizer_folder: Path) -> None:  # noqa
     assert of == "of"
 
 
+async def test_a_replica_that_does_not_serve_is_a_problem(server: FakeServer, opened: ExitStack) -> None:  # noqa: F811
+    url = opened.enter_context(serving(openai_server(server)))
+    section = await engine(Settings(engine=f"openai={url},http://127.0.0.1:9"))
+    assert section is not None
+    told = [value for name, value in section.facts if name == "replica"]
+    assert told == [f"openai at {url}: up", "openai at http://127.0.0.1:9: down"]
+    assert "http://127.0.0.1:9 cannot be reached" in section.problems[0]
+
+
 async def test_an_engine_without_a_cache(url: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     monkeypatch.setattr(server, "cached", lambda *_, **__: 0)
     section = await engine(Settings(engine=url))

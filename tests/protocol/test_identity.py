@@ -8,7 +8,8 @@ from protocol.settings import CORE_SETTINGS, Settings, json_name, option_name
 
 def test_every_setting_that_changes_what_a_core_computes_or_keeps_counts() -> None:
     assert set(CORE_SETTINGS) - set(IDENTITY_SETTINGS) == {"model", "unload_after_s", "exit_after_s"}
-    assert set(IDENTITY_SETTINGS) - set(ANSWER_SETTINGS) == {"threads", "slots", "store_mb", "disk_mb"}
+    keeping = {"engine_session_header", "threads", "slots", "store_mb", "disk_mb"}
+    assert set(IDENTITY_SETTINGS) - set(ANSWER_SETTINGS) == keeping
 
 
 def test_a_core_with_the_same_settings_does_not_differ() -> None:

@@ -20,8 +20,8 @@ import {
   type StaticFeature,
 } from "vscode-languageclient/node";
 
-import { DID_FOCUS, DID_MOVE_CURSOR, EXCLUDED, RESYNC, STATUS, USAGE } from "./messages.ts";
-import type { CoreStatus, Excluded, Resync, Usage } from "./messages.ts";
+import { DID_FOCUS, DID_MOVE_CURSOR, DID_SWITCH, REASON, REFRESH, RESYNC, STATUS, USAGE } from "./messages.ts";
+import type { CoreStatus, EditorSwitch, Reason, ReasonChange, Refresh, Resync, Usage } from "./messages.ts";
 import { changedSettings, type ServerSettings } from "./settings.ts";
 import { within } from "./timeouts.ts";
 
@@ -44,8 +44,8 @@ export interface Listener {
   gaveUp: (reason: string) => void;
   core: (status: CoreStatus) => void;
   usage: (usage: Usage) => void;
-  /** Why the active document gets no suggestions; null if it does. Replaces the reason before. */
-  excluded: (uri: vscode.Uri, reason: string | null) => void;
+  /** Why a document gets no suggestions; null if it does. */
+  reason: (uri: vscode.Uri, reason: Reason | null) => void;
 }
 
 export class Client {
@@ -55,11 +55,11 @@ export class Client {
   private cameUp = false;
   private stopped = false;
 
-  /** Reads `settings` at every start of the server; while `isOn` returns false, the client sends no request. */
+  /** Reads `settings` at every start of the server; where `isOn` returns false, the client sends no request. */
   constructor(
     command: string,
     private readonly settings: () => ServerSettings,
-    private readonly isOn: () => boolean,
+    private readonly isOn: (document: vscode.TextDocument) => boolean,
     channel: vscode.LogOutputChannel,
     listener: Listener,
   ) {
@@ -74,7 +74,7 @@ export class Client {
       initializationFailedHandler: () => false,
       middleware: {
         provideInlineCompletionItems: (document, position, context, token, next) =>
-          isOn() ? next(document, position, context, token) : [],
+          isOn(document) ? next(document, position, context, token) : [],
       },
       errorHandler: restartingHandler(
         () => this.cameUp,
@@ -92,8 +92,11 @@ export class Client {
     });
     this.client.onNotification(STATUS, listener.core);
     this.client.onNotification(USAGE, listener.usage);
-    this.client.onNotification(EXCLUDED, ({ textDocument, reason }: Excluded) => {
-      listener.excluded(this.client.protocol2CodeConverter.asUri(textDocument.uri), reason);
+    this.client.onNotification(REASON, ({ textDocument, reason }: ReasonChange) => {
+      listener.reason(this.client.protocol2CodeConverter.asUri(textDocument.uri), reason);
+    });
+    this.client.onNotification(REFRESH, ({ textDocument, invoked }: Refresh) => {
+      this.requestAgain(textDocument.uri, invoked);
     });
     this.client.onNotification(RESYNC, ({ textDocument, reason }: Resync) => {
       channel.warn(`sending ${textDocument.uri} again: ${reason}`);
@@ -130,12 +133,12 @@ export class Client {
   }
 
   /** Run a command of the server; rejects if the command is unknown or fails. */
-  async execute(command: string): Promise<unknown> {
+  async execute(command: string, args: readonly unknown[] = []): Promise<unknown> {
     const offered = this.client.initializeResult?.capabilities.executeCommandProvider?.commands ?? [];
     if (!offered.includes(command)) {
       throw new Error(`the language server has no command ${command}; it may be older than the extension`);
     }
-    return this.client.sendRequest(ExecuteCommandRequest.type, { command });
+    return this.client.sendRequest(ExecuteCommandRequest.type, { command, ...(args.length > 0 && { arguments: [...args] }) });
   }
 
   async moveCursor(document: vscode.TextDocument, position: vscode.Position): Promise<void> {
@@ -152,6 +155,20 @@ export class Client {
     }
   }
 
+  async announceSwitch(document: vscode.TextDocument, off: EditorSwitch | null, rivals: string[]): Promise<void> {
+    if (vscode.languages.match(SELECTOR, document) > 0) {
+      const textDocument = this.client.code2ProtocolConverter.asTextDocumentIdentifier(document);
+      await this.notify(DID_SWITCH, { textDocument, off, rivals });
+    }
+  }
+
+  private requestAgain(uri: string, explicit: boolean): void {
+    const document = vscode.window.activeTextEditor?.document;
+    if (document !== undefined && this.client.code2ProtocolConverter.asUri(document.uri) === uri) {
+      void vscode.commands.executeCommand("editor.action.inlineSuggest.trigger", { explicit });
+    }
+  }
+
   private async sendAgain(uri: string): Promise<void> {
     const { code2ProtocolConverter: converter } = this.client;
     const document = vscode.workspace.textDocuments.find((open) => converter.asUri(open.uri) === uri);
@@ -162,7 +179,7 @@ export class Client {
   }
 
   private follows(document: vscode.TextDocument): boolean {
-    return this.isOn() && vscode.languages.match(SELECTOR, document) > 0;
+    return this.isOn(document) && vscode.languages.match(SELECTOR, document) > 0;
   }
 
   private async notify(method: string, params: object): Promise<void> {

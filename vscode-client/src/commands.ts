@@ -3,13 +3,14 @@
 import * as vscode from "vscode";
 
 import * as config from "./config.ts";
-import { listCores, restartCore, stopCore, unloadModel } from "./cores.ts";
+import { freeMemory, listCores, openDashboard, restartCore, stopCore, unloadModel } from "./cores.ts";
 import type { Installer } from "./installer.ts";
-import { showMenu } from "./menu.ts";
+import { showMenu, snooze } from "./menu.ts";
 import { chooseModel } from "./models.ts";
 import { showReport } from "./reports.ts";
 import type { CoreTokens } from "./secrets.ts";
 import type { Server } from "./server.ts";
+import { showStatistics } from "./statistics.ts";
 
 export interface Collaborators {
   server: Server;
@@ -26,22 +27,26 @@ export function registerCommands(parts: Collaborators): vscode.Disposable {
     [MENU]: () => showMenu(server),
     "midfill.toggle": () => server.toggle(),
     "midfill.toggleLanguage": toggleLanguage,
+    "midfill.snoozeSuggestions": () => snooze(server),
     "midfill.trigger": () => vscode.commands.executeCommand("editor.action.inlineSuggest.trigger"),
     "midfill.restart": () => server.restart(),
     "midfill.core.list": () => listCores(server),
     "midfill.core.restart": () => restartCore(server),
     "midfill.core.stop": () => stopCore(server),
     "midfill.core.unload": () => unloadModel(server),
+    "midfill.core.free": () => freeMemory(server),
     "midfill.install": () => installer.install(),
     "midfill.chooseServer": () => installer.choosePath(),
     "midfill.chooseModel": () => chooseModel(server),
     "midfill.setCoreToken": () => setCoreToken(parts),
+    "midfill.dashboard": () => openDashboard(server),
+    "midfill.play": () => {
+      showReport(server, "play");
+    },
     "midfill.doctor": () => {
       showReport(server, "doctor");
     },
-    "midfill.stats": () => {
-      showReport(server, "stats");
-    },
+    "midfill.stats": () => showStatistics(server),
     "midfill.showLog": () => {
       channel.show();
     },

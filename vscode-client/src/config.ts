@@ -10,6 +10,17 @@ export function isEnabled(): boolean {
   return section().get("enabled", true);
 }
 
+/** What the document's language or folder says of that, if they say anything. */
+export function enabledFor(document: vscode.TextDocument): boolean | undefined {
+  const said = vscode.workspace.getConfiguration(SECTION, document).inspect<boolean>("enabled");
+  return (
+    said?.workspaceFolderLanguageValue ??
+    said?.workspaceLanguageValue ??
+    said?.globalLanguageValue ??
+    said?.workspaceFolderValue
+  );
+}
+
 export function serverPath(): string {
   return section().get("serverPath", "").trim();
 }

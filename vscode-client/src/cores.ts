@@ -8,30 +8,56 @@ import type { Server } from "./server.ts";
 const RESTART = "midfill.restartCore";
 const STOP = "midfill.stopCore";
 const UNLOAD = "midfill.unloadModel";
+const FREE = "midfill.freeMemory";
 const LIST = "midfill.listCores";
+const LINK_DASHBOARD = "midfill.linkDashboard";
 
 export async function restartCore(server: Server): Promise<void> {
   await control(server, RESTART, "Restarted the core.");
 }
 
 export async function stopCore(server: Server): Promise<void> {
-  await control(server, STOP, "Stopped the core for every editor on this machine. “Restart the Core” starts one.");
+  await control(server, STOP, "Stopped the core for every editor on this machine. “Suggest Now” or “Restart the Core” starts it.");
 }
 
 export async function unloadModel(server: Server): Promise<void> {
   await control(server, UNLOAD, "Unloaded the model. The next suggestion loads it.");
 }
 
+/** Drop resident KV, of memory alone or also what is saved on disk, as the user chooses. */
+export async function freeMemory(server: Server): Promise<void> {
+  const choices = [
+    { label: "In memory", description: "the next suggestion reads it from disk", disk: false },
+    { label: "In memory and on disk", description: "the next suggestion computes its prompt anew", disk: true },
+  ];
+  const chosen = await vscode.window.showQuickPick(choices, { title: "Free what is resident; the model stays loaded" });
+  if (chosen !== undefined) {
+    const freed = await execute(server, FREE, [chosen.disk]);
+    if (typeof freed === "string") {
+      void vscode.window.showInformationMessage(`midfill: Freed ${freed}.`);
+    }
+  }
+}
+
 /** Show the cores that run on the server's machine. */
 export async function listCores(server: Server): Promise<void> {
   const cores = (await execute(server, LIST)) as CoreDescription[] | undefined;
   if (cores !== undefined) {
-    const items = cores.map(({ model, state, detail, memoryBytes, pid }) => ({
+    const items = cores.map(({ model, state, detail, summary, pid }) => ({
       label: model,
-      description: detail === "" ? state : `${state}: ${detail}`,
-      detail: `${Math.round(memoryBytes / 1e6)} MB, process ${pid}`,
+      description: [detail === "" ? state : `${state}: ${detail}`, ...(pid === null ? [] : [`process ${pid}`])].join(", "),
+      detail: summary,
     }));
-    await vscode.window.showQuickPick(items, { title: "Cores on this machine", placeHolder: `${cores.length} running` });
+    const running = cores.filter(({ state }) => state !== "stopped").length;
+    await vscode.window.showQuickPick(items, { title: "Cores on this machine", placeHolder: `${running} running` });
+  }
+}
+
+/** Open the dashboard of the server's core in the browser. */
+export async function openDashboard(server: Server): Promise<void> {
+  const url = await execute(server, LINK_DASHBOARD);
+  if (typeof url === "string") {
+    await vscode.env.openExternal(vscode.Uri.parse(url));
   }
 }
 
@@ -42,12 +68,12 @@ async function control(server: Server, command: string, done: string): Promise<v
 }
 
 /** The command's result, null if it has none; undefined after a failure, which this function shows. */
-async function execute(server: Server, command: string): Promise<unknown> {
+async function execute(server: Server, command: string, args?: unknown[]): Promise<unknown> {
   try {
     if (server.client === undefined) {
       throw new Error("no language server is running, which controls the core");
     }
-    return (await server.client.execute(command)) ?? null;
+    return (await server.client.execute(command, args)) ?? null;
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     void vscode.window.showErrorMessage(`midfill: ${reason}`);

@@ -1,7 +1,9 @@
 // Installs midfill into an environment of its own: `python -m venv`, then pip.
 
+import { existsSync, readdirSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import * as path from "node:path";
+import { pathToFileURL } from "node:url";
 
 import { commandIn, onWindows } from "./discovery.ts";
 import { run } from "./processes.ts";
@@ -15,8 +17,8 @@ export class InstallationError extends Error {}
 export interface Installation {
   python: string;
   environment: string;
-  /** The path or URL that pip installs. */
-  source: string;
+  /** What pip installs, with its options. */
+  requirements: readonly string[];
   onStep: (step: string) => void;
   onLine: (line: string) => void;
   signal: AbortSignal;
@@ -24,14 +26,14 @@ export interface Installation {
 
 /** Install midfill and return the path of its command; a failure removes the environment. */
 export async function install(installation: Installation): Promise<string> {
-  const { environment, onStep, source } = installation;
+  const { environment, onStep, requirements } = installation;
   try {
     onStep("Creating a Python environment");
     await rm(environment, { recursive: true, force: true });
     await mustRun(installation, installation.python, ["-m", "venv", environment]);
-    onStep(`Installing ${source}`);
+    onStep("Installing midfill");
     const pip = ["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off"];
-    await mustRun(installation, commandIn(environment, "python"), [...pip, source]);
+    await mustRun(installation, commandIn(environment, "python"), [...pip, ...requirements]);
     return commandIn(environment);
   } catch (error) {
     await rm(environment, { recursive: true, force: true });
@@ -39,16 +41,44 @@ export async function install(installation: Installation): Promise<string> {
   }
 }
 
+/** What pip is to install: requirements that name files or URLs alone, and its options. */
+export interface Choice {
+  /** The user's setting `midfill.package`; empty for the bundled wheel. */
+  setting: string;
+  /** The folder with the bundled wheels and the tested versions of what they require. */
+  carried: string;
+  home: string;
+  /** Whether a core is to run on this machine, which needs PyTorch and a model. */
+  withEngine: boolean;
+}
+
 /**
- * The path or URL to install from: the user's setting, or the bundled source; InstallationError for the name of a
- * package. midfill is on no package index, so any account could register the name.
+ * pip's arguments; InstallationError if the setting names a package, or if this build bundles no wheels. midfill and
+ * midfill-model are on no package index, so any account could register their names: each is given as a file.
  */
-export function sourceOf(setting: string, carried: string, home: string): string {
-  const file = setting.replace(/^~(?=[/\\]|$)/, home);
-  if (file === "") {
-    return carried;
+export function requirementsOf({ setting, carried, home, withEngine }: Choice): string[] {
+  const wheels = existsSync(carried) ? readdirSync(carried).filter((name) => name.endsWith(".whl")) : [];
+  const midfill = wheels.find((name) => name.startsWith("midfill-"));
+  const model = wheels.find((name) => name.startsWith("midfill_model-"));
+  if (model === undefined || (midfill === undefined && setting === "")) {
+    throw new InstallationError(
+      "this build of the extension bundles no midfill: install the .vsix of your platform, or choose a midfill command.",
+    );
   }
-  if (path.isAbsolute(file) || /^(git\+)?(https|ssh|file):\/\//.test(file)) {
+  const source = setting === "" ? pathToFileURL(path.join(carried, midfill ?? "")).href : urlOf(setting, home);
+  const tested = setting === "" ? ["--constraint", path.join(carried, "constraints.txt")] : [];
+  return withEngine
+    ? [`midfill[core] @ ${source}`, path.join(carried, model), ...tested]
+    : [`midfill @ ${source}`, ...tested];
+}
+
+/** The URL of the user's path or URL; InstallationError for the name of a package. */
+function urlOf(setting: string, home: string): string {
+  const file = setting.replace(/^~(?=[/\\]|$)/, home);
+  if (path.isAbsolute(file)) {
+    return pathToFileURL(file).href;
+  }
+  if (/^(git\+)?(https|ssh|file):\/\//.test(file)) {
     return file;
   }
   throw new InstallationError(

@@ -5,7 +5,7 @@ import { homedir } from "node:os";
 import * as vscode from "vscode";
 
 import * as config from "./config.ts";
-import { findPython, install, InstallationError, sourceOf } from "./installation.ts";
+import { findPython, install, InstallationError, requirementsOf } from "./installation.ts";
 import { chosenInterpreters } from "./python.ts";
 import type { Server } from "./server.ts";
 
@@ -32,8 +32,8 @@ export class Installer {
     const where = config.serverPath() === "" ? "" : ` at ${config.serverPath()}`;
     const question =
       `midfill: found no midfill command${where}. ` +
-      "Install the bundled one into an environment of its own? " +
-      "It needs PyTorch, a download of up to several gigabytes.";
+      "Install the bundled one into an environment of its own?" +
+      (config.coreAddress() === "" ? " It needs PyTorch, a download of up to several gigabytes." : "");
     const answer = await vscode.window.showInformationMessage(question, INSTALL, CHOOSE, NEVER);
     if (answer === INSTALL) {
       await this.install();
@@ -83,7 +83,12 @@ export class Installer {
     await install({
       python: await findPython(await chosenInterpreters()),
       environment: this.places.environment,
-      source: sourceOf(config.installationSource(), this.places.carried, homedir()),
+      requirements: requirementsOf({
+        setting: config.installationSource(),
+        carried: this.places.carried,
+        home: homedir(),
+        withEngine: config.coreAddress() === "",
+      }),
       onStep: (step) => {
         progress.report({ message: step });
         this.server.enter({ name: "installing", step });

@@ -11,6 +11,7 @@ import { CoreTokens } from "./secrets.ts";
 import { Server } from "./server.ts";
 import { StatusBar } from "./statusBar.ts";
 import { Switch } from "./switch.ts";
+import { announceSwitches } from "./switching.ts";
 
 let server: Server | undefined;
 
@@ -20,13 +21,14 @@ export function activate(context: vscode.ExtensionContext): void {
   const tokens = new CoreTokens(context.secrets);
   const onOff = new Switch(context.workspaceState, config.isEnabled);
   server = new Server(channel, tokens, onOff, environment);
-  const carried = vscode.Uri.joinPath(context.extensionUri, "dist", "midfill.tar.gz").fsPath;
+  const carried = vscode.Uri.joinPath(context.extensionUri, "dist", "wheels").fsPath;
   const installer = new Installer(server, channel, { environment, carried }, context.globalState);
   context.subscriptions.push(
     channel,
     new StatusBar(server, MENU),
     registerCommands({ server, installer, tokens, channel }),
     followCursor(server),
+    announceSwitches(server),
     announceFailures(server, installer),
     vscode.workspace.onDidChangeConfiguration(applyTo(server, onOff)),
     context.secrets.onDidChange(() => server?.changeSettings()),

@@ -3,20 +3,68 @@
 import * as vscode from "vscode";
 
 import * as config from "./config.ts";
+import type { Action, Reason } from "./messages.ts";
 import type { Server } from "./server.ts";
 
 interface Entry extends vscode.QuickPickItem {
   command?: string;
+  /** Of the language server. */
+  action?: Action;
+  /** To be shown in full: the menu cuts it. */
+  reason?: Reason;
 }
 
 export async function showMenu(server: Server): Promise<void> {
   const chosen = await vscode.window.showQuickPick(entries(server), { title: "midfill" });
   if (chosen?.command !== undefined) {
     await vscode.commands.executeCommand(chosen.command);
+  } else if (chosen?.action !== undefined) {
+    await runAction(server, chosen.action);
+  } else if (chosen?.reason !== undefined) {
+    await showReason(server, chosen.reason);
   }
 }
 
-function entries({ phase, isOn }: Server): Entry[] {
+async function showReason(server: Server, { explanation, actions }: Reason): Promise<void> {
+  const titles = actions.map(({ title }) => title);
+  const chosen = await vscode.window.showInformationMessage(`midfill: ${explanation}`, ...titles);
+  const action = actions.find(({ title }) => title === chosen);
+  if (action !== undefined) {
+    await runAction(server, action);
+  }
+}
+
+/** Snooze for a time that the user chooses. */
+export async function snooze(server: Server): Promise<void> {
+  const times = [5, 15, 60].map((minutes) => ({ label: `For ${minutes} minutes`, minutes }));
+  const choices = [...times, { label: "Until the language server restarts", minutes: 0 }];
+  const chosen = await vscode.window.showQuickPick(choices, { title: "Snooze suggestions in this window" });
+  if (chosen !== undefined) {
+    await runAction(server, { title: chosen.label, command: "midfill.snooze", arguments: [chosen.minutes], detail: "" });
+  }
+}
+
+async function runAction(server: Server, { command, arguments: args }: Action): Promise<void> {
+  try {
+    await server.client?.execute(command, args);
+  } catch (error) {
+    void vscode.window.showErrorMessage(`midfill: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+/** Why nothing is suggested in the active editor, and what to do about it. */
+function reasonEntries(server: Server): Entry[] {
+  const reason = server.reason(vscode.window.activeTextEditor?.document);
+  if (reason === undefined) {
+    return [];
+  }
+  const why = { label: `$(info) No suggestion: ${reason.text}`, detail: reason.explanation, reason };
+  const actions = reason.actions.map((action) => ({ label: `$(play) ${action.title}`, detail: action.detail, action }));
+  return [why, ...actions, { label: "", kind: vscode.QuickPickItemKind.Separator }];
+}
+
+function entries(server: Server): Entry[] {
+  const { phase } = server;
   if (phase.name === "missing") {
     return [
       { label: "$(cloud-download) Install midfill", command: "midfill.install" },
@@ -24,10 +72,12 @@ function entries({ phase, isOn }: Server): Entry[] {
       ...diagnosis,
     ];
   }
-  if (phase.name === "off" || !isOn) {
-    return [{ label: "$(play) Switch on here", command: "midfill.toggle" }, ...diagnosis];
+  if (phase.name === "off" || !server.isOn()) {
+    return [...reasonEntries(server), { label: "$(play) Switch on here", command: "midfill.toggle" }, ...diagnosis];
   }
   return [
+    ...reasonEntries(server),
+    { label: "$(bell-slash) Snooze…", command: "midfill.snoozeSuggestions" },
     { label: "$(circle-slash) Switch off here", command: "midfill.toggle" },
     ...languageEntry(),
     { label: "$(server-process) Choose model…", command: "midfill.chooseModel" },
@@ -37,9 +87,12 @@ function entries({ phase, isOn }: Server): Entry[] {
     { label: "$(server) Restart the core", command: "midfill.core.restart" },
     { label: "$(debug-stop) Stop the core", description: "for every editor", command: "midfill.core.stop" },
     { label: "$(debug-pause) Unload the model", description: "until the next suggestion", command: "midfill.core.unload" },
-    { label: "$(list-unordered) Show cores", description: "running on this machine", command: "midfill.core.list" },
+    { label: "$(trash) Free what is resident…", description: "the model stays loaded", command: "midfill.core.free" },
+    { label: "$(list-unordered) Show cores", description: "model, state, memory", command: "midfill.core.list" },
+    { label: "$(dashboard) Open dashboard", description: "what is resident, and what each key costs", command: "midfill.dashboard" },
+    { label: "$(beaker) Open playground", description: "an editor in the browser", command: "midfill.play" },
     { label: "$(pulse) Doctor", description: "check the installation and the core", command: "midfill.doctor" },
-    { label: "$(graph) Statistics", description: "shown, accepted, kept", command: "midfill.stats" },
+    { label: "$(graph) Show statistics", description: "accepted, kept, time saved", command: "midfill.stats" },
     ...diagnosis,
   ];
 }

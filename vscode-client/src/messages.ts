@@ -3,7 +3,9 @@
 export const STATUS = "midfill/status";
 export const USAGE = "midfill/usage";
 export const RESYNC = "midfill/resync";
-export const EXCLUDED = "midfill/excluded";
+export const REASON = "midfill/reason";
+export const REFRESH = "midfill/refresh";
+export const DID_SWITCH = "midfill/didSwitch";
 export const DID_MOVE_CURSOR = "midfill/didMoveCursor";
 export const DID_FOCUS = "textDocument/didFocus";
 
@@ -16,7 +18,33 @@ export interface CoreStatus {
   device: string;
   /** From 0 to 1 while the model loads; null if unknown. */
   progress: number | null;
+  /** Why the core cannot answer now. */
+  reason: Reason | null;
 }
+
+/** A command of the server. */
+export interface Action {
+  title: string;
+  command: string;
+  arguments: (string | number)[];
+  /** What it means. */
+  detail: string;
+}
+
+/** Why a document gets no suggestions, in the server's words. */
+export interface Reason {
+  kind: string;
+  /** A few words, for the status bar. */
+  text: string;
+  /** Sentences of plain text. */
+  explanation: string;
+  actions: Action[];
+  /** Whether further requests meet it too. */
+  lasts: boolean;
+}
+
+/** What switches suggestions off in the editor itself. */
+export type EditorSwitch = "workspace" | "setting" | "hidden";
 
 export interface Usage {
   textDocument: { uri: string };
@@ -35,10 +63,16 @@ export interface Resync {
   reason: string;
 }
 
-export interface Excluded {
+export interface ReasonChange {
   textDocument: { uri: string };
-  /** Why the document gets no suggestions; null if it does. */
-  reason: string | null;
+  /** Null if the document gets suggestions. */
+  reason: Reason | null;
+}
+
+export interface Refresh {
+  textDocument: { uri: string };
+  /** Whether the user asks for it. */
+  invoked: boolean;
 }
 
 /** One of the cores that `midfill.listCores` returns. */
@@ -46,8 +80,10 @@ export interface CoreDescription {
   model: string;
   state: string;
   detail: string;
-  pid: number;
-  memoryBytes: number;
+  /** Null where it runs on another machine, or not at all. */
+  pid: number | null;
+  /** Its memory in one line; empty where it does not say. */
+  summary: string;
 }
 
 /** One of the models that `midfill.listModels` returns. */
@@ -61,4 +97,19 @@ export interface ModelDescription {
   quantization?: string;
   /** Why midfill cannot run it; empty where it can. */
   problem: string;
+  /** False for one to download. */
+  here?: boolean;
+  /** Of one to download. */
+  licence?: string;
+  /** As a core has measured it here; empty if none has. */
+  speed?: string;
+  recommended?: boolean;
+}
+
+/** What `midfill.downloadModel` returns: one of these. */
+export interface Download {
+  path?: string;
+  cancelled?: boolean;
+  /** The quantizations to choose from. */
+  choices?: { name: string; sizeBytes: number }[];
 }

@@ -1,38 +1,36 @@
-// Choosing the model: among those on this machine, as the language server lists them, and those to download.
+// Choosing the model, among those that the language server lists: on this machine, or to download from the hub.
 
 import * as vscode from "vscode";
 
 import * as config from "./config.ts";
-import type { ModelDescription } from "./messages.ts";
+import type { Download, ModelDescription } from "./messages.ts";
 import type { Server } from "./server.ts";
 
 const LIST = "midfill.listModels";
+const DOWNLOAD = "midfill.downloadModel";
+
+/** OWNER/NAME or OWNER/NAME:QUANTIZATION. */
+const HUB_NAME = /^[A-Za-z0-9][\w.-]*\/[A-Za-z0-9][\w.-]*(:[\w.-]+)?$/;
 
 interface Entry extends vscode.QuickPickItem {
   /** The value for the setting, or how to ask for it; a separator has none. */
   model?: string | (() => Promise<string | undefined>);
   /** Why it cannot run. */
   problem?: string;
+  /** Whether it must be downloaded first. */
+  remote?: boolean;
 }
-
-const TO_DOWNLOAD: readonly Entry[] = [
-  download("Qwen/Qwen2.5-Coder-0.5B", "1 GB; also without a GPU"),
-  download("Qwen/Qwen2.5-Coder-1.5B", "3 GB"),
-  download("Qwen/Qwen2.5-Coder-7B", "15 GB"),
-  download("bigcode/starcoder2-3b", "6 GB"),
-  download("deepseek-ai/deepseek-coder-1.3b-base", "3 GB"),
-];
 
 const OTHERS: readonly Entry[] = [
   { label: "$(file) A GGUF file…", model: () => open({ filters: { GGUF: ["gguf"] } }) },
   { label: "$(folder) A folder…", model: () => open({ canSelectFolders: true, canSelectFiles: false }) },
-  { label: "$(edit) Another name on the Hugging Face hub…", model: askForName },
+  { label: "$(edit) Another name on the Hugging Face hub…", model: askForName, remote: true },
 ];
 
 export async function chooseModel(server: Server): Promise<void> {
   const chosen = await vscode.window.showQuickPick(entries(server), {
     title: "Model",
-    placeHolder: "The core downloads it if needed, and loads it once for all windows",
+    placeHolder: "The core loads it once for all windows",
     matchOnDescription: true,
   });
   if (chosen?.problem !== undefined) {
@@ -41,24 +39,50 @@ export async function chooseModel(server: Server): Promise<void> {
   }
   const model = typeof chosen?.model === "function" ? await chosen.model() : chosen?.model;
   if (model !== undefined) {
-    await config.setModel(model);
+    await (chosen?.remote === true && HUB_NAME.test(model) ? downloadModel(server, model) : config.setModel(model));
   }
+}
+
+/** Download a model of the hub, of a quantization that the user chooses if there are several, and use it. */
+async function downloadModel(server: Server, model: string): Promise<void> {
+  try {
+    const got = (await server.client?.execute(DOWNLOAD, [model])) as Download | undefined;
+    if (got?.path !== undefined) {
+      await config.setModel(model);
+    } else if (got?.cancelled === true) {
+      void vscode.window.showInformationMessage(`midfill: Stopped. The next download of ${model} goes on from there.`);
+    } else if (got?.choices !== undefined) {
+      const items = got.choices.map(({ name, sizeBytes }) => ({ label: name, description: gigabytes(sizeBytes) }));
+      const chosen = await vscode.window.showQuickPick(items, { title: "Quantization" });
+      if (chosen !== undefined) {
+        await downloadModel(server, chosen.label);
+      }
+    }
+  } catch (error) {
+    void vscode.window.showErrorMessage(`midfill: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+function gigabytes(bytes: number): string {
+  return bytes === 0 ? "" : `${(bytes / 1e9).toFixed(bytes < 1e8 ? 2 : 1)} GB`;
 }
 
 /** The models on this machine, with those that cannot run at the end. */
 async function entries(server: Server): Promise<Entry[]> {
   const found = (await listed(server)).map(described);
-  const here = new Set(found.map(({ label }) => label));
   const usable = found.filter(({ problem }) => problem === undefined);
   return [
-    ...section("On this machine", usable),
     ...section(
-      "To download",
-      TO_DOWNLOAD.filter(({ label }) => !here.has(label)),
+      "On this machine",
+      usable.filter(({ remote }) => remote !== true),
+    ),
+    ...section(
+      "To download from the Hugging Face hub",
+      usable.filter(({ remote }) => remote === true),
     ),
     ...section("Others", OTHERS),
     ...section(
-      "On this machine, but midfill cannot run them",
+      "midfill cannot run them here",
       found.filter(({ problem }) => problem !== undefined),
     ),
   ];
@@ -78,18 +102,23 @@ async function listed(server: Server): Promise<ModelDescription[]> {
   }
 }
 
-function described({ name, source, family, sizeBytes, quantization, problem }: ModelDescription): Entry {
-  const size = sizeBytes === 0 ? "" : `${(sizeBytes / 1e9).toFixed(sizeBytes < 1e8 ? 2 : 1)} GB`;
-  const description = [source, family, size, quantization].filter(Boolean).join(", ");
-  return { label: name, description, model: name, ...(problem === "" ? {} : { problem, detail: problem }) };
+function described(model: ModelDescription): Entry {
+  const { name, source, family, sizeBytes, quantization, licence, speed, problem } = model;
+  const remote = model.here === false;
+  const description = [remote ? "" : source, family, gigabytes(sizeBytes), quantization, licence].filter(Boolean).join(", ");
+  const detail = problem || speed;
+  return {
+    label: model.recommended === true ? `$(star) ${name}` : name,
+    description,
+    model: name,
+    remote,
+    ...(detail && { detail }),
+    ...(problem !== "" && { problem }),
+  };
 }
 
 function section(label: string, found: readonly Entry[]): Entry[] {
   return found.length === 0 ? [] : [{ label, kind: vscode.QuickPickItemKind.Separator }, ...found];
-}
-
-function download(name: string, description: string): Entry {
-  return { label: name, description, model: name };
 }
 
 async function open(options: vscode.OpenDialogOptions): Promise<string | undefined> {
@@ -97,6 +126,6 @@ async function open(options: vscode.OpenDialogOptions): Promise<string | undefin
 }
 
 async function askForName(): Promise<string | undefined> {
-  const name = await vscode.window.showInputBox({ title: "Model", prompt: "As organisation/name" });
+  const name = await vscode.window.showInputBox({ title: "Model", prompt: "OWNER/NAME, or OWNER/NAME:Q4_K_M of GGUF files" });
   return name?.trim() === "" ? undefined : name?.trim();
 }

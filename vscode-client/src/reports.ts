@@ -1,4 +1,4 @@
-// Shows the output of `midfill doctor` and `midfill stats`, each in a terminal of its own.
+// Shows the output of `midfill doctor`, `midfill stats` and `midfill play`, each in a terminal that ends it when closed.
 
 import * as vscode from "vscode";
 

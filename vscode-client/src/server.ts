@@ -8,7 +8,7 @@ import * as vscode from "vscode";
 import { Client, type Listener } from "./client.ts";
 import * as config from "./config.ts";
 import { findCommand } from "./discovery.ts";
-import type { CoreStatus, Usage } from "./messages.ts";
+import type { CoreStatus, Reason, Usage } from "./messages.ts";
 import { workspaceEnvironments } from "./python.ts";
 import type { CoreTokens } from "./secrets.ts";
 import type { ServerSettings } from "./settings.ts";
@@ -26,8 +26,8 @@ export class Server {
   command: string | undefined;
   client: Client | undefined;
 
-  /** The last document that the server called excluded, and the reason. */
-  private excluded: { uri: string; reason: string } | undefined;
+  /** Why documents get no suggestions, by their URI. */
+  private reasons = new Map<string, Reason>();
   private steps: Promise<void> = Promise.resolve();
 
   constructor(
@@ -64,13 +64,20 @@ export class Server {
     }
   }
 
-  get isOn(): boolean {
-    return this.onOff.isOn;
+  /** Whether midfill suggests in this workspace, or in the document if one is given. */
+  readonly isOn = (document?: vscode.TextDocument): boolean => {
+    const said = document === undefined || this.onOff.isSwitchedOff ? undefined : config.enabledFor(document);
+    return said ?? this.onOff.isOn;
+  };
+
+  get isSwitchedOff(): boolean {
+    return this.onOff.isSwitchedOff;
   }
 
   /** Why the document gets no suggestions; undefined if it does. */
-  exclusion(uri: vscode.Uri): string | undefined {
-    return this.excluded?.uri === uri.toString() ? this.excluded.reason : undefined;
+  reason(document: vscode.TextDocument | undefined): Reason | undefined {
+    const known = document === undefined ? undefined : this.reasons.get(document.uri.toString());
+    return known ?? this.core?.reason ?? undefined;
   }
 
   /** Send changed settings to the running server. */
@@ -104,11 +111,11 @@ export class Server {
     this.channel.info(`starting ${this.command} lsp`);
     this.enter({ name: "starting" });
     await this.tokens.load(config.coreAddress());
-    const isOn = (): boolean => this.onOff.isOn;
-    const client = new Client(this.command, this.settings, isOn, this.channel, this.listener());
+    const client = new Client(this.command, this.settings, this.isOn, this.channel, this.listener());
     try {
       await client.start();
       this.client = client;
+      this.changed.fire();
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
       this.channel.error(reason);
@@ -118,7 +125,8 @@ export class Server {
 
   private async end(): Promise<void> {
     const { client } = this;
-    this.client = this.core = this.usage = this.excluded = undefined;
+    this.client = this.core = this.usage = undefined;
+    this.reasons.clear();
     await client?.stop();
   }
 
@@ -137,6 +145,7 @@ export class Server {
     return {
       running: (isRunning) => {
         this.core = isRunning ? this.core : undefined;
+        this.reasons.clear();
         this.enter({ name: isRunning ? "running" : "starting" });
       },
       gaveUp: (reason) => {
@@ -146,8 +155,15 @@ export class Server {
         this.core = status;
         this.changed.fire();
       },
-      excluded: (uri, reason) => {
-        this.excluded = reason === null ? undefined : { uri: uri.toString(), reason };
+      reason: (uri, reason) => {
+        if (reason === null) {
+          this.reasons.delete(uri.toString());
+        } else {
+          this.reasons.set(uri.toString(), reason);
+          if (["off", "snoozed", "excluded"].includes(reason.kind)) {
+            void vscode.commands.executeCommand("editor.action.inlineSuggest.hide");
+          }
+        }
         this.changed.fire();
       },
       usage: (usage) => {

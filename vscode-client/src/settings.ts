@@ -4,6 +4,7 @@
 export const SERVER_SETTINGS = [
   "model",
   "engine",
+  "engineSessionHeader",
   "device",
   "dtype",
   "weights",
@@ -29,6 +30,9 @@ export const SERVER_SETTINGS = [
   "otherFilesTokens",
   "contextSources",
   "disabledLanguages",
+  "disabledFolders",
+  "suggestIn",
+  "ignoredFiles",
   "debounceMs",
   "statistics",
   "logLevel",

@@ -1,6 +1,6 @@
 // Computes the text of the status bar, as a pure function.
 
-import type { CoreStatus, Usage } from "./messages.ts";
+import type { CoreStatus, Reason, Usage } from "./messages.ts";
 
 /** The extension's phase; while the server runs, the core's state has more detail. */
 export type Phase =
@@ -17,14 +17,8 @@ export interface Known {
   core?: CoreStatus | undefined;
   /** Of the last request in the active editor's window. */
   usage?: Usage | undefined;
-  /** Whether the user has switched midfill off here. */
-  switchedOff: boolean;
   /** Why the active editor's document gets no suggestions. */
-  exclusion?: string | undefined;
-  /** Of the active editor. */
-  language?: string | undefined;
-  languageOff: boolean;
-  editorShowsSuggestions: boolean;
+  reason?: Reason | undefined;
 }
 
 export interface View {
@@ -71,51 +65,38 @@ function describe(known: Known): Description {
   }
 }
 
-function describeRunning(known: Known): Description {
-  if (known.switchedOff) {
-    return { icon: "circle-slash", label: "midfill: off", lines: ["Switched off in this workspace."] };
-  }
-  if (known.languageOff) {
-    return { icon: "circle-slash", label: "midfill: off", lines: [`Switched off for ${known.language ?? ""}.`] };
-  }
-  if (!known.editorShowsSuggestions) {
-    const hint = "The editor shows no inline suggestions: `editor.inlineSuggest.enabled` is off.";
-    return { icon: "circle-slash", label: "midfill: off", lines: [hint] };
-  }
-  if (known.exclusion !== undefined && known.core?.state !== "failed") {
-    return { icon: "eye-closed", label: "midfill: excluded", lines: [`No suggestions in this file: ${known.exclusion}`] };
-  }
-  return describeCore(known.core, known.usage);
-}
-
-const STARTING: Description = {
-  icon: "loading~spin",
-  label: "midfill: starting",
-  lines: ["The inference core is starting."],
+/** By the kinds of reasons; the others concern one request, and leave the item as it is. */
+const ICONS: Record<string, string> = {
+  off: "circle-slash",
+  snoozed: "bell-slash",
+  excluded: "eye-closed",
+  long: "circle-slash",
+  lost: "warning",
+  starting: "loading~spin",
+  loading: "loading~spin",
+  reading: "loading~spin",
+  unloaded: "debug-pause",
+  stopped: "debug-stop",
+  failed: "error",
 };
 
-function describeCore(core: CoreStatus | undefined, usage: Usage | undefined): Description {
-  switch (core?.state) {
-    case "loading": {
-      const percent = core.progress === null ? "" : ` ${Math.round(core.progress * 100)} %`;
-      return { icon: "loading~spin", label: `midfill: loading${percent}`, lines: [`Loading ${core.model}.`] };
-    }
-    case "unloaded":
-      return { icon: "debug-pause", label: "midfill: idle", lines: ["The model is unloaded. It loads when you type."] };
-    case "ready":
-      return {
-        icon: "sparkle",
-        label: usage ? `midfill ${cost(usage)}` : "midfill",
-        lines: [`${core.model} on ${core.device}`, ...(usage ? [explain(usage)] : []), core.message].filter(Boolean),
-      };
-    case "failed":
-      return { icon: "error", label: "midfill: failed", lines: [core.message], severity: "error" };
-    case "stopped": // without a message, another core is about to start
-      return core.message === "" ? STARTING : { icon: "debug-stop", label: "midfill: stopped", lines: [core.message] };
-    case "starting":
-    case undefined:
-      return STARTING;
+function describeRunning({ core, usage, reason }: Known): Description {
+  if (core === undefined) {
+    return { icon: "loading~spin", label: "midfill: starting", lines: ["The language server is starting."] };
   }
+  const lines = [`${core.model} on ${core.device}`, ...(usage ? [explain(usage)] : []), core.message];
+  if (reason === undefined || !(reason.lasts || reason.kind === "unloaded")) {
+    const label = usage ? `midfill ${cost(usage)}` : "midfill";
+    const why = reason === undefined ? [] : [plain(reason.explanation)];
+    return { icon: "sparkle", label, lines: [...why, ...lines].filter(Boolean) };
+  }
+  const severity = reason.kind === "failed" ? "error" : "normal";
+  return { icon: ICONS[reason.kind] ?? "info", label: `midfill: ${reason.text}`, lines: [plain(reason.explanation)], severity };
+}
+
+/** Plain text in Markdown. */
+function plain(text: string): string {
+  return text.replaceAll(/[\\`*_{}[\]()#+.!~<>|-]/g, "\\$&");
 }
 
 function cost(usage: Usage): string {

@@ -2,7 +2,6 @@
 
 import * as vscode from "vscode";
 
-import * as config from "./config.ts";
 import type { Server } from "./server.ts";
 import { view, type View } from "./status.ts";
 
@@ -29,7 +28,6 @@ export class StatusBar implements vscode.Disposable {
     this.subscriptions = [
       server.onDidChange(draw),
       vscode.window.onDidChangeActiveTextEditor(draw),
-      vscode.workspace.onDidChangeConfiguration(draw),
     ];
     draw();
     this.item.show();
@@ -46,11 +44,7 @@ export class StatusBar implements vscode.Disposable {
       phase,
       core,
       usage,
-      switchedOff: !this.server.isOn,
-      exclusion: document === undefined ? undefined : this.server.exclusion(document.uri),
-      language: document?.languageId,
-      languageOff: document !== undefined && config.disabledLanguages().includes(document.languageId),
-      editorShowsSuggestions: document === undefined || config.showsInlineSuggestions(document),
+      reason: this.server.reason(document),
     });
     this.item.text = text;
     this.item.tooltip = new vscode.MarkdownString(tooltip);

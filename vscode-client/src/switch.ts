@@ -18,6 +18,11 @@ export class Switch {
     return this.memory.get<boolean>(KEY) ?? this.setting();
   }
 
+  /** Whether the user has switched suggestions off here, which overrides every setting. */
+  get isSwitchedOff(): boolean {
+    return this.memory.get<boolean>(KEY) === false;
+  }
+
   /** Whether a language server is needed; a running one stays while suggestions are switched off here. */
   get needsServer(): boolean {
     return this.isOn || this.setting();

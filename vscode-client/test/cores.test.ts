@@ -5,20 +5,29 @@ import { test } from "node:test";
 import type { Server } from "../src/server.ts";
 
 const shown: string[] = [];
+const offered: unknown[] = [];
 const window = {
   showInformationMessage: (message: string) => shown.push(`information: ${message}`),
+  showQuickPick: (items: unknown[]) => {
+    offered.splice(0, offered.length, ...items);
+    return Promise.resolve(items[1]);
+  },
   showErrorMessage: (message: string) => shown.push(`error: ${message}`),
 };
-Object.assign(globalThis, { vscodeWindow: window });
+const opened: string[] = [];
+Object.assign(globalThis, { vscodeWindow: window, openExternal: (url: string) => opened.push(url) });
+const STUB = `export const window = globalThis.vscodeWindow;
+export const env = { openExternal: globalThis.openExternal };
+export const Uri = { parse: (url) => url };`;
 registerHooks({
   resolve: (specifier, context, next) =>
     specifier === "vscode"
-      ? { url: "data:text/javascript,export const window = globalThis.vscodeWindow;", shortCircuit: true }
+      ? { url: `data:text/javascript,${STUB}`, shortCircuit: true }
       : next(specifier, context),
 });
-const { restartCore, stopCore, unloadModel } = await import("../src/cores.ts");
+const { freeMemory, listCores, openDashboard, restartCore, stopCore, unloadModel } = await import("../src/cores.ts");
 
-function serverThat(execute: (command: string) => Promise<unknown>): Server {
+function serverThat(execute: (command: string, args?: unknown[]) => Promise<unknown>): Server {
   return { client: { execute } } as unknown as Server;
 }
 
@@ -32,3 +41,29 @@ for (const command of [restartCore, stopCore, unloadModel]) {
     assert.deepEqual(shown, ["error: midfill: not connected to a core"]);
   });
 }
+
+test("what is resident is freed where the user says so", async () => {
+  const asked: unknown[] = [];
+  shown.length = 0;
+  await freeMemory(serverThat((...call) => Promise.resolve(asked.push(call) && "900 resident tokens")));
+  assert.deepEqual(asked, [["midfill.freeMemory", [true]]]);
+  assert.deepEqual(shown, ["information: midfill: Freed 900 resident tokens."]);
+});
+
+test("cores are listed with their memory", async () => {
+  const running = { model: "bundled", state: "ready", detail: "", pid: 7, summary: "process 300 MB" };
+  const stopped = { model: "tiny", state: "stopped", detail: "by Neovim", pid: null, summary: "" };
+  await listCores(serverThat(() => Promise.resolve([running, stopped])));
+  assert.deepEqual(offered, [
+    { label: "bundled", description: "ready, process 7", detail: "process 300 MB" },
+    { label: "tiny", description: "stopped: by Neovim", detail: "" },
+  ]);
+});
+
+test("openDashboard opens the address in the browser, or shows why there is none", async () => {
+  shown.length = 0;
+  await openDashboard(serverThat(() => Promise.resolve("http://127.0.0.1:1/dashboard#code")));
+  await openDashboard(serverThat(() => Promise.reject(new Error("the core was stopped"))));
+  assert.deepEqual(opened, ["http://127.0.0.1:1/dashboard#code"]);
+  assert.deepEqual(shown, ["error: midfill: the core was stopped"]);
+});

@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import * as path from "node:path";
 import { test } from "node:test";
 
+import { wheelsFor } from "../scripts/platform.ts";
 import { commandIn } from "../src/discovery.ts";
-import { findPython, install, InstallationError, sourceOf, type Installation } from "../src/installation.ts";
+import { findPython, install, InstallationError, requirementsOf, type Installation } from "../src/installation.ts";
 import { scratchFolder, writeScript } from "./scratch.ts";
 
 /** A fake Python; the pip of its environments runs the script `pip`. */
@@ -18,7 +19,7 @@ function installation(folder: string, more: Partial<Installation>): Installation
   return {
     python: "/nowhere",
     environment: path.join(folder, "environment"),
-    source: "/midfill.tar.gz",
+    requirements: ["/midfill.whl"],
     onStep: () => undefined,
     onLine: () => undefined,
     signal: new AbortController().signal,
@@ -32,14 +33,14 @@ test("an environment is made, and midfill installed into it, step by step", asyn
   const pip = ['echo "Collecting $8"', 'cp "$0" "$(dirname "$0")/midfill"'];
   const wanted = installation(folder, {
     python: python(folder, ...pip),
-    source: "/other.whl",
+    requirements: ["/other.whl"],
     onStep: (step) => steps.push(step),
   });
   assert.equal(await install(wanted), commandIn(wanted.environment));
   assert.ok(existsSync(commandIn(wanted.environment)));
   assert.deepEqual(steps, [
     "Creating a Python environment",
-    "Installing /other.whl",
+    "Installing midfill",
     "Collecting /other.whl",
   ]);
 });
@@ -72,17 +73,61 @@ test("a Python that is too old, or none at all, is passed over", async (context)
   assert.equal(await findPython(["/nowhere", old, recent]), recent);
 });
 
-test("what the extension carries is installed, or what the user's path or URL names", () => {
-  const carried = "/extension/dist/midfill.tar.gz";
-  assert.equal(sourceOf("", carried, "/home"), carried);
-  assert.equal(sourceOf("~/midfill", carried, "/home"), "/home/midfill");
-  for (const given of ["/clone", "https://host/midfill.whl", "git+https://host/midfill", "git+ssh://host/midfill"]) {
-    assert.equal(sourceOf(given, carried, "/home"), given);
+/** The folder of wheels in an installed extension. */
+function carriedIn(folder: string): string {
+  for (const name of ["midfill-0.1.0-py3-none-any.whl", "midfill_model-0.1.0-py3-none-any.whl", "constraints.txt"]) {
+    writeFileSync(path.join(folder, name), "");
+  }
+  return folder;
+}
+
+test("the bundled wheels are installed by their files, in the tested versions of what they require", (context) => {
+  const carried = carriedIn(scratchFolder(context));
+  const [wheel, model] = [`file://${carried}/midfill-0.1.0-py3-none-any.whl`, `${carried}/midfill_model-0.1.0-py3-none-any.whl`];
+  const tested = ["--constraint", `${carried}/constraints.txt`];
+  const choice = { setting: "", carried, home: "/home" };
+  assert.deepEqual(requirementsOf({ ...choice, withEngine: true }), [`midfill[core] @ ${wheel}`, model, ...tested]);
+  assert.deepEqual(requirementsOf({ ...choice, withEngine: false }), [`midfill @ ${wheel}`, ...tested]);
+});
+
+test("the user's path or URL is installed instead, with the bundled model", (context) => {
+  const carried = carriedIn(scratchFolder(context));
+  for (const [setting, url] of [
+    ["~/midfill", "file:///home/midfill"],
+    ["/clone", "file:///clone"],
+    ["https://host/midfill.whl", "https://host/midfill.whl"],
+    ["git+ssh://host/midfill", "git+ssh://host/midfill"],
+  ] as const) {
+    const requirements = requirementsOf({ setting, carried, home: "/home", withEngine: true });
+    assert.deepEqual(requirements, [`midfill[core] @ ${url}`, `${carried}/midfill_model-0.1.0-py3-none-any.whl`]);
   }
 });
 
-test("a package's name is refused: any account may own it on an index", () => {
-  for (const given of ["midfill", "midfill==0.1.0", "midfill[gpu]", "./midfill", "--index-url=https://host", "-e /clone"]) {
-    assert.throws(() => sourceOf(given, "/carried", "/home"), InstallationError);
+test("a package's name is refused: any account may own it on an index", (context) => {
+  const carried = carriedIn(scratchFolder(context));
+  for (const setting of ["midfill", "midfill==0.1.0", "midfill[gpu]", "./midfill", "--index-url=https://host", "-e /clone"]) {
+    assert.throws(() => requirementsOf({ setting, carried, home: "/home", withEngine: false }), /must be an absolute path/);
   }
+});
+
+test("a build without wheels says so", () => {
+  const choice = { setting: "", carried: "/nowhere", home: "/home", withEngine: true };
+  assert.throws(() => requirementsOf(choice), /bundles no midfill/);
+});
+
+test("a platform's package carries its own wheels, of its own version", () => {
+  const model = "midfill_model-0.1.0-py3-none-any.whl";
+  const names = [
+    ...["manylinux_2_28_x86_64", "manylinux_2_28_aarch64", "macosx_11_0_arm64", "macosx_10_13_x86_64", "win_amd64"].map(
+      (platform) => `midfill-0.1.0-py3-none-${platform}.whl`,
+    ),
+    model,
+    "midfill-0.1.0.tar.gz",
+  ];
+  const targets = ["linux-x64", "linux-arm64", "darwin-arm64", "darwin-x64", "win32-x64"];
+  targets.forEach((target, index) => {
+    assert.deepEqual(wheelsFor(target, "0.1.0", names), [names[index], model]);
+  });
+  assert.throws(() => wheelsFor("linux-x64", "0.2.0", names), /needs a wheel of midfill 0\.2\.0/);
+  assert.throws(() => wheelsFor("alpine-x64", "0.1.0", names), /unknown target alpine-x64/);
 });

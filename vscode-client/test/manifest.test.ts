@@ -15,6 +15,7 @@ interface Property {
 }
 
 interface Manifest {
+  version: string;
   contributes: {
     commands: { command: string }[];
     configuration: { properties: Record<string, Property> }[];
@@ -40,6 +41,11 @@ const TYPES: Record<string, string> = {
 const documented = [...documentation.matchAll(/^\| `(\w+)` \| `--[\w-]+` \| (.+?) \| `(.+?)` \|/gm)]
   .map(([, name = "", type = "", value = ""]) => ({ name, type, value: JSON.parse(value) as unknown }))
   .filter(({ name }) => name !== "coreToken" && name !== "engineKey");
+
+test("the extension has midfill's version, whose wheels it bundles", () => {
+  const project = readFileSync(path.join(FOLDER, "../pyproject.toml"), "utf8");
+  assert.equal(manifest.version, /^version = "(.+)"$/m.exec(project)?.[1]);
+});
 
 test("the server's settings are all here, and no others", () => {
   assert.deepEqual(documented.map(({ name }) => name).sort(), [...SERVER_SETTINGS].sort());

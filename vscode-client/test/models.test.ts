@@ -27,6 +27,9 @@ const stub = {
       return offered.find(({ label }) => label === picked);
     },
     showOpenDialog: () => Promise.resolve([{ fsPath: "/models/some.gguf" }]),
+    showInputBox: () => Promise.resolve(" b/typed "),
+    showInformationMessage: (message: string) => warnings.push(message),
+    showErrorMessage: (message: string) => warnings.push(message),
     showWarningMessage: (message: string) => warnings.push(message),
   },
   workspace: {
@@ -55,9 +58,13 @@ const OLLAMA = {
   problem: "",
 };
 const HUB = { ...OLLAMA, name: "Qwen/Qwen2.5-Coder-0.5B", source: "Hugging Face" };
+const REMOTE = {
+  ...{ name: "a/coder-GGUF", source: "Hugging Face hub", family: "", sizeBytes: 1.66e9, quantization: "" },
+  ...{ problem: "", here: false, licence: "apache-2.0" },
+};
 const CHAT = { ...OLLAMA, name: "ollama:chat:7b", problem: "it has no markers" };
 
-function serverThat(execute: (command: string) => Promise<unknown>): Server {
+function serverThat(execute: (command: string, args?: unknown[]) => Promise<unknown>): Server {
   return { client: { execute } } as unknown as Server;
 }
 
@@ -72,20 +79,20 @@ beforeEach(() => {
 });
 
 test("the models on this machine come first, and those that cannot run last", async () => {
-  await chooseModel(serverWith(OLLAMA, HUB, CHAT));
+  await chooseModel(serverWith(OLLAMA, HUB, REMOTE, CHAT));
   const sections = offered.filter(({ kind }) => kind === SEPARATOR).map(({ label }) => label);
   assert.deepEqual(sections, [
     "On this machine",
-    "To download",
+    "To download from the Hugging Face hub",
     "Others",
-    "On this machine, but midfill cannot run them",
+    "midfill cannot run them here",
   ]);
   assert.deepEqual(
     offered.slice(1, 3).map(({ label }) => label),
     [OLLAMA.name, HUB.name],
   );
   assert.equal(offered[1]?.description, "Ollama, qwen2, 1.0 GB, Q4_K_M");
-  assert.equal(offered.filter(({ label }) => label === HUB.name).length, 1); // not to be downloaded again
+  assert.equal(offered.find(({ label }) => label === REMOTE.name)?.description, "1.7 GB, apache-2.0");
   assert.equal(offered.at(-1)?.detail, CHAT.problem);
   assert.deepEqual(written, []);
 });
@@ -114,4 +121,40 @@ test("without the server's list, midfill's own models are offered", async () => 
   await chooseModel(serverThat(() => Promise.reject(new Error("`midfill models` failed"))));
   assert.deepEqual(warnings, ["midfill: `midfill models` failed"]);
   assert.deepEqual(written, [["model", "tiny", 1]]);
+});
+
+/** A server that lists REMOTE, and answers each download with the next of these. */
+function serverThatDownloads(asked: unknown[], ...answers: unknown[]): Server {
+  return serverThat((command, args) => {
+    if (command === "midfill.listModels") {
+      return Promise.resolve([REMOTE]);
+    }
+    asked.push(args?.[0]);
+    const answer = answers.shift();
+    return answer instanceof Error ? Promise.reject(answer) : Promise.resolve(answer);
+  });
+}
+
+test("a model of the hub is downloaded, then taken; of several quantizations the user chooses one", async () => {
+  const asked: unknown[] = [];
+  picked = REMOTE.name;
+  await chooseModel(
+    serverThatDownloads(asked, { choices: [{ name: REMOTE.name, sizeBytes: 1.66e9 }] }, { path: "/cache/coder" }),
+  );
+  assert.deepEqual(asked, [REMOTE.name, REMOTE.name]);
+  assert.deepEqual(offered, [{ label: REMOTE.name, description: "1.7 GB" }]);
+  assert.deepEqual(written, [["model", REMOTE.name, 1]]);
+});
+
+test("a download that is stopped or fails changes no setting, and is told", async () => {
+  picked = "$(edit) Another name on the Hugging Face hub…";
+  const asked: unknown[] = [];
+  await chooseModel(serverThatDownloads(asked, { cancelled: true }));
+  await chooseModel(serverThatDownloads(asked, new Error("the disk is full")));
+  assert.deepEqual(asked, ["b/typed", "b/typed"]);
+  assert.deepEqual(written, []);
+  assert.deepEqual(warnings, [
+    "midfill: Stopped. The next download of b/typed goes on from there.",
+    "midfill: the disk is full",
+  ]);
 });

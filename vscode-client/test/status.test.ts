@@ -1,11 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import type { CoreState, CoreStatus, Usage } from "../src/messages.ts";
+import type { CoreState, CoreStatus, Reason, Usage } from "../src/messages.ts";
 import { view, type Known } from "../src/status.ts";
 
 function core(state: CoreState, more: Partial<CoreStatus> = {}): CoreStatus {
-  return { state, message: "", model: "bundled", device: "cpu", progress: null, ...more };
+  return { state, message: "", model: "bundled", device: "cpu", progress: null, reason: null, ...more };
+}
+
+function reason(kind: string, text: string, lasts = true): Reason {
+  return { kind, text, explanation: `In full: ${text}.`, actions: [], lasts };
 }
 
 function usage(more: Partial<Usage> = {}): Usage {
@@ -22,7 +26,7 @@ function usage(more: Partial<Usage> = {}): Usage {
   };
 }
 
-const RUNNING: Known = { phase: { name: "running" }, switchedOff: false, languageOff: false, editorShowsSuggestions: true };
+const RUNNING: Known = { phase: { name: "running" } };
 
 function text(known: Partial<Known>): string {
   return view({ ...RUNNING, ...known }).text;
@@ -41,14 +45,6 @@ test("a failure is marked, and its reason is in the tooltip", () => {
   const failed = view({ ...RUNNING, phase: { name: "failed", reason: "no such file" } });
   assert.equal(failed.severity, "error");
   assert.match(failed.tooltip, /no such file/);
-  const coreFailed = view({ ...RUNNING, core: core("failed", { message: "is not a model folder" }) });
-  assert.equal(coreFailed.severity, "error");
-  assert.match(coreFailed.tooltip, /is not a model folder/);
-});
-
-test("loading shows how far it is, where that is known", () => {
-  assert.equal(text({ core: core("loading") }), "$(loading~spin) midfill: loading");
-  assert.equal(text({ core: core("loading", { progress: 0.404 }) }), "$(loading~spin) midfill: loading 40 %");
 });
 
 test("the last suggestion's time and heat are shown", () => {
@@ -60,23 +56,18 @@ test("the last suggestion's time and heat are shown", () => {
   assert.match(typed.tooltip, /which you are typing/);
 });
 
-test("a core that was stopped is told, with how to start one", () => {
-  assert.equal(text({ core: core("stopped") }), "$(loading~spin) midfill: starting");
-  const stopped = view({ ...RUNNING, core: core("stopped", { message: "the core was stopped: restart it here" }) });
-  assert.equal(stopped.text, "$(debug-stop) midfill: stopped");
-  assert.match(stopped.tooltip, /restart it here/);
+test("a reason that lasts is shown in the server's words, with the whole of it in the tooltip", () => {
+  const icons = { loading: "loading~spin", excluded: "eye-closed", failed: "error", new: "info" };
+  for (const [kind, icon] of Object.entries(icons)) {
+    const shown = view({ ...RUNNING, core: core("ready"), usage: usage(), reason: reason(kind, "as it is") });
+    assert.equal(shown.text, `$(${icon}) midfill: as it is`);
+    assert.match(shown.tooltip, /In full: as it is\\\./);
+    assert.equal(shown.severity, kind === "failed" ? "error" : "normal");
+  }
 });
 
-test("an excluded document is told, with the reason in full", () => {
-  const excluded = view({ ...RUNNING, core: core("ready"), usage: usage(), exclusion: ".gitignore, line 3: *.py" });
-  assert.equal(excluded.text, "$(eye-closed) midfill: excluded");
-  assert.match(excluded.tooltip, /No suggestions in this file: \.gitignore, line 3: \*\.py/);
-  assert.equal(text({ core: core("failed", { message: "no" }), exclusion: "a rule" }), "$(error) midfill: failed");
-});
-
-test("where nothing is suggested, that is said first", () => {
-  assert.equal(text({ core: core("ready"), language: "markdown", languageOff: true }), "$(circle-slash) midfill: off");
-  assert.equal(text({ core: core("ready"), usage: usage(), switchedOff: true }), "$(circle-slash) midfill: off");
-  const hidden = view({ ...RUNNING, core: core("ready"), editorShowsSuggestions: false });
-  assert.match(hidden.tooltip, /editor\.inlineSuggest\.enabled/);
+test("a reason of the last request alone leaves the item as it is, and stands in the tooltip", () => {
+  const shown = view({ ...RUNNING, core: core("ready"), usage: usage(), reason: reason("unlikely", "held back", false) });
+  assert.equal(shown.text, "$(sparkle) midfill 12 ms hot");
+  assert.match(shown.tooltip, /In full: held back\\\./);
 });

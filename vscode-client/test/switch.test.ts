@@ -22,7 +22,7 @@ test("switching off here keeps the server, and is remembered for the workspace",
   const onOff = new Switch(workspace, () => true);
   assert.equal(onOff.isOn, true);
   await onOff.toggle();
-  assert.deepEqual([onOff.isOn, onOff.needsServer], [false, true]);
+  assert.deepEqual([onOff.isOn, onOff.needsServer, onOff.isSwitchedOff], [false, true, true]);
   assert.equal(new Switch(workspace, () => true).isOn, false);
   await onOff.toggle();
   assert.equal(onOff.isOn, true);

@@ -76,7 +76,7 @@ class Desk:
         planner = PromptPlanner(
             document,
             self.budget,
-            context=lambda budget: ring.context_for(
+            context=lambda budget, _: ring.context_for(
                 uri, task.package.language, int(self.tokens * budget.chars_per_token), sources
             ),
         )

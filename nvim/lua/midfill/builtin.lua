@@ -99,6 +99,17 @@ function M.detach(buf)
   buffers[buf] = nil
 end
 
+--- Request a suggestion at the cursor without a key, if the user is still inserting.
+---@param buf integer
+---@param invoked boolean
+function M.refresh(buf, invoked)
+  local inserting = vim.api.nvim_get_mode().mode:sub(1, 1) == 'i'
+  if vim.api.nvim_get_current_buf() == buf and buffers[buf] and switch.on(buf) and inserting then
+    buffers[buf].want_more = invoked
+    vim.api.nvim_exec_autocmds('CursorMovedI', { buffer = buf, modeline = false })
+  end
+end
+
 --- Hide the suggestion.
 ---@param buf integer
 function M.clear(buf)

@@ -2,7 +2,6 @@
 local compat = require('midfill.compat')
 local config = require('midfill.config')
 local state = require('midfill.state')
-local stats = require('midfill.stats')
 
 local M = {}
 
@@ -29,7 +28,6 @@ end
 
 handlers['midfill/usage'] = function(_, usage, _)
   if not usage.ahead then
-    stats.observe(usage)
     state.set_usage(vim.uri_to_bufnr(usage.textDocument.uri), usage)
   end
 end
@@ -41,8 +39,16 @@ handlers['midfill/resync'] = function(_, lost, context)
   vim.lsp.buf_attach_client(buf, context.client_id)
 end
 
-handlers['midfill/excluded'] = function(_, params, context)
-  state.set_excluded(context.client_id, vim.uri_to_bufnr(params.textDocument.uri), params.reason)
+handlers['midfill/reason'] = function(_, params, context)
+  local buf = vim.uri_to_bufnr(params.textDocument.uri)
+  state.set_reason(context.client_id, buf, params.reason)
+  if type(params.reason) == 'table' and vim.list_contains({ 'off', 'snoozed', 'excluded' }, params.reason.kind) then
+    M.hide(buf)
+  end
+end
+
+handlers['midfill/refresh'] = function(_, params, _)
+  M.refresh(vim.uri_to_bufnr(params.textDocument.uri), params.invoked)
 end
 
 ---@param client_id integer
@@ -214,16 +220,25 @@ end
 ---@param client vim.lsp.Client
 ---@param command string
 ---@param done fun(problem: string|nil, result: any)
-function M.execute(client, command, done)
+---@param arguments any[]|nil
+function M.execute(client, command, done, arguments)
   local offered = vim.tbl_get(client, 'server_capabilities', 'executeCommandProvider', 'commands') or {}
   if not vim.list_contains(offered, command) then
     done(('the language server has no command %s; it may be older than this plugin'):format(command))
     return
   end
-  compat.call(client, 'request', 'workspace/executeCommand', { command = command }, function(err, result)
+  local params = { command = command, arguments = arguments }
+  compat.call(client, 'request', 'workspace/executeCommand', params, function(err, result)
     done(err and err.message, result)
   end)
 end
+
+--- Request a suggestion again, and hide the one that is shown; setup() sets both to the surface's ways.
+---@type fun(buf: integer, invoked: boolean)
+function M.refresh() end
+
+---@type fun(buf: integer)
+function M.hide() end
 
 ---@param call fun(buf: integer)
 function M.each_buffer(call)

@@ -2,7 +2,6 @@
 local client = require('midfill.client')
 local state = require('midfill.state')
 local stats = require('midfill.stats')
-local switch = require('midfill.switch')
 
 local M = {}
 
@@ -26,21 +25,20 @@ function commands.status()
   if status and status.model ~= '' then
     table.insert(lines, ('model: %s on %s'):format(status.model, status.device))
   end
-  if status and status.message ~= '' then
-    table.insert(lines, status.message)
-  end
-  local reason = state.excluded(buf)
+  local reason = state.reason(attached.id, buf)
   if reason then
-    table.insert(lines, 'no suggestions in this buffer: ' .. reason)
+    table.insert(lines, ('no suggestion (%s): %s'):format(reason.text, reason.explanation))
+    for _, action in ipairs(reason.actions) do
+      table.insert(lines, vim.trim((':Midfill act: %s. %s'):format(action.title, action.detail or '')))
+    end
+  elseif status and status.message ~= '' then
+    table.insert(lines, status.message)
   end
   local usage = state.usage(buf)
   if usage then
     local computed = usage.usage.recomputed_tokens
     local took = ('last prompt: %.0f ms, %s, %d tokens computed'):format(usage.ms, usage.heat, computed)
     table.insert(lines, took)
-  end
-  if not switch.on(buf) then
-    table.insert(lines, 'switched off here: run :Midfill enable')
   end
   say(lines)
 end
@@ -63,8 +61,11 @@ local function described(cores)
   local lines = #cores == 0 and { 'no core runs on this machine' } or {}
   for _, core in ipairs(cores) do
     local detail = core.detail ~= '' and (' (%s)'):format(core.detail) or ''
-    local megabytes = math.floor(core.memoryBytes / 1e6 + 0.5)
-    table.insert(lines, ('%s: %s%s, %d MB, process %d'):format(core.model, core.state, detail, megabytes, core.pid))
+    local process = type(core.pid) == 'number' and (', process %d'):format(core.pid) or ''
+    table.insert(lines, ('%s: %s%s%s'):format(core.model, core.state, detail, process))
+    if core.summary ~= '' then
+      table.insert(lines, '  ' .. core.summary)
+    end
   end
   return lines
 end
@@ -72,10 +73,19 @@ end
 ---@class midfill.CoreCommand
 ---@field name string the server's command
 ---@field said fun(result: any): string[]
+---@field arguments any[]|nil of the server's command
+
+---@param freed string
+---@return string[]
+local function gave_back(freed)
+  return { 'midfill: freed ' .. freed }
+end
 
 ---@type table<string, midfill.CoreCommand>
 local core_commands = {
   list = { name = 'midfill.listCores', said = described },
+  free = { name = 'midfill.freeMemory', said = gave_back, arguments = { false } },
+  ['free-disk'] = { name = 'midfill.freeMemory', said = gave_back, arguments = { true } },
   restart = {
     name = 'midfill.restartCore',
     said = function()
@@ -85,7 +95,7 @@ local core_commands = {
   stop = {
     name = 'midfill.stopCore',
     said = function()
-      return { 'midfill: stopped the core, for every editor' }
+      return { 'midfill: stopped the core, for every editor. A request by hand or :Midfill core restart starts it' }
     end,
   },
   unload = {
@@ -109,6 +119,57 @@ function commands.core(action)
     else
       say(command.said(result))
     end
+  end, command.arguments)
+end
+
+---@param command string
+---@param arguments any[]
+local function run_on_server(command, arguments)
+  local attached = client.of(vim.api.nvim_get_current_buf())
+  if not attached then
+    vim.notify('midfill: no language server in this buffer', vim.log.levels.ERROR)
+    return
+  end
+  client.execute(attached, command, function(problem)
+    if problem then
+      vim.notify('midfill: ' .. problem, vim.log.levels.ERROR)
+    end
+  end, arguments)
+end
+
+--- Do what :Midfill status offers.
+function commands.act()
+  local buf = vim.api.nvim_get_current_buf()
+  local attached = client.of(buf)
+  local reason = attached and state.reason(attached.id, buf)
+  local actions = reason and reason.actions or {}
+  if #actions == 0 then
+    say({ 'midfill: there is nothing to do about it here; see :Midfill status' })
+  else
+    run_on_server(actions[1].command, actions[1].arguments)
+  end
+end
+
+local SNOOZES = { ['5'] = 5, ['15'] = 15, ['60'] = 60, ['until-restart'] = 0 }
+
+function commands.snooze(minutes)
+  run_on_server('midfill.snooze', { SNOOZES[minutes] })
+end
+
+function commands.dashboard()
+  local attached = client.of(vim.api.nvim_get_current_buf()) or client.all()[1]
+  if not attached then
+    vim.notify('midfill: no language server is running, which knows the core', vim.log.levels.ERROR)
+    return
+  end
+  client.execute(attached, 'midfill.linkDashboard', function(problem, url)
+    if not problem then
+      local _, failure = vim.ui.open(url)
+      problem = failure and ('%s (run `midfill dashboard --no-browser`)'):format(failure)
+    end
+    if problem then
+      vim.notify('midfill: ' .. problem, vim.log.levels.ERROR)
+    end
   end)
 end
 
@@ -116,8 +177,16 @@ function commands.model()
   require('midfill.models').choose()
 end
 
-function commands.stats()
-  say(stats.lines())
+function commands.cancel()
+  require('midfill.models').cancel()
+end
+
+function commands.stats(how)
+  if how == 'page' then
+    stats.open_page()
+  else
+    stats.show()
+  end
 end
 
 function commands.log()
@@ -138,7 +207,9 @@ local scope = { choices = { 'buffer' }, needed = false }
 local arguments_of = { ---@type table<string, midfill.Argument>
   enable = scope,
   disable = scope,
+  stats = { choices = { 'page' }, needed = false },
   core = { choices = vim.fn.sort(vim.tbl_keys(core_commands)), needed = true },
+  snooze = { choices = vim.fn.sort(vim.tbl_keys(SNOOZES)), needed = true },
 }
 
 ---@param given string[]

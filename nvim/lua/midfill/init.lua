@@ -5,7 +5,6 @@ local keys = require('midfill.keys')
 local offers = require('midfill.offers')
 local report = require('midfill.report')
 local state = require('midfill.state')
-local stats = require('midfill.stats')
 local suggestions = require('midfill.suggestion')
 local switch = require('midfill.switch')
 
@@ -22,6 +21,7 @@ local function follow_clients()
       if attached and attached.name == client.NAME then
         surface.attach(event.buf)
         keys.attach(event.buf)
+        switch.announce(event.buf)
       end
     end,
   })
@@ -60,6 +60,7 @@ local function use_surface()
     client.each_buffer(surface.detach)
   end
   surface = chosen
+  client.refresh, client.hide = chosen.refresh, chosen.clear
   return chosen
 end
 
@@ -72,14 +73,14 @@ function M.setup(options)
   keys.setup(config.options.keys, usable())
   client.each_buffer(keys.attach)
   require('midfill.moves').setup()
+  require('midfill.models').setup()
   client.setup(chosen.wrap_rpc)
 end
 
 --- Insert a piece of the suggestion; false if none is shown.
----@param how 'accept'|'accept_word'|'accept_line'
 ---@param piece_of fun(text: string): string
 ---@return boolean
-local function accept(how, piece_of)
+local function accept(piece_of)
   local buf = vim.api.nvim_get_current_buf()
   local rest = offers.rest(buf)
   if not rest then
@@ -91,7 +92,7 @@ local function accept(how, piece_of)
   suggestions.insert(buf, rest, piece, function()
     offers.advance(buf, rest, piece)
     surface.advance(buf, rest, piece)
-    report.accepted(suggestion, rest, piece, how)
+    report.accepted(suggestion, rest, piece)
   end)
   return true
 end
@@ -99,7 +100,7 @@ end
 --- Accept the suggestion; false if none is shown.
 ---@return boolean
 function M.accept()
-  return accept('accept', function(text)
+  return accept(function(text)
     return text
   end)
 end
@@ -107,13 +108,13 @@ end
 --- Accept the suggestion's next word; false if none is shown.
 ---@return boolean
 function M.accept_word()
-  return accept('accept_word', suggestions.first_word)
+  return accept(suggestions.first_word)
 end
 
 --- Accept the suggestion's next line; false if none is shown.
 ---@return boolean
 function M.accept_line()
-  return accept('accept_line', suggestions.first_line)
+  return accept(suggestions.first_line)
 end
 
 --- Show the next suggestion, requesting alternatives if needed; false if midfill does not suggest here.
@@ -133,7 +134,6 @@ function M.dismiss()
   if not M.visible() then
     return false
   end
-  stats.count('dismiss')
   surface.dismiss(vim.api.nvim_get_current_buf())
   return true
 end
@@ -150,6 +150,7 @@ local function set_switch(on, buf)
   switch.set(on, buf)
   client.each_buffer(function(each)
     surface.switched(each)
+    switch.announce(each)
   end)
 end
 
@@ -171,24 +172,20 @@ function M.configure(settings)
   client.configure(settings)
 end
 
---- Text for the status line: the core's state, or the cost of the last suggestion.
+--- Text for the status line: why nothing is suggested, or the cost of the last suggestion.
 ---@return string
 function M.statusline()
   local buf = vim.api.nvim_get_current_buf()
   local attached = client.of(buf)
   if not attached then
     return ''
-  elseif not switch.on(buf) then
-    return 'midfill off'
-  elseif state.excluded(buf) then
-    return 'midfill excluded'
   end
   local status, usage = state.status(attached.id), state.usage(buf)
-  if not status then
+  local reason = state.reason(attached.id, buf)
+  if reason and (reason.lasts or reason.kind == 'unloaded') then
+    return 'midfill ' .. reason.text
+  elseif not status then
     return 'midfill …'
-  elseif status.state ~= 'ready' then
-    local percent = type(status.progress) == 'number' and (' %d %%'):format(status.progress * 100) or ''
-    return 'midfill ' .. status.state .. percent
   elseif usage then
     return 'midfill ' .. state.cost(usage)
   end

@@ -36,6 +36,7 @@ local function moved()
 end
 
 local function focused()
+  switch.announce(vim.api.nvim_get_current_buf())
   send('textDocument/didFocus', function(_, buf)
     return { textDocument = vim.lsp.util.make_text_document_params(buf) }
   end)

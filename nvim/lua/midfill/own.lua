@@ -112,6 +112,16 @@ function M.switched(buf)
   follow(buf)
 end
 
+--- Request a suggestion at the cursor without a key, if the user is still inserting.
+---@param buf integer
+---@param invoked boolean
+function M.refresh(buf, invoked)
+  if vim.api.nvim_get_current_buf() == buf and buffers[buf] and switch.on(buf) and inserting() then
+    buffers[buf].asked = nil
+    ask(buf, invoked and INVOKED or AUTOMATIC, 1)
+  end
+end
+
 --- Hide the suggestion and cancel the request.
 ---@param buf integer
 function M.clear(buf)

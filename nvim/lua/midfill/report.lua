@@ -1,6 +1,5 @@
---- Reports suggestions that are shown or accepted to the server, and counts them.
+--- Reports suggestions that are shown or accepted to the server, which counts them.
 local compat = require('midfill.compat')
-local stats = require('midfill.stats')
 
 local M = {}
 
@@ -21,7 +20,6 @@ function M.shown(suggestion, last)
   if not suggestion or (last and vim.endswith(last.text, suggestion.text)) then
     return
   end
-  stats.count('shown')
   notify(suggestion, 'textDocument/didShowCompletion', { item = suggestion.item })
 end
 
@@ -43,9 +41,7 @@ end
 ---@param suggestion midfill.Suggestion
 ---@param rest midfill.Rest
 ---@param piece string
----@param how 'accept'|'accept_word'|'accept_line'
-function M.accepted(suggestion, rest, piece, how)
-  stats.count(how)
+function M.accepted(suggestion, rest, piece)
   if piece ~= rest.text then
     notify(suggestion, 'textDocument/didPartiallyAcceptCompletion', {
       item = suggestion.item,

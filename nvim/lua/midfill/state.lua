@@ -12,8 +12,15 @@ local M = {}
 local statuses = {}
 ---@type table<integer, table> by buffer: the parameters of midfill/usage
 local usages = {}
----@type table<integer, {buf: integer, reason: string}> by client
-local exclusions = {}
+---@type table<integer, table<integer, midfill.Reason>> by client and buffer
+local reasons = {}
+
+---@class midfill.Reason why nothing is suggested, in the server's words
+---@field kind string
+---@field text string a few words, for the status line
+---@field explanation string
+---@field actions {title: string, command: string, arguments: any[]}[] commands of the server
+---@field lasts boolean whether further requests meet it too
 
 --- Redraw the status lines; call it only if their text has changed.
 local function announce()
@@ -27,7 +34,7 @@ function M.set_status(client_id, status)
   local before = statuses[client_id]
   statuses[client_id] = status
   if not status then
-    exclusions[client_id] = nil
+    reasons[client_id] = nil
   end
   if not vim.deep_equal(before, status) then
     announce()
@@ -44,27 +51,28 @@ function M.set_usage(buf, usage)
   end
 end
 
---- Store why the server suggests nothing in the current buffer; replaces its reason for the buffer before.
+--- Store why the server suggests nothing in the buffer.
 ---@param client_id integer
 ---@param buf integer
----@param reason any the reason; no string if the server does suggest
-function M.set_excluded(client_id, buf, reason)
-  local before = exclusions[client_id]
-  exclusions[client_id] = type(reason) == 'string' and { buf = buf, reason = reason } or nil
-  if not vim.deep_equal(exclusions[client_id], before) then
+---@param reason any the reason; no table if the server does suggest
+function M.set_reason(client_id, buf, reason)
+  local known = reasons[client_id] or {}
+  local before = known[buf]
+  known[buf] = type(reason) == 'table' and reason or nil
+  reasons[client_id] = known
+  if not vim.deep_equal(known[buf], before) then
     announce()
   end
 end
 
---- Why the server suggests nothing in this buffer; nil if it does suggest.
+--- Why the server suggests nothing in this buffer, or anywhere; nil if it does suggest.
+---@param client_id integer
 ---@param buf integer
----@return string|nil
-function M.excluded(buf)
-  for _, exclusion in pairs(exclusions) do
-    if exclusion.buf == buf then
-      return exclusion.reason
-    end
-  end
+---@return midfill.Reason|nil
+function M.reason(client_id, buf)
+  local status = statuses[client_id]
+  local of_core = status and type(status.reason) == 'table' and status.reason or nil
+  return (reasons[client_id] or {})[buf] or of_core
 end
 
 --- The cost of a prompt, as the status line shows it.

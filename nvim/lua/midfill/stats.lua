@@ -1,43 +1,53 @@
---- Counts this session's suggestions and the cost of its prompts; stores no text, and nothing on disk.
+--- Shows the statistics that the language servers count on this machine, as `midfill stats` prints them.
+local config = require('midfill.config')
+
 local M = {}
 
-local counts = { shown = 0, accept = 0, accept_word = 0, accept_line = 0, dismiss = 0 }
-local heats = { hot = 0, warm = 0, cold = 0 }
-local milliseconds = {}
-local KEPT = 1000
-
----@param what 'shown'|'accept'|'accept_word'|'accept_line'|'dismiss'
-function M.count(what)
-  counts[what] = counts[what] + 1
-end
-
----@param usage table the parameters of midfill/usage
-function M.observe(usage)
-  heats[usage.heat] = heats[usage.heat] + 1
-  table.insert(milliseconds, usage.ms)
-  if #milliseconds > KEPT then
-    table.remove(milliseconds, 1)
+--- Run `midfill stats` with these arguments, by the command that runs the language server.
+---@param arguments string[]
+---@param done fun(output: string)
+local function run(arguments, done)
+  local command = {}
+  for _, part in ipairs(config.options.cmd) do
+    if part == 'lsp' then
+      break
+    end
+    table.insert(command, part)
+  end
+  table.insert(command, 'stats')
+  local options = { text = true, env = { NO_COLOR = '1', COLUMNS = tostring(vim.o.columns) } }
+  local started, problem = pcall(vim.system, vim.list_extend(command, arguments), options, function(ended)
+    vim.schedule(function()
+      if ended.code == 0 then
+        done(ended.stdout)
+      else
+        vim.notify('midfill: ' .. vim.trim(ended.stderr), vim.log.levels.ERROR)
+      end
+    end)
+  end)
+  if not started then
+    vim.notify('midfill: ' .. problem, vim.log.levels.ERROR)
   end
 end
 
----@param sorted number[]
----@param share number
----@return number
-local function percentile(sorted, share)
-  return sorted[math.max(1, math.ceil(share * #sorted))] or 0
+--- Show the table in a window of its own.
+function M.show()
+  run({}, function(output)
+    local lines = vim.split(vim.trim(output), '\n')
+    vim.cmd(('botright %dnew'):format(math.min(#lines, math.floor(vim.o.lines / 2))))
+    local buf = vim.api.nvim_get_current_buf()
+    vim.bo[buf].buftype, vim.bo[buf].bufhidden, vim.bo[buf].swapfile = 'nofile', 'wipe', false
+    vim.api.nvim_buf_set_lines(buf, 0, -1, false, lines)
+    vim.bo[buf].modifiable = false
+    vim.wo.wrap = false
+  end)
 end
 
----@return string[]
-function M.lines()
-  local sorted = vim.fn.sort(milliseconds, 'f')
-  local asked = heats.hot + heats.warm + heats.cold
-  return {
-    ('suggestions shown: %d'):format(counts.shown),
-    ('accepted: %d whole, %d by line, %d by word'):format(counts.accept, counts.accept_line, counts.accept_word),
-    ('dismissed: %d'):format(counts.dismiss),
-    ('requests: %d (%d hot, %d warm, %d cold)'):format(asked, heats.hot, heats.warm, heats.cold),
-    ('answered in: %.0f ms (p50), %.0f ms (p95)'):format(percentile(sorted, 0.5), percentile(sorted, 0.95)),
-  }
+--- Open the page in a browser.
+function M.open_page()
+  run({ '--open' }, function(output)
+    vim.api.nvim_echo({ { 'midfill: ' .. vim.trim(output) } }, true, {})
+  end)
 end
 
 return M

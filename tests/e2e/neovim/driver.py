@@ -21,6 +21,7 @@ import pynvim
 T = TypeVar("T")
 
 PLUGIN = Path(__file__).parents[3] / "nvim"
+LOAD = f"vim.opt.runtimepath:prepend([[{PLUGIN}]])"
 SERVER = [sys.executable, "-m", "midfill", "lsp"]
 NAMESPACES = ("nvim.lsp.inline_completion", "midfill.ghost")
 
@@ -155,12 +156,12 @@ class Neovim:
 
 @contextmanager
 def opened(
-    program: Program, file: Path, home: Path, runtime: Path, options: str = "{}", before: str = ""
+    program: Program, file: Path, home: Path, runtime: Path, options: str = "{}", before: str = "", load: str = LOAD
 ) -> Iterator[Neovim]:
     """Open the file in a Neovim that has been set up with `options`, in Lua; it ends with the block."""
     home.mkdir(exist_ok=True)
     init = home / "init.lua"
-    init.write_text(init_script(program, options, before), encoding="utf-8")
+    init.write_text(init_script(program, options, before, load), encoding="utf-8")
     with environment(home, runtime), attached(program, init, file) as neovim:
         neovim.lua(WATCH)
         yield neovim
@@ -193,11 +194,11 @@ def is_listening(path: Path) -> bool:
         return probe.connect_ex(str(path)) == 0
 
 
-def init_script(program: Program, options: str, before: str = "") -> str:
+def init_script(program: Program, options: str, before: str = "", load: str = LOAD) -> str:
     """The init.lua of a user of the plugin."""
     command = "{" + ", ".join(f"[[{part}]]" for part in SERVER) + "}"
     return f"""
-vim.opt.runtimepath:prepend([[{PLUGIN}]])
+{load}
 vim.opt.swapfile = false
 {before}
 require('midfill').setup(vim.tbl_deep_extend('force', {{

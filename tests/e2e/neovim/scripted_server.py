@@ -55,7 +55,7 @@ def _answer(message: dict[str, Any], script: dict[str, Any], late: list[dict[str
         _write({"id": message["id"], "error": {"code": -32803, "message": script["problem"]}})
         return
     elif message["method"] == "workspace/executeCommand":
-        result = script.get("result")
+        result = script.get("results", {}).get(message["params"]["command"], script.get("result"))
     _write({"id": message["id"], "result": result})
 
 

@@ -13,8 +13,9 @@ from tests.e2e.neovim.script import Script
 # None of it depends on what draws ghost text.
 pytestmark = pytest.mark.parametrize("program", DEFAULTS, ids=str)
 
-COMMANDS = ["midfill.listCores", "midfill.restartCore", "midfill.stopCore", "midfill.unloadModel"]
-CORE = {"model": "bundled", "state": "failed", "detail": "no such device", "memoryBytes": 512e6, "pid": 42}
+COMMANDS = ["midfill.listCores", "midfill.restartCore", "midfill.stopCore", "midfill.unloadModel", "midfill.freeMemory"]
+CORE = {"model": "bundled", "state": "failed", "detail": "no such device", "summary": "process 512 MB", "pid": 42}
+STOPPED = {"model": "tiny", "state": "stopped", "detail": "by Neovim", "summary": "", "pid": None}
 
 
 def notify(neovim: Neovim, method: str, **params: Any) -> None:
@@ -42,9 +43,26 @@ def test_the_core_is_controlled(open_scripted: OpenScripted, script: Script) -> 
         until(lambda said=said: said in neovim.messages())  # type: ignore[misc]
     names = [params["command"] for params in script.told("workspace/executeCommand")]
     assert names == ["midfill.restartCore", "midfill.stopCore", "midfill.unloadModel"]
-    script.answer(commands=COMMANDS, result=[CORE])
+    script.answer(commands=COMMANDS, result=[CORE, STOPPED])
     neovim.api.command("Midfill core list")
-    until(lambda: "bundled: failed (no such device), 512 MB, process 42" in neovim.messages())
+    told = "bundled: failed (no such device), process 42\n  process 512 MB\ntiny: stopped (by Neovim)"
+    until(lambda: told in neovim.messages())
+    script.answer(commands=COMMANDS, result="900 resident tokens")
+    neovim.api.command("Midfill core free-disk")
+    until(lambda: "midfill: freed 900 resident tokens" in neovim.messages())
+    assert script.told("workspace/executeCommand")[-1] == {"command": "midfill.freeMemory", "arguments": [True]}
+
+
+def test_the_dashboard_is_opened_in_the_browser_or_the_reason_told(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer(commands=["midfill.linkDashboard"], result="http://127.0.0.1:1/dashboard#code")
+    neovim = open_scripted("")
+    until(lambda: script.told("initialized"))
+    neovim.lua("vim.ui.open = function(url) vim.g.opened = url end")
+    neovim.api.command("Midfill dashboard")
+    until(lambda: neovim.lua("return vim.g.opened") == "http://127.0.0.1:1/dashboard#code")
+    neovim.lua("vim.ui.open = function() return nil, 'no browser' end")
+    neovim.api.command("Midfill dashboard")
+    until(lambda: "no browser (run `midfill dashboard --no-browser`)" in neovim.messages())
 
 
 @pytest.mark.parametrize("action", ["restart", "stop", "unload", "list"])
@@ -72,25 +90,48 @@ def test_without_a_server_or_an_action_nothing_is_controlled(open_neovim: OpenNe
     neovim.keys(":Midfill core stop<CR>")
     until(lambda: "no language server is running" in neovim.messages())
     neovim.keys(":Midfill core<CR>")
-    until(lambda: ":Midfill core needs one of list, restart, stop, unload" in neovim.messages())
+    until(lambda: ":Midfill core needs one of free, free-disk, list, restart, stop, unload" in neovim.messages())
 
 
-def test_reasons_are_told_in_full(open_scripted: OpenScripted) -> None:
+def test_statistics_need_the_midfill_command(open_neovim: OpenNeovim) -> None:
+    neovim = open_neovim("", options="{ cmd = { 'no-such-midfill', 'lsp' } }")
+    for how in ("", " page"):
+        neovim.keys(f":Midfill stats{how}<CR>")
+        until(lambda: "ENOENT" in neovim.messages())
+        neovim.api.command("messages clear")
+    assert neovim.text() == ""
+
+
+def reason(kind: str, text: str, explanation: str, *, lasts: bool = True, **action: Any) -> dict[str, Any]:
+    actions = [action] if action else []
+    return {"kind": kind, "text": text, "explanation": explanation, "actions": actions, "lasts": lasts}
+
+
+def test_reasons_are_told_in_the_servers_words(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer(commands=["midfill.suggestHere", "midfill.snooze"])
     neovim = open_scripted("")
+    until(lambda: script.told("midfill/didSwitch"))
     statusline = "return require('midfill').statusline()"
-    notify(neovim, "midfill/status", **status("failed", message="no device 'banana'; known are cpu, cuda"))
+    failed = reason("failed", "failed", "The core failed: no device 'banana'.")
+    notify(neovim, "midfill/status", **status("failed", reason=failed))
     assert neovim.lua(statusline) == "midfill failed"
-    assert "no device 'banana'; known are cpu, cuda" in neovim.api.command_output("Midfill status")
-    notify(neovim, "midfill/status", **status("loading", progress=0.4))
-    assert neovim.lua(statusline) == "midfill loading 40 %"
-    notify(neovim, "midfill/status", **status("ready"))
-    notify(neovim, "midfill/excluded", textDocument=None, reason=".gitignore, line 3: *.py")
+    assert "no suggestion (failed): The core failed: no device 'banana'." in neovim.api.command_output("Midfill status")
+    notify(neovim, "midfill/status", **status("ready", reason=None))
+    here = {"title": "Suggest here", "command": "midfill.suggestHere", "arguments": ["file:///x"]}
+    notify(neovim, "midfill/reason", textDocument=None, reason=reason("excluded", "excluded", "By *.py.", **here))
     assert neovim.lua(statusline) == "midfill excluded"
     told = neovim.api.command_output("Midfill status")
-    assert "no suggestions in this buffer: .gitignore, line 3: *.py" in told
-    # What the server says of the next document replaces this.
-    notify(neovim, "midfill/excluded", textDocument={"uri": "file:///other.py"}, reason=None)
+    assert "no suggestion (excluded): By *.py." in told
+    assert ":Midfill act: Suggest here" in told
+    neovim.api.command("Midfill act")
+    neovim.api.command("Midfill snooze 15")
+    sent = [{"command": "midfill.suggestHere", "arguments": ["file:///x"]}]
+    until(lambda: script.told("workspace/executeCommand") == [*sent, {"command": "midfill.snooze", "arguments": [15]}])
+    notify(neovim, "midfill/reason", textDocument=None, reason=reason("unlikely", "held back", "12 %.", lasts=False))
     assert neovim.lua(statusline) == "midfill"
+    assert "no suggestion (held back): 12 %." in neovim.api.command_output("Midfill status")
+    notify(neovim, "midfill/reason", textDocument=None, reason=None)
+    assert "no suggestion" not in neovim.api.command_output("Midfill status")
 
 
 def test_status_lines_are_drawn_again_only_where_they_change(open_scripted: OpenScripted) -> None:
@@ -101,14 +142,20 @@ def test_status_lines_are_drawn_again_only_where_they_change(open_scripted: Open
     for state, milliseconds in [("ready", 12.2), ("ready", 12.4), ("ready", 11.8), ("ready", 14.0), ("stopped", 14.0)]:
         notify(neovim, "midfill/status", **status(state))
         notify(neovim, "midfill/usage", **cost | {"ms": milliseconds})
-        notify(neovim, "midfill/excluded", textDocument=None, reason=None)
+        notify(neovim, "midfill/reason", textDocument=None, reason=None)
     assert neovim.lua("return vim.g.changes") - before == 4  # ready, 12 ms, 14 ms, stopped
 
 
 MODEL = {"name": "ollama:qwen2.5-coder:1.5b", "source": "Ollama", "family": "qwen2", "sizeBytes": 986_000_000}
 CAN_RUN = MODEL | {"quantization": "Q4_K_M", "problem": ""}
 CANNOT = CAN_RUN | {"name": "ollama:chat:7b", "problem": "it has no markers"}
-LIST_MODELS = ["midfill.listModels"]
+REMOTE = {"name": "a/coder-GGUF", "source": "Hugging Face hub", "family": "", "sizeBytes": 1_660_000_000} | {
+    "quantization": "",
+    "problem": "",
+    "here": False,
+    "licence": "apache-2.0",
+}
+LIST_MODELS = ["midfill.listModels", "midfill.downloadModel"]
 
 
 def select(neovim: Neovim, index: int, typed: str = "") -> None:
@@ -133,7 +180,7 @@ def told_models(script: Script) -> list[Any]:
 
 
 def test_a_model_of_this_machine_is_chosen(open_scripted: OpenScripted, script: Script) -> None:
-    script.answer(commands=LIST_MODELS, result=[CAN_RUN, CANNOT])
+    script.answer(commands=LIST_MODELS, result=[CAN_RUN, CANNOT, REMOTE])
     neovim = open_scripted("")
     until(lambda: script.told("initialized"))
     select(neovim, 1)
@@ -142,7 +189,8 @@ def test_a_model_of_this_machine_is_chosen(open_scripted: OpenScripted, script: 
     assert neovim.lua("return vim.g.offered") == [
         "ollama:qwen2.5-coder:1.5b (Ollama, qwen2, 0.99 GB, Q4_K_M)",
         "ollama:chat:7b (Ollama, qwen2, 0.99 GB, Q4_K_M) -- cannot run: it has no markers",
-        "Another: a path, or a name on the Hugging Face hub",
+        "a/coder-GGUF (to download, 1.66 GB, apache-2.0)",
+        "Another: a path, or a name on the Hugging Face hub (OWNER/NAME, OWNER/NAME:Q4_K_M)",
     ]
     assert "the model is now ollama:qwen2.5-coder:1.5b, until Neovim ends" in neovim.messages()
 
@@ -154,6 +202,40 @@ def test_a_model_that_cannot_run_is_not_taken(open_scripted: OpenScripted, scrip
     select(neovim, 2)
     neovim.api.command("Midfill model")
     until(lambda: "midfill cannot run ollama:chat:7b: it has no markers" in neovim.messages())
-    select(neovim, 3, " Qwen/Qwen2.5-Coder-1.5B ")
+    select(neovim, 3, " ~/models/coder.gguf ")
     neovim.api.command("Midfill model")
-    until(lambda: told_models(script) == ["Qwen/Qwen2.5-Coder-1.5B"])
+    until(lambda: told_models(script) == ["~/models/coder.gguf"])
+
+
+def test_a_model_of_the_hub_is_downloaded_before_it_is_taken(open_scripted: OpenScripted, script: Script) -> None:
+    def answer(download: dict[str, Any]) -> None:
+        script.answer(commands=LIST_MODELS, results={"midfill.listModels": [REMOTE], "midfill.downloadModel": download})
+
+    answer({"choices": [{"name": "a/coder-GGUF:Q8_0", "sizeBytes": 1_660_000_000}]})
+    neovim = open_scripted("")
+    until(lambda: script.told("initialized"))
+    neovim.lua("vim.ui.select = function(items, options, done) vim.g.offered = options.format_item(items[1]) end")
+    neovim.lua("require('midfill.models').download('a/coder-GGUF')")
+    until(lambda: neovim.lua("return vim.g.offered") == "a/coder-GGUF:Q8_0 (1.66 GB)")
+    answer({"cancelled": True})
+    select(neovim, 1)
+    neovim.api.command("Midfill model")
+    until(lambda: "stopped; the next download of a/coder-GGUF goes on from there" in neovim.messages())
+    assert told_models(script) == []
+    answer({"path": "/cache/coder.gguf"})
+    neovim.api.command("Midfill model")
+    until(lambda: told_models(script) == ["a/coder-GGUF"])
+
+
+def test_a_download_is_shown_and_cancelled(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("")
+    until(lambda: script.told("initialized"))
+    begin = {"kind": "begin", "title": "midfill: downloading a/b", "cancellable": True}
+    notify(neovim, "$/progress", token="7", value=begin)
+    notify(neovim, "$/progress", token="7", value={"kind": "report", "message": "1 MB of 2 MB", "percentage": 50})
+    neovim.api.command("Midfill cancel")
+    until(lambda: script.told("window/workDoneProgress/cancel") == [{"token": "7"}])
+    notify(neovim, "$/progress", token="7", value={"kind": "end"})
+    neovim.api.command("Midfill cancel")
+    neovim.api.command("Midfill status")
+    assert len(script.told("window/workDoneProgress/cancel")) == 1

@@ -287,9 +287,12 @@ def test_unknown_subcommands_are_named_and_known_ones_offered(open_neovim: OpenN
     neovim.keys(":Midfill dance<CR>")
     until(lambda: "unknown command :Midfill dance" in neovim.messages())
     complete = "return vim.fn.getcompletion('Midfill ' .. ..., 'cmdline')"
-    assert neovim.lua(complete, "") == ["core", "disable", "enable", "log", "model", "restart", "stats", "status"]
+    assert neovim.lua(complete, "") == [
+        *("act", "cancel", "core", "dashboard", "disable", "enable"),
+        *("log", "model", "restart", "snooze", "stats", "status"),
+    ]
     assert neovim.lua(complete, "disable ") == ["buffer"]
-    assert neovim.lua(complete, "core ") == ["list", "restart", "stop", "unload"]
+    assert neovim.lua(complete, "core ") == ["free", "free-disk", "list", "restart", "stop", "unload"]
     assert neovim.lua(complete, "core s") == ["stop"]
 
 

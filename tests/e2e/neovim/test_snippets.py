@@ -82,7 +82,7 @@ def test_neovims_plugin_finds_the_command_of_its_clone(users_environment: Path) 
     file = users_environment / "circle.py"
     file.write_text(CODE, encoding="utf-8")
     init = users_environment / "init.lua"
-    init.write_text(snippet("lua", "require('midfill').setup"), encoding="utf-8")
+    init.write_text(snippet("lua", "runtimepath"), encoding="utf-8")
     with attached(Program(NEWEST, "own"), init, file) as neovim:
         neovim.until_ready()
 
@@ -109,7 +109,7 @@ def test_neovim_needs_no_plugin(users_environment: Path) -> None:
 
 
 async def test_any_client_is_answered_in_its_menu(users_environment: Path) -> None:
-    given = json.loads(snippet("json", "command"))
+    given = json.loads(snippet("json", '{\n  "command"'))
     editor = Editor()
     await editor.start_io(*given["command"])
     await editor.start(given["initializationOptions"], inline=False)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psutil
 
+from lsp_server.usage.database import read_statistics
+from lsp_server.usage.statistics import Statistics, total
 from tests.e2e.conftest import READY_SECONDS, core_pids
 from tests.e2e.neovim.conftest import OpenNeovim
 from tests.e2e.neovim.driver import Neovim, until
@@ -308,7 +310,36 @@ def test_windows_share_one_core(open_neovim: OpenNeovim, runtime: Path) -> None:
     assert len(core_pids(runtime)) == 1
 
 
-def test_tells_state_costs_and_counts(open_neovim: OpenNeovim) -> None:
+def test_words_and_the_rest_are_counted_once(open_neovim: OpenNeovim, tmp_path: Path) -> None:
+    neovim = open_neovim(CODE)
+    neovim.until_ready()
+    offer = type_until_ghost(neovim)
+    before = neovim.text()
+    neovim.keys("<M-Right>")
+    until(lambda: neovim.text() != before)
+    is_whole = neovim.text() == before + offer
+    if not is_whole:
+        neovim.until_ghost()
+        neovim.keys("<M-l>")
+        until(lambda: neovim.text().startswith(before + offer))
+    accepted = len(neovim.text()) - len(before)
+    neovim.keys("<Esc>ddu")  # the cursor's line goes and returns: nothing new is typed or accepted
+    (state,) = tmp_path.glob("home-*/state")
+
+    def counted() -> Statistics:
+        return total(read_statistics(state / "midfill" / "statistics.sqlite").values())
+
+    until(lambda: counted().accepted_characters)
+    assert counted().accepted_characters == accepted
+    assert (counted().accepted, counted().accepted_partly) == ((1, 0) if is_whole else (0, 1))
+    assert counted().shown <= len(LINE)
+    assert counted().typed_characters <= len(LINE) + 1  # and the line end of `o`; what comes in one change is a paste
+    neovim.api.command("Midfill stats")
+    until(lambda: "midfill on this machine" in neovim.text())
+    assert "python" in neovim.text()
+
+
+def test_tells_state_and_costs(open_neovim: OpenNeovim) -> None:
     neovim = open_neovim(CODE)
     neovim.until_ready()
     type_until_ghost(neovim)
@@ -319,7 +350,6 @@ def test_tells_state_costs_and_counts(open_neovim: OpenNeovim) -> None:
     assert statusline.endswith((" ms hot", " ms warm", " ms cold"))
     status = neovim.api.command_output("Midfill status")
     assert "midfill: ready\nmodel: bundled on cpu\nlast prompt: " in status
-    assert "accepted: 1 whole, 0 by line, 0 by word" in neovim.api.command_output("Midfill stats")
     neovim.api.command("checkhealth midfill")
     health = "\n".join(neovim.api.current.buffer[:])
     assert "ERROR" not in health

@@ -3,16 +3,7 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 
-import { until, Workbench, type Window } from "./workbench.ts";
-
-const TEXT = `def read_text(path):
-    with open(path, "r") as file:
-        return file.read()
-
-
-def read_lines(path):
-`;
-const OPENING = "    with open(path";
+import { OPENING, TEXT, until, Workbench, type Window } from "./workbench.ts";
 
 const workbench = new Workbench();
 const windows: Window[] = [];

@@ -5,16 +5,7 @@ import { existsSync } from "node:fs";
 import * as path from "node:path";
 import { after, afterEach, before, test } from "node:test";
 
-import { until, Workbench, type Window } from "./workbench.ts";
-
-const TEXT = `def read_text(path):
-    with open(path, "r") as file:
-        return file.read()
-
-
-def read_lines(path):
-`;
-const OPENING = "    with open(path";
+import { OPENING, TEXT, until, Workbench, type Window } from "./workbench.ts";
 
 const workbench = new Workbench();
 let window: Window;
@@ -29,7 +20,7 @@ afterEach(async (context) => {
 test("a language is switched off, and on again, while the editor runs", async () => {
   workbench.settings({ "midfill.disabledLanguages": ["python"] });
   window = await workbench.openUnready("demo.py", TEXT);
-  await window.untilStatus(/^midfill: off$/);
+  await window.untilStatus(/^midfill: off for python$/);
   await until("a server", () => window.wire.sent("midfill/status").length > 0);
   await window.toEnd();
   await window.type(OPENING);
@@ -91,31 +82,12 @@ test("the core is restarted from the menu", async () => {
   assert.deepEqual(window.wire.sent("workspace/executeCommand"), [{ command: "midfill.restartCore" }]);
 });
 
-test("a stopped core is told by the status, and stays stopped until it is restarted", async () => {
-  window = await workbench.open("demo.py", TEXT);
-  await window.choose("Stop the core");
-  await window.page.locator(".notification-toast", { hasText: "midfill: Stopped the core for every editor" }).waitFor();
-  await window.untilStatus(/^midfill: stopped$/);
-  await window.toEnd();
-  await window.type(OPENING);
-  await until("a request", () => window.wire.sent("textDocument/inlineCompletion").length > 0);
-  await window.untilReason("the core was stopped");
-  await window.picture("stopped");
-  assert.equal(await window.ghost(), "");
-  assert.deepEqual(workbench.cores(), []);
-  await window.choose("Unload the model");
-  await window.page.locator(".notification-toast", { hasText: "midfill: not connected to a core" }).waitFor();
-  await window.choose("Restart the core");
-  await window.untilStatus(/^midfill( \d|$)/);
-  assert.equal(workbench.cores().length, 1);
-});
-
 test("an excluded file gets no suggestions, and the status tells the rule", async () => {
   window = await workbench.openUnready(".env", "TOKEN=a1b2c3\n");
   await window.toEnd();
   await window.type("USER=");
   await window.untilStatus(/^midfill: excluded$/);
-  await window.untilReason("No suggestions in this file: ");
+  await window.untilReason("This file gets no suggestions, and its text enters no prompt");
   await window.picture("excluded");
   assert.equal(await window.ghost(), "");
   assert.deepEqual(
@@ -127,7 +99,7 @@ test("an excluded file gets no suggestions, and the status tells the rule", asyn
 test("the menu switches the file's language off", async () => {
   window = await workbench.open("demo.py", TEXT);
   await window.choose("Switch off for python");
-  await window.untilStatus(/^midfill: off$/);
+  await window.untilStatus(/^midfill: off for python$/);
   await until("the change", () =>
     window.wire.sent("workspace/didChangeConfiguration").some((sent) => sent.settings.disabledLanguages?.[0] === "python"),
   );
@@ -155,4 +127,23 @@ test("a command that is no server is reported with its last words", async () => 
   const toast = window.page.locator(".notification-toast", { hasText: "did not start" });
   await toast.waitFor();
   assert.match((await toast.textContent()) ?? "", /did not start: \S*ls: cannot access/);
+});
+
+test("a stopped core is told by the status, and stays stopped until it is restarted", async () => {
+  window = await workbench.open("demo.py", TEXT);
+  await window.choose("Stop the core");
+  await window.page.locator(".notification-toast", { hasText: "midfill: Stopped the core for every editor" }).waitFor();
+  await window.untilStatus(/^midfill: stopped$/);
+  await window.toEnd();
+  await window.type(OPENING);
+  await until("a request", () => window.wire.sent("textDocument/inlineCompletion").length > 0);
+  await window.untilReason("stopped the core");
+  await window.picture("stopped");
+  assert.equal(await window.ghost(), "");
+  assert.deepEqual(workbench.cores(), []);
+  await window.choose("Unload the model");
+  await window.page.locator(".notification-toast", { hasText: "midfill: not connected to a core" }).waitFor();
+  await window.choose("Restart the core");
+  await window.untilStatus(/^midfill( \d|$)/);
+  assert.equal(workbench.cores().length, 1);
 });

@@ -100,6 +100,7 @@ test("a block is suggested where one may begin, and accepted by the line or as a
   window = await workbench.open("demo.py", FILES);
   const [place, item] = await placeOfBlock();
   await window.untilGhost(item.insertText);
+  const before = workbench.statistics();
   let rest = item.insertText;
   while (rest !== "") {
     const line = await window.acceptPart("Control+ArrowDown", rest);
@@ -113,6 +114,29 @@ test("a block is suggested where one may begin, and accepted by the line or as a
   await window.press("Tab");
   await window.untilGhostIsNot(item.insertText);
   assert.equal(await window.save(), accepted(place, item));
+  await until("both to be counted", () => counted(before, "accepted") === 1);
+  assert.equal(counted(before, "accepted_partly"), 1);
+  assert.equal(counted(before, "accepted_characters"), 2 * item.insertText.length);
+});
+
+test("words and the rest are counted once, and the statistics show it", async () => {
+  window = await workbench.open("demo.py", FILES);
+  await window.type(OPENING);
+  const { insertText } = await window.untilSuggestion();
+  const before = workbench.statistics();
+  const word = await window.acceptPart("Control+ArrowRight", insertText);
+  await until("the word to be counted", () => counted(before, "accepted_partly") === 1);
+  assert.equal(counted(before, "accepted_characters"), word.length);
+  const item = await window.untilSuggestion();
+  await window.press("Tab");
+  await until("the rest to be counted", () => counted(before, "accepted_characters") > word.length);
+  assert.equal(counted(before, "accepted_characters"), (await window.save()).length - (FILES + OPENING).length);
+  assert.equal(counted(before, "accepted"), 0, item.insertText);
+  await window.choose("Show statistics");
+  const page = window.page.frameLocator("iframe.webview").frameLocator("#active-frame");
+  await page.locator(".card", { hasText: "of your code" }).waitFor();
+  await page.locator(".js-plotly-plot .barlayer .point path").first().waitFor({ state: "attached" });
+  await window.picture("statistics");
 });
 
 test("Escape dismisses, and the text stays as it is", async () => {
@@ -209,6 +233,11 @@ test("a bracket that the editor has closed is not closed again", async () => {
   const line = saved.split("\n").at(-1)!;
   assert.equal(line.split("(").length, line.split(")").length, line);
 });
+
+/** How much this count has grown. */
+function counted(before: Record<string, number>, name: string): number {
+  return (workbench.statistics()[name] ?? 0) - (before[name] ?? 0);
+}
 
 /** Finds a place where the model has several lines to say: the text up to there, and what it says. */
 async function placeOfBlock(): Promise<[string, Item]> {

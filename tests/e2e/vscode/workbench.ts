@@ -21,6 +21,16 @@ const EXTENSION = path.join(ROOT, "vscode-client/midfill.vsix");
 /** Machines that run these tests are often busy with others; what is well takes a tenth of this. */
 export const PATIENCE_MS = 60_000;
 
+/** A document, and what to type at its end for a suggestion. */
+export const TEXT = `def read_text(path):
+    with open(path, "r") as file:
+        return file.read()
+
+
+def read_lines(path):
+`;
+export const OPENING = "    with open(path";
+
 const SETTINGS: Record<string, unknown> = {
   "chat.disableAIFeatures": true,
   "editor.autoClosingBrackets": "never",
@@ -128,6 +138,12 @@ export class Workbench {
     const runtime = this.folder("runtime");
     const files = readdirSync(runtime).filter((file) => /^core-.*\.json$/.test(file));
     return files.map((file) => (JSON.parse(readFileSync(path.join(runtime, file), "utf8")) as { pid: number }).pid);
+  }
+
+  /** The counts that the language servers have saved, of all windows; only numbers. */
+  statistics(): Record<string, number> {
+    const shown = spawnSync(path.join(ROOT, ".venv/bin/midfill"), ["stats", "--json"], { env: this.environment() });
+    return JSON.parse(String(shown.stdout)) as Record<string, number>;
   }
 
   private codeServer(args: string[]): void {
@@ -239,7 +255,21 @@ export class Window {
   /** Choose an entry of the menu behind the status bar item. */
   async choose(label: string): Promise<void> {
     await this.page.locator(STATUS_ITEM).first().click();
-    await this.page.locator(".quick-input-list .monaco-list-row", { hasText: label }).first().click();
+    await this.page.locator(".quick-input-list .monaco-list-row.focused").first().waitFor();
+    await this.page.keyboard.insertText(label); // entries out of view are not in the page
+    await this.pick(label);
+  }
+
+  /** Pick an entry of the list that is shown. */
+  async pick(label: string): Promise<void> {
+    const exactly = new RegExp(label.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")); // case counts, other than with text
+    await this.page.locator(".quick-input-list .monaco-list-row", { has: this.page.locator(".label-name", { hasText: exactly }) }).first().click();
+  }
+
+  /** Wait for this text in a list or in a notification. */
+  async untilText(expected: RegExp): Promise<void> {
+    const shown = this.page.locator(".quick-input-list .monaco-list-row, .notification-list-item-message");
+    await shown.filter({ hasText: expected }).first().waitFor({ timeout: PATIENCE_MS });
   }
 
   async type(text: string): Promise<void> {

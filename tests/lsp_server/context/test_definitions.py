@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 from lsp_server.context.definitions import Definitions
 from lsp_server.context.index.database import Found
 from lsp_server.context.proposals import Place, TextProposal
@@ -31,45 +33,36 @@ def proposed(head: str, near: str, path: str = "/w/pkg/a.py", language_id: str =
     return list(Definitions({FOLDER: Path("/index")}, look_up).propose(place))
 
 
-def shown(*arguments: str) -> list[str]:
-    return [each.text.strip() for each in proposed(*arguments)]
+@pytest.mark.parametrize(
+    ("head", "near", "expected"),
+    [
+        # an imported symbol is taken from the file that it is imported from
+        ("from pkg.lib import load\n", "x = load\n", ["def load(path):"]),
+        ("from .other import load\n", "x = load\n", ["def load(other):"]),
+        # what is used near the cursor comes before what is only imported
+        ("from .lib import load, save\n", "save(\n", ["def save(path):", "def load(path):"]),
+        # members of an imported module
+        ("from . import lib\n", "lib.save(\n", ["def save(path):"]),
+        ("import pkg.lib as it\n", "it.save(\n", ["def save(path):"]),
+        # a method that is called is shown within its class, and left out beside the whole class
+        ("", "job.run(\n", ["class Job:\n    def run(self):"]),
+        ("", "run(\n", []),
+        ("from .lib import Job\n", "job.run(\n", ["class Job:\n    def run(self):"]),
+        # a name that many classes have says nothing, nor do symbols of other packages or of the document itself
+        ("", "x.go(\n", []),
+        ("from elsewhere import load\n", "load(\n", []),
+        ("from .a import load\n", "load(\n", []),
+    ],
+)
+def test_what_is_proposed(head: str, near: str, expected: list[str]) -> None:
+    assert [each.text.strip() for each in proposed(head, near)] == expected
 
 
-def test_an_imported_symbol_is_taken_from_the_file_that_it_is_imported_from() -> None:
-    assert shown("from pkg.lib import load\n", "x = load\n") == ["def load(path):"]
-    assert shown("from .other import load\n", "x = load\n") == ["def load(other):"]
+def test_a_symbol_of_another_language_is_not_meant() -> None:
+    found = proposed("import { load } from './lib'", "load(", "/w/pkg/b.ts", "typescript")
+    assert [each.uri for each in found] == ["file:///w/pkg/lib.ts"]
 
 
-def test_what_is_used_near_the_cursor_comes_before_what_is_only_imported() -> None:
-    assert shown("from .lib import load, save\n", "save(\n") == ["def save(path):", "def load(path):"]
-
-
-def test_members_of_an_imported_module() -> None:
-    assert shown("from . import lib\n", "lib.save(\n") == ["def save(path):"]
-    assert shown("import pkg.lib as it\n", "it.save(\n") == ["def save(path):"]
-
-
-def test_a_method_that_is_called_is_shown_within_its_class() -> None:
-    assert shown("", "job.run(\n") == ["class Job:\n    def run(self):"]
-    assert shown("", "run(\n") == []
-
-
-def test_a_method_is_left_out_beside_its_whole_class() -> None:
-    assert shown("from .lib import Job\n", "job.run(\n") == ["class Job:\n    def run(self):"]
-
-
-def test_a_name_that_many_classes_have_says_nothing() -> None:
-    assert shown("", "x.go(\n") == []
-
-
-def test_a_symbol_of_another_package_or_language_is_not_meant() -> None:
-    assert shown("from elsewhere import load\n", "load(\n") == []
-    assert [each.uri for each in proposed("import { load } from './lib'", "load(", "/w/pkg/b.ts", "typescript")] == [
-        "file:///w/pkg/lib.ts"
-    ]
-
-
-def test_the_document_itself_and_documents_outside_get_nothing() -> None:
-    assert shown("from .a import load\n", "load(\n") == []
-    assert shown("from pkg.lib import load\n", "load(\n", "/elsewhere/a.py") == []
+def test_documents_outside_of_the_folder_get_nothing() -> None:
+    assert proposed("from pkg.lib import load\n", "load(\n", "/elsewhere/a.py") == []
     assert proposed("from pkg.lib import load\n", "load\n", "/w/pkg/deep/er.py")[0].stamp == (1, 1)

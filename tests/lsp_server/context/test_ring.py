@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsp_server.context.ring import ContextRing
+from lsp_server.context.ring import Context, ContextRing
 from lsp_server.editing.documents import Document, Edit, Position
 from lsp_server.editing.file_uris import shown_path
 from lsp_server.prompts.planner import PromptPlanner
@@ -18,12 +18,14 @@ BUDGET = 1200  # two snippets of 40 lines of the documents below, and not three
 class Workspace:
     """Open documents `a`, `b` ... with lines such as `a 17`, and a ring that is told of everything."""
 
-    def __init__(self, names: Iterable[str] = "abcde", lines: int = 200) -> None:
+    def __init__(self, visited: Iterable[str] = (), names: Iterable[str] = "abcdefg", lines: int = 200) -> None:
         self.excluded: set[str] = set()
         self.ring = ContextRing(self.excluded.__contains__, lambda uri: shown_path(uri, ["file:///w"]))
         self.documents: dict[str, Document] = {}
         for name in names:
             self.open(name, "".join(f"{name} {n:04} text\n" for n in range(lines)))
+        for name in visited:
+            self.visit(name, 100)
 
     def open(self, name: str, text: str, language_id: str = "python") -> None:
         self.documents[name] = Document.from_text(uri(name), language_id, 1, text)
@@ -57,8 +59,7 @@ def test_nothing_visited_no_context() -> None:
 
 
 def test_chunks_are_cut_where_the_user_was_and_the_last_place_stands_last() -> None:
-    workspace = Workspace()
-    workspace.visit("b", 100)
+    workspace = Workspace("b")
     workspace.edit("c", 50, "")
     snippets = workspace.snippets()
     assert [snippet.path for snippet in snippets] == ["src/b.py", "src/c.py"]
@@ -90,16 +91,14 @@ def test_related_languages_come_first() -> None:
 
 
 def test_a_chunk_stays_when_its_place_moves_within_it() -> None:
-    workspace = Workspace()
-    workspace.visit("b", 100)
+    workspace = Workspace("b")
     before = workspace.snippets()
     workspace.visit("b", 110)
     assert workspace.snippets() == before
 
 
 def test_a_new_place_is_appended() -> None:
-    workspace = Workspace()
-    workspace.visit("b", 100)
+    workspace = Workspace("b")
     assert workspace.starts() == ["b 0080"]
     workspace.visit("c", 100)
     assert workspace.starts() == ["b 0080", "c 0080"]
@@ -108,17 +107,14 @@ def test_a_new_place_is_appended() -> None:
 
 
 def test_lines_above_a_chunk_do_not_disturb_it() -> None:
-    workspace = Workspace()
-    workspace.visit("b", 100)
+    workspace = Workspace("b")
     before = workspace.snippets()
     workspace.edit("b", 3, "import one\nimport two\n")
     assert workspace.snippets()[: len(before)] == before
 
 
 def test_an_edited_chunk_is_cut_anew_and_goes_last() -> None:
-    workspace = Workspace()
-    workspace.visit("b", 100)
-    workspace.visit("c", 100)
+    workspace = Workspace("bc")
     assert workspace.starts() == ["b 0080", "c 0080"]
     workspace.edit("b", 100, "b new line\n")
     assert workspace.starts() == ["c 0080", "b 0081"]
@@ -126,9 +122,7 @@ def test_an_edited_chunk_is_cut_anew_and_goes_last() -> None:
 
 
 def test_a_chunk_gives_way_only_when_well_behind() -> None:
-    workspace = Workspace("abcdefg")
-    for name in "bc":
-        workspace.visit(name, 100)
+    workspace = Workspace("bc")
     assert workspace.starts() == ["b 0080", "c 0080"]
     for name in "de":  # four visits: b is the last of twice what fits
         workspace.visit(name, 100)
@@ -138,9 +132,7 @@ def test_a_chunk_gives_way_only_when_well_behind() -> None:
 
 
 def test_a_chunk_does_not_give_way_to_places_further_behind() -> None:
-    workspace = Workspace()
-    for name in "dbc":
-        workspace.visit(name, 100)
+    workspace = Workspace("dbc")
     assert workspace.starts() == ["b 0080", "c 0080"]
     workspace.visit("b", 100)
     workspace.excluded.add(uri("e"))
@@ -150,7 +142,7 @@ def test_a_chunk_does_not_give_way_to_places_further_behind() -> None:
 
 
 def test_chunks_of_text_that_repeats_do_not_come_to_overlap() -> None:
-    workspace = Workspace("a")
+    workspace = Workspace(names="a")
     workspace.open("b", "".join(f"b {n:04} text\n" for n in range(50)) * 4)
     workspace.visit("b", 20)
     workspace.visit("b", 95)
@@ -160,18 +152,14 @@ def test_chunks_of_text_that_repeats_do_not_come_to_overlap() -> None:
 
 
 def test_a_closed_document_leaves() -> None:
-    workspace = Workspace()
-    workspace.visit("b", 100)
-    workspace.visit("c", 100)
+    workspace = Workspace("bc")
     workspace.snippets()
     workspace.close("b")
     assert workspace.starts() == ["c 0080"]
 
 
 def test_an_excluded_document_leaves_and_another_takes_the_room() -> None:
-    workspace = Workspace()
-    for name in "dbc":
-        workspace.visit(name, 100)
+    workspace = Workspace("dbc")
     assert workspace.starts() == ["b 0080", "c 0080"]
     workspace.excluded.add(uri("b"))
     assert workspace.starts() == ["c 0080", "d 0080"]
@@ -186,17 +174,14 @@ def test_the_same_text_stands_there_once() -> None:
 
 
 def test_a_smaller_budget_cuts_from_the_end() -> None:
-    workspace = Workspace()
-    workspace.visit("b", 100)
-    workspace.visit("c", 100)
+    workspace = Workspace("bc")
     assert workspace.starts() == ["b 0080", "c 0080"]
     assert workspace.starts(budget=700) == ["b 0080"]
     assert workspace.snippets(budget=0) == ()
 
 
 def test_a_document_opened_again_is_looked_at_anew() -> None:
-    workspace = Workspace()
-    workspace.visit("b", 100)
+    workspace = Workspace("b")
     workspace.open("b", "short\n")
     workspace.visit("b", 0)
     assert workspace.starts() == ["short\n"]
@@ -242,7 +227,7 @@ def check_order(before: tuple[Snippet, ...], after: tuple[Snippet, ...]) -> None
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=40))
 def test_whatever_happens(steps: list[tuple]) -> None:  # type: ignore[type-arg]
-    workspace = Workspace("abcd", lines=160)
+    workspace = Workspace(names="abcd", lines=160)
     last: dict[str, tuple[Snippet, ...]] = {}
     for step in steps:
         take(workspace, step)
@@ -268,17 +253,20 @@ def test_whatever_happens(steps: list[tuple]) -> None:  # type: ignore[type-arg]
 
 def planner_in(workspace: Workspace, name: str) -> PromptPlanner:
     document = workspace.documents[name]
+
+    def context(budget: WindowBudget, adds: bool) -> Context:
+        return workspace.ring.context_for(document.uri, "python", int(400 * budget.chars_per_token), adds=adds)
+
     return PromptPlanner(
         document,
         WindowBudget(prefix_tokens=100, suffix_tokens=50, increment_tokens=60, chars_per_token=3.0),
-        context=lambda budget: workspace.ring.context_for(document.uri, "python", int(400 * budget.chars_per_token)),
+        context=context,
         is_excluded=workspace.excluded.__contains__,
     )
 
 
 def test_the_context_is_frozen_with_the_anchor() -> None:
-    workspace = Workspace()
-    workspace.visit("b", 100)
+    workspace = Workspace("b")
     planner = planner_in(workspace, "a")
     first = planner.plan(Position(50, 0)).prompt
     assert [snippet.path for snippet in first.context] == ["src/b.py"]
@@ -295,6 +283,20 @@ def test_the_context_is_frozen_with_the_anchor() -> None:
     assert planner.plan(Position(50, 1)).prompt.context == first.context
 
 
+def test_a_keystrokes_new_anchor_keeps_the_snippets_that_ahead_work_laid() -> None:
+    workspace = Workspace("b")
+    planner = planner_in(workspace, "a")
+    laid = planner.plan(Position(50, 0), ahead=True).prompt.context
+    workspace.visit("c", 100)
+    typed = planner.plan(Position(150, 0))
+    assert (typed.relaid, typed.prompt.context) == (True, laid)
+    assert [snippet.path for snippet in laid] == ["src/b.py"]
+    again = planner.plan(Position(20, 0), ahead=True).prompt.context
+    assert [snippet.path for snippet in again] == ["src/b.py", "src/c.py"]
+    workspace.close("b")
+    assert [snippet.path for snippet in planner.plan(Position(100, 0)).prompt.context] == ["src/c.py"]
+
+
 def test_the_windows_do_not_shrink_for_the_context() -> None:
     workspace = Workspace()
     alone = planner_in(workspace, "a").plan(Position(100, 0)).prompt
@@ -305,8 +307,7 @@ def test_the_windows_do_not_shrink_for_the_context() -> None:
 
 
 def test_an_anchor_with_context_that_became_excluded_is_not_used_again() -> None:
-    workspace = Workspace()
-    workspace.visit("b", 100)
+    workspace = Workspace("b")
     planner = planner_in(workspace, "a")
     assert planner.plan(Position(50, 0)).prompt.context
     workspace.excluded.add(uri("b"))
@@ -318,8 +319,7 @@ def test_an_anchor_with_context_that_became_excluded_is_not_used_again() -> None
 
 
 def test_so_is_one_with_context_that_was_closed_before() -> None:
-    workspace = Workspace()
-    workspace.visit("b", 100)
+    workspace = Workspace("b")
     planner = planner_in(workspace, "a")
     planner.plan(Position(50, 0))
     workspace.close("b")
@@ -329,8 +329,7 @@ def test_so_is_one_with_context_that_was_closed_before() -> None:
 
 
 def test_context_counts_in_the_estimate_of_characters_per_token() -> None:
-    workspace = Workspace()
-    workspace.visit("b", 100)
+    workspace = Workspace("b")
     planner = planner_in(workspace, "a")
     prompt = planner.plan(Position(100, 0)).prompt
     texts = (prompt.prefix, prompt.suffix, *(snippet.path + snippet.text for snippet in prompt.context))

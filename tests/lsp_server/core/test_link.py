@@ -188,27 +188,28 @@ async def test_a_failed_core_that_gives_way_shows_its_failure_only_if_it_stays(
     assert watched.link.status.note == (f"{differs}; {kept}" if kept else "")
 
 
-async def test_after_a_stop_on_request_another_core_is_waited_for_not_started(watched: Watched, core: FakeCore) -> None:
-    found, runs = 0, asyncio.Event()
+async def test_a_stopped_core_is_started_again_only_on_request(watched: Watched, core: FakeCore) -> None:
+    found, why = 0, ""
 
     async def find() -> Endpoint:
         nonlocal found
         found += 1
         return Endpoint(core.url, core.token)
 
-    async def appears() -> None:
-        await runs.wait()
+    def start_again() -> None:
+        nonlocal why
+        why = ""
 
-    await watched.link.connect_to(CoreTarget(find, QUICK, appears))
+    await watched.link.connect_to(CoreTarget(find, QUICK, lambda: why, start_again))
     await until(lambda: watched.link.ready)
-    assert watched.link._client is not None
-    watched.link._client.stop("stop")
-    await until(lambda: watched.link.status.state == "stopped" and watched.link.status.note)
-    assert "restart it here, or run `midfill core`" in watched.link.status.note
+    watched.link.start_again()  # nothing to do
+    why = "Neovim stopped the core"
+    watched.link.client.stop("stop")
+    await until(lambda: watched.link.status == LinkStatus("stopped", note="Neovim stopped the core"))
     await asyncio.sleep(0.05)
     assert found == 1
     core.status = READY
-    runs.set()
+    watched.link.start_again()
     await until(lambda: watched.link.ready)
     assert found == 2
 

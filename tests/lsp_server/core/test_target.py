@@ -1,15 +1,12 @@
 """Whose token goes where, and which core ends the wait for one."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lsp_server.core.process import LocalCore
 from lsp_server.core.target import target_of
 from protocol.errors import BadSettings, Unauthorized
-from protocol.rendezvous import CoreAddress, read_or_make_token
+from protocol.rendezvous import CoreAddress, StoppedCore, address_file, read_or_make_token, write_address, write_stop
 from protocol.settings import Settings
 
 
@@ -50,23 +47,11 @@ async def test_what_is_no_address_is_named(core: str) -> None:
     assert repr(core) in str(caught.value)
 
 
-async def test_a_stopped_core_that_still_answers_does_not_end_the_wait_for_another_one(
-    own_token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stopped, another = (CoreAddress("ws://127.0.0.1:1/ws", pid, "bundled", {}) for pid in (7, 8))
-    answers = [stopped, stopped, None, another]
-
-    def returns(values: list[Any]) -> Callable[..., Any]:
-        async def call(_: object) -> Any:
-            return values.pop(0)
-
-        return call
-
-    monkeypatch.setattr("lsp_server.core.target._APPEARS_EVERY_S", 0)
-    monkeypatch.setattr(LocalCore, "find_or_start", returns([stopped]))
-    monkeypatch.setattr(LocalCore, "find", returns(answers))
-    target = target_of(Settings())
-    await target.find()
-    assert target.appears is not None
-    await target.appears()
-    assert answers == []
+def test_a_stop_is_told_with_its_author_and_ended_on_request_or_by_a_core(own_token: str, tmp_path: Path) -> None:
+    target, file = target_of(Settings()), address_file(tmp_path, "bundled")
+    assert target.stopped() == ""
+    for end in (target.start_again, lambda: write_address(file, CoreAddress("ws://127.0.0.1:1/ws", 7, "bundled", {}))):
+        write_stop(file, StoppedCore("Neovim"))
+        assert target.stopped().startswith("Neovim stopped the core: request a suggestion by hand")
+        end()
+        assert target.stopped() == ""

@@ -118,4 +118,4 @@ def test_git_agrees(repository: Path, top: list[str], inner: list[str], paths: s
     command = ["git", "-C", str(repository), "-c", "core.excludesFile=", "check-ignore", "--no-index", "-z", "--stdin"]
     git = subprocess.run(command, input="\0".join(paths), capture_output=True, text=True, check=False, env=ENVIRONMENT)
     ours = IgnoreFiles([repository], now=lambda: 0.0, recheck_s=1.0)
-    assert {path for path in paths if ours.reason(repository / path)} == set(filter(None, git.stdout.split("\0")))
+    assert {path for path in paths if ours.verdict(repository / path)} == set(filter(None, git.stdout.split("\0")))

@@ -7,10 +7,13 @@ import threading
 
 import pytest
 
+from lsp_server.exclusion.verdict import Verdict
 from lsp_server.exclusion.verdicts import Verdicts
 from tests.lsp_server.editor import PATIENCE_S
 
 KEEP_S = 2.0
+RULE = Verdict("a rule", "midfillignore")
+IGNORED = Verdict("a rule", "gitignore")
 
 
 class Rules:
@@ -18,16 +21,17 @@ class Rules:
 
     def __init__(self) -> None:
         self.excluded: set[str] = set()
+        self.ignored: set[str] = set()
         self.asked: list[str] = []
         self.threads: set[int] = set()
         self.held = threading.Event()
         self.held.set()
 
-    def reason(self, uri: str) -> str | None:
+    def verdict(self, uri: str) -> Verdict | None:
         self.asked.append(uri)
         self.threads.add(threading.get_ident())
         self.held.wait(10)
-        return "a rule" if uri in self.excluded else None
+        return RULE if uri in self.excluded else IGNORED if uri in self.ignored else None
 
 
 class Clock:
@@ -86,12 +90,38 @@ async def test_a_change_is_noticed_after_a_while(verdicts: Verdicts, rules: Rule
     rules.excluded = {"a", "b"}
     clock.time += KEEP_S
     await verdicts.look(["a"], ["b"])
-    assert verdicts.take_excluded() == {"a": "a rule", "b": "a rule"}
+    assert verdicts.take_excluded() == {"a": RULE, "b": RULE}
     assert verdicts.take_excluded() == {}
     clock.time += KEEP_S
     await verdicts.look(["a"])
     assert verdicts.take_excluded() == {}  # as before
-    assert verdicts.reason("a") == "a rule"
+    assert verdicts.own("a") == RULE
+
+
+async def test_an_ignored_file_stays_out_of_others_prompts_until_the_user_wants_it_out_of_its_own(
+    verdicts: Verdicts, rules: Rules
+) -> None:
+    rules.ignored, rules.excluded = {"a"}, {"b"}
+    await verdicts.look(["a", "b"])
+    assert [verdicts.is_excluded(uri) for uri in "ab"] == [True, True]
+    assert [verdicts.own(uri) for uri in "ab"] == [None, RULE]
+    assert verdicts.take_excluded() == {"a": IGNORED, "b": RULE}
+    verdicts.use(ignored_are_off=True)
+    assert verdicts.own("a") == IGNORED
+    assert verdicts.take_excluded() == {"a": IGNORED}  # from more prompts than before
+
+
+async def test_a_file_that_the_user_allows_enters_its_own_prompts_and_no_others(
+    verdicts: Verdicts, rules: Rules
+) -> None:
+    rules.excluded = {"a"}
+    await verdicts.look(["a"])
+    verdicts.take_excluded()
+    verdicts.allow("a")
+    assert verdicts.is_excluded("a")
+    assert (verdicts.own("a"), verdicts.take_excluded()) == (None, {})
+    verdicts.allow("a", allowed=False)
+    assert (verdicts.own("a"), verdicts.take_excluded()) == (RULE, {"a": RULE})
 
 
 async def test_what_is_renewed_in_time_is_not_waited_for(verdicts: Verdicts, rules: Rules, clock: Clock) -> None:
@@ -107,10 +137,10 @@ async def test_what_is_renewed_in_time_is_not_waited_for(verdicts: Verdicts, rul
 
 
 async def test_an_error_of_the_rules_reaches_those_that_wait(verdicts: Verdicts, rules: Rules) -> None:
-    def fail(uri: str) -> str | None:
+    def fail(uri: str) -> Verdict | None:
         raise RuntimeError(uri)
 
-    rules.reason = fail  # type: ignore[method-assign]
+    rules.verdict = fail  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="a"):
         await verdicts.look(["a"])
     assert verdicts.is_excluded("a")

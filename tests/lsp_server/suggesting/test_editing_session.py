@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from lsp_server.core.link import LinkStatus
 from lsp_server.editing.documents import Edit, Position
 from lsp_server.filters.balance import Balance
 from lsp_server.filters.cursor_context import CursorContext, Insertion
@@ -224,14 +225,14 @@ async def test_a_core_that_comes_up_prepares_for_the_last_document(core: StubCor
     core.ready = False
     document = opened(session, "x")
     session.look_ahead(document, Position(0, 1))
-    session.core_changed("starting")
+    session.core_changed(LinkStatus("starting"))
     await until_rest(document)
     core.requests.clear()
-    session.core_changed("unloaded")
+    session.core_changed(LinkStatus("unloaded"))
     await until_rest(document)
     assert [request.max_tokens for request in core.requests] == [0]
-    session.core_changed("ready")
-    session.core_changed("unloaded")  # idle: it stays so until the user types
+    session.core_changed(LinkStatus("ready"))
+    session.core_changed(LinkStatus("unloaded"))  # idle: it stays so until the user types
     await until_rest(document)
     assert len(core.requests) == 1
 
@@ -242,8 +243,8 @@ async def test_a_closed_document_is_not_prepared(core: StubCore, session: Editin
     await until_rest(document)
     session.close("file:///a")
     assert (core.released, core.forgotten) == (["me/file:///a"], [])
-    session.core_changed("starting")
-    session.core_changed("ready")
+    session.core_changed(LinkStatus("starting"))
+    session.core_changed(LinkStatus("ready"))
     await until_rest(document)
     assert len(core.requests) == 1
 
@@ -522,12 +523,12 @@ async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore,
 async def test_a_request_waits_for_the_core_to_start(core: StubCore, session: EditingSession) -> None:
     core.ready = False
     document = opened(session, "x = ")
-    session.core_changed("starting")
+    session.core_changed(LinkStatus("starting"))
     asked = asyncio.create_task(session.suggest(document, Query(Position(0, 4))))
     await until(lambda: document.latest.busy)
-    session.core_changed("starting")
+    session.core_changed(LinkStatus("starting"))
     assert core.requests == []
-    session.core_changed("loading")
+    session.core_changed(LinkStatus("loading"))
     assert await asked == (Insertion("1"),)
     assert [request.max_tokens for request in core.requests] == [Settings().max_tokens]
 
@@ -535,7 +536,7 @@ async def test_a_request_waits_for_the_core_to_start(core: StubCore, session: Ed
 async def test_a_request_does_not_wait_for_ever(core: StubCore, costs: list[PromptCost]) -> None:
     core.ready = False
     session = EditingSession(core, Settings(), "me", costs.append, loading_s=0.01)
-    session.core_changed("starting")
+    session.core_changed(LinkStatus("starting"))
     assert await session.suggest(opened(session, "x = "), Query(Position(0, 4))) == ()
 
 
@@ -549,19 +550,6 @@ async def test_the_latest_of_two_requests_is_answered_while_the_rules_are_looked
     assert len(core.requests) == 1
 
 
-async def test_why_a_document_is_excluded_is_told_where_it_is_looked_at(
-    core: StubCore, costs: list[PromptCost], caplog: pytest.LogCaptureFixture
-) -> None:
-    told: list[tuple[str, str | None]] = []
-    session = EditingSession(core, Settings(), "me", costs.append, lambda *what: told.append(what))
-    secret, main = (session.documents.open(uri, "python", 1, "x = ") for uri in ("file:///w/.env", "file:///w/a.py"))
-    for document in (main, secret, secret, main, main):
-        await session.suggest(document, Query(Position(0, 4)))
-    reason = ".env in the built-in list of secrets"
-    assert told == [("file:///w/.env", reason), ("file:///w/a.py", None)]
-    assert [record.getMessage() for record in caplog.records] == [f"file:///w/.env is excluded from prompts: {reason}"]
-
-
 async def test_a_key_costs_no_more_with_more_documents(
     session: EditingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -571,10 +559,10 @@ async def test_a_key_costs_no_more_with_more_documents(
         await session.suggest(document, Query(Position(0, 4)))
     counted: list[str] = []
     verdicts = many[0].surroundings.verdicts
-    older, look = verdicts._is_any_older, verdicts._rules.reason
+    older, look = verdicts._is_any_older, verdicts._rules.verdict
     monkeypatch.setattr(verdicts, "_is_any_older", lambda uris, s: counted.extend(uris) or older(uris, s))
     monkeypatch.setattr(verdicts, "_now", lambda: time.monotonic() + 3)
-    monkeypatch.setattr(verdicts._rules, "reason", lambda uri: counted.append(uri) or look(uri))
+    monkeypatch.setattr(verdicts._rules, "verdict", lambda uri: counted.append(uri) or look(uri))
     many[0].apply(Edit(Position(0, 0), Position(0, 0), "y"))
     await session.suggest(many[0], Query(Position(0, 1)))
     assert len(counted) < 600  # of 64 documents that may lend text and 32 others, some counted several times
@@ -621,3 +609,39 @@ async def test_a_hostile_ignore_file_holds_nothing_up(session: EditingSession, t
     assert await session.suggest(document, Query(Position(0, 4))) == (Insertion("1"),)
     counting.cancel()
     assert turns > 10  # of the event loop, while the rules were looked at
+
+
+async def test_a_snooze_that_has_ended_leaves_no_timer(
+    session: EditingSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers: list[float] = []
+    loop = asyncio.get_running_loop()
+    later = loop.call_later
+    monkeypatch.setattr(loop, "call_later", lambda delay, *what: timers.append(delay) or later(delay, *what))
+    session.snooze(0.01)
+    await asyncio.sleep(0.05)
+    session.snooze(0)
+    assert timers.count(0.01) == 1
+    assert 0 not in timers
+
+
+async def test_an_answer_is_not_shown_if_the_rules_exclude_the_document_meanwhile(
+    core: StubCore, session: EditingSession, tmp_path: Path
+) -> None:
+    session.documents.use_folders([tmp_path.as_uri()])
+    document = session.documents.open((tmp_path / "a.py").as_uri(), "python", 1, "x = ")
+
+    async def exclude() -> Completion:
+        (tmp_path / ".midfillignore").write_text("*.py\n")
+        verdicts = document.surroundings.verdicts
+        later = time.monotonic() + 3
+        verdicts._now = lambda: later
+        verdicts._rules._ignored._load._now = verdicts._now  # type: ignore[attr-defined]
+        await verdicts.look([document.document.uri])
+        return completion("1")
+
+    core.answer = exclude
+    assert await session.suggest(document, Query(Position(0, 4))) == ()
+    reason = session.explainer.reason(document)
+    assert reason is not None
+    assert "*.py in .midfillignore, line 1" in reason.explanation

@@ -1,0 +1,160 @@
+"""The options of `midfill train`, and the training that they ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from inference.text.fim import AUTO
+from inference.training.arguments import TrainerArguments
+from inference.training.errors import OptionError
+from inference.training.options import (
+    ExampleOptions,
+    LoraOptions,
+    ModelSize,
+    Precision,
+    Quantization,
+    Stage,
+    TrainingOptions,
+    parse_stages,
+)
+
+HEAD_DIM = 64
+SCRATCH_LR, FULL_LR, LORA_LR = 4e-3, 5e-5, 2e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainArguments(TrainerArguments):
+    """The options of `midfill train`."""
+
+    lora: Annotated[
+        bool, typer.Option("--lora", help="Train low-rank adapters instead of all weights; needs --from.")
+    ] = False
+    lora_rank: Annotated[int, typer.Option(help="Rank of the adapters.")] = LoraOptions.rank
+    lora_alpha: Annotated[float, typer.Option(help="Scale of the adapters, times the rank.")] = LoraOptions.alpha
+    lora_dropout: Annotated[float, typer.Option(help="Dropout before the adapters.")] = LoraOptions.dropout
+    target_modules: Annotated[str, typer.Option(help="Layers with an adapter: names, or all-linear.")] = "all-linear"
+    train_markers: Annotated[
+        bool, typer.Option("--train-markers", help="With --lora: train the embeddings of the FIM markers too.")
+    ] = False
+    epochs: Annotated[float, typer.Option(help="Passes over the data.")] = 1.0
+    steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps, instead of epochs.")] = None
+    hours: Annotated[
+        float | None, typer.Option(min=0.001, help="Stop after so many hours; the same command goes on. [default: no]")
+    ] = None
+    window: Annotated[int, typer.Option(help="Tokens in a training window.")] = 512
+    stages: Annotated[
+        str | None, typer.Option(help="Windows of growing length instead of one: WINDOW:SHARE,... of the run.")
+    ] = None
+    batch_size: Annotated[int, typer.Option(min=1, help="Windows per step, over all processes.")] = 16
+    gradient_accumulation_steps: Annotated[
+        int, typer.Option(min=1, help="Number of parts in which each process computes its share of a step.")
+    ] = 1
+    gradient_checkpointing: Annotated[
+        bool, typer.Option("--gradient-checkpointing", help="Recompute activations to save memory.")
+    ] = False
+    lr: Annotated[
+        float | None,
+        typer.Option(
+            help=f"Peak learning rate. [default: {SCRATCH_LR} from scratch, {FULL_LR}, {LORA_LR} with --lora]"
+        ),
+    ] = None
+    warmup: Annotated[float, typer.Option(help="Share of the run in which the learning rate grows.")] = 0.03
+    snippet_rate: Annotated[
+        float, typer.Option(help="Share of fill-in-the-middle examples with snippets of other files.")
+    ] = ExampleOptions.snippet_rate
+    middles_only: Annotated[
+        bool, typer.Option("--middles-only", help="Learn middles and left-to-right text, not the prompts.")
+    ] = False
+    mixed_precision: Annotated[
+        Precision | None,
+        typer.Option(help="Mixed precision, as in accelerate. [default: what suits the device]", show_default=False),
+    ] = None
+    pure_bf16: Annotated[
+        bool, typer.Option("--pure-bf16", help="Compute in bf16 alone, with float32 masters of the weights.")
+    ] = False
+    quantization: Annotated[
+        str | None,
+        typer.Option(help="GGUF types to train through at the end: MATRICES:EMBEDDINGS, such as q4_1:q5_1."),
+    ] = None
+    quantized_share: Annotated[float, typer.Option(help="Share of the run that trains through them.")] = (
+        TrainingOptions.quantized_share
+    )
+    cpu: Annotated[bool, typer.Option("--cpu", help="Use no GPU.")] = False
+    compile: Annotated[bool, typer.Option("--compile", help="Compile the model: faster steps after some minutes.")] = (
+        False
+    )
+    evaluation_minutes: Annotated[float, typer.Option(help="Least minutes between held-out measurements.")] = 0.0
+    held_out: Annotated[float, typer.Option(min=0, max=0.5, help="Share of the files to hold out.")] = 0.05
+    evaluation_samples: Annotated[int, typer.Option(min=1, help="Held-out examples to measure on.")] = 32
+    fim_format: Annotated[str, typer.Option(help="FIM format of the model, if it is not recognised.")] = AUTO
+    add_fim_markers: Annotated[
+        bool, typer.Option("--add-fim-markers", help="Add fill-in-the-middle markers to a tokenizer without them.")
+    ] = False
+    vocabulary_size: Annotated[int, typer.Option(help="From scratch: tokens in the vocabulary.")] = 8192
+    num_hidden_layers: Annotated[int, typer.Option(min=1, help="From scratch: layers.")] = ModelSize.layers
+    hidden_size: Annotated[int, typer.Option(min=HEAD_DIM, help="From scratch: width.")] = ModelSize.hidden
+
+    def options(self) -> TrainingOptions:
+        """The training that these ask for, for a step; `train` works out how many. OptionError for a bad value."""
+        if self.lora and self.start is None:
+            raise OptionError("--lora needs --from MODEL: adapters are trained on a checkpoint")
+        peak = self.lr or (SCRATCH_LR if self.start is None else LORA_LR if self.lora else FULL_LR)
+        stages = (Stage(self.window, 1.0),) if self.stages is None else parse_stages(self.stages)
+        masters = self.pure_bf16 or self.quantization
+        return self.training(
+            {
+                "context_fragment_rate": self.fragment_rate * ExampleOptions.context_fragment_rate,
+                "prompt_loss": not self.middles_only,
+            },
+            shape=_shape(self.num_hidden_layers, self.hidden_size),
+            lora=self._adapters(),
+            mixed_precision=None if masters else self.mixed_precision or _precision(self.start, self.cpu),
+            quantization=_quantization(self.quantization),
+            stages=stages,
+            batch_tokens=self.batch_size * stages[0].window,
+            lr=peak,
+            muon_lr=peak if self.start is None else None,
+            max_steps=self.steps or 1,
+        )
+
+    def _adapters(self) -> LoraOptions | None:
+        targets = tuple(self.target_modules.split(","))
+        adapters = (self.lora_rank, self.lora_alpha, self.lora_dropout, targets, self.train_markers)
+        return LoraOptions(*adapters) if self.lora else None
+
+
+def _shape(layers: int, hidden: int) -> ModelSize:
+    """A Llama of the bundled model's proportions."""
+    ratio = ModelSize.intermediate / ModelSize.hidden
+    return ModelSize(
+        layers=layers,
+        hidden=hidden,
+        intermediate=round(ratio * hidden / HEAD_DIM) * HEAD_DIM,
+        heads=max(1, hidden // HEAD_DIM),
+        head_dim=HEAD_DIM,
+    )
+
+
+def _precision(start: str | None, cpu: bool) -> Precision | None:
+    """The precision that is fast on the device; None from scratch means pure bf16 with master weights."""
+    import torch
+
+    from inference.training.machine import multiplies_bf16
+
+    device = torch.device("cpu") if cpu else torch.accelerator.current_accelerator() or torch.device("cpu")
+    if not multiplies_bf16(device):
+        return "no"
+    return None if start is None else "bf16"
+
+
+def _quantization(text: str | None) -> Quantization | None:
+    """The types of `MATRICES:EMBEDDINGS`; OptionError for another form."""
+    if text is None:
+        return None
+    types = text.split(":")
+    if len(types) != 2:
+        raise OptionError(f"--quantization {text} is not of the form MATRICES:EMBEDDINGS")
+    return Quantization(*types)

@@ -1,0 +1,191 @@
+"""Situations in which nothing is suggested: what :Midfill status and the status line say, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.neovim.conftest import DEFAULTS, OpenNeovim, OpenScripted
+from tests.e2e.neovim.driver import Neovim, until
+from tests.e2e.neovim.script import Script
+from tests.e2e.neovim.test_commands import notify
+from tests.e2e.scripted_core import TOKEN
+
+ROOT = Path(__file__).parents[3]
+READY = {"state": "ready", "context_tokens": 4096, "chars_per_token": 3.0}
+
+
+class Core:
+    """The scripted core in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        self._process = process
+        self.url = process.stdout.readline().strip()
+
+    def do(self, **command: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+
+
+@pytest.fixture
+def core() -> Iterator[Core]:
+    command = [sys.executable, "-m", "tests.e2e.scripted_core"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield Core(process)
+        process.kill()
+
+
+def status(neovim: Neovim) -> str:
+    return str(neovim.api.command_output("Midfill status"))
+
+
+def until_said(neovim: Neovim, *words: str) -> str:
+    """Wait for :Midfill status to say all of it; keep a picture of the screen where asked for."""
+    until(lambda: all(word in status(neovim) for word in words) and status(neovim))
+    if folder := os.environ.get("E2E_SCREENSHOTS"):
+        name = os.environ["PYTEST_CURRENT_TEST"].split("::")[-1].split(" ")[0].replace("/", "-")
+        line = neovim.lua("return require('midfill').statusline()")
+        Path(folder, f"nvim-{name}.txt").write_text(f"{status(neovim)}\n[status line] {line}\n", encoding="utf-8")
+    return status(neovim)
+
+
+def statusline(neovim: Neovim) -> str:
+    return str(neovim.lua("return require('midfill').statusline()"))
+
+
+@pytest.fixture
+def open_with(open_neovim: OpenNeovim, core: Core) -> Callable[..., Neovim]:
+    def open_file(text: str = "a\n", name: str = "demo.py", settings: str = "", before: str = "") -> Neovim:
+        own = f"core = '{core.url}', coreToken = '{TOKEN}'"
+        neovim = open_neovim(text, name=name, options=f"{{ settings = {{ {own}, {settings} }} }}", before=before)
+        until(lambda: neovim.status().get("state"))
+        return neovim
+
+    return open_file
+
+
+@pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+@pytest.mark.parametrize(
+    ("short", "words", "how"),
+    [
+        ("excluded", "no prompt: .env in the built-in list of secrets.", {"name": ".env"}),
+        ("off for python", "disabledLanguages has this language", {"settings": "disabledLanguages = {'python'}"}),
+        ("off in this folder", "disabledFolders has this folder", {"settings": "disabledFolders = {'FOLDER'}"}),
+        ("off in comments", "The cursor is in a comment", {"settings": "suggestIn = {'strings'}", "text": "# a\n"}),
+        ("line too long", "has more than 10,000 characters", {"text": "a" * 10_001 + "\n"}),
+    ],
+)  # fmt: skip
+def test_what_rules_and_settings_switch_off(
+    open_with: Callable[..., Neovim], tmp_path: Path, short: str, words: str, how: dict[str, str]
+) -> None:
+    neovim = open_with(**{key: value.replace("FOLDER", str(tmp_path)) for key, value in how.items()})
+    neovim.keys("Ab")
+    until_said(neovim, f"no suggestion ({short}): ", words)
+    assert statusline(neovim) == f"midfill {short}"
+    assert neovim.ghost() == ""
+
+
+@pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+def test_a_secret_is_suggested_in_when_the_user_wants_it(open_with: Callable[..., Neovim]) -> None:
+    neovim = open_with("KEY=\n", name=".env")
+    neovim.keys("A1")
+    until_said(neovim, ":Midfill act: Suggest here all the same")
+    neovim.keys("<Cmd>Midfill act<CR>")
+    assert neovim.until_ghost() == "x = 1"  # without another key
+
+
+@pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+def test_suggestions_are_snoozed_and_come_back_without_a_key(open_with: Callable[..., Neovim]) -> None:
+    neovim = open_with()
+    neovim.keys("<Cmd>Midfill snooze 15<CR>Ab")
+    until_said(neovim, "no suggestion (snoozed until ", ":Midfill act: Resume now")
+    neovim.keys("<Cmd>Midfill act<CR>")
+    assert neovim.until_ghost() == "x = 1"
+
+
+@pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+def test_suggestions_are_switched_off_in_a_buffer_and_everywhere(open_with: Callable[..., Neovim]) -> None:
+    neovim = open_with()
+    for scope, words in (("buffer", "switched off in this buffer"), ("", "switched off in this editor")):
+        neovim.api.command(f"Midfill disable {scope}")
+        until_said(neovim, f"no suggestion (off): Suggestions are {words}.")
+        assert statusline(neovim) == "midfill off"
+        neovim.api.command(f"Midfill enable {scope}")
+        until(lambda: "no suggestion" not in status(neovim))
+
+
+@pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+def test_what_became_of_the_models_answer(open_with: Callable[..., Neovim], core: Core) -> None:
+    neovim = open_with()
+    core.do(answer="b", logprob=-3)
+    neovim.keys("Ac")
+    until_said(neovim, "no suggestion (held back): ", "is 5 %, below holdBackPercent (20)")
+    assert neovim.ghost() == ""
+    neovim.keys("<Cmd>Midfill act<CR>")  # show it
+    assert neovim.until_ghost() == "b"
+    core.do(answer="")
+    neovim.keys("d")
+    until_said(neovim, "no suggestion (nothing to add): The model predicts")
+    core.do(answer=")")
+    neovim.keys("e")
+    until_said(neovim, "no suggestion (nothing left): What the model wrote repeats")
+
+
+@pytest.mark.parametrize("program", DEFAULTS, ids=str)
+def test_while_the_model_loads_the_percentage_is_shown_and_the_suggestion_follows(
+    open_with: Callable[..., Neovim], core: Core
+) -> None:
+    core.do(status={"state": "loading", "progress": 0.4}, hold=True)
+    neovim = open_with()
+    neovim.keys("Ab")
+    until_said(neovim, "no suggestion (loading 40 %): Loading fake 40 %. Suggestions follow by themselves.")
+    assert statusline(neovim) == "midfill loading 40 %"
+    core.do(status=READY, hold=False)
+    assert neovim.until_ghost() == "x = 1"
+
+
+@pytest.mark.parametrize("program", DEFAULTS, ids=str)
+def test_a_long_prompt_is_shown_with_its_tokens_and_the_suggestion_follows(
+    open_with: Callable[..., Neovim], core: Core
+) -> None:
+    neovim = open_with()
+    core.do(hold=True)
+    neovim.keys("Ab")
+
+    def said() -> bool:
+        core.do(prefill=[512, 1280])
+        return "no suggestion (reading 512/1280 tokens): The model is reading the prompt" in status(neovim)
+
+    until(said)
+    until_said(neovim, "reading 512/1280")
+    core.do(hold=False)
+    assert neovim.until_ghost() == "x = 1"
+
+
+@pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+def test_a_core_that_failed_or_is_away_is_told_with_what_to_do(open_with: Callable[..., Neovim], core: Core) -> None:
+    core.do(status={"state": "failed", "detail": "no device 'banana'"})
+    neovim = open_with()
+    neovim.keys("Ab")
+    until_said(neovim, "no suggestion (failed): The core failed: no device 'banana'.", ":Midfill act: Restart the core")
+    core._process.kill()
+    until_said(neovim, "The core is starting. Before: the core closed the connection.")
+
+
+def test_the_server_has_the_editor_request_again(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer()
+    neovim = open_scripted("")
+    neovim.keys("iab")
+    until(neovim.answered)
+    script.answer("later")
+    notify(neovim, "midfill/refresh", textDocument=None, invoked=False)
+    assert neovim.until_ghost() == "later"

@@ -1,0 +1,56 @@
+"""Whether a place is in a comment or a string, also after edits."""
+
+import pytest
+
+from lsp_server.editing.documents import Document, Edit, Position
+from lsp_server.editing.literals import Literals
+
+
+def literals(text: str, language: str = "python") -> tuple[Literals, Document]:
+    document = Document.from_text("file:///a", language, 1, text)
+    return Literals(document), document
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("python", "x = 1║", None),
+        ("python", "x = 1  # see║", "comments"),
+        ("python", "# see\n║", None),
+        ("python", "x = 'a║'", "strings"),
+        ("python", "x = 'a'║", None),
+        ("python", "x = 'a\\║'", "strings"),
+        ("python", "x = '# a║", "strings"),
+        ("python", 'def f():\n    """Say\n    it║"""', "strings"),
+        ("python", 'def f():\n    """Say\n    it."""\n    return ║', None),
+        ("typescript", "/* a\n * b║", "comments"),
+        ("typescript", "`a\n${b}║", "strings"),
+        ("typescript", "/* a */ ║", None),
+        ("rust", "fn f<'a>(x: &'a str) { ║", None),
+        ("rust", 'let x = "a // b║', "strings"),
+        ("markdown", "# Title║", None),
+    ],
+)
+def test_a_place(language: str, text: str, expected: str | None) -> None:
+    before = text[: text.index("║")]
+    found, document = literals(text.replace("║", ""), language)
+    line = before.count("\n")
+    assert found.at(Position(line, len(before.rpartition("\n")[2]))) == expected
+    assert document.version == 1
+
+
+def test_edits_above_open_and_close_what_follows() -> None:
+    found, document = literals("a\n" * 10)
+    here = Position(9, 1)
+
+    def edit(start: Position, end: Position, text: str) -> None:
+        found.edited(document.apply(Edit(start, end, text)).first)
+
+    assert found.at(here) is None
+    edit(Position(2, 0), Position(2, 0), '"""')
+    assert found.at(here) == "strings"
+    edit(Position(4, 0), Position(4, 0), '"""')
+    assert found.at(here) is None
+    edit(Position(2, 0), Position(2, 3), "")
+    assert found.at(here) == "strings"
+    assert found.at(Position(3, 1)) is None

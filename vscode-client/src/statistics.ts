@@ -1,0 +1,42 @@
+// Shows the page of `midfill stats` in a tab.
+
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import * as path from "node:path";
+
+import * as vscode from "vscode";
+
+import { run } from "./processes.ts";
+import type { Server } from "./server.ts";
+
+/** Show the statistics as they are now. */
+export async function showStatistics({ command }: Server): Promise<void> {
+  if (command === undefined) {
+    void vscode.window.showWarningMessage("The midfill command was not found: install it, or choose its path.");
+    return;
+  }
+  try {
+    const html = await page(command);
+    const panel = vscode.window.createWebviewPanel("midfill.stats", "midfill statistics", vscode.ViewColumn.Active, {
+      enableScripts: true, // they draw the plots; the page's own policy lets it load nothing
+    });
+    panel.webview.html = html;
+  } catch (error) {
+    void vscode.window.showErrorMessage(`midfill: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+async function page(command: string): Promise<string> {
+  const folder = await mkdtemp(path.join(tmpdir(), "midfill-stats-"));
+  try {
+    const file = path.join(folder, "statistics.html");
+    const lines: string[] = [];
+    const status = await run(command, ["stats", "--html", file], { onLine: (line) => lines.push(line) });
+    if (status !== 0) {
+      throw new Error(lines.join(" ") || `midfill stats ended with status ${String(status)}`);
+    }
+    return await readFile(file, "utf8");
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
