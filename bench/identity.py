@@ -116,7 +116,7 @@ async def record(model: str, trace: Path, user: int, count: int) -> list[Complet
     session = read_trace(trace)
     prefix_tokens, suffix_tokens = WINDOWS[user]
     settings = replace(Settings(), max_tokens=MAX_NEW_TOKENS, prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens)
-    recorder = Recorder(load_dry_engine(EngineOptions(model)))
+    recorder = Recorder(load_dry_engine(EngineOptions(model, context_tokens=8192)))
     target = EngineTarget(recorder, settings, "rust", text_at(session, 0))  # type: ignore[arg-type]
     for step in play(session, 0, None):
         await target.play(step, tell_move=True)
@@ -150,7 +150,9 @@ def measure(
     way: Way, model: str, users: Sequence[Sequence[CompletionRequest]], reference: Answers | None
 ) -> tuple[Figures, Answers]:
     """Compute all requests in one way, and compare them with the reference; without one, with themselves."""
-    engine = load_engine(EngineOptions(model, dtype="float32", slots=len(users), healing="off", **way.options))
+    engine = load_engine(
+        EngineOptions(model, context_tokens=8192, dtype="float32", slots=len(users), healing="off", **way.options)
+    )
     started = time.perf_counter()
     answers, forwards = compute(engine, users, way.at_once)
     seconds = time.perf_counter() - started

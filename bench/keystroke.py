@@ -3,8 +3,8 @@
     python bench/keystroke.py [--model bundled --model S --model M] [--limit 300] [--pause 100] [--json FILE]
 
 Each model gets a language server over stdio and a core of its own; S and M are random weights in the shapes of
-`shapes.py`, and so is tiny, which is so small that all other code stays in the processor's caches. Times are taken at
-the pipes, from the bytes of the request to those of the item, so they exclude this bench's own client.
+`checkpoints.py`, and so is tiny, which is so small that all other code stays in the processor's caches. Times are taken
+at the pipes, from the bytes of the request to those of the item, so they exclude this bench's own client.
 With a `--pause` both processes rest before every key, as with a typist, and the processor's caches are colder. The own
 share of a keystroke is all of that time except prefill and decode. It has three parts:
 

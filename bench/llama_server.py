@@ -20,6 +20,11 @@ REQUEST_SECONDS = 600.0  # on a machine that other processes keep busy
 CONTEXT_TOKENS = 8192  # of the batch too: `/infill` cuts the prefix to three quarters of it and the suffix to one
 
 
+def quantize(program: Path, source: Path, target: Path, kind: str) -> None:
+    """Let llama-quantize write `target` from `source`."""
+    subprocess.run([program, source, target, kind], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 @dataclass(frozen=True, slots=True)
 class Infill:
     """The answer to one request, and its cost."""

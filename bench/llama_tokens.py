@@ -25,20 +25,19 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from checkpoints import write_checkpoint
+from checkpoints import SHAPES, random_weights, write_checkpoint
 from decode import kernel, median_time
+from llama_server import quantize
 from playing import machine
 from rich.console import Console
 from rich.table import Table
-from shapes import SHAPES, random_weights
-from to_gguf import quantize
 
 from inference.engine.engine import Engine
 from inference.loading.engine import load_engine
-from inference.loading.options import DTypeName, EngineOptions
+from inference.loading.options import EngineOptions
 from inference.training.interchange.to_gguf import write_gguf
 from protocol.messages import CompletionRequest, Prompt
-from protocol.settings import Weights
+from protocol.settings import Dtype, Weights
 
 KINDS = ("bf16", "q8_0", "q4_0")
 GENERATED = 16  # tokens of a llama-bench run; the time of one is the run's mean
@@ -50,7 +49,7 @@ CASES: dict[str, list[str]] = {
     "2048+4": ["-p", "4", "-n", "0", "-d", "2048"],
     f"0+{PREFILL}": ["-p", str(PREFILL), "-n", "0", "-d", "0"],
 }
-PREFILLS: tuple[tuple[DTypeName, Weights], ...] = (
+PREFILLS: tuple[tuple[Dtype, Weights], ...] = (
     ("float32", "auto"),
     ("bfloat16", "auto"),
     ("bfloat16", "int8"),
@@ -132,7 +131,7 @@ def measure(shape: str, folder: Path, program: Path, threads: int, rounds: int) 
         engines = {}
         for dtype, stored in PREFILLS:
             name = f"engine {dtype}" if stored == "auto" else f"engine {stored}"
-            options = EngineOptions(str(checkpoint), dtype=dtype, weights=stored, threads=threads)
+            options = EngineOptions(str(checkpoint), context_tokens=8192, dtype=dtype, weights=stored, threads=threads)
             engines[name] = load_engine(options)
             stack.callback(engines[name].close)
         for _ in range(rounds):

@@ -6,7 +6,8 @@ midfill runs end to end: language server over stdio, core, EFIM, with its weight
 gets `/infill` requests over HTTP, in its default order and with `--spm-infill`, each in bfloat16 and in q8_0, with
 its prompt cache, greedy, on the windows that midfill's own PSM strategy cuts: as large and as sticky as midfill's,
 which is better than the editor plugins' windows. Both have as many threads, and write up to 16 tokens of one line; S
-and M, random weights in the shapes of `shapes.py`, always write all 16. `llama-quantize` must lie beside the server.
+and M, random weights in the shapes of `checkpoints.py`, always write all 16. `llama-quantize` must lie beside the
+server.
 """
 
 from __future__ import annotations
@@ -25,12 +26,11 @@ from typing import Annotated, Any
 
 import typer
 from checkpoints import MODEL_HELP, model_called
-from llama_server import LlamaServer, run_llama_server
+from llama_server import LlamaServer, quantize, run_llama_server
 from playing import RANKS, TRACE, Session, machine, open_midfill, percentiles
 from rich.console import Console
 from rich.table import Table
 from sides import STOP, LlamaSide, MidfillSide, Side, Timed
-from to_gguf import quantize
 
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
@@ -83,7 +83,7 @@ def agreement(model: str, server: LlamaServer, prompts: Sequence[Prompt], max_ne
 
     Rounding may decide a near-tie, so not every continuation must be equal.
     """
-    engine = load_engine(EngineOptions(model))
+    engine = load_engine(EngineOptions(model, context_tokens=8192))
     same_tokens = same_text = 0
     for prompt in prompts:
         text = prompt.prefix + prompt.suffix

@@ -34,7 +34,7 @@ def request() -> CompletionRequest:
 
 def first_keystroke(model: str, folder: Path | None) -> tuple[Completion, float]:
     """A new engine's first completion and its time in ms; its KV is saved in `folder`, if given."""
-    engine = load_engine(EngineOptions(model, cache_folder=folder))
+    engine = load_engine(EngineOptions(model, context_tokens=8192, cache_folder=folder))
     try:
         started = time.perf_counter()
         completion = engine.complete(request())

@@ -29,12 +29,13 @@ from rich.console import Console
 from rich.table import Table
 
 from inference.loading.engine import load_engine
+from inference.loading.options import engine_options
 from lsp_server.editing.documents import Position
 from lsp_server.editing.languages import opens_block
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from midfill.evaluation.held_out import cut_files
-from midfill.headless.engine_core import EngineCore, engine_options
+from midfill.headless.engine_core import EngineCore
 from protocol.messages import Completion, CompletionRequest
 from protocol.settings import Settings
 
@@ -162,7 +163,7 @@ def measure(
     folders: list[Path], settings: Settings, limit: int, seed: int, on_case: Callable[[Gap, str, set[str]], None]
 ) -> dict[str, Counter[str]]:
     """How many suggestions each column counts, by kind of place; "shown" counts those that are shown."""
-    core = RecordingCore(load_engine(replace(engine_options(settings), threads=None)))
+    core = RecordingCore(load_engine(replace(engine_options(settings), threads=0)))
     counts: dict[str, Counter[str]] = {}
 
     async def run() -> None:

@@ -86,6 +86,9 @@ class StoreStats:
     """Tokens evicted from the last tier: dropped, not demoted."""
     refused: tuple[str, ...] = ()
     """Reasons for refused saved files, each naming its file; the newest hundred."""
+    workspaces: int = 0
+    workspaces_bytes: int = 0
+    """Set by the engine, which owns the workspaces; of all of them."""
 
     @property
     def used_bytes(self) -> int:
@@ -94,6 +97,17 @@ class StoreStats:
     @property
     def tokens(self) -> int:
         return sum(tier.tokens for tier in self.tiers)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStats:
+    """The resident tokens of a session's last prompt, by tier in the order of `StoreStats.tiers`.
+
+    A page counts in every tier that has a copy of it, and for every session that uses it.
+    """
+
+    session: str
+    tokens: tuple[int, ...]
 
 
 class KVStore(Protocol):
@@ -137,7 +151,15 @@ class KVStore(Protocol):
         """
         ...
 
+    def clear(self, *, disk: bool) -> None:
+        """Drop all pages from memory, and with `disk` from every tier. Pages that are only in memory are lost."""
+        ...
+
     def stats(self) -> StoreStats: ...
+
+    def session_stats(self, most: int) -> list[SessionStats]:
+        """The residency of at most so many sessions, the latest first."""
+        ...
 
     def check_integrity(self) -> None:
         """Raise AssertionError, naming the page, if accounting, references or budgets are inconsistent."""

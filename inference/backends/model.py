@@ -32,6 +32,11 @@ class Model(Protocol):
         """Chunks begin at multiples of this many tokens; the reused part of a prompt is cut to one."""
         ...
 
+    @property
+    def weights_bytes(self) -> int:
+        """Bytes of the weights in memory."""
+        ...
+
     def new_workspace(self) -> Workspace:
         """Allocate an empty workspace; MemoryError if there is no room."""
         ...
@@ -51,6 +56,7 @@ class DryModel:
     """
 
     alignment = 1
+    weights_bytes = 0
 
     def __init__(self, new_workspace: Callable[[], Workspace], context_tokens: int, end_token: int) -> None:
         self._new_workspace = new_workspace

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +20,15 @@ from inference.text.tokenization import TextTokenizer
 from protocol.errors import BadModel
 from protocol.settings import BUNDLED_MODEL, TINY_MODEL
 
-_MODELS = Path(__file__).parents[1] / "models"
+
+def _own_models() -> Path:
+    """The folder of midfill's own models: that of a clone, otherwise the distribution midfill-model."""
+    clone = Path(__file__).parents[1] / "models"
+    installed = None if clone.is_dir() else find_spec("midfill_model")
+    return clone if installed is None or installed.origin is None else Path(installed.origin).parent
+
+
+_MODELS = _own_models()
 BUNDLED_FOLDERS = {BUNDLED_MODEL: _MODELS / "midfill-10m", TINY_MODEL: _MODELS / "midfill-10m"}
 """The folders of the models that midfill brings along, by their names."""
 
@@ -71,6 +80,8 @@ def find_checkpoint(model: str, progress: ReportProgress | None = None) -> Check
 def find_local_checkpoint(model: str) -> Checkpoint | None:
     """As `find_checkpoint`, but None for a hub name that is not completely in the cache."""
     if model in BUNDLED_FOLDERS:
+        if not BUNDLED_FOLDERS[model].is_dir():
+            raise BadModel(f"the model {model!r} is not installed: install midfill[core], or choose another model")
         return open_checkpoint(BUNDLED_FOLDERS[model], model)
     path = path_of(model) or Path(model).expanduser()
     if path.exists():

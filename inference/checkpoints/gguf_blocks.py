@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
+from inference.checkpoints.weights import QuantizedType
 
 Bytes = NDArray[np.uint8]  # [rows, bytes of a row]
 Numbers = NDArray[Any]
 
-ROWS_AT_ONCE = 1024  # rows that are float32 in between, to keep temporaries small
 _UNQUANTIZED: dict[str, torch.dtype] = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -37,20 +37,12 @@ def quantized(stored: Bytes, type_name: str) -> QuantizedMatrix:
     unpack = _UNPACKED.get(type_name)
     if unpack is not None:
         return unpack(stored)
-    pieces = (stored[first : first + ROWS_AT_ONCE] for first in range(0, len(stored), ROWS_AT_ONCE))
-    return _joined(quantize(dequantized(piece, type_name), "int8") for piece in pieces)
+    return quantize(dequantized(stored, type_name), "int8")
 
 
-def stacked(matrices: list[QuantizedMatrix]) -> QuantizedMatrix:
-    """The matrices one below the other; int8 if their types differ."""
-    if len({matrix.type for matrix in matrices}) > 1:
-        matrices = [matrix if matrix.type == "int8" else _as_int8(matrix) for matrix in matrices]
-    return _joined(matrices)
-
-
-def _as_int8(matrix: QuantizedMatrix) -> QuantizedMatrix:
-    rows = range(0, matrix.shape[0], ROWS_AT_ONCE)
-    return _joined(quantize(matrix[first : first + ROWS_AT_ONCE].dequantized(), "int8") for first in rows)
+def stacked(matrices: list[QuantizedMatrix], to: QuantizedType) -> QuantizedMatrix:
+    """The matrices one below the other; `to` is the type of all of them, or int8, which they are turned into."""
+    return _joined(matrix if matrix.type == to else quantize(matrix.dequantized(), "int8") for matrix in matrices)
 
 
 def _joined(pieces: Iterable[QuantizedMatrix]) -> QuantizedMatrix:

@@ -1,12 +1,12 @@
-"""Finds models of the Hugging Face hub in the local cache, or downloads them."""
+"""Finds models of the Hugging Face hub in the local cache: folders with safetensors, and single GGUF files."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
+from inference.checkpoints.hub_download import download
+from inference.checkpoints.hub_names import HubName, hub_name, is_complete, one_model, quantizations
 from inference.checkpoints.weights import find_weights
 from protocol.errors import BadModel
 
@@ -15,77 +15,65 @@ ReportProgress = Callable[[str, float | None], None]  # current activity, and it
 TOKENIZER_FILES = ("config.json", "tokenizer.json")
 WANTED_FILES = (*TOKENIZER_FILES, "model*.safetensors", "model.safetensors.index.json")
 
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-
 
 def is_hub_name(model: str) -> bool:
-    """Whether `model` has the form OWNER/NAME."""
-    return _HUB_NAME.fullmatch(model) is not None
+    """Whether `model` has the form OWNER/NAME or OWNER/NAME:QUANTIZATION."""
+    return hub_name(model) is not None
 
 
 def cached_snapshot(name: str) -> Path | None:
-    """The folder of the model's files if the cache has all of them; uses no network."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    """The folder of the model's files, or its GGUF file, if the cache has all of it; uses no network.
 
-    try:
-        folder = Path(snapshot_download(name, allow_patterns=list(WANTED_FILES), local_files_only=True))
-    except LocalEntryNotFoundError:
+    BadModel if the cache has several quantizations of it, and `name` has none.
+    """
+    wanted = hub_name(name)
+    if wanted is None:
         return None
-    try:
-        find_weights(folder)
-    except BadModel:  # an interrupted download, which fetching completes
+    folder = _cached_folder(wanted.repository)
+    if folder is None:
         return None
-    return folder if all((folder / name).is_file() for name in ("config.json", "tokenizer.json")) else None
+    if not wanted.quantization and all((folder / file).is_file() for file in TOKENIZER_FILES):
+        try:
+            find_weights(folder)
+        except BadModel:  # an interrupted download, which fetching completes
+            return None
+        return folder
+    return _cached_gguf(folder, wanted)
 
 
 def fetch_tokenizer(name: str) -> Path:
-    """As `fetch_snapshot`, without the weights."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        folder = Path(snapshot_download(name, allow_patterns=list(TOKENIZER_FILES), local_files_only=True))
-        if (folder / "tokenizer.json").is_file():
-            return folder
-    except LocalEntryNotFoundError:
-        pass
+    """As `fetch_snapshot`, without the weights; the name of a folder's model."""
+    wanted = hub_name(name)
+    folder = _cached_folder(wanted.repository) if wanted is not None else None
+    if folder is not None and (folder / "tokenizer.json").is_file():
+        return folder
     return fetch_snapshot(name, files=TOKENIZER_FILES)
 
 
 def fetch_snapshot(name: str, progress: ReportProgress | None = None, files: Sequence[str] = WANTED_FILES) -> Path:
-    """Download the model's files that the cache lacks; returns their folder, or raises BadModel."""
+    """Download the model's files that the cache lacks; returns their folder or the GGUF file, or raises BadModel."""
+
+    def report(done: int, total: int) -> None:
+        if progress is not None:
+            progress(f"fetching {name}", done / total if total else None)
+
+    return download(name, report, files)
+
+
+def _cached_folder(repository: str) -> Path | None:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(files), tqdm_class=_bar_class(name, progress)))
-    except GatedRepoError as error:
-        raise BadModel(f"{name} requires you to accept its licence: do so at https://huggingface.co/{name}") from error
-    except RepositoryNotFoundError as error:
-        raise BadModel(f"the Hugging Face hub has no model {name!r}, or it is private") from error
-    except (HfHubHTTPError, OSError) as error:
-        raise BadModel(
-            f"{name} is not in the local cache and could not be fetched: {error}. Connect to the network once,"
-            " give a model's folder, or use the bundled model"
-        ) from error
+        # Of what the pattern names, which is nothing, no file is missing.
+        return Path(snapshot_download(repository, allow_patterns=["none/"], local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
 
 
-def _bar_class(name: str, progress: ReportProgress | None) -> Any:
-    """A progress bar class that also reports bytes to `progress`; the hub library creates several per model."""
-    from huggingface_hub.utils.tqdm import tqdm
-
-    class ReportingBar(tqdm):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            self._counts_bytes = kwargs.get("unit") == "B"
-            self._done = kwargs.get("initial", 0)
-            super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
-
-        def update(self, n: float | None = 1) -> bool | None:
-            drawn: bool | None = super().update(n)
-            self._done += n or 0  # an undrawn bar does not count
-            if progress is not None and self._counts_bytes and self.total:
-                progress(f"fetching {name}", min(1.0, self._done / self.total))
-            return drawn
-
-    return ReportingBar
+def _cached_gguf(folder: Path, wanted: HubName) -> Path | None:
+    found = quantizations(path.relative_to(folder).as_posix() for path in folder.rglob("*.gguf"))
+    whole = {name: files for name, files in found.items() if is_complete(files)}
+    if not whole or (wanted.quantization and wanted.quantization not in whole):
+        return None
+    return folder / one_model(whole, wanted, lambda path: (folder / path).stat().st_size)[0]

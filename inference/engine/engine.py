@@ -5,21 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inference.backends.model import Model
 from inference.engine.active_request import ActiveRequest, IsCancelled, OnPrefill, OnText, Stopped
 from inference.engine.alternatives import Alternatives
 from inference.engine.completing import Tools, complete
 from inference.engine.draft_history import DraftHistories
-from inference.engine.slots import Slots
+from inference.engine.slots import Resident, Slots
 from inference.engine.speed_test import Speed, can_measure, measure_speed
 from inference.engine.turns import Turns
 from inference.text.healing import Healer
+from inference.text.stretches import Stretch, stretches_of
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import KVStore, StoreStats
 from protocol.errors import DeviceLost, MidfillError
-from protocol.messages import Completion, CompletionRequest
+from protocol.messages import Completion, CompletionRequest, Usage
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class EngineInfo:
     device: str
     context_tokens: int
     chars_per_token: float  # of source code
+    weights_bytes: int = 0  # in memory; 0 if another process holds them
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Engine:
         self.tokenizer = tokenizer
         self._model = model
         self._store = store
-        self._slots = Slots(policy.slots, model.new_workspace, store, model.alignment)
+        self._slots = Slots(policy.slots, model.new_workspace, store, model.context_tokens, model.alignment)
         self._histories = DraftHistories()
         self._tools = Tools(
             tokenizer,
@@ -100,6 +102,11 @@ class Engine:
     def notice(self) -> str:
         """As `AnyEngine.notice`: there is nothing to report."""
         return ""
+
+    @property
+    def replicas(self) -> tuple[()]:
+        """As `AnyEngine.replicas`: this engine is no server."""
+        return ()
 
     @property
     def is_gone(self) -> bool:
@@ -195,9 +202,29 @@ class Engine:
             return None
         return measure_speed(self._model, self._clock)
 
+    def free(self, *, disk: bool) -> None:
+        """Drop all resident KV from memory, after saving it, or with `disk` from everywhere; no request may be at work.
+
+        On a GPU the workspaces stay allocated, since recorded graphs use their addresses.
+        """
+        assert not self._turns.runs, f"{len(self._turns.runs)} requests are at work"
+        if not disk:
+            self.save()
+        self._slots.clear(keep_workspaces=not self.info.device.startswith("cpu"))
+        self._store.clear(disk=disk)
+
     def stats(self) -> StoreStats:
-        """Statistics of the store."""
-        return self._store.stats()
+        """Statistics of the store and of the workspaces."""
+        count = self._slots.allocated
+        return replace(self._store.stats(), workspaces=count, workspaces_bytes=count * self._slots.workspace_bytes)
+
+    def residents(self) -> tuple[Resident, ...]:
+        """As `AnyEngine.residents`."""
+        return self._slots.residents()
+
+    def stretches(self, request: CompletionRequest, usage: Usage) -> tuple[Stretch, ...]:
+        """As `AnyEngine.stretches`."""
+        return stretches_of(request, usage, self.tokenizer, self._tools.context_tokens, self._tools.healer)
 
     def check_integrity(self) -> None:
         """Raise AssertionError if the store's accounts are inconsistent."""

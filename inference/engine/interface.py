@@ -6,13 +6,33 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from inference.engine.active_request import IsCancelled, OnPrefill, OnText
 from inference.engine.engine import DeviceHooks, EngineInfo
+from inference.engine.slots import Resident
 from inference.engine.speed_test import Speed
+from inference.text.stretches import Stretch
 from kv_store.interface import StoreStats
-from protocol.messages import Completion, CompletionRequest
+from protocol.messages import Completion, CompletionRequest, Usage
+
+ReplicaState = Literal["up", "suspected", "down", "refused"]
+"""Of a server behind the engine: suspected if a request to it has just failed, refused if it has another model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """A server behind the engine: its state, and its requests since the engine connected to it."""
+
+    address: str
+    state: ReplicaState
+    reason: str  # why it is not up
+    sessions: int  # that have a place there
+    at_work: int  # requests
+    requests: int  # for suggestions, answered
+    hot_requests: int  # of these, hot ones
+    moved_requests: int  # that failed here and were sent to another replica
 
 
 class EngineRequest(Protocol):
@@ -43,6 +63,11 @@ class AnyEngine(Protocol):
     @property
     def notice(self) -> str:
         """What users should know about the engine now, in one line; empty if nothing."""
+        ...
+
+    @property
+    def replicas(self) -> Sequence[ReplicaStatus]:
+        """The servers behind the engine; none if it computes in this process. From any thread."""
         ...
 
     @property
@@ -96,8 +121,24 @@ class AnyEngine(Protocol):
         """The speed test, which runs one forward per step; None if this engine has none."""
         ...
 
+    def free(self, *, disk: bool) -> None:
+        """Drop all resident KV from memory, and with `disk` also what is saved; no request may be at work."""
+        ...
+
     def stats(self) -> StoreStats:
         """Statistics of the resident KV."""
+        ...
+
+    def residents(self) -> tuple[Resident, ...]:
+        """What is resident of each session, the latest first; only the latest of very many."""
+        ...
+
+    def stretches(self, request: CompletionRequest, usage: Usage) -> tuple[Stretch, ...]:
+        """The prompt of a completed request: what was resident of it, and what was computed.
+
+        `usage` does not tell recomputed typed bytes (token healing) from others, so that the border may be off by the
+        tokens of the partial word at the cursor.
+        """
         ...
 
     def abandon(self) -> None:

@@ -7,14 +7,27 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from operator import itemgetter
 
+from inference.engine.sessions import is_anonymous
 from inference.engine.slot import SAVE_BEYOND, Slot
 from inference.text.token_ids import TokenIds, common_prefix_length
 from kv_store.interface import KVStore, Workspace
-from protocol.messages import ANONYMOUS
 
 log = logging.getLogger(__name__)
+
+
+MOST_RESIDENTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """The tokens of a session's last prompt that are resident: in its workspace, and in each tier of the store."""
+
+    session: str
+    workspace: int
+    tiers: tuple[int, ...] = ()  # in the order of `StoreStats.tiers`
 
 
 class Slots:
@@ -23,12 +36,21 @@ class Slots:
     If an allocation fails, `count` drops to the number that exist.
     """
 
-    def __init__(self, count: int, new_workspace: Callable[[], Workspace], store: KVStore, alignment: int = 1) -> None:
+    def __init__(
+        self,
+        count: int,
+        new_workspace: Callable[[], Workspace],
+        store: KVStore,
+        context_tokens: int,
+        alignment: int = 1,
+    ) -> None:
+        """`context_tokens` is the capacity of a workspace."""
         self.count = count
         """Most workspaces that can exist."""
         self._store = store
         self._new_workspace = new_workspace
         self._alignment = alignment
+        self._context_tokens = context_tokens
         self._idle = [self._new()]  # the least recently used first
         self._lent: list[Slot] = []
 
@@ -67,6 +89,14 @@ class Slots:
             if slot.session == session:
                 slot.release()
 
+    def residents(self) -> tuple[Resident, ...]:
+        """What is resident of the latest MOST_RESIDENTS sessions in workspaces, and of as many in the store."""
+        slots = (*reversed(self._lent), *reversed(self._idle))
+        lengths = {slot.session: len(slot.token_ids) for slot in slots if slot.session and slot.token_ids}
+        stored = {stats.session: stats.tokens for stats in self._store.session_stats(MOST_RESIDENTS)}
+        sessions = dict.fromkeys((*list(lengths)[:MOST_RESIDENTS], *stored))
+        return tuple(Resident(name, lengths.get(name, 0), stored.get(name, ())) for name in sessions)
+
     def save(self, seconds: float | None = None) -> bool:
         """Save the resident prompts to the store, the most recently used first, for about `seconds`.
 
@@ -80,16 +110,35 @@ class Slots:
                     return False
         return True
 
+    def clear(self, *, keep_workspaces: bool) -> None:
+        """Drop all prompts, unsaved ones too, and free all workspaces but one; no workspace may be lent."""
+        for slot in self._idle:
+            slot.forget(slot.session)
+        if not keep_workspaces:
+            self._idle.clear()  # first, so that the new workspace takes no memory in addition
+            self._idle.append(self._new())
+
+    @property
+    def allocated(self) -> int:
+        """Number of workspaces that exist."""
+        return len(self._idle) + len(self._lent)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of each workspace."""
+        slot = (*self._idle, *self._lent)[0]
+        return slot.workspace.bytes_per_token * self._context_tokens
+
     def _choose(self, session: str, token_ids: TokenIds) -> Slot:
         own = [slot for slot in self._idle if slot.session == session]
-        if session == ANONYMOUS:
+        if is_anonymous(session):
             own = _by_shared_tokens(own, token_ids)
         empty = [slot for slot in self._idle if not slot.session]
-        if not own and not empty and len(self._idle) + len(self._lent) < self.count:
+        if not own and not empty and self.allocated < self.count:
             try:
                 return self._new()
             except MemoryError as error:
-                self.count = len(self._idle) + len(self._lent)
+                self.count = self.allocated
                 log.warning("no memory for more than %d workspaces: %s", self.count, error)
         if not self._idle:
             raise MemoryError(f"all {self.count} workspaces are lent")

@@ -1,4 +1,4 @@
-"""Chooses the dtype that a model computes in if the setting is `auto`; imports no torch."""
+"""Chooses the dtype that a model computes in, and says whether the kernel computes it; imports no torch."""
 
 from __future__ import annotations
 
@@ -34,6 +34,13 @@ def default_dtype(
     if not device.startswith("cpu"):
         return "bfloat16"
     return "bfloat16" if may_use_kernel and _kernel_multiplies_bfloat16(shape) else "float32"
+
+
+def is_on_kernel(device: str, shape: ModelShape, dtype: str, *, may_use_kernel: bool, weights: Weights) -> bool:
+    """Whether the CPU kernel computes a model of this shape; `may_use_kernel` is False in exact mode."""
+    if not device.startswith("cpu") or dtype == "float16" or weights == "fp8" or not may_use_kernel:
+        return False
+    return isinstance(shape, Architecture) and unsupported_reason(shape) is None and unavailable_reason() is None
 
 
 def _kernel_multiplies_bfloat16(shape: ModelShape) -> bool:

@@ -16,7 +16,7 @@ from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import DeviceHooks, Engine, EngineInfo, Policy
-from inference.loading.default_dtype import default_dtype
+from inference.loading.default_dtype import default_dtype, is_on_kernel
 from inference.loading.memory_plan import MemoryDemand, MemoryPlan, plan_memory
 from inference.loading.options import EngineOptions
 from inference.text.healing import Healer, wants_healing
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from inference.backends.llama.graphs import GraphedDecoder
     from inference.backends.transformers.model import GenericModel
 
-DEFAULT_CONTEXT_TOKENS = 8192
 MIN_CONTEXT_TOKENS = 64
 DRY_BYTES_PER_VALUE = 4  # float32, as on a CPU
 
@@ -101,7 +100,7 @@ def _load_on(
     _set_threads(options.threads)
     plan = _plan(options, checkpoint, context_tokens, device, dtype)
     model = _load_model(checkpoint, context_tokens, device, dtype, options, plan, report)
-    budgets = TierBudgets(plan.store, options.host_budget_bytes, options.cache_folder, options.cache_budget_bytes)
+    budgets = TierBudgets(plan.store, options.host_budget_bytes, options.cache_folder, options.cache_bytes)
     identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
     store = open_store(budgets, model.kv_shape, model.device, identity)
     return _wire(options, tokenizer, model, store, str(device), plan.slots, _hooks(device, model))
@@ -127,7 +126,7 @@ def load_dry_engine(options: EngineOptions) -> Engine:
     bytes_per_token = checkpoint.architecture.kv_values_per_token * DRY_BYTES_PER_VALUE
     context_tokens = _context_tokens(options, checkpoint.architecture)
     model = DryModel(lambda: DryWorkspace(bytes_per_token), context_tokens, end_token=min(tokenizer.markers.end))
-    tier = Tier("device", options.store_budget_bytes, MemoryStorage())
+    tier = Tier("device", options.store_bytes, MemoryStorage())
     return _wire(
         options, tokenizer, model, PagedStore([tier], bytes_per_token), "none", options.slots or 1, DeviceHooks()
     )
@@ -142,7 +141,7 @@ def _wire(
     slots: int,
     hooks: DeviceHooks,
 ) -> Engine:
-    info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer))
+    info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer), model.weights_bytes)
     healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
     policy = Policy(options.prefill_chunk, slots, options.batching, options.speculation)
     return Engine(info, model, tokenizer, store, policy, healer, hooks)
@@ -154,16 +153,19 @@ def _plan(
     """The shares of the device's free memory for the model, its workspaces and its store."""
     from inference.backends import cuda
 
+    shape, name = checkpoint.architecture, str(dtype).removeprefix("torch.")
+    may_use_kernel = options.kernel and not options.exact
     demand = MemoryDemand(
-        shape=checkpoint.architecture,
+        shape=shape,
         files=checkpoint.weights(),
-        dtype=str(dtype).removeprefix("torch."),
+        dtype=name,
         weights=options.weights,
         context_tokens=context_tokens,
         slots=options.slots,
-        store_bytes=options.store_budget_bytes,
+        store_bytes=options.store_bytes,
         prefill_chunk=options.prefill_chunk,
         on_gpu=device.type == "cuda",
+        on_kernel=is_on_kernel(device.type, shape, name, may_use_kernel=may_use_kernel, weights=options.weights),
     )
     free = cuda.free_bytes(device) if demand.on_gpu else psutil.virtual_memory().available
     plan = plan_memory(demand, free)
@@ -228,24 +230,23 @@ def _dtype(options: EngineOptions, device: torch.device, shape: ModelShape) -> t
     return names[name]
 
 
-def _set_threads(threads: int | None) -> None:
-    """Set torch's threads, by default to half of those that this process may use.
+def _set_threads(threads: int) -> None:
+    """Set torch's threads, with 0 to half of those that this process may use.
 
     torch waits for its slowest thread, and the editor needs the other half. The kernel does not wait, and uses all.
     """
     import torch
 
-    if threads is not None and threads < 1:
-        raise BadInput(f"threads must be 1 or more, not {threads}")
+    if threads < 0:
+        raise BadInput(f"threads must be 0 or more, not {threads}")
     torch.set_num_threads(threads or max(1, usable_threads() // 2))
 
 
 def _context_tokens(options: EngineOptions, architecture: ModelShape) -> int:
     """The requested context, limited to what the model was trained for."""
-    wanted = DEFAULT_CONTEXT_TOKENS if options.context_tokens is None else options.context_tokens
-    if wanted < MIN_CONTEXT_TOKENS:
-        raise BadInput(f"the context must be at least {MIN_CONTEXT_TOKENS} tokens, not {wanted}")
-    return min(wanted, architecture.max_positions)
+    if options.context_tokens < MIN_CONTEXT_TOKENS:
+        raise BadInput(f"the context must be at least {MIN_CONTEXT_TOKENS} tokens, not {options.context_tokens}")
+    return min(options.context_tokens, architecture.max_positions)
 
 
 def chars_per_token(tokenizer: TextTokenizer) -> float:

@@ -6,12 +6,14 @@ Imports no torch. Sizes are in bytes; all but those of weights and KV are estima
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from inference.checkpoints.architecture import Architecture, ModelShape
-from inference.checkpoints.weights import StoredTensor, WeightsFile
+from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile
 from protocol.errors import BadInput
 from protocol.settings import Weights
 
@@ -21,6 +23,7 @@ GPU_RESERVE = 384 * 2**20  # libraries' workspaces, loaded kernels, and allocato
 GRAPHS_PER_WORKSPACE = 24 * 2**20  # a few dozen recordings of some hundred kernels each
 KERNEL_BITS = {"int8": 8.5, "int4": 5}  # per value, with the group's share of its scale and minimum
 LARGEST_LOGITS = 32  # tokens whose logits a short forward holds at once
+_FUSED = re.compile(r"(?<=self_attn\.)[qkv]_proj(?=\.weight)|(?<=mlp\.)(gate|up)_proj(?=\.weight)")
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
@@ -31,8 +34,9 @@ class MemoryDemand:
     Attributes:
         dtype: of computation, and of weights and KV in memory, independent of the dtype in the checkpoint's files.
         weights: how matrices are quantized.
-        slots: number of workspaces; None chooses it.
+        slots: number of workspaces; 0 chooses it.
         on_gpu: whether graphs are recorded, and libraries use device memory.
+        on_kernel: whether the CPU kernel computes, which keeps GGUF files quantized.
     """
 
     shape: ModelShape
@@ -40,10 +44,11 @@ class MemoryDemand:
     dtype: str
     weights: Weights
     context_tokens: int
-    slots: int | None
+    slots: int
     store_bytes: int
     prefill_chunk: int
     on_gpu: bool
+    on_kernel: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +79,14 @@ def plan_memory(demand: MemoryDemand, free: int) -> MemoryPlan:
     Workspaces come before the store: by default as many as take half of the store's budget, or fewer if there is no
     room. The store gets the rest, up to the budget in the settings.
     """
-    if demand.slots is not None and demand.slots < 1:
-        raise BadInput(f"slots must be 1 or more, not {demand.slots}")
+    if demand.slots < 0:
+        raise BadInput(f"slots must be 0 or more, not {demand.slots}")
     workspace = demand.shape.kv_values_per_token * demand.context_tokens * DTYPE_BYTES[demand.dtype]
     graphs = GRAPHS_PER_WORKSPACE if demand.on_gpu else 0
     weights, forwards = weights_bytes(demand), _forward_bytes(demand)
     left = max(0, free - weights - forwards)
     slots = demand.slots
-    if slots is None:
+    if not slots:
         wanted = max(FEWEST_SLOTS, min(MOST_SLOTS, demand.store_bytes // 2 // workspace))
         slots = max(1, min(wanted, left // (workspace + graphs)))
     store = max(0, min(demand.store_bytes, left - slots * (workspace + graphs)))
@@ -93,10 +98,11 @@ def weights_bytes(demand: MemoryDemand) -> int:
 
     On a GPU, int8 and fp8 take one byte per value, and one scale per row. The CPU kernel quantizes every matrix, and
     adds a float16 scale, for int4 also a minimum, per group of columns; embedding and head have 8 bits at least. Of a
-    GGUF file it keeps the types unless a setting says otherwise.
+    GGUF file it keeps the types unless a setting says otherwise; the other backends dequantize it.
     """
     if demand.weights in KERNEL_BITS and not demand.on_gpu:
         return _kernel_bytes(demand)
+    fused = _fused_types(demand.files) if demand.on_kernel and demand.weights == "auto" else {}
     size = DTYPE_BYTES[demand.dtype]
     tied = isinstance(demand.shape, Architecture) and demand.shape.tied_embeddings
     total = 0
@@ -104,13 +110,27 @@ def weights_bytes(demand: MemoryDemand) -> int:
         shape, values = tensor.shape, tensor.values
         if name == HEAD and tied:
             continue  # tied: the head is the embedding's matrix
-        if tensor.kernel_type is not None and demand.weights == "auto" and not demand.on_gpu:
-            total += int(values * KERNEL_BITS[tensor.kernel_type] / 8)
+        types = fused.get(_fused_name(name), {None})
+        if types != {None}:
+            total += int(values * KERNEL_BITS["int4" if types == {"int4"} else "int8"] / 8)
             continue
         total += _rounded(shape) if demand.weights != "auto" and _is_quantized(name, shape) else values * size
         if name == EMBEDDING and tied and demand.weights == "fp8":
             total += _rounded(shape)  # the head is a separate copy
     return total
+
+
+def _fused_types(files: Sequence[WeightsFile]) -> Mapping[str, set[QuantizedType | None]]:
+    """The kernel's types of the matrices that are packed as one: it has int8 if they differ."""
+    types: dict[str, set[QuantizedType | None]] = defaultdict(set)
+    for name, tensor in _tensors(files):
+        types[_fused_name(name)].add(tensor.kernel_type)
+    return types
+
+
+def _fused_name(name: str) -> str:
+    """One name for queries, keys and values of a layer, and one for gate and up."""
+    return _FUSED.sub("fused", name)
 
 
 def _kernel_bytes(demand: MemoryDemand) -> int:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from inference.text.fim import FIMFormat
 from inference.text.healing_vocabulary import AllowedIds, SortedVocabulary
 from inference.text.token_ids import TokenIds
 from inference.text.tokenization import TextTokenizer
 from protocol.errors import BadModel
-
-HealingMode = Literal["auto", "on", "off"]
+from protocol.settings import Healing
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +64,6 @@ class TypedBytes:
         return self._healer is not None and len(self._healer.vocabulary.bytes_of(token_id)) <= len(self.rest)
 
 
-def wants_healing(mode: HealingMode, fim: FIMFormat) -> bool:
+def wants_healing(mode: Healing, fim: FIMFormat) -> bool:
     """Whether to heal; "auto" heals unless the model continues partial words equally well."""
     return not fim.fragments_suffice if mode == "auto" else mode == "on"

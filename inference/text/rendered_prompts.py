@@ -14,6 +14,9 @@ from inference.text.token_bytes import SPACE_MARK
 from protocol.messages import Snippet
 
 _LONGEST_MARKER = 32  # with white space before it
+_LIKE_A_MARKER = re.compile(
+    r"\s{0,8}([<\[][|｜]?[\w▁-]{0,12}(?:fim|prefix|suffix|middle|hole)[\w▁-]{0,12}[|｜]?[>\]])", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,12 @@ def read_rendered(text: str) -> RenderedPrompt | None:
     Where a marker's string occurs more than once, the first counts; of the middle's, the last.
     """
     return next((rendered for markers in _MARKERS if (rendered := _read(text, markers)) is not None), None)
+
+
+def unknown_marker(text: str) -> str | None:
+    """What a text that `read_rendered` does not read begins with, if that looks like a marker of some model."""
+    found = _LIKE_A_MARKER.match(text)
+    return None if found is None else found[1]
 
 
 def _read(text: str, markers: _Markers) -> RenderedPrompt | None:

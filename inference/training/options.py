@@ -65,17 +65,8 @@ class ExampleOptions:
     prompt_loss: bool = True
 
     def __post_init__(self) -> None:
-        for name in (
-            "fim_rate",
-            "efim_rate",
-            "spm_rate",
-            "fragment_rate",
-            "context_fragment_rate",
-            "piece_rate",
-            "open_end_rate",
-            "snippet_rate",
-        ):
-            _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "between 0 and 1")
+        for name, value in vars(self).items():
+            _require(not name.endswith("_rate") or 0 <= value <= 1, name, value, "between 0 and 1")
         _require(
             self.efim_rate + self.spm_rate <= 1, "efim_rate + spm_rate", self.efim_rate + self.spm_rate, "at most 1"
         )

@@ -28,7 +28,7 @@ def purge_saved(root: Path, session: str) -> None:
 
     Empties a folder whose index is unusable. Raises OSError if a removal fails.
     """
-    for folder in model_folders(root) if root.is_dir() else ():
+    for folder in model_folders(root):
         try:
             lock, index = open_folder(folder)
         except FolderInUseError:  # that process purges it
@@ -49,8 +49,10 @@ def page_name(number: int) -> str:
     return f"{number:08x}.safetensors"
 
 
-def remove_other_models(root: Path, ours: Path) -> list[str]:
+def remove_other_models(root: Path, ours: Path | None = None) -> list[str]:
     """Remove what was saved with other fingerprints, unless in use; returns the reasons, naming the folders.
+
+    Without a folder of `ours`, removes all that no process has open.
 
     A purge must reach every page, and the budget covers everything on disk.
     """
@@ -72,7 +74,8 @@ def remove_other_models(root: Path, ours: Path) -> list[str]:
 
 def model_folders(root: Path) -> list[Path]:
     """The folders of all models."""
-    return [path for path in root.iterdir() if FOLDER_NAME.fullmatch(path.name) and (path / LOCK_NAME).is_file()]
+    paths = root.iterdir() if root.is_dir() else ()
+    return [path for path in paths if FOLDER_NAME.fullmatch(path.name) and (path / LOCK_NAME).is_file()]
 
 
 def open_folder(folder: Path) -> tuple[FileLock, PageIndex]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from kv_store.disk.page_folder import PageFolder
-from kv_store.interface import StoreStats, Workspace, document_of
+from kv_store.interface import SessionStats, StoreStats, Workspace, document_of
 from kv_store.page_tree import PAGE_TOKENS, Page, PageTree
 from kv_store.paged import integrity, persistence
 from kv_store.paged.match import PageMatch
@@ -84,12 +85,28 @@ class PagedStore:
             persistence.forget(self._folder, self._residency, document)
         return dropped
 
+    def clear(self, *, disk: bool) -> None:
+        for level, tier in enumerate(self._residency.tiers):
+            if disk or not tier.storage.durable:
+                self._residency.empty(level)
+        if self._folder:
+            persistence.write_if_possible(self._folder, self._residency)
+
     def stats(self) -> StoreStats:
         return StoreStats(
             tiers=tuple(tier.stats() for tier in self._residency.tiers),
             evicted_tokens=self._residency.evicted_tokens,
             refused=tuple(self._residency.refused),
         )
+
+    def session_stats(self, most: int) -> list[SessionStats]:
+        levels = range(len(self._residency.tiers))
+        found = []
+        for session in islice(reversed(self._tree.tails), most):
+            path = self._tree.last_path(session)
+            tokens = tuple(sum(len(page) for page in path if level in page.copies) for level in levels)
+            found.append(SessionStats(session, tokens))
+        return found
 
     def check_integrity(self) -> None:
         integrity.check_tree(self._tree)

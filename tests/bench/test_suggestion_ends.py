@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.suggestion_ends import Gap, gaps, measure, verdicts
-from midfill.headless.engine_core import engine_options
+from inference.loading.options import engine_options
 from protocol.messages import Completion, Usage
 from protocol.settings import Settings
 from tests.inference.tiny import write_checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kv_store.errors import ReleasedMatchError
-from kv_store.interface import StoreStats, Workspace
+from kv_store.interface import SessionStats, StoreStats, Workspace
 
 
 class EmptyMatch:
@@ -56,6 +56,9 @@ class NaiveStore:
 
     def stats(self) -> StoreStats:
         return StoreStats(tiers=(), evicted_tokens=0)
+
+    def session_stats(self, most: int) -> list[SessionStats]:
+        return []
 
     def check_integrity(self) -> None:
         return

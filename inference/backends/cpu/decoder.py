@@ -79,6 +79,11 @@ class KernelDecoder:
         self._one_call_at_a_time = threading.Lock()
         self._finalizer = weakref.finalize(self, self._library.midfill_kernel_destroy, self._handle)
 
+    @property
+    def weights_bytes(self) -> int:
+        """Bytes of the packed weights."""
+        return sum(kept.nbytes for kept in self._kept if isinstance(kept, Tensor))
+
     def close(self) -> None:
         """Stop the threads and free their memory."""
         self._finalizer()

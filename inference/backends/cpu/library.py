@@ -16,6 +16,7 @@ Level = Literal["portable", "avx2", "avx2_vnni", "avx512", "avx512_bf16"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of decode.cpp, the best last
 
 VERSION = 7  # of the C ABI and the layouts
+FILE = f"_decode{EXTENSION_SUFFIXES[-1]}"  # the suffix without Python's version, as setup.py builds it
 LEVEL_VARIABLE = "MIDFILL_KERNEL_LEVEL"
 
 
@@ -99,20 +100,19 @@ class CChoice(ctypes.Structure):
 @cache
 def load_library() -> ctypes.CDLL:
     """The library with its functions declared; KernelUnavailable, with the reason, if it is unusable."""
-    folder = Path(__file__).parent
-    paths = [path for suffix in EXTENSION_SUFFIXES if (path := folder / f"_decode{suffix}").is_file()]
-    if not paths:
+    path = Path(__file__).with_name(FILE)
+    if not path.is_file():
         raise KernelUnavailable(
             "the CPU kernel was not built when midfill was installed: install a C++ compiler (GCC or Clang), "
             "then reinstall midfill"
         )
     try:
-        library = ctypes.CDLL(str(paths[0]))
+        library = ctypes.CDLL(str(path))
         version = library.midfill_kernel_version()
     except (OSError, AttributeError) as error:
-        raise KernelUnavailable(f"{paths[0]} cannot be loaded: {error}") from error
+        raise KernelUnavailable(f"{path} cannot be loaded: {error}") from error
     if version != VERSION:
-        raise KernelUnavailable(f"{paths[0]} was built by another version of midfill: reinstall midfill")
+        raise KernelUnavailable(f"{path} was built by another version of midfill: reinstall midfill")
     _declare(library)
     return library
 

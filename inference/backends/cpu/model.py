@@ -47,6 +47,11 @@ class KernelModel:
         self.kv_shape = KVShape(shape.layers, shape.kv_heads, shape.head_dim, kv_dtype)
         self.device = CPU
 
+    @property
+    def weights_bytes(self) -> int:
+        also = 0 if self._for_long_chunks is None else self._for_long_chunks.weights_bytes
+        return self._kernel.weights_bytes + also
+
     def new_workspace(self) -> KVWorkspace:
         return KVWorkspace(self.kv_shape, self.context_tokens, self.device)
 

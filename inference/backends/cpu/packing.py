@@ -51,7 +51,7 @@ def pad_vector(vector: Tensor, unit: int) -> Tensor:
 
 def pack_matrix(weight: Matrix, bias: Tensor | None, weight_type: WeightType) -> PackedMatrix:
     """weight: [rows, columns], of any floating dtype, or quantized, which keeps its type; bias: [rows]."""
-    packed_type: PackedType = weight.type if isinstance(weight, QuantizedMatrix) else weight_type
+    packed_type: PackedType = weight_type if isinstance(weight, Tensor) else weight.type
     if isinstance(weight, Tensor) and weight_type == "float32" and fits_bfloat16(weight):
         packed_type = "narrow_float32"
     rows, columns = padded(weight.shape[0], UNIT), padded(weight.shape[1], BLOCK)
@@ -68,7 +68,7 @@ def pack_matrix(weight: Matrix, bias: Tensor | None, weight_type: WeightType) ->
 
 def pack_gate_up(weight: Matrix, bias: Tensor | None, weight_type: WeightType) -> PackedMatrix:
     """weight: [2 * intermediate, columns], the gate's rows first; a unit gets HALF rows of each."""
-    interleaved = weight.map(_interleave_halves) if isinstance(weight, QuantizedMatrix) else _interleave_halves(weight)
+    interleaved = _interleave_halves(weight) if isinstance(weight, Tensor) else weight.map(_interleave_halves)
     return pack_matrix(interleaved, None if bias is None else _interleave_halves(bias), weight_type)
 
 
@@ -85,7 +85,7 @@ def _rows_at_once(weight: Matrix) -> int:
     return padded(max(1, VALUES_AT_ONCE // weight.shape[1]), UNIT)
 
 
-def _pieces(weight: Matrix) -> Iterator[Matrix]:
+def _pieces(weight: Matrix) -> Iterator[Tensor | QuantizedMatrix]:
     step = _rows_at_once(weight)
     for first in range(0, weight.shape[0], step):
         yield weight[first : first + step]
@@ -106,7 +106,7 @@ def _allocate(units: int, columns: int, packed_type: PackedType) -> tuple[Tensor
             return torch.empty(units, columns // 8, UNIT, 4, dtype=torch.uint8), scales
 
 
-def _pack_rows(weight: Matrix, columns: int, packed_type: PackedType) -> tuple[Tensor, Tensor | None]:
+def _pack_rows(weight: Tensor | QuantizedMatrix, columns: int, packed_type: PackedType) -> tuple[Tensor, Tensor | None]:
     if isinstance(weight, QuantizedMatrix):
         return _pack_quantized(weight, columns)
     whole = _pad(weight, columns)

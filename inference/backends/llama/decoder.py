@@ -58,6 +58,10 @@ class Decoder:
     def alignment(self) -> int:
         return 1
 
+    @property
+    def weights_bytes(self) -> int:
+        return self._weights.nbytes
+
     def new_workspace(self) -> KVWorkspace:
         return KVWorkspace(self.kv_shape, self.context_tokens, self.device)
 

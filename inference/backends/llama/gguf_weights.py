@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from inference.backends.llama.stored_matrix import StoredMatrix, StoredRows
 from inference.backends.llama.weights import Matrix
 from inference.checkpoints import gguf_blocks
 from inference.checkpoints.architecture import Architecture
-from inference.checkpoints.quantization import QuantizedMatrix, quantize
 from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile
 from protocol.errors import BadModel
 
@@ -46,22 +46,26 @@ class GgufReader:
 
     def _open(self, name: str, *shape: int) -> tuple[NDArray[np.uint8], StoredTensor]:
         """The stored bytes [rows, bytes of a row], of a vector [count, bytes of a number]; read when they are used."""
+        file, tensor = self._find(name, *shape)
+        stored: NDArray[Any] = np.memmap(
+            file.path, np.uint8, "r", offset=tensor.start, shape=(shape[0], (tensor.stop - tensor.start) // shape[0])
+        )
+        return stored[self._order(name, shape[0])], tensor
+
+    def _find(self, name: str, *shape: int) -> tuple[WeightsFile, StoredTensor]:
         if name not in self._stored:
             raise BadModel(f"the checkpoint has no tensor {name!r}: it is incomplete, or of another architecture")
         file, tensor = self._stored[name]
         if tensor.shape != shape:
             raise BadModel(f"{file.path}: {name} has the shape {tensor.shape}, and the file's fields say {shape}")
-        stored: NDArray[Any] = np.memmap(
-            file.path, np.uint8, "r", offset=tensor.start, shape=(shape[0], (tensor.stop - tensor.start) // shape[0])
-        )
-        return stored[self._order(shape[0])] if name.endswith(_TURNED) else stored, tensor
+        return file, tensor
 
-    def _order(self, rows: int) -> Any:
+    def _order(self, name: str, rows: int) -> Any:
         """The rows of queries and keys as our RoPE wants them, whose pairs lie half a head apart.
 
         llama.cpp has them side by side for the architecture `llama`.
         """
-        if self._architecture.model_type != "llama":
+        if self._architecture.model_type != "llama" or not name.endswith(_TURNED):
             return slice(None)
         heads = rows // self._architecture.head_dim
         return np.arange(rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)
@@ -82,14 +86,14 @@ class QuantizedGgufReader(GgufReader):
         self._only = only
 
     def matrix(self, rows: Mapping[str, int], columns: int) -> Matrix:  # type: ignore[override] # of another interface
-        """As in the interface; int8 if the matrices are of several types."""
-        opened = [self._open(name, count, columns) for name, count in rows.items()]
-        types = {tensor.kernel_type for _, tensor in opened}
+        """As in the interface; a StoredMatrix if any is quantized, and of the type that stays."""
+        found = [(name, *self._find(name, count, columns)) for name, count in rows.items()]
+        types = {tensor.kernel_type for _, _, tensor in found}
         if types == {None} or (self._only is not None and types != {self._only}):
-            return torch.cat([self._tensor(*each) for each in opened])
-        return gguf_blocks.stacked([self._quantized(*each) for each in opened])
-
-    def _quantized(self, stored: NDArray[np.uint8], tensor: StoredTensor) -> QuantizedMatrix:
-        if tensor.kernel_type is None:
-            return quantize(self._tensor(stored, tensor), "int8")
-        return gguf_blocks.quantized(stored, tensor.type_name)
+            return super().matrix(rows, columns)
+        return StoredMatrix(
+            [
+                StoredRows(file.path, tensor, np.arange(tensor.shape[0])[self._order(name, tensor.shape[0])])
+                for name, file, tensor in found
+            ]
+        )

@@ -52,6 +52,10 @@ class GraphedDecoder:
         self._missed: dict[GraphKey, None] = {}  # keys without a graph, in the order of their first forward
         self._has_room = True
 
+    @property
+    def weights_bytes(self) -> int:
+        return self.plain.weights_bytes
+
     def new_workspace(self) -> KVWorkspace:
         workspace = self.plain.new_workspace()
         self._workspaces.append(workspace)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Generic, Protocol, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from inference.backends.llama.stored_matrix import StoredMatrix
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.quantization import QuantizedMatrix
 from inference.checkpoints.weights import WeightsFile
 from protocol.errors import BadModel
 
-Matrix = Tensor | QuantizedMatrix
+Matrix = Tensor | QuantizedMatrix | StoredMatrix
 M_co = TypeVar("M_co", bound=Matrix, covariant=True)
 
 
@@ -65,6 +66,13 @@ class DecoderWeights:
     layers: tuple[LayerWeights[Tensor], ...]
     final_norm: Tensor  # [hidden]
     head: Tensor  # [vocabulary, hidden]; the embedding itself if tied
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors; a head that is the embedding counts once."""
+        layered = [getattr(layer, field.name) for layer in self.layers for field in fields(layer)]
+        tensors = {id(tensor): tensor for tensor in (self.embedding, self.head, self.final_norm, *layered)}
+        return sum(tensor.nbytes for tensor in tensors.values() if tensor is not None)
 
 
 class WeightsReader(Protocol[M_co]):

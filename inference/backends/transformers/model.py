@@ -37,6 +37,10 @@ class GenericModel:
         """Device of KV payloads."""
         return self._devices[0]
 
+    @property
+    def weights_bytes(self) -> int:
+        return sum(parameter.nbytes for parameter in self._model.parameters())
+
     def new_workspace(self) -> SplitWorkspace:
         return SplitWorkspace(self.kv_shape, self.context_tokens, self._devices)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Source = Literal["midfill", "Ollama", "LM Studio", "llama.cpp", "Hugging Face"]
+Source = Literal["midfill", "Ollama", "LM Studio", "llama.cpp", "Hugging Face", "Hugging Face hub"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inference.checkpoints.local_models.found import Found, is_first_part
+from inference.checkpoints.hub_names import is_complete, quantizations
+from inference.checkpoints.local_models.found import Found
 
 if TYPE_CHECKING:
     from huggingface_hub import CachedRepoInfo, CachedRevisionInfo
@@ -22,7 +23,7 @@ def folders(environment: Mapping[str, str], home: Path) -> tuple[Path, ...]:
 
 
 def find(folder: Path) -> Iterator[Found]:
-    """Every model repository with safetensors by its hub name, and every GGUF file by its path."""
+    """Every model repository with safetensors by its hub name, and every GGUF file as OWNER/NAME:QUANTIZATION."""
     from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
@@ -48,6 +49,7 @@ def _in_snapshot(name: str, revision: CachedRevisionInfo) -> Iterator[Found]:
     files = sorted(file.file_path for file in revision.files)
     if any(file.suffix == ".safetensors" for file in files) and revision.snapshot_path / "config.json" in files:
         yield Found(name, "Hugging Face", revision.snapshot_path)
-    for file in files:
-        if file.suffix == ".gguf" and is_first_part(file):
-            yield Found(str(file), "Hugging Face", file)
+    snapshot = revision.snapshot_path
+    for quantization, parts in quantizations(file.relative_to(snapshot).as_posix() for file in files).items():
+        if is_complete(parts):
+            yield Found(f"{name}:{quantization}", "Hugging Face", snapshot / parts[0])

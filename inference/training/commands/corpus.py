@@ -24,7 +24,6 @@ from inference.training.corpus.languages import family_of
 from inference.training.corpus.npm_packages import npm_package
 from inference.training.corpus.package_lists import REGISTRIES, read_list
 from inference.training.errors import CorpusError
-from inference.training.readable_errors import readable_errors
 
 CorpusArgument = Annotated[Path, typer.Argument(help="Folder of the corpus.")]
 MAX_NAMED = 10
@@ -41,15 +40,14 @@ def download_packages(
     Uses pip, npm and apt-get, none as root and none with the packages' own scripts.
     """
     console = Console()
-    with readable_errors():
-        for registry in REGISTRIES:
-            pinned = read_list(registry)
-            download(registry, pinned, downloads / registry)
-            missing = unpack(registry, pinned, downloads / registry, downloads / "unpacked" / registry)
-            console.print(f"{registry}: {len(pinned) - len(missing)} of {len(pinned)} packages", highlight=False)
-            if missing and not allow_missing:
-                names = ", ".join(f"{package.name} {package.version}" for package in missing[:MAX_NAMED])
-                raise CorpusError(f"{len(missing)} packages of {registry} cannot be had ({names}); --allow-missing")
+    for registry in REGISTRIES:
+        pinned = read_list(registry)
+        download(registry, pinned, downloads / registry)
+        missing = unpack(registry, pinned, downloads / registry, downloads / "unpacked" / registry)
+        console.print(f"{registry}: {len(pinned) - len(missing)} of {len(pinned)} packages", highlight=False)
+        if missing and not allow_missing:
+            names = ", ".join(f"{package.name} {package.version}" for package in missing[:MAX_NAMED])
+            raise CorpusError(f"{len(missing)} packages of {registry} cannot be had ({names}); --allow-missing")
 
 
 def make_corpus(
@@ -76,22 +74,19 @@ def make_corpus(
     ] = None,
 ) -> None:
     """Collect the source of permissively licensed packages: installed ones (Python), or downloaded ones."""
-    with readable_errors():
-        benchmarks = Decontamination(benchmark or [])
-        packages: list[Package] = [standard_library()] if standard else []
-        held_out = [canonical_name(name) for name in hold_out or ()]
-        if downloads is not None:
-            found, marked = _downloaded(downloads)
-            packages += found
-            held_out += marked
-        for folder in environment or (() if downloads is not None else default_environments()):
-            packages += installed_packages(folder)
-        options = CollectOptions(
-            tuple(held_out), hold_out_count, round(package_megabytes * 1e6), other_share=other_share
-        )
-        documents, manifest = collect(packages, options, benchmarks)
-        write_corpus(corpus, documents, manifest)
-        _print_manifest(Console(), corpus, manifest)
+    benchmarks = Decontamination(benchmark or [])
+    packages: list[Package] = [standard_library()] if standard else []
+    held_out = [canonical_name(name) for name in hold_out or ()]
+    if downloads is not None:
+        found, marked = _downloaded(downloads)
+        packages += found
+        held_out += marked
+    for folder in environment or (() if downloads is not None else default_environments()):
+        packages += installed_packages(folder)
+    options = CollectOptions(tuple(held_out), hold_out_count, round(package_megabytes * 1e6), other_share=other_share)
+    documents, manifest = collect(packages, options, benchmarks)
+    write_corpus(corpus, documents, manifest)
+    _print_manifest(Console(), corpus, manifest)
 
 
 def make_tokenizer(
@@ -102,13 +97,12 @@ def make_tokenizer(
     """Learn a vocabulary from the training split and write it into the corpus's folder."""
     from inference.training.corpus.vocabulary import train_tokenizer
 
-    with readable_errors():
-        documents = Corpus(corpus, "train")
-        order = Random("tokenizer").sample(range(len(documents)), len(documents))
-        share = min(1.0, sample_megabytes * 1e6 / documents.num_bytes)
-        texts = (documents.document(index) for index in order[: max(1, round(share * len(order)))])
-        train_tokenizer(texts, size).save(str(corpus / "tokenizer.json"))
-        Console().print(f"{size:,} tokens in {corpus / 'tokenizer.json'}")
+    documents = Corpus(corpus, "train")
+    order = Random("tokenizer").sample(range(len(documents)), len(documents))
+    share = min(1.0, sample_megabytes * 1e6 / documents.num_bytes)
+    texts = (documents.document(index) for index in order[: max(1, round(share * len(order)))])
+    train_tokenizer(texts, size).save(str(corpus / "tokenizer.json"))
+    Console().print(f"{size:,} tokens in {corpus / 'tokenizer.json'}")
 
 
 def _downloaded(downloads: Path) -> tuple[list[Package], list[str]]:

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 
 from inference.training.errors import OptionError
-from inference.training.readable_errors import readable_errors
 
 
 def make_base(
@@ -24,13 +23,12 @@ def make_base(
         logging.getLogger(library).setLevel(logging.ERROR)
     from inference.training.interchange.from_gguf import read_base
 
-    with readable_errors():
-        try:
-            ids = tuple(int(word) for word in reserved.split(",") if word)
-        except ValueError as error:
-            raise OptionError(f"--reserved {reserved} is not of the form ID,ID,ID") from error
-        read_base(file, folder, ids)
-        Console().print(f"The model: {folder}", soft_wrap=True)
+    try:
+        ids = tuple(int(word) for word in reserved.split(",") if word)
+    except ValueError as error:
+        raise OptionError(f"--reserved {reserved} is not of the form ID,ID,ID") from error
+    read_base(file, folder, ids)
+    Console().print(f"The model: {folder}", soft_wrap=True)
 
 
 def write_gguf_file(
@@ -44,10 +42,9 @@ def write_gguf_file(
     from inference.training.interchange.to_gguf import write_gguf
     from inference.training.options import Quantization
 
-    with readable_errors():
-        quantization = None if matrices == "bf16" else Quantization(matrices, embeddings)
-        write_gguf(model, file, quantization, licence=licence)
-        Console().print(f"{file}, {file.stat().st_size:,} bytes", soft_wrap=True, highlight=False)
+    quantization = None if matrices == "bf16" else Quantization(matrices, embeddings)
+    write_gguf(model, file, quantization, licence=licence)
+    Console().print(f"{file}, {file.stat().st_size:,} bytes", soft_wrap=True, highlight=False)
 
 
 def measure_quantizations(
@@ -63,17 +60,16 @@ def measure_quantizations(
     from inference.training.options import Quantization
     from inference.training.publishing.quantization_losses import quantization_losses
 
-    with readable_errors():
-        pairs = [one.split(":") for one in types.split(",")]
-        if any(len(pair) != 2 for pair in pairs):
-            raise OptionError(f"--types {types} is not of the form MATRICES:EMBEDDINGS,...")
-        table = Table("matrices", "embeddings", "MB", title="held-out nats per byte, whole / in fragments")
-        choices = [None, *(Quantization(*pair) for pair in pairs)]
-        for row in quantization_losses(model, corpus, choices, samples=samples, window=window):
-            if not table.rows:
-                for loss in row.losses:
-                    table.add_column(loss.layout, justify="right")
-            named = (row.quantization.matrices, row.quantization.embeddings) if row.quantization else ("as it is", "")
-            measured = (f"{loss.whole:.4f} / {loss.fragments:.4f}" for loss in row.losses)
-            table.add_row(*named, f"{row.num_bytes / 1e6:.1f}", *measured)
-        Console(width=180).print(table)
+    pairs = [one.split(":") for one in types.split(",")]
+    if any(len(pair) != 2 for pair in pairs):
+        raise OptionError(f"--types {types} is not of the form MATRICES:EMBEDDINGS,...")
+    table = Table("matrices", "embeddings", "MB", title="held-out nats per byte, whole / in fragments")
+    choices = [None, *(Quantization(*pair) for pair in pairs)]
+    for row in quantization_losses(model, corpus, choices, samples=samples, window=window):
+        if not table.rows:
+            for loss in row.losses:
+                table.add_column(loss.layout, justify="right")
+        named = (row.quantization.matrices, row.quantization.embeddings) if row.quantization else ("as it is", "")
+        measured = (f"{loss.whole:.4f} / {loss.fragments:.4f}" for loss in row.losses)
+        table.add_row(*named, f"{row.num_bytes / 1e6:.1f}", *measured)
+    Console(width=180).print(table)

@@ -34,14 +34,9 @@ def read_base(file: Path, folder: Path, reserved: tuple[int, ...] = (), *, dtype
         BadModel: the file is missing, damaged, or of an architecture or a tokenizer that is not supported.
         OptionError: an id is not that of a special token, or there are not three.
     """
-    separation = _check(file)
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    definition = read_tokenizer(file, reserved)
+    from transformers import AutoModelForCausalLM
 
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
-    definition["pre_tokenizer"] = _pre_tokenizer(definition["pre_tokenizer"], separation)
-    if reserved:
-        _rename(definition, reserved)
     model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
     state: dict[str, Tensor] = model.state_dict()
     _separate(state[_EMBEDDING], reserved)
@@ -64,6 +59,19 @@ def read_base(file: Path, folder: Path, reserved: tuple[int, ...] = (), *, dtype
             "clean_up_tokenization_spaces": False,
         },
     )
+
+
+def read_tokenizer(file: Path, reserved: tuple[int, ...] = ()) -> dict[str, Any]:
+    """The content of a tokenizer.json with the tokenizer in `file`; `reserved` and errors as of `read_base`."""
+    separation = _check(file)
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
+    definition["pre_tokenizer"] = _pre_tokenizer(definition["pre_tokenizer"], separation)
+    if reserved:
+        _rename(definition, reserved)
+    return definition
 
 
 def _check(file: Path) -> str:

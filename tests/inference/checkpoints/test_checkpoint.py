@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from inference.checkpoints.checkpoint import find_checkpoint, fingerprint
+from inference.checkpoints.checkpoint import BUNDLED_FOLDERS, find_checkpoint, fingerprint
 from protocol.errors import BadModel
 from tests.inference.tiny import edit_config
 
@@ -34,6 +34,12 @@ def test_what_is_no_model_is_named(model: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadModel, match=r"no model|no config"):
         find_checkpoint(model)
+
+
+def test_a_missing_model_of_our_own_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BUNDLED_FOLDERS, "bundled", tmp_path / "none")
+    with pytest.raises(BadModel, match=r"'bundled' is not installed: install midfill\[core\]"):
+        find_checkpoint("bundled")
 
 
 def test_folder_that_is_no_model_is_named(tmp_path: Path) -> None:

@@ -76,14 +76,14 @@ def test_unquantized_types_are_copied(kind: str) -> None:
 
 def test_matrices_of_one_type_are_stacked_as_they_are() -> None:
     above, below = quantized(stored("Q4_1"), "Q4_1"), quantized(stored("Q4_0"), "Q4_0")
-    whole = stacked([above, below])
+    whole = stacked([above, below], "int4")
     assert whole.type == "int4"
     assert torch.equal(whole.dequantized(), torch.cat([above.dequantized(), below.dequantized()]))
 
 
 def test_matrices_of_several_types_become_int8() -> None:
     above, below = quantized(stored("Q4_1"), "Q4_1"), quantized(stored("Q8_0"), "Q8_0")
-    whole: QuantizedMatrix = stacked([above, below])
+    whole: QuantizedMatrix = stacked([above, below], "int8")
     assert whole.type == "int8"
     assert torch.equal(whole[ROWS:].dequantized(), below.dequantized())
     error: Any = (whole[:ROWS].dequantized() - above.dequantized()).abs().max()

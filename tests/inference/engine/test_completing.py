@@ -32,7 +32,7 @@ CONTEXT, CHUNK = 512, 16
 
 @pytest.fixture
 def tools(tiny_tokenizer: TextTokenizer) -> Tools:
-    slots = Slots(1, lambda: DryWorkspace(bytes_per_token=4), NaiveStore())
+    slots = Slots(1, lambda: DryWorkspace(bytes_per_token=4), NaiveStore(), context_tokens=64)
     return Tools(tiny_tokenizer, None, Alternatives(tiny_tokenizer, None), slots, None, CONTEXT)
 
 

@@ -62,6 +62,26 @@ def oracle(options: EngineOptions) -> Callable[[CompletionRequest], str]:
     return lambda request: engine.complete(cold(request)).text
 
 
+@pytest.mark.parametrize("disk", [False, True])
+def test_what_is_resident_is_freed(options: EngineOptions, tmp_path: Path, disk: bool) -> None:
+    """Without `disk` it is saved first, so that the next prompt is warm."""
+    engine = load_engine(replace(options, cache_folder=tmp_path, slots=2))
+    for session in ("a.py", "b.py"):
+        usage = engine.complete(ask("def main", session=session, prefix=f"# {session}\n{PREFIX}")).usage
+    assert (engine.stats().workspaces, engine.info.weights_bytes > 0) == (2, True)
+    engine.free(disk=disk)
+    engine.check_integrity()
+    stats = engine.stats()
+    assert stats.workspaces == 1
+    assert stats.workspaces_bytes > 0
+    tokens = {tier.name: tier.tokens for tier in stats.tiers}
+    assert tokens["device"] == 0
+    assert (tokens["disk"] > 0) == (not disk)
+    again = engine.complete(ask("def main", session="b.py", prefix=f"# b.py\n{PREFIX}")).usage
+    assert again.recomputed_tokens == (usage.prompt_tokens if disk else 1)
+    engine.close()
+
+
 def test_first_request_computes_the_whole_prompt(engine: Engine) -> None:
     usage = engine.complete(ask("def main")).usage
     assert usage.recomputed_tokens == usage.prompt_tokens

@@ -24,7 +24,7 @@ class Workplace:
         self.made = self.tried = 0
         self.room_for = room_for
         self.store = PagedStore([Tier("device", 2**20, MemoryStorage())], 4)
-        self.slots = Slots(count, self._make, self.store)
+        self.slots = Slots(count, self._make, self.store, context_tokens=64)
 
     def _make(self) -> DryWorkspace:
         self.tried += 1

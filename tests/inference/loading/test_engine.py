@@ -52,7 +52,7 @@ def test_other_dtypes(options: EngineOptions, dtype: str) -> None:
         ({"device": "cuda"}, "no CUDA"),
         ({"dtype": "int3"}, "unknown dtype 'int3'"),
         ({"context_tokens": 10}, "tokens, not 10"),
-        ({"threads": 0}, "threads must be 1 or more, not 0"),
+        ({"threads": -1}, "threads must be 0 or more, not -1"),
     ],
 )
 def test_impossible_options_are_named(options: EngineOptions, changes: dict[str, object], message: str) -> None:
@@ -149,5 +149,5 @@ def test_there_are_as_many_slots_as_suit_the_store(tiny_checkpoint: Path, budget
     assert load_engine(options).capacity == capacity
     assert load_engine(replace(options, slots=3)).capacity == 3
     assert load_engine(replace(options, batching=False)).capacity == 1
-    with pytest.raises(BadInput, match="slots must be 1 or more, not 0"):
-        load_engine(replace(options, slots=0))
+    with pytest.raises(BadInput, match="slots must be 0 or more, not -1"):
+        load_engine(replace(options, slots=-1))

@@ -40,10 +40,11 @@ def demand(dtype: str = "bfloat16", stored: str = "F32", **config: object) -> Me
         dtype=dtype,
         weights="auto",
         context_tokens=1000,
-        slots=None,
+        slots=0,
         store_bytes=0,
         prefill_chunk=256,
         on_gpu=True,
+        on_kernel=False,
     )
 
 
@@ -75,7 +76,7 @@ def test_rounded_weights_take_a_byte_each(weights: Weights, tied: bool, expected
 )
 def test_quantized_files_stay_so_on_a_cpu(stored: str, size: float) -> None:
     on_gpu = demand("bfloat16", stored)
-    assert weights_bytes(replace(on_gpu, on_gpu=False)) == size * (300 * 64 + 128 * 64 + 64 + 300 * 64)
+    assert weights_bytes(replace(on_gpu, on_gpu=False, on_kernel=True)) == size * (300 * 64 + 128 * 64 + 64 + 300 * 64)
     assert weights_bytes(on_gpu) == weights_bytes(demand("bfloat16", "BF16"))
 
 
@@ -95,16 +96,16 @@ def test_the_kernel_quantizes_by_groups_and_the_embedding_too(weights: Weights, 
 @given(
     free=st.integers(0, 3 * GB),
     store_bytes=st.integers(0, 4 * GB),
-    slots=st.one_of(st.none(), st.integers(1, 16)),
+    slots=st.integers(0, 16),
     context_tokens=st.integers(64, 10**6),
 )
 def test_a_plan_that_fits_adds_up_to_no_more_than_is_free(
-    free: int, store_bytes: int, slots: int | None, context_tokens: int
+    free: int, store_bytes: int, slots: int, context_tokens: int
 ) -> None:
     asked = replace(demand(), store_bytes=store_bytes, slots=slots, context_tokens=context_tokens)
     plan = plan_memory(asked, free)
     total = plan.weights + plan.forwards + plan.slots * (plan.workspace + plan.graphs) + plan.store
-    if slots is None:
+    if slots == 0:
         assert 1 <= plan.slots <= 8
         assert total <= free or not plan.fits
     else:
@@ -123,6 +124,26 @@ def test_workspaces_come_before_the_store() -> None:
     assert not plan_memory(asked, least - 1).fits
 
 
-def test_no_slots_are_refused() -> None:
-    with pytest.raises(BadInput, match="slots must be 1 or more, not 0"):
-        plan_memory(replace(demand(), slots=0), GB)
+def test_fewer_slots_than_none_are_refused() -> None:
+    with pytest.raises(BadInput, match="slots must be 0 or more, not -1"):
+        plan_memory(replace(demand(), slots=-1), GB)
+
+
+Q = "model.layers.0.self_attn.{}_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("value", "on_kernel", "expected"),
+    [
+        ("Q4_K", True, 5 / 8),  # the three are fused as int4
+        ("Q6_K", True, 8.5 / 8),  # int8 for all three, since one of them is
+        ("Q4_K", False, 2),  # without the kernel they are dequantized to bfloat16
+        ("Q6_K", False, 2),
+    ],
+)
+def test_quantized_files_count_as_what_computes_them_has_them(value: str, on_kernel: bool, expected: float) -> None:
+    types = {"q": "Q4_K", "k": "Q4_K", "v": value}
+    tensors = {Q.format(name): StoredTensor(stored, (256, 256), 0, 0) for name, stored in types.items()}
+    files = [WeightsFile(Path("model.gguf"), b"", tensors)]
+    asked = replace(demand(), files=files, on_gpu=False, on_kernel=on_kernel)
+    assert weights_bytes(asked) == 3 * int(256 * 256 * expected)

@@ -55,6 +55,7 @@ def ids(*parts: str | int) -> TokenIds:
 
 
 PROMPT = Prompt("ab", "cd", "ef")
+WITHOUT_MIDDLE = CharacterEncoder(middle=None, format=FORMATS["codestral"])
 
 
 def test_efim() -> None:
@@ -64,20 +65,22 @@ def test_efim() -> None:
     assert counts == (2, 2, 2, 0)
 
 
-def test_spm() -> None:
-    assert lay_out(replace(PROMPT, order="spm")).token_ids == ids(SUF, "cd", PRE, "ab", MID, "ef")
-
-
-def test_family_trained_with_the_suffix_first() -> None:
-    assert lay_out(PROMPT, CharacterEncoder(format=FORMATS["seed-coder"])).token_ids == ids(
-        SUF, "cd", PRE, "ab", MID, "ef"
-    )
-
-
-def test_family_without_a_middle_marker_and_with_a_leading_space() -> None:
-    encoder = CharacterEncoder(middle=None, format=FORMATS["codestral"])
-    assert lay_out(PROMPT, encoder).token_ids == ids(SUF, "cd", PRE, " abef")
-    assert lay_out(Prompt("", "cd", "ef"), encoder).token_ids == ids(SUF, "cd", PRE, "ef")
+@pytest.mark.parametrize(
+    ("prompt", "encoder", "expected"),
+    [
+        (replace(PROMPT, order="spm"), CharacterEncoder(), ids(SUF, "cd", PRE, "ab", MID, "ef")),
+        # families trained with the suffix first, and without a middle marker and with a leading space
+        (PROMPT, CharacterEncoder(format=FORMATS["seed-coder"]), ids(SUF, "cd", PRE, "ab", MID, "ef")),
+        (PROMPT, CharacterEncoder(middle=None, format=FORMATS["codestral"]), ids(SUF, "cd", PRE, " abef")),
+        (
+            replace(PROMPT, prefix=""),
+            CharacterEncoder(middle=None, format=FORMATS["codestral"]),
+            ids(SUF, "cd", PRE, "ef"),
+        ),
+    ],
+)
+def test_the_suffix_first(prompt: Prompt, encoder: CharacterEncoder, expected: TokenIds) -> None:
+    assert lay_out(prompt, encoder).token_ids == expected
 
 
 def test_context_stands_before_the_prefix() -> None:

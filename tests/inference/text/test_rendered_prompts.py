@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.text.fim import FORMATS, FIMFormat
-from inference.text.rendered_prompts import RenderedPrompt, read_rendered
+from inference.text.rendered_prompts import RenderedPrompt, read_rendered, unknown_marker
 from protocol.messages import Snippet
 
 CODE = st.text(alphabet="ab =(\n\t\u00e9", max_size=30)
@@ -81,3 +81,19 @@ def test_what_clients_render(prompt: str, before: str, after: str) -> None:
 )
 def test_other_texts_are_not_taken_for_prompts(text: str) -> None:
     assert read_rendered(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "marker"),
+    [
+        ("<|fim_hole|>a<|x|>", "<|fim_hole|>"),
+        ("<｜fim▁unknown｜>a", "<｜fim▁unknown｜>"),
+        (" [MY_PREFIX]a", "[MY_PREFIX]"),
+        ("<div>a</div>", None),
+        ("x = [prefix]", None),
+        ("def f():\n", None),
+    ],
+)
+def test_a_prompt_of_a_model_that_is_not_known(text: str, marker: str | None) -> None:
+    assert read_rendered(text) is None
+    assert unknown_marker(text) == marker

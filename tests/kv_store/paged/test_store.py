@@ -72,3 +72,14 @@ def test_an_empty_prompt_is_no_error(store: KVStore) -> None:
     assert store.insert_prefix([], WORKSPACE, "a") == 0
     assert resident(store, []) == 0
     store.check_integrity()
+
+
+def test_sessions_tell_their_residency_by_tier_the_latest_first() -> None:
+    store = paged(64, 2000)
+    for session, tokens in (("c/a", range(100)), ("c/b", range(1000, 1040)), ("d/a", range(50))):
+        store.insert_prefix(tokens, WORKSPACE, session)
+    found = {stats.session: stats.tokens for stats in store.session_stats(10)}
+    assert list(found) == ["d/a", "c/b", "c/a"]
+    assert {session: sum(tokens) for session, tokens in found.items()} == {"d/a": 64, "c/b": 40, "c/a": 100}
+    assert sum(tokens[0] for tokens in found.values()) <= 2 * 64  # the pages that two sessions share count for both
+    assert [stats.session for stats in store.session_stats(1)] == ["d/a"]

@@ -26,14 +26,13 @@ def test_without_a_library_it_says_what_to_do(elsewhere: Path) -> None:
 
 
 def test_a_file_that_is_no_library_is_named(elsewhere: Path) -> None:
-    (elsewhere / f"_decode{library.EXTENSION_SUFFIXES[0]}").write_bytes(b"not a library")
+    (elsewhere / library.FILE).write_bytes(b"not a library")
     assert f"{elsewhere}/_decode" in (unavailable_reason() or "")
 
 
 @pytest.mark.usefixtures("compiled")
 def test_a_library_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> None:
-    (built,) = Path(library.__spec__.origin or "").parent.glob("_decode*")
-    shutil.copy(built, elsewhere / f"_decode{library.EXTENSION_SUFFIXES[0]}")
+    shutil.copy(Path(library.__spec__.origin or "").with_name(library.FILE), elsewhere / library.FILE)
     monkeypatch.setattr(library, "VERSION", 99)
     assert "another version of midfill" in (unavailable_reason() or "")
 

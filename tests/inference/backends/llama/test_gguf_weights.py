@@ -10,10 +10,10 @@ from torch import Tensor
 
 from inference.backends.llama.gguf_weights import GgufReader, QuantizedGgufReader
 from inference.backends.llama.rope import rotation_tables
+from inference.backends.llama.stored_matrix import StoredMatrix
 from inference.backends.llama.weights import DecoderWeights, LayerWeights, TensorReader, read_decoder_weights
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import Checkpoint, open_checkpoint
-from inference.checkpoints.quantization import QuantizedMatrix
 from protocol.errors import BadModel
 from tests.inference.tiny import write_checkpoint
 from tests.inference.tiny_gguf import KERNEL_SHAPE, write_gguf
@@ -96,8 +96,10 @@ def reader_of(path: Path, **options: Any) -> QuantizedGgufReader:
 def test_quantized_matrices_stay_quantized(folder: Path, tmp_path: Path, kind: str, type_: str) -> None:
     path = write_gguf(tmp_path / "tiny.gguf", folder, kind)
     query, key = (f"model.layers.0.self_attn.{name}_proj.weight" for name in ("q", "k"))
-    matrix = reader_of(path).matrix({query: 64, key: 32}, 64)
-    assert isinstance(matrix, QuantizedMatrix)
+    stored = reader_of(path).matrix({query: 64, key: 32}, 64)
+    assert isinstance(stored, StoredMatrix)
+    assert (stored.type, stored.shape) == (type_, (96, 64))
+    matrix = stored[:]
     assert matrix.type == type_
     exact = GgufReader(
         open_checkpoint(path, "").weights(), architecture_of(open_checkpoint(path, "")), torch.float32, CPU
@@ -108,11 +110,18 @@ def test_quantized_matrices_stay_quantized(folder: Path, tmp_path: Path, kind: s
 
 
 def test_matrices_of_several_types_become_int8(folder: Path, tmp_path: Path) -> None:
-    reader = reader_of(write_gguf(tmp_path / "tiny.gguf", folder, "Q4_1", ffn_up="F16"))
+    path = write_gguf(tmp_path / "tiny.gguf", folder, "Q4_1", ffn_up="F16")
+    reader = reader_of(path)
     rows = {GATE_UP: 128, GATE_UP.replace("gate", "up"): 128}
     matrix = reader.matrix(rows, 64)
-    assert isinstance(matrix, QuantizedMatrix)
-    assert matrix.type == "int8"
+    assert isinstance(matrix, StoredMatrix)
+    assert matrix.type == matrix[:].type == matrix[:1].type == "int8"
+    exact = reader_of(path, only="int4").matrix(rows, 64)
+    assert isinstance(exact, Tensor)
+    assert (matrix[:].dequantized() - exact).abs().max() <= matrix[:].scales.max()
+    turned = matrix.map(lambda order: torch.cat([order[120:136], torch.zeros(2, dtype=torch.int64), order[:3]]))
+    assert torch.equal(turned[1:19].dequantized()[:15], matrix[121:136].dequantized())
+    assert not turned[16:18].dequantized().any()
 
 
 def test_a_setting_keeps_the_matrices_of_its_type(folder: Path, tmp_path: Path) -> None:
@@ -120,7 +129,7 @@ def test_a_setting_keeps_the_matrices_of_its_type(folder: Path, tmp_path: Path) 
     embedding = {"model.embed_tokens.weight": architecture_of(open_checkpoint(path, "")).vocabulary}
     for only, kept, other in (("int4", {DOWN: 64}, embedding), ("int8", embedding, {DOWN: 64})):
         reader = reader_of(path, only=only)
-        assert isinstance(reader.matrix(kept, 64 if kept is embedding else 128), QuantizedMatrix)
+        assert isinstance(reader.matrix(kept, 64 if kept is embedding else 128), StoredMatrix)
         matrix = reader.matrix(other, 64 if other is embedding else 128)
         assert isinstance(matrix, Tensor)
         assert matrix.dtype == torch.float32

@@ -25,14 +25,14 @@ def put(cache: Path, repository: str, commit: str, *files: str, refs: str = "mai
     return folder / "snapshots" / commit
 
 
-def test_repositories_by_name_and_gguf_files_by_path(tmp_path: Path) -> None:
+def test_repositories_by_name_and_gguf_files_by_quantization(tmp_path: Path) -> None:
     snapshot = put(tmp_path, "Qwen/Coder", NEW, "config.json", "model.safetensors")
     quantized = put(tmp_path, "someone/Coder-GGUF", NEW, "q4.gguf", "q8.gguf", "mmproj.gguf", "config.json")
     put(tmp_path, "someone/pickled", NEW, "config.json", "pytorch_model.bin")
     assert [(model.name, model.path) for model in find(tmp_path)] == [
         ("Qwen/Coder", snapshot),
-        (str(quantized / "q4.gguf"), quantized / "q4.gguf"),
-        (str(quantized / "q8.gguf"), quantized / "q8.gguf"),
+        ("someone/Coder-GGUF:Q4", quantized / "q4.gguf"),
+        ("someone/Coder-GGUF:Q8", quantized / "q8.gguf"),
     ]
 
 

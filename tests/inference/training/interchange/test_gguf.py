@@ -18,6 +18,7 @@ from inference.training.interchange.to_gguf import write_gguf
 from inference.training.optimization.rounding import round_trip
 from inference.training.options import BITS, Quantization
 from protocol.errors import BadModel
+from tests.inference.tiny import write_checkpoint
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<repo_name>", "<filename>", "<a>", "<b>", "<c>"]
 TEXT = "def f(x):\n    return x + 12345  # naïve\n\n\nclass A:\n\tpass\n"
@@ -148,3 +149,33 @@ def test_a_tokenizer_that_llama_cpp_does_not_know_is_refused(model: Path, tmp_pa
     (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
     with pytest.raises(BadModel, match="splits text"):
         write_gguf(str(tmp_path), tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Qwen2"])
+def test_a_checkpoint_becomes_a_file_that_llama_cpp_knows(tmp_path: Path, kind: str) -> None:
+    model = write_checkpoint(tmp_path / "model", kind, tie_word_embeddings=True)
+    file = tmp_path / "model.gguf"
+    write_gguf(str(model), file)
+    reader = gguf.GGUFReader(file)
+    fields = {name: field.contents() for name, field in reader.fields.items()}
+    architecture = kind.lower()
+    assert fields["general.architecture"] == architecture
+    assert fields[f"{architecture}.block_count"] == 2
+    assert fields[f"{architecture}.attention.head_count_kv"] == 2
+    assert fields["tokenizer.ggml.pre"] == "qwen2"
+    end = fields["tokenizer.ggml.tokens"].index("<|endoftext|>")
+    assert fields["tokenizer.ggml.eos_token_id"] == end
+    assert fields["tokenizer.ggml.token_type"][end] == gguf.TokenType.CONTROL
+    theirs = {tensor.name: tensor for tensor in reader.tensors}
+    ours = load_file(model / "model.safetensors")
+    assert len(theirs) == len(ours)
+    down = ours["model.layers.1.mlp.down_proj.weight"].bfloat16().float()
+    assert torch.equal(values(theirs["blk.1.ffn_down.weight"]), down)
+    query = ours["model.layers.0.self_attn.q_proj.weight"].bfloat16().float()
+    if kind == "Llama":  # rows that turn together: 0 and 6 of 12 become neighbours
+        query = query.view(4, 2, 6, -1).transpose(1, 2).reshape(48, -1)
+    assert torch.equal(values(theirs["blk.0.attn_q.weight"]), query)
+
+
+def values(tensor: object) -> torch.Tensor:
+    return torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type))  # type: ignore[attr-defined]
