@@ -96,11 +96,12 @@ test-neon:
 	aarch64-linux-gnu-g++ $(KERNEL_FLAGS) -static tests/inference/backends/cpu/stress.cpp -o build/neon/stress
 	qemu-aarch64 build/neon/stress
 
-# The distributions of this platform in dist/: the sdist, the wheel built from it, and the model's wheel.
+# The distributions of this platform in dist/: the sdist, the wheel built from it, and the wheels of the models.
 wheels: setup $(if $(shell command -v npm),pages)
 	rm -rf dist
 	MIDFILL_KERNEL=required $(BIN)/python -m build --outdir dist
 	$(BIN)/python -m build --outdir dist --wheel packaging/model
+	$(BIN)/python -m build --outdir dist --wheel packaging/model-tiny
 
 # The wheels in environments of their own, without the clone: one without the engine, one with it.
 test-wheel: wheels

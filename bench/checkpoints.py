@@ -2,7 +2,7 @@
 
     python bench/checkpoints.py S FOLDER
 
-The tokenizer is the bundled model's, filled up with unused tokens if the shape has a larger vocabulary. Weights are
+The tokenizer is the tiny model's, filled up with unused tokens if the shape has a larger vocabulary. Weights are
 scaled so that every token that is not printable ASCII is improbable: no completion ends before its last token.
 """
 
@@ -69,7 +69,7 @@ SHAPES = {
     "L": Shape(24, 896, 4864, 14, 2, 151936),  # of Qwen2.5-Coder-0.5B
 }
 
-MODEL_HELP = f"bundled, a folder, or any of {', '.join(SHAPES)}."
+MODEL_HELP = f"bundled, tiny, a folder, or any of {', '.join(SHAPES)}."
 
 
 def random_weights(shape: Architecture) -> DecoderWeights:
@@ -133,7 +133,7 @@ def write_checkpoint(name: str, folder: Path) -> Path:
 
 
 def write_tokenizer(path: Path, vocabulary: int) -> torch.Tensor:
-    """Write the bundled model's tokenizer, filled up to `vocabulary`; for each token whether it is printable ASCII."""
+    """Write the tiny model's tokenizer, filled up to `vocabulary`; for each token whether it is printable ASCII."""
     shutil.copy(BUNDLED_FOLDERS[TINY_MODEL] / "tokenizer.json", path)
     definition = json.loads(path.read_text(encoding="utf-8"))
     names = dict(definition["model"]["vocab"])

@@ -24,13 +24,13 @@ from inference.loading.default_dtype import default_dtype
 from inference.loading.llama import load_decoder
 from inference.loading.options import EngineOptions
 from protocol.errors import BadInput
-from protocol.settings import BUNDLED_MODEL
+from protocol.settings import TINY_MODEL
 
 
 def main() -> None:
     """Print the table, or a message if there is no CUDA device."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default=BUNDLED_MODEL)
+    parser.add_argument("--model", default=TINY_MODEL)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--weights", default="auto", choices=["auto", "int8", "fp8"])
     parser.add_argument("--context", type=int, default=2048)

@@ -1,6 +1,6 @@
 """Checks that speculation, batching and the CPU kernel change no text: computes the same requests in every way.
 
-    python bench/identity.py [--model bundled] [--requests 1000] [--json FILE]
+    python bench/identity.py [--model tiny] [--requests 1000] [--json FILE]
 
 The requests are those of four simulated users who edit as the trace does, each with prompt windows of another size and
 a document of their own. The reference is the kernel without drafts and without batching. With the kernel, texts must
@@ -179,7 +179,7 @@ def measure(
 
 
 def main(
-    model: Annotated[str, typer.Option(help="Model, as for `midfill lsp`.")] = "bundled",
+    model: Annotated[str, typer.Option(help="Model, as for `midfill lsp`.")] = "tiny",
     trace: Annotated[Path, typer.Option(help="A recorded editing session.")] = TRACE,
     requests: Annotated[int, typer.Option(help="Maximum number of suggestions to request.")] = 1000,
     json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,

@@ -1,6 +1,6 @@
 """Plays a recorded session end to end through the language server: time to suggestion, and the share beside the model.
 
-    python bench/keystroke.py [--model bundled --model S --model M] [--limit 300] [--pause 100] [--json FILE]
+    python bench/keystroke.py [--model tiny --model S --model M] [--limit 300] [--pause 100] [--json FILE]
 
 Each model gets a language server over stdio and a core of its own; S and M are random weights in the shapes of
 `checkpoints.py`, and so is tiny, which is so small that all other code stays in the processor's caches. Times are taken
@@ -109,7 +109,7 @@ def main(
     session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)
     settings = {"weights": weights, "threads": threads}
     models = {
-        name: measure(name, session, settings, moves=moves, pause_ms=pause) for name in model or ["bundled", "S", "M"]
+        name: measure(name, session, settings, moves=moves, pause_ms=pause) for name in model or ["tiny", "S", "M"]
     }
     times = ("time to suggestion", "own share", "language server", "way", "core", "prefill", "decode")
     columns = [f"{time.replace(' ', '_')}_ms" for time in times]

@@ -2,7 +2,7 @@
 
     python bench/learning_curves.py RUN [RUN ...] --plot FILE.svg [--label TEXT ...]
 
-RUN is the folder of `python -m inference.training run`, or of `midfill train`. A point is the mean over 20 steps.
+RUN is the output folder of `midfill train`. A point is the mean over 20 steps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compares keystrokes with llama.cpp's server: one session, one model, one machine, both in turns within each key.
 
-    python bench/llamacpp.py --server PATH/TO/llama-server [--model bundled --model S --model M] [--json FILE]
+    python bench/llamacpp.py --server PATH/TO/llama-server [--model tiny --model S --model M] [--json FILE]
 
 midfill runs end to end: language server over stdio, core, EFIM, with its weights as they are and as int8. llama-server
 gets `/infill` requests over HTTP, in its default order and with `--spm-infill`, each in bfloat16 and in q8_0, with
@@ -174,7 +174,7 @@ def main(
     session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)
     peer = Peer(server, threads, tuple(kind or ("bf16", "q8_0")), moves_for_all)
     models = {}
-    for name in model or ["bundled", "S", "M"]:
+    for name in model or ["tiny", "S", "M"]:
         with model_called(name) as checkpoint, tempfile.TemporaryDirectory() as folder:
             models[name] = asyncio.run(compare(checkpoint, session, peer, Path(folder)))
     table = Table(

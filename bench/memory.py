@@ -3,7 +3,7 @@
     python bench/memory.py [--documents 50] [--room-for 8] [--edits 600] [--json FILE]
 
 A simulated user types in documents at random. Prompts, tokens, pages of KV and files on disk are real, in the shape of
-the bundled model; no model runs, so the KV is all zeros. After every edit the bench checks the store's accounts. It
+the tiny model; no model runs, so the KV is all zeros. After every edit the bench checks the store's accounts. It
 prints for main memory and for disk the peak, its share of the budget, and the ratio of the bytes really there
 (tensors, files) to those of the resident tokens' KV.
 """
@@ -36,7 +36,7 @@ from lsp_server.editing.documents import Document, Edit, Position
 from lsp_server.prompts.planner import PromptPlanner
 from lsp_server.prompts.windows import WindowBudget
 from protocol.messages import CompletionRequest
-from protocol.settings import BUNDLED_MODEL
+from protocol.settings import TINY_MODEL
 
 KEYS_PER_EDIT = 3
 CONTEXT_TOKENS = 4096
@@ -84,16 +84,16 @@ class Desk:
 
 def open_desk(documents: int, room_for: int, windows: WindowBudget, folder: Path) -> Desk:
     """A desk with room for `room_for` prompts of full windows in main memory, and for twice as many on disk."""
-    checkpoint = find_checkpoint(BUNDLED_MODEL)
+    checkpoint = find_checkpoint(TINY_MODEL)
     architecture, tokenizer = checkpoint.architecture, checkpoint.tokenizer()
-    assert isinstance(architecture, Architecture), "the bundled model must be a Llama"
+    assert isinstance(architecture, Architecture), "the tiny model must be a Llama"
     shape = KVShape(architecture.layers, architecture.kv_heads, architecture.head_dim, torch.float32)
     budget = room_for * (windows.prefix_tokens + windows.suffix_tokens) * shape.bytes_per_token
     memory = Tier("memory", budget, TensorStorage("cpu"))
     disk = Tier("disk", 2 * budget, PageFolder(folder, "bench", TensorCodec(shape)))
     store = PagedStore([memory, disk], shape.bytes_per_token)
     model = DryModel(lambda: KVWorkspace(shape, CONTEXT_TOKENS), CONTEXT_TOKENS, min(tokenizer.markers.end))
-    engine = Engine(EngineInfo(BUNDLED_MODEL, "cpu", CONTEXT_TOKENS, 0.0), model, tokenizer, store, Policy())
+    engine = Engine(EngineInfo(TINY_MODEL, "cpu", CONTEXT_TOKENS, 0.0), model, tokenizer, store, Policy())
     planners = [PromptPlanner(document, windows) for document in _documents(documents)]
     return Desk(engine, memory, disk, shape, folder, planners)
 

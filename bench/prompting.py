@@ -69,7 +69,7 @@ def main(
     """Time edits in documents of several sizes."""
     sizes = lines or [500, 50_000]
     source = [line for path in sorted(Path("lsp_server").rglob("*.py")) for line in path.read_text().splitlines(True)]
-    tokenizer = read_tokenizer(find_checkpoint("bundled").folder / "tokenizer.json")
+    tokenizer = read_tokenizer(find_checkpoint("tiny").folder / "tokenizer.json")
     typists = {size: Typist(source, size, tokenizer) for size in sizes}
     for _ in range(edits // EDITS_PER_TURN):
         for typist in typists.values():

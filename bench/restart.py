@@ -1,6 +1,6 @@
 """Times the first keystroke after a restart in the engine: warm from disk, and cold.
 
-    python bench/restart.py [--model bundled] [--rounds 5] [--json FILE]
+    python bench/restart.py [--model tiny] [--rounds 5] [--json FILE]
 
 Each round starts one engine with the pages that an earlier one saved and one without, and sends both the same one-token
 request in this repository's longest module. Prints medians and spreads of the time to its answer, and their ratio.
@@ -44,7 +44,7 @@ def first_keystroke(model: str, folder: Path | None) -> tuple[Completion, float]
 
 
 def main(
-    model: Annotated[str, typer.Option(help="Model, as for `midfill lsp`.")] = "bundled",
+    model: Annotated[str, typer.Option(help="Model, as for `midfill lsp`.")] = "tiny",
     rounds: Annotated[int, typer.Option(help="Number of pairs of starts.")] = 5,
     json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
 ) -> None:

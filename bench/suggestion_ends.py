@@ -1,6 +1,6 @@
 """Measures on held-out Python files how often a suggestion ends where the real text's line or block ends.
 
-    python bench/suggestion_ends.py FOLDER... [--model bundled] [--limit 200] [--seed 0] [--show 5]
+    python bench/suggestion_ends.py FOLDER... [--model tiny] [--limit 200] [--seed 0] [--show 5]
 
 At places of three kinds, real text is taken out and asked for as an editor would: the rest of a line, a block below the
 line that opens it, and one to three whole statements within a block. The columns count suggestions among those shown:
@@ -183,7 +183,7 @@ def measure(
 
 def main(
     folders: Annotated[list[Path], typer.Argument(help="Folders of Python files.")],
-    model: Annotated[str, typer.Option(help="As for `midfill lsp`.")] = "bundled",
+    model: Annotated[str, typer.Option(help="As for `midfill lsp`.")] = "tiny",
     limit: Annotated[int, typer.Option(help="Places of each kind.")] = 200,
     seed: Annotated[int, typer.Option(help="Chooses the places.")] = 0,
     show: Annotated[int, typer.Option(help="Print so many suggestions that break the file.")] = 0,

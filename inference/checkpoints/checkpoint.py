@@ -21,15 +21,17 @@ from protocol.errors import BadModel
 from protocol.settings import BUNDLED_MODEL, TINY_MODEL
 
 
-def _own_models() -> Path:
-    """The folder of midfill's own models: that of a clone, otherwise the distribution midfill-model."""
+def _own_model(name: str, package: str) -> Path:
+    """The folder of one of midfill's own models: in a clone, otherwise in the distribution of this package."""
     clone = Path(__file__).parents[1] / "models"
-    installed = None if clone.is_dir() else find_spec("midfill_model")
-    return clone if installed is None or installed.origin is None else Path(installed.origin).parent
+    installed = None if clone.is_dir() else find_spec(package)
+    return (clone if installed is None or installed.origin is None else Path(installed.origin).parent) / name
 
 
-_MODELS = _own_models()
-BUNDLED_FOLDERS = {BUNDLED_MODEL: _MODELS / "midfill-10m", TINY_MODEL: _MODELS / "midfill-10m"}
+BUNDLED_FOLDERS = {
+    BUNDLED_MODEL: _own_model("midfill-135m", "midfill_model"),
+    TINY_MODEL: _own_model("midfill-10m", "midfill_model_tiny"),
+}
 """The folders of the models that midfill brings along, by their names."""
 
 

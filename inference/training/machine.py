@@ -1,5 +1,6 @@
-"""Describes the machine of a run, and whether it multiplies bf16 fast."""
+"""Describes the machine of a run, whether it multiplies bf16 fast, and keeps its memory at hand."""
 
+import ctypes
 import os
 import platform
 from dataclasses import dataclass
@@ -8,6 +9,8 @@ from pathlib import Path
 import torch
 
 _CPU_INFO = Path("/proc/cpuinfo")
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # of malloc.h
+_TOP_PAD_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True)
@@ -44,3 +47,16 @@ def multiplies_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported())
     return device.type != "cpu" or torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+
+
+def keep_freed_memory() -> None:
+    """Make glibc's malloc keep what is freed; does nothing elsewhere.
+
+    By default it returns large blocks to the system at once, so that every step gets its activations as new pages,
+    which the kernel has to clear: a third of a step of 135M parameters on two cores.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_MAX, 0)
+        libc.mallopt(_M_TRIM_THRESHOLD, -1)
+        libc.mallopt(_M_TOP_PAD, _TOP_PAD_BYTES)

@@ -119,8 +119,7 @@ class Stage:
 class TrainingOptions:
     """One training run.
 
-    The run ends at `max_steps` or after `max_minutes` of training, resumes included, whichever comes
-    first. `warmup` and `decay` are shares of its length.
+    `warmup` and `decay` are shares of its `max_steps`, resumes included.
 
     Attributes:
         shape: of a new model.
@@ -156,14 +155,13 @@ class TrainingOptions:
     quantized_share: float = 0.2
     warmup: float = 0.02
     decay: float = 0.3
-    max_minutes: float | None = None
-    max_steps: int | None = None
+    max_steps: int = 1
     checkpoint_minutes: float = 5.0
     compile: bool = True
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _require(bool(self.max_minutes or self.max_steps), "max_minutes and max_steps", None, "given, at least one")
+        _require(self.max_steps >= 1, "max_steps", self.max_steps, "1 or more")
         _require(abs(sum(stage.share for stage in self.stages) - 1) < 1e-6, "stages", self.stages, "shares of 1 in sum")
         for stage in self.stages:
             _require(self.batch_tokens % stage.window == 0, "batch_tokens", self.batch_tokens, f"n x {stage.window}")
@@ -184,7 +182,7 @@ class TrainingOptions:
     def recipe(self) -> dict[str, Any]:
         """The options that affect the result of training, by dotted name, as JSON values."""
         free = (
-            "max_minutes", "max_steps", "checkpoint_minutes", "compile",
+            "max_steps", "checkpoint_minutes", "compile",
             "gradient_accumulation_steps", "gradient_checkpointing",
         )  # fmt: skip
         recipe: dict[str, Any] = {}
@@ -194,20 +192,6 @@ class TrainingOptions:
             elif name not in free and value is not None:
                 recipe[name] = value
         return recipe
-
-
-def restore_options(raw: dict[str, Any]) -> TrainingOptions:
-    """The options from their `dataclasses.asdict`."""
-    nested: dict[str, Any] = {
-        "shape": ModelSize(**raw["shape"]),
-        "examples": ExampleOptions(**raw["examples"]),
-        "stages": tuple(Stage(**stage) for stage in raw["stages"]),
-    }
-    if lora := raw.get("lora"):
-        nested["lora"] = LoraOptions(**{**lora, "target_modules": tuple(lora["target_modules"])})
-    if quantization := raw.get("quantization"):
-        nested["quantization"] = Quantization(**quantization)
-    return TrainingOptions(**{**raw, **nested})
 
 
 def parse_stages(text: str) -> tuple[Stage, ...]:

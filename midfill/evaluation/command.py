@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from inference.training.arguments import takes_options
+from midfill.takes_options import takes_options
 from protocol.errors import BadInput
 from protocol.settings import Settings
 

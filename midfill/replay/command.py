@@ -13,10 +13,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from inference.training.arguments import takes_options
 from midfill.output_files import check_writable
 from midfill.replay.options import ReplayOptions
 from midfill.replay.trace import Trace, read_trace
+from midfill.takes_options import takes_options
 from protocol.errors import BadInput
 from protocol.settings import Settings
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
 import typer
 
 from inference.text.fim import AUTO
-from inference.training.arguments import TrainerArguments
 from inference.training.errors import OptionError
 from inference.training.options import (
     ExampleOptions,
@@ -26,9 +26,36 @@ SCRATCH_LR, FULL_LR, LORA_LR = 4e-3, 5e-5, 2e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainArguments(TrainerArguments):
+class TrainArguments:
     """The options of `midfill train`."""
 
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="Model to start from: bundled, a folder, or a name on the hub. Default: from scratch."
+        ),
+    ] = None
+    decay: Annotated[float, typer.Option(help="Share of the run, at its end, in which the learning rate falls.")] = (
+        TrainingOptions.decay
+    )
+    weight_decay: Annotated[float, typer.Option(help="Weight decay of the matrices.")] = TrainingOptions.weight_decay
+    fim_rate: Annotated[float, typer.Option(help="Share of fill-in-the-middle examples.")] = ExampleOptions.fim_rate
+    efim_rate: Annotated[float, typer.Option(help="Share of EFIM among them.")] = ExampleOptions.efim_rate
+    spm_rate: Annotated[float, typer.Option(help="Share of SPM among them; the rest is PSM.")] = ExampleOptions.spm_rate
+    fragment_rate: Annotated[float, typer.Option(help="Share of examples split in fragments.")] = (
+        ExampleOptions.fragment_rate
+    )
+    piece_rate: Annotated[float, typer.Option(help="Probability that a text is split once more.")] = (
+        ExampleOptions.piece_rate
+    )
+    checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = (
+        TrainingOptions.checkpoint_minutes
+    )
+    seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with its own device.")] = 1
+    change_recipe: Annotated[
+        bool, typer.Option("--change-recipe", help="Go on with a run under other options than it was started with.")
+    ] = False
     lora: Annotated[
         bool, typer.Option("--lora", help="Train low-rank adapters instead of all weights; needs --from.")
     ] = False
@@ -104,7 +131,7 @@ class TrainArguments(TrainerArguments):
         peak = self.lr or (SCRATCH_LR if self.start is None else LORA_LR if self.lora else FULL_LR)
         stages = (Stage(self.window, 1.0),) if self.stages is None else parse_stages(self.stages)
         masters = self.pure_bf16 or self.quantization
-        return self.training(
+        return self._training(
             {
                 "context_fragment_rate": self.fragment_rate * ExampleOptions.context_fragment_rate,
                 "prompt_loss": not self.middles_only,
@@ -119,6 +146,15 @@ class TrainArguments(TrainerArguments):
             muon_lr=peak if self.start is None else None,
             max_steps=self.steps or 1,
         )
+
+    def _training(self, examples: Mapping[str, Any], **others: Any) -> TrainingOptions:
+        """The options of the same names, but for `examples`, of `ExampleOptions`, and `others`."""
+        cuts = ExampleOptions(**{**self._shared_with(ExampleOptions), **examples})
+        return TrainingOptions(**{**self._shared_with(TrainingOptions), "examples": cuts, **others})
+
+    def _shared_with(self, kind: type[ExampleOptions | TrainingOptions]) -> dict[str, Any]:
+        shared = {field.name for field in fields(self)} & {field.name for field in fields(kind)}
+        return {name: getattr(self, name) for name in shared}
 
     def _adapters(self) -> LoraOptions | None:
         targets = tuple(self.target_modules.split(","))

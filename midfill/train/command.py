@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from inference.training.arguments import takes_options
+from midfill.takes_options import takes_options
 from midfill.train.arguments import TrainArguments
 
 STOPPED = 130  # as a shell has it for what Ctrl-C ended
@@ -31,9 +32,11 @@ def train_command(
     # accelerate imports torchao if it is installed, which warns of kernels that training does not use.
     for library in ("torchao", "torch.utils._pytree"):
         logging.getLogger(library).setLevel(logging.ERROR)
-    training = arguments.options()
-    from midfill.train.data import DataOptions
+    from midfill.train.data import DataOptions, trainable
     from midfill.train.run import Request, train
+
+    arguments = replace(arguments, start=trainable(arguments.start, output.resolve()))
+    training = arguments.options()
 
     data = DataOptions(
         tuple(str(folder.resolve()) for folder in folders),

@@ -11,6 +11,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint
+from inference.checkpoints.gguf_file import GGUF_SUFFIX
 from inference.text.fim import AUTO
 from inference.training.corpus.corpus import Corpus, Manifest, copy_corpus, is_corpus, read_manifest, write_corpus
 from inference.training.corpus.vocabulary import (
@@ -23,6 +24,7 @@ from inference.training.corpus.vocabulary import (
     train_tokenizer,
 )
 from inference.training.errors import CheckpointError
+from inference.training.interchange.from_gguf import read_base
 from midfill.train.sources import Sources, read_sources
 from protocol.errors import BadModel
 
@@ -57,6 +59,23 @@ class Data:
     @property
     def tokenizer(self) -> Path:
         return self.folder / "tokenizer.json"
+
+
+def trainable(start: str | None, output: Path) -> str | None:
+    """The checkpoint to start from; a GGUF file is dequantized, once, into the output's folder `base`.
+
+    Raises:
+        BadModel: there is no such checkpoint, or a GGUF file of its kind cannot be trained from.
+    """
+    if start is None:
+        return None
+    checkpoint = find_checkpoint(start)
+    if checkpoint.path.suffix != GGUF_SUFFIX:
+        return start
+    base = output / "base"
+    if not (base / "tokenizer_config.json").is_file():  # the last that is written
+        read_base(checkpoint.path, base)
+    return str(base)
 
 
 def prepare_data(output: Path, options: DataOptions) -> Data:

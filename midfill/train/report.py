@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from rich.filesize import decimal
@@ -12,7 +13,6 @@ from inference.training.corpus.corpus import PackageRecord
 from inference.training.machine import this_machine
 from inference.training.optimization.schedule import TrainingProgress
 from inference.training.options import TrainingOptions
-from inference.training.publishing.card import package_rows
 from inference.training.run.format_losses import LAYOUTS, PLAIN, FormatLoss
 from midfill.train.data import Data
 
@@ -85,7 +85,7 @@ def plan_lines(options: TrainingOptions, learning: int, parameters: int, epochs:
     return [
         f"Model: {what}, from {options.start or 'scratch'}.",
         f"{options.max_steps:,} steps of {options.batch_tokens // window} windows of {window:,} tokens{later}, "
-        f"{epochs:.1f} epochs; {seconds:.2g} s a step, {_duration(seconds * (options.max_steps or 0))} in all.",
+        f"{epochs:.1f} epochs; {seconds:.2g} s a step, {_duration(seconds * options.max_steps)} in all.",
     ]
 
 
@@ -152,8 +152,19 @@ def _packages(data: Data) -> str:
     return _PACKAGES.format(
         dropped=", ".join(f"{reason} {count:,}" for reason, count in manifest.dropped.items()),
         held_out=", ".join(f"{record.name} {record.version}" for record in manifest.of_role("held_out")),
-        rows="\n".join(package_rows(manifest.of_role("train"))),
+        rows="\n".join(_package_rows(manifest.of_role("train"))),
     )
+
+
+def _package_rows(packages: tuple[PackageRecord, ...]) -> Iterator[str]:
+    """One row per package name; joins versions and licences from several environments."""
+    ordered = sorted(packages, key=lambda package: package.name)
+    for name, several in groupby(ordered, key=lambda package: package.name):
+        group = list(several)
+        versions = ", ".join(dict.fromkeys(package.version for package in group))
+        licences = "; ".join(dict.fromkeys(package.licence for package in group))
+        files, size = sum(package.files for package in group), sum(package.bytes for package in group)
+        yield f"| {name} {versions} | {licences} | {files} | {size / 1e3:.0f} |"
 
 
 def _rows(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:

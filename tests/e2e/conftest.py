@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from protocol.rendezvous import read_address
-from protocol.settings import BUNDLED_MODEL
+from protocol.settings import TINY_MODEL
 from tests.lsp_server.editor import Editor
 
 OpenEditor = Callable[..., AbstractAsyncContextManager[Editor]]
@@ -25,7 +25,7 @@ READY_SECONDS = 90.0
 
 @pytest.fixture(scope="session")
 def model() -> str:
-    return BUNDLED_MODEL
+    return TINY_MODEL
 
 
 @pytest.fixture(scope="module")

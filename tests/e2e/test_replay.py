@@ -1,4 +1,4 @@
-"""A recorded session through a real language server over stdio and a real core, on the bundled model."""
+"""A recorded session through a real language server over stdio and a real core, on the tiny model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ TRACE = Path(__file__).parents[1] / "data" / "rustcode-3000-3400.json.gz"
 def replay(*arguments: str) -> dict[str, Any]:
     """The summary that `midfill replay` prints; the test fails with its stderr if it fails."""
     # The layouts are compared on the tokens of the text as it stands.
-    command = [sys.executable, "-m", "midfill", "replay", str(TRACE), "--healing", "off", "--json", "-", *arguments]
+    settings = ["--model", "tiny", "--healing", "off"]
+    command = [sys.executable, "-m", "midfill", "replay", str(TRACE), *settings, "--json", "-", *arguments]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     summary: dict[str, Any] = json.loads(finished.stdout)

@@ -19,7 +19,7 @@ from midfill.complete import FilePosition, complete
 from midfill.doctor.core import cores
 from protocol.errors import AlreadyServed, BadInput, Unauthorized
 from protocol.rendezvous import address_file, read_address
-from protocol.settings import BUNDLED_MODEL, Settings
+from protocol.settings import TINY_MODEL, Settings
 
 START_SECONDS = 100.0
 ROOT = Path(__file__).parents[2]
@@ -27,14 +27,15 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["subprocess.Popen[bytes]"]:
-    """A core that serves the bundled model in a runtime folder of its own, which this process uses too."""
+    """A core that serves the tiny model in a runtime folder of its own, which this process uses too."""
     for name in [name for name in os.environ if name.startswith("MIDFILL_")]:
         monkeypatch.delenv(name)
     folder = tmp_path / "runtime"
     monkeypatch.setenv("MIDFILL_RUNTIME_DIR", str(folder))
+    monkeypatch.setenv("MIDFILL_MODEL", TINY_MODEL)
     process = subprocess.Popen([sys.executable, "-m", "midfill", "core"], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + START_SECONDS
-    while not address_file(folder, BUNDLED_MODEL).exists():
+    while not address_file(folder, TINY_MODEL).exists():
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -57,20 +58,20 @@ def test_the_running_core_is_asked(
     result = CliRunner().invoke(app, ["complete", f"{source}:1:10", "--json"])
     found = json.loads(result.stdout)
     assert found["usage"]["generated_tokens"] > 0
-    assert found["model"] == BUNDLED_MODEL
+    assert found["model"] == TINY_MODEL
 
 
 def test_the_doctor_finds_it(core: "subprocess.Popen[bytes]") -> None:
     result = CliRunner().invoke(app, ["doctor", "--json"])
     found = json.loads(result.stdout)
     assert found["ok"], found["problems"]
-    assert f"process {core.pid}, " in found["sections"]["core"][BUNDLED_MODEL]
+    assert f"process {core.pid}, " in found["sections"]["core"][TINY_MODEL]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_the_documented_requests(core: "subprocess.Popen[bytes]") -> None:
     folder = Path(os.environ["MIDFILL_RUNTIME_DIR"])
-    address = read_address(address_file(folder, BUNDLED_MODEL))
+    address = read_address(address_file(folder, TINY_MODEL))
     assert address is not None
     http = (ROOT / "docs" / "core.md").read_text(encoding="utf-8").partition("## HTTP")[2]
     commands = http.partition("```sh\n")[2].partition("```")[0]
@@ -80,7 +81,7 @@ def test_the_documented_requests(core: "subprocess.Popen[bytes]") -> None:
         ["bash", "-e", "-c", commands.replace("\n\n", "\necho\n")], capture_output=True, text=True, check=True
     ).stdout.splitlines()[1:]
     health, infill, completions = map(json.loads, answers[:3])
-    assert health == {"status": "unloaded", "model": BUNDLED_MODEL, "detail": ""}
+    assert health == {"status": "unloaded", "model": TINY_MODEL, "detail": ""}
     assert infill["content"]
     assert infill["tokens_predicted"] <= 8
     assert completions["choices"][0]["text"] == infill["content"]
@@ -92,8 +93,8 @@ async def test_a_token_that_is_not_the_cores(core: "subprocess.Popen[bytes]", so
     token_file = Path(os.environ["MIDFILL_RUNTIME_DIR"]) / "token"
     token_file.write_text("another")
     with pytest.raises(Unauthorized, match="does not know the token"):
-        await complete(Settings(), FilePosition(source, 1, 10))
-    (problem,) = (await cores(Settings())).problems
+        await complete(Settings(model=TINY_MODEL), FilePosition(source, 1, 10))
+    (problem,) = (await cores(Settings(model=TINY_MODEL))).problems
     assert "does not know this machine's token" in problem
 
 
@@ -103,21 +104,21 @@ def run(*arguments: str) -> Result:
 
 def test_a_second_core_of_the_model_is_refused_with_the_address_of_the_first(core: "subprocess.Popen[bytes]") -> None:
     folder = Path(os.environ["MIDFILL_RUNTIME_DIR"])
-    address = read_address(address_file(folder, BUNDLED_MODEL))
+    address = read_address(address_file(folder, TINY_MODEL))
     assert address is not None
     second = subprocess.run(
         [sys.executable, "-m", "midfill", "core", "--port", "0"], capture_output=True, text=True, check=False
     )
     assert second.returncode == AlreadyServed.exit_status
     last = second.stderr.splitlines()[-1]
-    assert last.startswith(f"midfill: a core serves bundled already: process {core.pid} at {address.url}")
+    assert last.startswith(f"midfill: a core serves tiny already: process {core.pid} at {address.url}")
     assert "midfill core stop" in last
 
 
 def test_the_core_is_listed_unloaded_and_stopped_by_hand(core: "subprocess.Popen[bytes]", source: Path) -> None:
     assert run("complete", f"{source}:1:10").exit_code == 0
     (listed,) = json.loads(run("core", "list", "--json").stdout)
-    assert (listed["model"], listed["state"], listed["pid"]) == (BUNDLED_MODEL, "ready", core.pid)
+    assert (listed["model"], listed["state"], listed["pid"]) == (TINY_MODEL, "ready", core.pid)
     assert listed["memory"]["workspaces"] >= 1
     assert listed["memory"]["weights_bytes"] > 10_000_000
     assert "the process had" in run("core", "unload").stdout
@@ -126,8 +127,8 @@ def test_the_core_is_listed_unloaded_and_stopped_by_hand(core: "subprocess.Popen
     refused = run("core", "restart")
     assert refused.exit_code == 1
     assert "it was started by hand" in refused.stderr
-    stopped = run("core", "stop", "--model", BUNDLED_MODEL)
-    assert stopped.stdout == f"stopped bundled (process {core.pid})\n"
+    stopped = run("core", "stop", "--model", TINY_MODEL)
+    assert stopped.stdout == f"stopped tiny (process {core.pid})\n"
     assert core.wait(START_SECONDS) == 0
-    assert run("core", "list").stdout == "bundled  stopped (by `midfill core stop`)\n"
+    assert run("core", "list").stdout == "tiny  stopped (by `midfill core stop`)\n"
     assert isinstance(run("core", "stop").exception, BadInput)

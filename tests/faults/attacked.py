@@ -22,7 +22,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from protocol.messages import CompletionRequest, Prompt
 from protocol.rendezvous import address_file, read_address, read_or_make_token
-from protocol.settings import BUNDLED_MODEL
+from protocol.settings import TINY_MODEL
 from protocol.wire import Complete, Completed, Failed, Prefilled, StatusChanged, decode_core, encode
 
 PATIENCE_S = 120.0
@@ -40,7 +40,7 @@ class Holds:
 
 @dataclass(frozen=True)
 class Core:
-    """A core that serves the bundled model."""
+    """A core that serves the tiny model."""
 
     process: psutil.Popen
     address: str
@@ -77,12 +77,12 @@ def attacked_core(folder: Path, *options: str, files: int | None = None) -> Iter
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
     log_file = folder / "core.log"
-    environment = {**os.environ, "MIDFILL_RUNTIME_DIR": str(folder)}
+    environment = {**os.environ, "MIDFILL_RUNTIME_DIR": str(folder), "MIDFILL_MODEL": TINY_MODEL}
     command = [sys.executable, "-m", "midfill", "core", "--disk-mb", "0", "--log-file", str(log_file), *options]
     process = psutil.Popen(command, env=environment, stderr=subprocess.DEVNULL, preexec_fn=limit_files)
     try:
-        wait_until(lambda: read_address(address_file(folder, BUNDLED_MODEL)) is not None)
-        address = read_address(address_file(folder, BUNDLED_MODEL))
+        wait_until(lambda: read_address(address_file(folder, TINY_MODEL)) is not None)
+        address = read_address(address_file(folder, TINY_MODEL))
         assert address is not None
         core = Core(process, urlsplit(address.url).netloc, read_or_make_token(folder), log_file)
         core.infill(input_prefix="x", n_predict=1)

@@ -172,7 +172,7 @@ def test_unloading_returns_the_memory(tmp_path: Path) -> None:
             answer = ask(websocket, CompletionRequest(f"{number}", cold(rng, 9000), 16), number)
             assert isinstance(answer, Completed)
         loaded = core.holds().megabytes
-        wait_until(lambda: "unloaded bundled" in core.log_file.read_text())
+        wait_until(lambda: "unloaded tiny" in core.log_file.read_text())
         time.sleep(1)
         print(f"\n{loaded} MB loaded, {core.holds().megabytes} MB unloaded")  # noqa: T201
         assert core.holds().megabytes < min(loaded - 100, 400)

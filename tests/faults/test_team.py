@@ -59,7 +59,7 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     options = ["--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem"), "--users", str(users)]
-    with attacked_core(folder, "--model", "bundled", "--port", str(port), *options) as core:
+    with attacked_core(folder, "--model", "tiny", "--port", str(port), *options) as core:
         yield Team(core, port, folder / "authority.pem", tokens)
 
 

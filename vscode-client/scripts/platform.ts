@@ -13,18 +13,18 @@ const WHEELS: Record<string, RegExp> = {
   "win32-x64": /-win_amd64\.whl$/,
 };
 
-/** The names of midfill's wheel for the platform, and of its model's; an Error if there is not one of each. */
+/** The names of midfill's wheel for the platform, and of its models'; an Error if there is not one of each. */
 export function wheelsFor(target: string, version: string, names: readonly string[]): string[] {
   const platform = WHEELS[target];
   if (platform === undefined) {
     throw new Error(`unknown target ${target}: choose one of ${Object.keys(WHEELS).join(", ")}`);
   }
   const midfill = names.filter((name) => name.startsWith(`midfill-${version}-`) && platform.test(name));
-  const model = names.filter((name) => /^midfill_model-.*-any\.whl$/.test(name));
-  if (midfill.length !== 1 || model.length !== 1) {
-    throw new Error(`${target} needs a wheel of midfill ${version} and one of its model; there are: ${names.join(", ")}`);
+  const models = names.filter((name) => /^midfill_model(_tiny)?-.*-any\.whl$/.test(name));
+  if (midfill.length !== 1 || models.length !== 2) {
+    throw new Error(`${target} needs a wheel of midfill ${version} and those of its two models; there are: ${names.join(", ")}`);
   }
-  return [...midfill, ...model];
+  return [...midfill, ...models];
 }
 
 function main(target: string): void {

@@ -54,13 +54,14 @@ export interface Choice {
 
 /**
  * pip's arguments; InstallationError if the setting names a package, or if this build bundles no wheels. midfill and
- * midfill-model are on no package index, so any account could register their names: each is given as a file.
+ * the distributions of its models are on no package index, so any account could register their names: each is given as
+ * a file.
  */
 export function requirementsOf({ setting, carried, home, withEngine }: Choice): string[] {
   const wheels = existsSync(carried) ? readdirSync(carried).filter((name) => name.endsWith(".whl")) : [];
   const midfill = wheels.find((name) => name.startsWith("midfill-"));
-  const model = wheels.find((name) => name.startsWith("midfill_model-"));
-  if (model === undefined || (midfill === undefined && setting === "")) {
+  const models = wheels.filter((name) => name.startsWith("midfill_model"));
+  if (models.length === 0 || (midfill === undefined && setting === "")) {
     throw new InstallationError(
       "this build of the extension bundles no midfill: install the .vsix of your platform, or choose a midfill command.",
     );
@@ -68,7 +69,7 @@ export function requirementsOf({ setting, carried, home, withEngine }: Choice): 
   const source = setting === "" ? pathToFileURL(path.join(carried, midfill ?? "")).href : urlOf(setting, home);
   const tested = setting === "" ? ["--constraint", path.join(carried, "constraints.txt")] : [];
   return withEngine
-    ? [`midfill[core] @ ${source}`, path.join(carried, model), ...tested]
+    ? [`midfill[core] @ ${source}`, ...models.map((model) => path.join(carried, model)), ...tested]
     : [`midfill @ ${source}`, ...tested];
 }
 

@@ -73,9 +73,11 @@ test("a Python that is too old, or none at all, is passed over", async (context)
   assert.equal(await findPython(["/nowhere", old, recent]), recent);
 });
 
+const MODELS = ["midfill_model-0.2.0-py3-none-any.whl", "midfill_model_tiny-0.1.0-py3-none-any.whl"];
+
 /** The folder of wheels in an installed extension. */
 function carriedIn(folder: string): string {
-  for (const name of ["midfill-0.1.0-py3-none-any.whl", "midfill_model-0.1.0-py3-none-any.whl", "constraints.txt"]) {
+  for (const name of ["midfill-0.1.0-py3-none-any.whl", ...MODELS, "constraints.txt"]) {
     writeFileSync(path.join(folder, name), "");
   }
   return folder;
@@ -83,14 +85,15 @@ function carriedIn(folder: string): string {
 
 test("the bundled wheels are installed by their files, in the tested versions of what they require", (context) => {
   const carried = carriedIn(scratchFolder(context));
-  const [wheel, model] = [`file://${carried}/midfill-0.1.0-py3-none-any.whl`, `${carried}/midfill_model-0.1.0-py3-none-any.whl`];
+  const wheel = `file://${carried}/midfill-0.1.0-py3-none-any.whl`;
+  const models = MODELS.map((model) => `${carried}/${model}`);
   const tested = ["--constraint", `${carried}/constraints.txt`];
   const choice = { setting: "", carried, home: "/home" };
-  assert.deepEqual(requirementsOf({ ...choice, withEngine: true }), [`midfill[core] @ ${wheel}`, model, ...tested]);
+  assert.deepEqual(requirementsOf({ ...choice, withEngine: true }), [`midfill[core] @ ${wheel}`, ...models, ...tested]);
   assert.deepEqual(requirementsOf({ ...choice, withEngine: false }), [`midfill @ ${wheel}`, ...tested]);
 });
 
-test("the user's path or URL is installed instead, with the bundled model", (context) => {
+test("the user's path or URL is installed instead, with the bundled models", (context) => {
   const carried = carriedIn(scratchFolder(context));
   for (const [setting, url] of [
     ["~/midfill", "file:///home/midfill"],
@@ -99,7 +102,7 @@ test("the user's path or URL is installed instead, with the bundled model", (con
     ["git+ssh://host/midfill", "git+ssh://host/midfill"],
   ] as const) {
     const requirements = requirementsOf({ setting, carried, home: "/home", withEngine: true });
-    assert.deepEqual(requirements, [`midfill[core] @ ${url}`, `${carried}/midfill_model-0.1.0-py3-none-any.whl`]);
+    assert.deepEqual(requirements, [`midfill[core] @ ${url}`, ...MODELS.map((model) => `${carried}/${model}`)]);
   }
 });
 
@@ -116,17 +119,16 @@ test("a build without wheels says so", () => {
 });
 
 test("a platform's package carries its own wheels, of its own version", () => {
-  const model = "midfill_model-0.1.0-py3-none-any.whl";
   const names = [
     ...["manylinux_2_28_x86_64", "manylinux_2_28_aarch64", "macosx_11_0_arm64", "macosx_10_13_x86_64", "win_amd64"].map(
       (platform) => `midfill-0.1.0-py3-none-${platform}.whl`,
     ),
-    model,
+    ...MODELS,
     "midfill-0.1.0.tar.gz",
   ];
   const targets = ["linux-x64", "linux-arm64", "darwin-arm64", "darwin-x64", "win32-x64"];
   targets.forEach((target, index) => {
-    assert.deepEqual(wheelsFor(target, "0.1.0", names), [names[index], model]);
+    assert.deepEqual(wheelsFor(target, "0.1.0", names), [names[index], ...MODELS]);
   });
   assert.throws(() => wheelsFor("linux-x64", "0.2.0", names), /needs a wheel of midfill 0\.2\.0/);
   assert.throws(() => wheelsFor("alpine-x64", "0.1.0", names), /unknown target alpine-x64/);

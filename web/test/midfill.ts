@@ -20,8 +20,9 @@ export class Midfill {
     PATH: process.env.PATH ?? "",
     HOME: this.#scratch,
     MIDFILL_RUNTIME_DIR: path.join(this.#scratch, "run"),
+    MIDFILL_MODEL: "tiny",
     MIDFILL_CACHE_DIR: path.join(this.#scratch, "cache"),
-    MIDFILL_HOLD_BACK_PERCENT: "0", // the bundled model is seldom sure
+    MIDFILL_HOLD_BACK_PERCENT: "0", // the tiny model is seldom sure
     MIDFILL_EXIT_AFTER_S: "120",
   };
   readonly problems: string[] = []; // what the pages report, and addresses elsewhere that they request

@@ -1,8 +1,7 @@
-"""Owns the commands `download`, `corpus` and `tokenizer`."""
+"""Owns the commands `download` and `corpus`."""
 
 from collections import Counter
 from pathlib import Path
-from random import Random
 from typing import Annotated
 
 import typer
@@ -25,7 +24,6 @@ from inference.training.corpus.npm_packages import npm_package
 from inference.training.corpus.package_lists import REGISTRIES, read_list
 from inference.training.errors import CorpusError
 
-CorpusArgument = Annotated[Path, typer.Argument(help="Folder of the corpus.")]
 MAX_NAMED = 10
 
 
@@ -51,7 +49,7 @@ def download_packages(
 
 
 def make_corpus(
-    corpus: CorpusArgument,
+    corpus: Annotated[Path, typer.Argument(help="Folder of the corpus.")],
     downloads: Annotated[
         Path | None, typer.Option(help="Collect what `download` put into this folder, instead of environments.")
     ] = None,
@@ -87,22 +85,6 @@ def make_corpus(
     documents, manifest = collect(packages, options, benchmarks)
     write_corpus(corpus, documents, manifest)
     _print_manifest(Console(), corpus, manifest)
-
-
-def make_tokenizer(
-    corpus: CorpusArgument,
-    size: Annotated[int, typer.Option(help="Tokens in the vocabulary, markers included.")] = 8192,
-    sample_megabytes: Annotated[float, typer.Option(help="Amount of text to learn from, in MB.")] = 50.0,
-) -> None:
-    """Learn a vocabulary from the training split and write it into the corpus's folder."""
-    from inference.training.corpus.vocabulary import train_tokenizer
-
-    documents = Corpus(corpus, "train")
-    order = Random("tokenizer").sample(range(len(documents)), len(documents))
-    share = min(1.0, sample_megabytes * 1e6 / documents.num_bytes)
-    texts = (documents.document(index) for index in order[: max(1, round(share * len(order)))])
-    train_tokenizer(texts, size).save(str(corpus / "tokenizer.json"))
-    Console().print(f"{size:,} tokens in {corpus / 'tokenizer.json'}")
 
 
 def _downloaded(downloads: Path) -> tuple[list[Package], list[str]]:

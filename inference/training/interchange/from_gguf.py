@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from inference.checkpoints.architecture import SUPPORTED_TYPES
+from inference.checkpoints.gguf_file import open_gguf
 from inference.training.corpus.vocabulary import MIDDLE, PREFIX, SUFFIX
 from inference.training.errors import OptionError
 from protocol.errors import BadModel
@@ -47,6 +48,8 @@ def read_base(file: Path, folder: Path, reserved: tuple[int, ...] = (), *, dtype
     (folder / "model.safetensors").chmod(0o644)  # safetensors makes its files private to their owner
     config = {key: value for key, value in model.config.to_diff_dict().items() if key != "quantization_config"}
     ends = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": None} if reserved else {}
+    if notes := open_gguf(file, str(file)).config.get("midfill"):  # of a model that midfill trained
+        config["midfill"] = notes
     written = {**config, **ends, "dtype": str(dtype).removeprefix("torch."), "architectures": [type(model).__name__]}
     _write(folder / "config.json", written)
     _write(folder / "tokenizer.json", definition)

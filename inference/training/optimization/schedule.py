@@ -21,10 +21,8 @@ class TrainingProgress:
     windows: tuple[int, ...] = ()
 
     def share(self, options: TrainingOptions) -> float:
-        """The completed share of the run, 0 to 1, by the closer of its limits."""
-        by_time = self.seconds / (60 * options.max_minutes) if options.max_minutes else 0.0
-        by_steps = self.step / options.max_steps if options.max_steps else 0.0
-        return min(1.0, max(by_time, by_steps))
+        """The completed share of the run, 0 to 1."""
+        return min(1.0, self.step / options.max_steps)
 
 
 def rate_factor(share: float, *, warmup: float, decay: float) -> float:

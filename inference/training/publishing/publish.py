@@ -11,7 +11,7 @@ from transformers import LlamaForCausalLM, PreTrainedModel
 from inference.checkpoints.checkpoint import find_checkpoint
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.options import TrainingOptions
-from inference.training.publishing.export import add_to_json, replace_files, write_model
+from inference.training.publishing.model_folder import add_to_json, replace_files, write_model
 
 ADAPTER = "adapter"
 _OF_TOKENIZERS = ("tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json", "merges.txt")

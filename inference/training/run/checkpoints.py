@@ -1,4 +1,4 @@
-"""Owns a run's folder: its options, its atomically written checkpoints, and its log."""
+"""Owns a run's folder: its recipes, its atomically written checkpoints, and its log."""
 
 import json
 import os
@@ -11,9 +11,8 @@ from accelerate import Accelerator  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from inference.training.errors import CheckpointError
-from inference.training.machine import Machine, this_machine
 from inference.training.optimization.schedule import TrainingProgress
-from inference.training.options import TrainingOptions, restore_options
+from inference.training.options import TrainingOptions
 
 KEPT = 2
 _COPIED = ("manifest.json", "tokenizer.json")
@@ -81,7 +80,7 @@ class RunFolder:
         return read_progress(checkpoint)
 
     def claim(self, corpus: Path, options: TrainingOptions, *, change_recipe: bool = False) -> None:
-        """Claim the folder for this run: save the options, and copy the corpus's identity.
+        """Claim the folder for this run: save the recipe, and copy the corpus's identity.
 
         Raises:
             CheckpointError: the folder has a run on another corpus, or of another recipe without `change_recipe`.
@@ -100,9 +99,8 @@ class RunFolder:
             recipes.append(Recipe(read_progress(latest).step if latest else 0, wanted))
         for name in _COPIED:
             shutil.copyfile(corpus / name, self.root / name)
-        _write_json(self.root / "options.json", asdict(options))
-        _write_json(self.root / "recipes.json", [asdict(recipe) for recipe in recipes])
-        _write_json(self.root / "machine.json", asdict(this_machine()))
+        recorded = json.dumps([asdict(recipe) for recipe in recipes], indent=1)
+        (self.root / "recipes.json").write_text(recorded + "\n")
 
     def _check_corpus(self, corpus: Path) -> None:
         for name in _COPIED:
@@ -112,14 +110,6 @@ class RunFolder:
     def read_recipes(self) -> list[Recipe]:
         """The recipes of the run, the first of which applies from step 0."""
         return [Recipe(**raw) for raw in json.loads((self.root / "recipes.json").read_text())]
-
-    def read_options(self) -> TrainingOptions:
-        """The options of the run's last start."""
-        return restore_options(json.loads((self.root / "options.json").read_text()))
-
-    def read_machine(self) -> Machine:
-        """The machine of the run's last start."""
-        return Machine(**json.loads((self.root / "machine.json").read_text()))
 
     def append_log(self, record: dict[str, Any]) -> None:
         with self.log.open("a") as log:
@@ -137,10 +127,6 @@ def read_progress(checkpoint: Path) -> TrainingProgress:
     """Read the progress of a checkpoint."""
     raw = json.loads((checkpoint / "progress.json").read_text())
     return TrainingProgress(raw["step"], raw["tokens"], raw["seconds"], tuple(raw["windows"]))
-
-
-def _write_json(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value, indent=1) + "\n")
 
 
 def _sync(folder: Path) -> None:

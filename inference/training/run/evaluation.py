@@ -1,9 +1,7 @@
-"""Measures the losses on held-out text: left to right, and over middles with and without fragments."""
+"""Measures the losses on held-out middles and texts."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
 from random import Random
 from typing import NamedTuple
 
@@ -12,68 +10,11 @@ from torch import Tensor
 
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import Vocabulary
-from inference.training.examples.examples import FimExample, cut_example, lay_out
-from inference.training.options import ExampleOptions
+from inference.training.examples.examples import FimExample, lay_out
 from inference.training.run.modeling import token_losses
 
-_CUTS = ExampleOptions(
-    fim_rate=1, efim_rate=1, spm_rate=0, fragment_rate=1, context_fragment_rate=0, max_fragments=2, open_end_rate=0
-)
 _BATCH = 8
-_FAR_WINDOW = 3072
 _TRIES = 100
-
-
-@dataclass(frozen=True)
-class HeldOutLosses:
-    """Mean losses over the held-out split.
-
-    Attributes:
-        left_to_right: nats per token, in windows of 512 tokens.
-        left_to_right_bits: the same in bits per byte.
-        far: nats per token beyond position 512 in windows of 3,072; None if no document is that long.
-        fragments: nats per byte of middle, with the text before and after the cursor tokenized separately.
-        whole: nats per byte of the same middles, each tokenized as one fragment.
-        stops: share of the middles after which `<|endoftext|>` is the most probable token, with fragments.
-    """
-
-    left_to_right: float
-    left_to_right_bits: float
-    far: float | None
-    fragments: float
-    whole: float
-    stops: float
-
-
-@torch.inference_mode()
-def evaluate(
-    model: torch.nn.Module, corpus: Corpus, vocabulary: Vocabulary, *, samples: int = 384, window: int = 512
-) -> HeldOutLosses:
-    """Measure on `samples` windows and `samples` examples, which are fixed for a corpus."""
-    rng = Random("held out")
-    texts = [random_lines(corpus, rng, window * 5) for _ in range(samples)]
-    ids = [vocabulary.encode(text)[:window] for text in texts]
-    nats = sum(float(losses.sum()) for losses, _ in _losses(model, [([], sequence) for sequence in ids]))
-    num_bytes = sum(len(vocabulary.decode(sequence[1:]).encode()) for sequence in ids)
-    examples = [cut_example(random_lines(corpus, rng, window * 4), _CUTS, rng) for _ in range(samples)]
-    fragments = mean_of(measure_middles(model, examples, vocabulary))
-    joined = [replace(example, middle=("".join(example.middle),)) for example in examples]
-    whole = mean_of(measure_middles(model, joined, vocabulary))
-    tokens = sum(len(sequence) - 1 for sequence in ids)
-    bits = nats / num_bytes / math.log(2)
-    far = _far_loss(model, corpus, vocabulary, rng, samples=-(-samples // 12), beyond=window)
-    return HeldOutLosses(nats / tokens, bits, far, fragments.loss, whole.loss, fragments.ends)
-
-
-def _far_loss(
-    model: torch.nn.Module, corpus: Corpus, vocabulary: Vocabulary, rng: Random, *, samples: int, beyond: int
-) -> float | None:
-    """Nats per token at positions from `beyond` on in long windows, each from a different document."""
-    order = rng.sample(range(len(corpus)), len(corpus))
-    encoded = (vocabulary.encode(corpus.document(index)) for index in order)
-    windows = list(islice((ids[:_FAR_WINDOW] for ids in encoded if len(ids) >= _FAR_WINDOW), samples))
-    means = [float(_losses(model, [([], ids)])[0][0][beyond:].mean()) for ids in windows]
-    return sum(means) / len(means) if means else None
 
 
 class Middle(NamedTuple):

@@ -70,7 +70,8 @@ def token_losses(model: nn.Module, ids: Tensor, learned: Tensor) -> tuple[Tensor
 
     ids, learned: [B, T] -> float32 [N], int64 [N]
     """
-    logits, targets = _selected(model, ids, learned)
+    with torch.compiler.set_stance("force_eager"):  # every length would be compiled anew, which takes minutes
+        logits, targets = _selected(model, ids, learned)
     return functional.cross_entropy(logits.float(), targets, reduction="none"), logits.argmax(-1)
 
 

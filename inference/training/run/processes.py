@@ -12,6 +12,7 @@ from accelerate.utils import DistributedType  # type: ignore[import-untyped]
 from torch import nn
 
 from inference.training.errors import OptionError
+from inference.training.machine import keep_freed_memory
 
 _SUPPORTED = (
     DistributedType.NO,
@@ -37,6 +38,7 @@ def join_processes(mixed_precision: str | None = None, *, cpu: bool = False) -> 
         OptionError: the launcher requested a sharded model (FSDP, DeepSpeed), or the device does not support the
             precision.
     """
+    keep_freed_memory()
     # It warns whenever it saves tied weights once, which is correct.
     logging.getLogger("accelerate.utils.other").setLevel(logging.ERROR)
     cpu = cpu or (is_launched() and not torch.accelerator.is_available())

@@ -1,1 +1,1 @@
-"""The folders of the models that midfill brings along, for `importlib.resources`."""
+"""The folder of the model that midfill runs by default, for `importlib.resources`."""

@@ -43,7 +43,8 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def emacs(file: Path, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     """Emacs with the file, ready, its cursor behind the last `return`."""
-    for name, value in {"HOME": tmp_path, "MIDFILL_RUNTIME_DIR": runtime, "MIDFILL_EXIT_AFTER_S": 30}.items():
+    variables = {"RUNTIME_DIR": runtime, "MODEL": "tiny", "EXIT_AFTER_S": 30}
+    for name, value in {"HOME": tmp_path, **{f"MIDFILL_{name}": value for name, value in variables.items()}}.items():
         monkeypatch.setenv(name, str(value))
     init = tmp_path / "init.el"
     init.write_text(INIT.format(folder=MIDFILL_EL, python=sys.executable))

@@ -42,7 +42,7 @@ const SETTINGS: Record<string, unknown> = {
   "extensions.ignoreRecommendations": true,
   "files.autoSave": "off",
   "git.enabled": false,
-  "midfill.holdBackPercent": 0, // the bundled model is seldom sure
+  "midfill.holdBackPercent": 0, // the tiny model is seldom sure
   "terminal.integrated.gpuAcceleration": "off", // text that tests can read
   "security.workspace.trust.enabled": false,
   "workbench.editor.useModal": "off",
@@ -173,6 +173,7 @@ export class Workbench {
       E2E_MIDFILL: path.join(ROOT, ".venv/bin/midfill"),
       E2E_WIRE: this.folder("wire"),
       MIDFILL_RUNTIME_DIR: this.folder("runtime"),
+      MIDFILL_MODEL: "tiny",
       MIDFILL_EXIT_AFTER_S: "60", // where a run is broken off
     };
   }

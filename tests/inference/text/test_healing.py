@@ -20,7 +20,7 @@ from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from protocol.errors import BadModel
 from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
-from protocol.settings import BUNDLED_MODEL
+from protocol.settings import TINY_MODEL
 from tests.inference.slots import last_slot
 from tests.kv_store.naive import NaiveStore
 
@@ -173,10 +173,10 @@ def test_by_default_models_that_fragments_do_not_suffice_for_are_healed(
     assert wants_healing(mode, FORMATS["qwen-coder"]) == otherwise  # type: ignore[arg-type]
 
 
-def test_the_bundled_model_is_healed_since_its_config_asks_for_it() -> None:
-    bundled = find_checkpoint(BUNDLED_MODEL)
-    assert bundled.tokenizer().format == replace(FORMATS["midfill"], fragments_suffice=False)
-    assert wants_healing("auto", bundled.tokenizer().format)
+def test_the_tiny_model_is_healed_since_its_config_asks_for_it() -> None:
+    tiny = find_checkpoint(TINY_MODEL)
+    assert tiny.tokenizer().format == replace(FORMATS["midfill"], fragments_suffice=False)
+    assert wants_healing("auto", tiny.tokenizer().format)
 
 
 def test_tokens_within_the_typed_bytes_are_told_from_those_beyond(tiny_tokenizer: TextTokenizer) -> None:

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from inference.training.errors import OptionError
-from inference.training.options import ExampleOptions, Stage, TrainingOptions, parse_stages, restore_options
+from inference.training.options import ExampleOptions, Stage, TrainingOptions, parse_stages
 
 
 def test_stages_are_read_as_they_are_written() -> None:
@@ -23,7 +21,7 @@ def test_other_forms_of_stages_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({}, "max_minutes"),
+        ({"max_steps": 0}, "max_steps"),
         ({"stages": (Stage(512, 0.7),)}, "stages"),
         ({"batch_tokens": 1000}, "batch_tokens is 1000"),
         ({"stages": (Stage(8192, 1),)}, "window is 8192"),
@@ -33,9 +31,8 @@ def test_other_forms_of_stages_are_refused(text: str) -> None:
     ],
 )
 def test_an_option_out_of_range_is_named(options: dict[str, Any], named: str) -> None:
-    limits = {} if named == "max_minutes" else {"max_steps": 1}
     with pytest.raises(OptionError, match=named):
-        TrainingOptions(**limits, **options)
+        TrainingOptions(**options)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +44,8 @@ def test_rates_are_shares(name: str) -> None:
         ExampleOptions(**{name: 1.5})
 
 
-def test_options_survive_json() -> None:
-    options = TrainingOptions(max_minutes=3, stages=(Stage(256, 1.0),))
-    assert restore_options(json.loads(json.dumps(asdict(options)))) == options
-
-
 def test_limits_are_no_part_of_the_recipe() -> None:
     recipe = TrainingOptions(max_steps=1).recipe()
-    assert recipe == TrainingOptions(max_minutes=5, compile=False, checkpoint_minutes=1).recipe()
+    assert recipe == TrainingOptions(max_steps=5, compile=False, checkpoint_minutes=1).recipe()
     assert recipe != TrainingOptions(max_steps=1, seed=1).recipe()
     assert recipe["examples.fim_rate"] == ExampleOptions().fim_rate

@@ -20,11 +20,14 @@ from typer.testing import CliRunner
 from inference.checkpoints.checkpoint import open_checkpoint
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
+from inference.training.interchange.to_gguf import write_gguf
+from inference.training.options import Quantization
 from inference.training.run.checkpoints import RunFolder
 from midfill.commands import app
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt
 from tests.inference.conftest import VOCABULARIES
+from tests.inference.smollm import write_smollm
 from tests.inference.tiny import write_checkpoint
 
 pytestmark = pytest.mark.usefixtures("fresh_accelerate")
@@ -124,8 +127,8 @@ def test_what_ctrl_c_has_stopped_goes_on_as_if_nothing_had_happened(
     [
         (["--lora"], "--lora needs --from MODEL"),
         (
-            ["--from", "bundled", "--window", "100000"],
-            "--window 100000 is too long: the context of bundled is 4096 tokens",
+            ["--from", "tiny", "--window", "100000"],
+            "--window 100000 is too long: the context of tiny is 4096 tokens",
         ),
     ],
 )
@@ -154,6 +157,21 @@ def test_adapters_learn_and_are_merged_into_the_model(project: Path, tmp_path: P
     assert_answers(output / "model")
     fim = open_checkpoint(output / "model", "model").tokenizer().format
     assert (fim.name, fim.fragments_suffice) == ("deepseek-coder", True), "it was trained on fragments"
+
+
+def test_a_gguf_file_is_trained_from_its_dequantized_weights(project: Path, tmp_path: Path) -> None:
+    file, output = tmp_path / "model.gguf", tmp_path / "run"
+    model = write_smollm(tmp_path)
+    (model / "config.json").write_text(
+        json.dumps(json.loads((model / "config.json").read_text()) | {"midfill": {"fragments_suffice": False}})
+    )
+    write_gguf(str(model), file, Quantization("q8_0", "q8_0"))
+    arguments = ("--output", output, "--from", file, *SMALL, "--window", "32", "--mixed-precision", "no")
+    trained(project, *arguments, "--steps", "1")
+    weights = load_file(output / "base" / "model.safetensors")
+    assert (weights["model.norm.weight"] == 1).all()
+    assert not open_checkpoint(output / "model", "model").tokenizer().format.fragments_suffice  # as of the file
+    assert "Continuing after step 1" in trained(project, *arguments, "--steps", "2").output
 
 
 def test_a_whole_checkpoint_learns_the_same_in_one_part_and_in_several(project: Path, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM
 
 from inference.checkpoints.checkpoint import find_checkpoint
 from inference.training.errors import OptionError
@@ -18,44 +18,13 @@ from inference.training.interchange.to_gguf import write_gguf
 from inference.training.optimization.rounding import round_trip
 from inference.training.options import BITS, Quantization
 from protocol.errors import BadModel
+from tests.inference.smollm import TEXT, write_smollm
 from tests.inference.tiny import write_checkpoint
-
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<repo_name>", "<filename>", "<a>", "<b>", "<c>"]
-TEXT = "def f(x):\n    return x + 12345  # naïve\n\n\nclass A:\n\tpass\n"
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small Llama with SmolLM's kind of tokenizer and without FIM markers of its own; it has midfill's, as a base."""
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    names = [*SPECIAL[:4], "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
-    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=names, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator([TEXT * 3], trainer)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=128,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=0,
-    )
-    model = LlamaForCausalLM(config)
-    torch.nn.Module.to(model, torch.float32)
-    model.save_pretrained(folder)
-    return folder
+    return write_smollm(tmp_path_factory.mktemp("model"))
 
 
 def logits(folder: Path, ids: list[int]) -> torch.Tensor:

@@ -25,8 +25,7 @@ def test_stages_follow_one_another(share: float, stage: int) -> None:
     assert stage_at(share, (Stage(512, 0.7), Stage(2048, 0.3))) == stage
 
 
-def test_the_nearer_limit_counts() -> None:
-    progress = TrainingProgress(step=10, seconds=30)
+def test_the_share_of_a_run_is_that_of_its_steps() -> None:
+    progress = TrainingProgress(step=10)
     assert progress.share(TrainingOptions(max_steps=100)) == pytest.approx(0.1)
-    assert progress.share(TrainingOptions(max_steps=100, max_minutes=1)) == pytest.approx(0.5)
-    assert progress.share(TrainingOptions(max_steps=5, max_minutes=1)) == 1
+    assert progress.share(TrainingOptions(max_steps=5)) == 1

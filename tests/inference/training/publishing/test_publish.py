@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from inference.training.corpus.vocabulary import Vocabulary, load_vocabulary
 from inference.training.options import LoraOptions
-from inference.training.publishing.export import add_to_json
+from inference.training.publishing.model_folder import add_to_json
 from inference.training.publishing.publish import ADAPTER, publish
 from inference.training.run.starting import start_model
 from tests.inference.training.runs import OPTIONS

@@ -7,7 +7,7 @@ import torch
 
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.options import Quantization
-from inference.training.publishing.export import write_model
+from inference.training.publishing.model_folder import write_model
 from inference.training.publishing.quantization_losses import quantization_losses
 from inference.training.run.modeling import build_model
 from tests.inference.training.runs import OPTIONS, TINY

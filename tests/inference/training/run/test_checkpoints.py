@@ -54,7 +54,6 @@ def test_a_run_is_not_resumed_on_another_corpus(run: RunFolder, corpus_folder: P
 
 def test_limits_may_change(run: RunFolder, corpus_folder: Path) -> None:
     run.claim(corpus_folder, steps(100))
-    assert run.read_options() == steps(100)
 
 
 def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.inference.training.run.test_evaluation import Uniform
 
 from inference.training.corpus.corpus import Corpus, Document, Manifest, write_corpus
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.run.format_losses import LAYOUTS, PLAIN, format_losses
 from tests.inference.training.packages import write_module
-from tests.inference.training.run.test_evaluation import Uniform
 
 
 def test_a_uniform_model_pays_for_every_token(corpus: Corpus, vocabulary: Vocabulary) -> None:
