@@ -29,9 +29,15 @@ class IndexedDesk(Desk):
 
 
 async def played(folder: Path, texts: list[str], chosen: tuple[ContextSource, ...]) -> IndexedDesk:
-    desk = IndexedDesk(texts, Settings(context_sources=chosen), folder.as_uri())
-    await desk.play(session(desk.copies(), WRITING, KEYS, seed=1))
-    return desk
+    """A desk with the records of three sessions: in one of them, where the person jumps may weigh more than sources."""
+    desks = [IndexedDesk(texts, Settings(context_sources=chosen), folder.as_uri()) for _ in range(3)]
+    for seed, desk in enumerate(desks):
+        await desk.play(session(desk.copies(), WRITING, KEYS, seed))
+    whole, *others = desks
+    for desk in others:
+        whole.records += desk.records
+        whole.origins |= desk.origins
+    return whole
 
 
 @pytest.fixture

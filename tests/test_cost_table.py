@@ -18,13 +18,13 @@ from lsp_server.prompts.anchors import LINES_BACK
 from lsp_server.prompts.planner import PromptPlanner
 from lsp_server.prompts.windows import WindowBudget
 from protocol.messages import CompletionRequest, Usage
-from protocol.settings import BUNDLED_MODEL
+from protocol.settings import TINY_MODEL
 
 SOURCES = [
     path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parents[1] / "lsp_server").rglob("*.py"))
 ]
 BUDGET = WindowBudget(prefix_tokens=600, suffix_tokens=300, increment_tokens=200)
-ENGINE = load_dry_engine(EngineOptions(BUNDLED_MODEL, healing="off"))  # the tokens of the text as it stands
+ENGINE = load_dry_engine(EngineOptions(TINY_MODEL, healing="off"))  # the tokens of the text as it stands
 LEAST = 1
 FEW = 2
 MARKERS = 2

@@ -20,7 +20,7 @@ from midfill.replay.results import percentile
 from midfill.replay.targets import EngineCore
 from protocol.heat import heat
 from protocol.messages import Completion, CompletionRequest
-from protocol.settings import BUNDLED_MODEL, Settings
+from protocol.settings import TINY_MODEL, Settings
 from tests.sessions import Key, Person, Weights, session
 
 ROOT = Path(__file__).parents[1]
@@ -141,7 +141,7 @@ def _is_of(text: str, other: str) -> bool:
 
 class CheckingCore(EngineCore):
     def __init__(self, desk: Desk) -> None:
-        super().__init__(load_dry_engine(EngineOptions(BUNDLED_MODEL, healing="off")))
+        super().__init__(load_dry_engine(EngineOptions(TINY_MODEL, healing="off")))
         self._desk = desk
 
     async def complete(self, request: CompletionRequest) -> Completion:

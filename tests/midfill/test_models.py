@@ -58,5 +58,6 @@ def test_the_doctor_lists_them_without_a_problem(home: Path) -> None:
     section = models(Settings(), ())
     assert section.problems == ()
     facts = dict(section.facts)
-    assert facts["bundled"].startswith("llama, 21 MB, BF16, midfill")
+    assert facts["tiny"].startswith("llama, 21 MB, BF16, midfill")
+    assert facts["bundled"].startswith("llama, 88 MB, Q4_1, midfill")
     assert "cannot run" in facts[str(home / "damaged.gguf")]

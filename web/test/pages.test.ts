@@ -1,4 +1,4 @@
-// The playground and the dashboard as a user sees them, with a real core and the bundled model.
+// The playground and the dashboard as a user sees them, with a real core and the tiny model.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -96,14 +96,14 @@ test("every sample is completed, also at 900 pixels in the dark", async () => {
 test("another model is chosen, and answers", async () => {
   const page = await playground();
   await page.locator("#model").click();
-  await page.getByRole("menuitemradio", { name: /bundled.*running/ }).waitFor();
+  await page.getByRole("menuitemradio", { name: /tiny.*running/ }).waitFor();
   await picture(page, "models");
-  await page.getByRole("menuitemradio", { name: /^tiny/ }).click();
-  await page.locator("#model[title=tiny]").waitFor();
+  await page.getByRole("menuitemradio", { name: /^bundled/ }).click();
+  await page.locator("#model[title=bundled]").waitFor();
   await page.locator("#state.ready").waitFor();
   await page.keyboard.type("x", { delay: 150 });
   await page.locator("#strip .column").nth(1).waitFor({ state: "attached" });
-  assert.match(midfill.run("core", "list"), /tiny +ready/);
+  assert.match(midfill.run("core", "list"), /bundled +ready/);
 });
 
 test("the dashboard shows the keystroke, its prompt and what is resident", async () => {

@@ -22,7 +22,7 @@ from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt, Snippet, StopRule
-from protocol.settings import BUNDLED_MODEL
+from protocol.settings import TINY_MODEL
 from tests.kv_store.naive import NaiveStore
 
 ANY_TEXT = StopRule(indent=0)  # a block that nothing dedents from
@@ -337,7 +337,7 @@ def test_random_editing_is_as_if_computed_cold(
 
 
 def test_bundled_model_recomputes_what_was_typed() -> None:
-    engine = load_engine(EngineOptions(model=BUNDLED_MODEL, healing="off"))
+    engine = load_engine(EngineOptions(model=TINY_MODEL, healing="off"))
     typed = "def main():\n    print(size_of(__file__))\n"
     engine.complete(ask(max_tokens=0))
     for end in range(1, len(typed) + 1):

@@ -21,7 +21,7 @@ from inference.text.token_ids import TokenIds, packed
 from inference.text.tokenization import MarkerIds, TextTokenizer
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt, Snippet
-from protocol.settings import BUNDLED_MODEL
+from protocol.settings import TINY_MODEL
 
 PRE, SUF, MID, SEP, BEGIN = 1001, 1002, 1003, 1004, 1005
 CONTEXT = 128
@@ -209,7 +209,7 @@ def test_everything_fits_and_markers_stay(
 
 
 def test_a_prompt_that_grows_past_the_limit_stays_hot_or_warm() -> None:
-    engine = load_dry_engine(EngineOptions(BUNDLED_MODEL, context_tokens=1024))
+    engine = load_dry_engine(EngineOptions(TINY_MODEL, context_tokens=1024))
     step = 1024 // STEPS_PER_CONTEXT
     chunks = tuple(Snippet(f"{name}.py", f"{name} = 1\n" * 20) for name in "abc")
     base = Prompt("x = 1\n" * 60, "y = 2\n" * 20, "", chunks)

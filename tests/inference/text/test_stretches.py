@@ -12,12 +12,12 @@ from inference.text.prompts import tokenize_prompt
 from inference.text.stretches import stretches
 from inference.text.tokenization import TextTokenizer
 from protocol.messages import Prompt, Snippet
-from protocol.settings import BUNDLED_MODEL
+from protocol.settings import TINY_MODEL
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> TextTokenizer:
-    return load_dry_engine(EngineOptions(BUNDLED_MODEL, context_tokens=512, threads=1)).tokenizer
+    return load_dry_engine(EngineOptions(TINY_MODEL, context_tokens=512, threads=1)).tokenizer
 
 
 PROMPT = Prompt("import os\n", "\nreturn 1\n", "x = ÄÖ", (Snippet("a.py", "def f(): ...\n"),))

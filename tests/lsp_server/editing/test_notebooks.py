@@ -12,7 +12,7 @@ from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.engine_core import EngineCore
-from protocol.settings import BUNDLED_MODEL, Settings
+from protocol.settings import TINY_MODEL, Settings
 from tests.lsp_server.editor import Editor, until
 from tests.lsp_server.fake_core import FakeCore
 
@@ -103,7 +103,7 @@ async def test_a_closed_notebook_is_released(editor: Editor, core: FakeCore) -> 
 
 async def test_keys_are_hot_and_so_is_the_next_cell() -> None:
     costs: list[PromptCost] = []
-    engine = load_dry_engine(EngineOptions(BUNDLED_MODEL))
+    engine = load_dry_engine(EngineOptions(TINY_MODEL))
     session = EditingSession(EngineCore(engine), Settings(max_tokens=1), "test", costs.append)
     names = [str(number) for number in range(40)]
     for name in names:

@@ -15,10 +15,10 @@ import pytest
 from inference.loading.options import EngineOptions
 from inference.server.pages.feed import MOST_UNREAD, Feed
 from protocol.messages import CompletionRequest, CoreStatus, Prompt
-from protocol.settings import BUNDLED_MODEL
+from protocol.settings import TINY_MODEL
 from tests.inference.serving import BEARER, Served, serving
 
-OPTIONS = EngineOptions(BUNDLED_MODEL, context_tokens=512, threads=1, slots=2)
+OPTIONS = EngineOptions(TINY_MODEL, context_tokens=512, threads=1, slots=2)
 
 
 @pytest.fixture(scope="module")
