@@ -20,7 +20,6 @@ from lsp_server.custom_messages import (
     LINK_DASHBOARD_COMMAND,
     LIST_COMMAND,
     LIST_MODELS_COMMAND,
-    RESTART_COMMAND,
     STOP_COMMAND,
     UNLOAD_COMMAND,
 )
@@ -28,6 +27,7 @@ from lsp_server.mistakes import RequestFailed
 from lsp_server.model_download import download_model
 from lsp_server.model_list import models_of_this_machine
 from lsp_server.server import MidfillServer
+from lsp_server.suggesting.reasons import RESTART_COMMAND
 from protocol.errors import MidfillError
 from protocol.rendezvous import end_stop, runtime_folder
 

@@ -91,7 +91,6 @@ DID_SHOW = "textDocument/didShowCompletion"
 DID_ACCEPT_PARTLY = "textDocument/didPartiallyAcceptCompletion"
 DID_CHANGE_STATUS = "didChangeStatus"
 
-RESTART_COMMAND = "midfill.restartCore"
 STOP_COMMAND = "midfill.stopCore"
 UNLOAD_COMMAND = "midfill.unloadModel"
 FREE_COMMAND = "midfill.freeMemory"

@@ -5,23 +5,19 @@ Each command imports its modules when it runs, so that the other commands start 
 
 from __future__ import annotations
 
-import os
-import sys
-from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from midfill.complete import complete_command
+from midfill.core_command import core_command
 from midfill.cores import cores_command, free_command, list_command, restart_command, stop_command, unload_command
 from midfill.demo.command import demo_command
 from midfill.doctor.command import doctor_command
 from midfill.evaluation.command import eval_command
 from midfill.models import download_command, models_command
 from midfill.options import takes_settings
-from midfill.output_files import check_writable
 from midfill.play.command import dashboard_command, play_command
 from midfill.replay.command import replay_command
 from midfill.stats.command import stats_command
@@ -29,8 +25,7 @@ from midfill.tokens import add_command, revoke_command
 from midfill.tokens import list_command as list_tokens_command
 from midfill.train.command import train_command
 from protocol.errors import BadInput
-from protocol.identity import ANSWER_SETTINGS, core_settings
-from protocol.rendezvous import cache_folder, resolve_engine, resolve_model
+from protocol.identity import ANSWER_SETTINGS
 from protocol.settings import CORE_SETTINGS, Settings
 
 app = typer.Typer(
@@ -80,98 +75,6 @@ def _host_and_port(address: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def core(
-    settings: Settings,
-    context: typer.Context,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; other machines can connect if it is not loopback.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = 0,
-    allow_origin: Annotated[
-        list[str] | None, typer.Option(help="Origin of a web page that may connect; repeatable.")
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Host name that requests may use for this core, such as a proxy's; repeatable."),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="Certificate chain in PEM: serve TLS 1.2 and later at this port.")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate, in PEM, not encrypted.")] = None,
-    users: Annotated[
-        Path | None,
-        typer.Option(help="File of users with tokens of their own; see `midfill token`."),
-    ] = None,
-    user_requests: Annotated[
-        int | None,
-        typer.Option(min=1, help="Most requests of a user at work together; others wait.  [default: no limit]"),
-    ] = None,
-    user_queue: Annotated[int, typer.Option(min=1, help="Most requests of a user that wait; more are refused.")] = 64,
-    user_tokens_per_minute: Annotated[
-        int | None,
-        typer.Option(min=1, help="Most tokens computed for a user in a minute.  [default: no limit]"),
-    ] = None,
-    drain_s: Annotated[
-        float, typer.Option(min=0, help="Seconds that requests have to finish when SIGTERM or SIGINT ends the core.")
-    ] = 5.0,
-    log_format: Annotated[
-        str, typer.Option(help="`text`, or `json`: one object per line, with one line per request.")
-    ] = "text",
-    log_file: Annotated[
-        Path | None, typer.Option(help="Append the log to this file instead of writing it to stderr; kept below 4 MiB.")
-    ] = None,
-    replaceable: Annotated[
-        bool, typer.Option(help="Exit if a client with other settings connects and no other client is connected.")
-    ] = False,
-) -> None:
-    """Run the inference core that language servers share, or control the running ones with a subcommand.
-
-    Language servers start a core if none runs. Run one by hand to serve other machines, or programs that speak HTTP.
-    """
-    if context.invoked_subcommand is not None:
-        return
-    from inference.loading.options import engine_options
-    from inference.scheduling.user_limits import UserLimits
-    from inference.server.process import ServeOptions, serve
-
-    if (tls_cert is None) != (tls_key is None):
-        raise BadInput("--tls-cert and --tls-key need each other")
-    if log_format not in ("text", "json"):
-        raise BadInput(f"--log-format {log_format}: expected text or json")
-    if log_file is not None:
-        check_writable(log_file)
-        log = log_file.open("ab", buffering=0)
-        os.dup2(log.fileno(), sys.stderr.fileno())
-    engine = replace(
-        engine_options(settings),
-        model=resolve_model(settings.model),
-        engine=resolve_engine(settings.engine),
-        cache_folder=cache_folder() if settings.disk_mb else None,
-    )
-    has_ended = serve(
-        ServeOptions(
-            engine=engine,
-            host=host,
-            port=port,
-            allowed_origins=tuple(allow_origin or ()),
-            allowed_hosts=tuple(allow_host or ()),
-            certificate=(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
-            users=users,
-            limits=UserLimits(user_requests, user_queue, user_tokens_per_minute),
-            drain_s=drain_s,
-            log_json=log_format == "json",
-            log_file=log_file,
-            unload_after_s=settings.unload_after_s or None,
-            exit_after_s=settings.exit_after_s or None,
-            settings=core_settings(settings),
-            replaceable=replaceable,
-            speed_folder=cache_folder(),
-        )
-    )
-    if not has_ended:
-        os._exit(0)  # a normal exit would stop the model's thread within torch, which aborts the process
-
-
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
 _MACHINE_SETTINGS = frozenset({"device", "dtype", "weights", "context_tokens"})
 _REPLAY_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "store_mb", "exact", "healing"}
@@ -185,7 +88,7 @@ _COMPLETE_SETTINGS = _MODEL_SETTINGS | set(ANSWER_SETTINGS) | {
 
 app.command()(takes_settings(lsp))
 core_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
-core_app.callback()(takes_settings(core, only=(*CORE_SETTINGS, "engine_key")))
+core_app.callback()(takes_settings(core_command, only=(*CORE_SETTINGS, "engine_key")))
 cores_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 cores_app.callback()(cores_command)
 for _group in (core_app, cores_app):

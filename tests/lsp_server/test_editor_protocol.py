@@ -14,8 +14,9 @@ from pygls.exceptions import (
     JsonRpcServerNotInitialized,
 )
 
-from lsp_server.custom_messages import DOCUMENT_HASH, RESTART_COMMAND
+from lsp_server.custom_messages import DOCUMENT_HASH
 from lsp_server.server import MidfillServer
+from lsp_server.suggesting.reasons import RESTART_COMMAND
 from tests.lsp_server.editor import URI, Editor, connected_editor
 from tests.lsp_server.fake_core import FakeCore
 

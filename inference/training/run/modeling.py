@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -21,6 +22,8 @@ from inference.training.options import ModelSize
 CAUSAL = "midfill_causal"
 BLOCKED_UP_TO = 1024
 BLOCK = 128
+PART = 512
+"""Tokens whose logits are in memory at a time while the model learns; the backward pass computes them again."""
 # Their logits are the output layer's, as those of some other models are not.
 _PLAIN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 
@@ -61,8 +64,14 @@ def token_loss(model: nn.Module, ids: Tensor, learned: Tensor) -> Tensor:
 
     The first token of a row is predicted from nothing, and never counted.
     """
-    logits, targets = _selected(model, ids, learned)
-    return functional.cross_entropy(logits.float(), targets, reduction="sum")
+    base = without_adapters(model)
+    if not isinstance(base, _PLAIN):
+        logits, targets = _selected(model, ids, learned)
+        return _summed_loss(nn.Identity(), logits, targets)
+    hidden, targets = _hidden(base, ids, learned)
+    parts = zip(hidden.split(PART), targets.split(PART), strict=True)
+    losses = [checkpoint(_summed_loss, base.lm_head, *part, use_reentrant=False) for part in parts]
+    return torch.stack(losses).sum() if losses else hidden.sum()
 
 
 def token_losses(model: nn.Module, ids: Tensor, learned: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,9 +101,20 @@ def _selected(model: nn.Module, ids: Tensor, learned: Tensor) -> tuple[Tensor, T
     chosen = learned[:, 1:]
     base = without_adapters(model)
     if isinstance(base, _PLAIN):
-        hidden = base.model(input_ids=ids, use_cache=False).last_hidden_state
-        return base.lm_head(hidden[:, :-1][chosen]), ids[:, 1:][chosen]
+        hidden, targets = _hidden(base, ids, learned)
+        return base.lm_head(hidden), targets
     return model(input_ids=ids, use_cache=False).logits[:, :-1][chosen], ids[:, 1:][chosen]
+
+
+def _hidden(base: nn.Module, ids: Tensor, learned: Tensor) -> tuple[Tensor, Tensor]:
+    """The states [N, H] that predict the learned tokens, and those tokens [N]."""
+    chosen = learned[:, 1:]
+    hidden = base.model(input_ids=ids, use_cache=False).last_hidden_state
+    return hidden[:, :-1][chosen], ids[:, 1:][chosen]
+
+
+def _summed_loss(head: nn.Module, hidden: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(head(hidden).float(), targets, reduction="sum")
 
 
 def _causal_attention(

@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import count
 
 import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from accelerate.utils import set_seed  # type: ignore[import-untyped]
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import default_collate
 
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import Vocabulary
@@ -209,12 +211,19 @@ class Trainer:
         return Windows(self._corpus, self._vocabulary, self._options.examples, length=length, seed=self._options.seed)
 
     def _batches(self, stage: int) -> Iterator[Window]:
-        """The stage's remaining batches: this process's share, [B, T], made in a worker process."""
-        size = self._options.batch_tokens // self._options.stages[stage].window
+        """The stage's remaining batches: this process's share, [B, T], each made in a thread during the step before."""
+        windows, size = self._windows(stage), self._options.batch_tokens // self._options.stages[stage].window
         share = _share(size, self._accelerator.num_processes)
         first = self.progress.windows[stage] + share * self._accelerator.process_index
-        batches = _Batches(first, share, size)
-        return iter(DataLoader(self._windows(stage), batch_sampler=batches, num_workers=1))
+
+        def make(start: int) -> Window:
+            return default_collate([windows[index] for index in range(start, start + share)])  # type: ignore[no-any-return]
+
+        with ThreadPoolExecutor(1, "windows") as maker:
+            made = maker.submit(make, first)
+            for start in count(first + size, size):
+                batch, made = made.result(), maker.submit(make, start)
+                yield batch
 
     def _save(self, checkpointed: Callable[[TrainingProgress], None]) -> None:
         if self._accelerator.is_main_process:
@@ -234,16 +243,3 @@ def _share(windows: int, processes: int) -> int:
     if windows % processes:
         raise OptionError(f"{windows} windows per step cannot be divided equally among {processes} processes")
     return windows // processes
-
-
-class _Batches:
-    """Endless batches of consecutive window indices: `size` from `first` on, repeated every `stride`."""
-
-    def __init__(self, first: int, size: int, stride: int) -> None:
-        self._first, self._size, self._stride = first, size, stride
-
-    def __iter__(self) -> Iterator[list[int]]:
-        first = self._first
-        while True:
-            yield list(range(first, first + self._size))
-            first += self._stride
