@@ -32,7 +32,7 @@ class TrainArguments:
     start: Annotated[
         str | None,
         typer.Option(
-            "--from", help="Model to start from: bundled, a folder, or a name on the hub. Default: from scratch."
+            "--from", help="Model to start from: bundled, tiny, a folder, a GGUF file, or a name on the hub. Default: from scratch."
         ),
     ] = None
     decay: Annotated[float, typer.Option(help="Share of the run, at its end, in which the learning rate falls.")] = (
@@ -163,7 +163,7 @@ class TrainArguments:
 
 
 def _shape(layers: int, hidden: int) -> ModelSize:
-    """A Llama of the bundled model's proportions."""
+    """A Llama of the tiny model's proportions."""
     ratio = ModelSize.intermediate / ModelSize.hidden
     return ModelSize(
         layers=layers,

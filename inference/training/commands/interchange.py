@@ -32,7 +32,7 @@ def make_base(
 
 
 def write_gguf_file(
-    model: Annotated[str, typer.Argument(help='"bundled" or a folder of the Llama family.')],
+    model: Annotated[str, typer.Argument(help='"tiny" or a folder of the Llama family.')],
     file: Annotated[Path, typer.Argument(help="The GGUF file to write.")],
     matrices: Annotated[str, typer.Option(help="Type of the matrices, such as q4_0; bf16 quantizes nothing.")] = "q4_0",
     embeddings: Annotated[str, typer.Option(help="Type of the embedding and of the output layer.")] = "q8_0",

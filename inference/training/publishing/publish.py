@@ -52,7 +52,7 @@ def publish(
 def _fragments_suffice(options: TrainingOptions) -> bool:
     """Whether the model needs no healing: true for a pretrained one trained on fragments, unless its config denies it.
 
-    A model trained from scratch has seen too few: the bundled one completes twice as many words with healing.
+    A model trained from scratch has seen too few: `tiny` completes twice as many words with healing.
     """
     if options.start is None or options.examples.fragment_rate == 0:
         return False
