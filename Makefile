@@ -109,7 +109,7 @@ test-wheel: wheels
 
 # vscode-client/midfill-PLATFORM.vsix, with the wheels of dist/, to be installed with `code --install-extension`; needs node
 # and npm. TARGET=darwin-arm64 packages the wheel of another platform, if dist/ has it.
-vsix: $(if $(wildcard dist/*.whl),,wheels)
+vsix: $(if $(TARGET),,wheels)
 	cd vscode-client && npm ci --ignore-scripts --no-audit --no-fund && npm run platform -- $(TARGET)
 
 # The playground and the dashboard, which the core and `midfill play` serve; needs node and npm.

@@ -37,13 +37,14 @@ class BuildLibrary(build_ext):
         return fullname.replace(".", os.sep) + EXTENSION_SUFFIXES[-1]
 
     def build_extension(self, ext: Extension) -> None:
-        """On Windows by Clang, since MSVC, which setuptools would call, does not know the vector types of GCC."""
+        """On Windows by Zig's Clang, since MSVC, which setuptools would call, does not know the vector types of GCC."""
         if sys.platform != "win32":
             super().build_extension(ext)
             return
         library = self.get_ext_fullpath(ext.name)
         self.mkpath(str(Path(library).parent))
-        compiler = shlex.split(os.environ.get("CXX", "clang++"))
+        given = os.environ.get("CXX")
+        compiler = shlex.split(given) if given else [sys.executable, "-m", "ziglang", "c++"]
         self.spawn([*compiler, *ext.extra_compile_args, *ext.sources, "-shared", "-o", library])
 
 

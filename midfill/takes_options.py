@@ -1,4 +1,4 @@
-"""Turns a frozen struct into the options of a command."""
+"""Turns a frozen dataclass into the options of a command."""
 
 import inspect
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`command(arguments=..., **its own)` as a typer command with an option per field of the struct `arguments`."""
+    """`command(arguments=..., **its own)` as a typer command with an option per field of the dataclass `arguments`."""
     own = dict(inspect.signature(command, eval_str=True).parameters)
     kind = own.pop("arguments").annotation
     hints = get_type_hints(kind, include_extras=True)

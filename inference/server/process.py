@@ -196,7 +196,7 @@ def _run(
     draining = Draining(lambda: scheduler.is_idle, options.drain_s)
     retirement = Retirement(presence, lambda: scheduler.status, replaceable=options.replaceable)
     websockets = WebSocketApi(scheduler, presence, connections, retirement, anchors, draining)
-    dashboard = Dashboard(scheduler, feed, access.pages)
+    dashboard = Dashboard(scheduler, feed, access.pages, connections.abort)
     http = HttpApi(scheduler, presence, metrics, anchors)
     app = make_app(http, websockets.serve, access, connections, draining, dashboard)
 
@@ -210,9 +210,10 @@ def _run(
         exit_after_s = options.exit_after_s
         if exit_after_s is not None and scheduler.status.state == "failed":
             exit_after_s = min(exit_after_s, FAILED_EXIT_AFTER_S)
-        should_exit = draining.is_over(signals.count) or scheduler.lost is not None or retirement.due
-        if over := should_exit or _idle_for(presence, exit_after_s):
-            feed.close()
+        over = draining.is_over(signals.count) or scheduler.lost is not None or retirement.due
+        over = over or _idle_for(presence, exit_after_s)
+        if over or draining.has_begun:
+            feed.close()  # a dashboard is no request to wait for
         return over
 
     try:

@@ -42,6 +42,10 @@ def _ask(endpoint: Endpoint, once: bool) -> str:
         response = connection.getresponse()
         if response.status == HTTPStatus.UNAUTHORIZED:
             raise Unauthorized(f"the core at {endpoint.url} refused the token")
+        if response.status == HTTPStatus.FORBIDDEN:
+            raise Unauthorized(
+                f"only the owner's token opens the dashboard of {endpoint.url}: it shows every user's prompts"
+            )
         if response.status != HTTPStatus.OK:
             raise CoreUnavailable(f"the core at {endpoint.url} has no dashboard (HTTP {response.status})")
         link = json.loads(response.read(_LONGEST_ANSWER))

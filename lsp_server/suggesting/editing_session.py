@@ -90,6 +90,8 @@ class EditingSession:
     def close(self, uri: str) -> None:
         """Forget a document, and release its prompts in the core; the core evicts them by its ordinary rules."""
         closed = self.documents.close(uri)
+        if closed is not None:
+            self.explainer.closed(closed)
         if closed is not None and (verdicts := closed.surroundings.verdicts).is_allowed(uri):
             verdicts.allow(uri, allowed=False)
             self._sender.forget(uri)

@@ -92,6 +92,12 @@ class Explainer:
                 opened.unanswered = None
                 self._on_refresh(opened)
 
+    def closed(self, opened: OpenDocument) -> None:
+        """Withdraw the reason of a document that was closed: it may be opened again."""
+        if opened.told is not None:
+            opened.told = None
+            self._on_reason(opened.document.uri, None)
+
     def tell_all(self, viewed: OpenDocument | None) -> None:
         """As `tell`, for the viewed document and all that had a reason."""
         for uri in self._documents.uris:

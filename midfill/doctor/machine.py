@@ -93,7 +93,10 @@ def cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
 
 
 def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
-    """The CUDA devices that nvidia-smi lists; none if it is not installed or does not answer."""
+    """The CUDA devices that nvidia-smi lists; none if it is not installed or does not answer.
+
+    It reports no memory for a device that shares the machine's.
+    """
     program = shutil.which("nvidia-smi", path=environment.get("PATH"))
     if program is None:
         return ()
@@ -103,10 +106,15 @@ def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
     except (OSError, subprocess.SubprocessError):
         return ()  # a device whose driver does not answer cannot be used
     rows = [[cell.strip() for cell in line.split(",")] for line in answer.stdout.splitlines()]
+    shared = psutil.virtual_memory()
     return tuple(
-        Gpu(name, int(total) * 2**20, int(free) * 2**20, _capability(capability))
+        Gpu(name, _bytes(total, shared.total), _bytes(free, shared.available), _capability(capability))
         for name, total, free, capability in rows
     )
+
+
+def _bytes(mebibytes: str, otherwise: int) -> int:
+    return int(mebibytes) * 2**20 if mebibytes.isdigit() else otherwise
 
 
 def _capability(text: str) -> tuple[int, int] | None:

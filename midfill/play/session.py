@@ -82,12 +82,14 @@ class PageSession:
             case Move():
                 self._editing.look_ahead(*self._place(message.name, message.place))
             case Suggest():
+                if message.invoked:
+                    self._link.start_again()
                 self._start(self._suggest(message), message.id)
             case ListModels():
                 self._start(self._list_models())
             case UseModel():
                 self._editing.configure(replace(self._editing.settings, model=message.model))
-                self._start(self.connect())
+                self._start(self._use_chosen())
             case LinkDashboard():
                 self._start(self._link_dashboard())
 
@@ -126,7 +128,13 @@ class PageSession:
         ]
         self._send(Models(tuple(found)))
 
+    async def _use_chosen(self) -> None:
+        await self.connect()
+        self._link.start_again()
+
     async def _link_dashboard(self) -> None:
+        if self._link.status.state == "stopped":
+            raise BadInput("the core was stopped: request a suggestion by hand first")
         self._send(Link(await dashboard_url(self._editing.settings, once=True)))
 
     def _core_changed(self, status: LinkStatus) -> None:

@@ -46,15 +46,15 @@ def stats_command(
         if yes or typer.confirm(f"Delete all counts in {path}?"):
             path.unlink(missing_ok=True)
         return
+    if html == Path("-"):
+        raise BadInput("--html -: the page needs a file")
     for output in (html, export):
         check_writable(output)
     summary = summary_of(read_statistics(path), days, date.today())
     if export is not None:
         _export(summary.groups, export)
     if html is not None or opens:
-        _write_page(
-            summary, html or platformdirs.user_cache_path("midfill", ensure_exists=True) / "statistics.html", opens
-        )
+        _write_page(summary, html or _page_file(), opens)
     if as_json:
         typer.echo(json.dumps(summary.as_json(), indent=2))
     elif html is None and export is None and not opens:
@@ -112,6 +112,6 @@ def _write_page(summary: Summary, path: Path, opens: bool) -> None:
     from midfill.stats.page import write_page  # plotly takes a while to import
 
     write_page(summary, path)
-    typer.echo(f"wrote {path}")
+    typer.echo(f"wrote {path}", err=True)  # JSON or CSV may go to the standard output
     if opens and not webbrowser.open(path.resolve().as_uri()):
         raise BadInput(f"no browser was found: open {path} in one")

@@ -32,7 +32,8 @@ class TrainArguments:
     start: Annotated[
         str | None,
         typer.Option(
-            "--from", help="Model to start from: bundled, tiny, a folder, a GGUF file, or a name on the hub. Default: from scratch."
+            "--from",
+            help="Model to start from: bundled, tiny, a folder, a GGUF file, a name on the hub. Default: from scratch.",
         ),
     ] = None
     decay: Annotated[float, typer.Option(help="Share of the run, at its end, in which the learning rate falls.")] = (

@@ -35,13 +35,14 @@ def train_command(
     from midfill.train.data import DataOptions, trainable
     from midfill.train.run import Request, train
 
-    arguments = replace(arguments, start=trainable(arguments.start, output.resolve()))
     training = arguments.options()
+    start = trainable(arguments.start, output.resolve())
+    training = replace(training, start=start)
 
     data = DataOptions(
         tuple(str(folder.resolve()) for folder in folders),
         arguments.held_out,
-        arguments.start,
+        start,
         arguments.fim_format,
         arguments.add_fim_markers,
         arguments.vocabulary_size,

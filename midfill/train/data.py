@@ -66,15 +66,23 @@ def trainable(start: str | None, output: Path) -> str | None:
 
     Raises:
         BadModel: there is no such checkpoint, or a GGUF file of its kind cannot be trained from.
+        CheckpointError: the output was started from another GGUF file.
     """
     if start is None:
         return None
     checkpoint = find_checkpoint(start)
     if checkpoint.path.suffix != GGUF_SUFFIX:
         return start
-    base = output / "base"
-    if not (base / "tokenizer_config.json").is_file():  # the last that is written
+    base, note = output / "base", output / "base" / "source.json"
+    found = checkpoint.path.stat()
+    source = {"from": start, "bytes": found.st_size, "modified": found.st_mtime_ns}
+    if not note.is_file():
         read_base(checkpoint.path, base)
+        note.write_text(json.dumps(source) + "\n")  # the last that is written
+    elif (known := json.loads(note.read_text())) != source:
+        raise CheckpointError(
+            f"{output} was started from {known['from']}, not from {start} as it is now: choose another --output"
+        )
     return str(base)
 
 

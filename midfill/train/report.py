@@ -104,7 +104,7 @@ def losses_table(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any
     """Held-out losses as a table for the terminal."""
     table = Table(title="held-out loss, nats per byte of middle", title_justify="left")
     for name in _COLUMNS:
-        table.add_column(name, justify="left" if name == "format" else "right")
+        table.add_column(name, justify="left" if name == "" else "right")
     for row in _rows(before, after):
         table.add_row(*row)
     return table

@@ -71,7 +71,10 @@ def serving(
     draining = Draining(lambda: scheduler.is_idle, 30.0)
     websockets = WebSocketApi(scheduler, presence, connections, retirement, anchors, draining)
     access = Access(TOKEN, ["https://allowed.example"], HostNames(frozenset({"gpu-box"})), users)
-    http, dashboard = HttpApi(scheduler, presence, metrics, anchors), Dashboard(scheduler, feed, access.pages)
+    http, dashboard = (
+        HttpApi(scheduler, presence, metrics, anchors),
+        Dashboard(scheduler, feed, access.pages, connections.abort),
+    )
     app = make_app(http, websockets.serve, access, connections, draining, dashboard)
     with bind("127.0.0.1", 0) as listener, bind("127.0.0.1", 0) as plain:
         host, port = listener.getsockname()
@@ -118,7 +121,10 @@ def client_of(
     draining = Draining(lambda: scheduler.is_idle, 30.0)
     websockets = WebSocketApi(scheduler, presence, connections, retirement, anchors, draining)
     access = Access(TOKEN, ["https://allowed.example"], HostNames(frozenset({"gpu-box"})), users)
-    http, dashboard = HttpApi(scheduler, presence, metrics, anchors), Dashboard(scheduler, feed, access.pages)
+    http, dashboard = (
+        HttpApi(scheduler, presence, metrics, anchors),
+        Dashboard(scheduler, feed, access.pages, connections.abort),
+    )
     app = make_app(http, websockets.serve, access, connections, draining, dashboard)
     with TestClient(app, base_url="http://127.0.0.1:8765", raise_server_exceptions=False) as client:
         yield client

@@ -161,6 +161,18 @@ async def test_a_snooze_ends_by_itself_or_on_request(editor: Editor, core: FakeC
             await editor.execute("midfill.snooze", minutes)
 
 
+async def test_a_document_that_is_opened_again_has_no_reason_of_before(editor: Editor) -> None:
+    editor.open("a")
+    await editor.execute("midfill.snooze", 5)
+    assert (await told(editor))[0] == "snoozed"
+    editor.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(URI)))
+    await until(lambda: editor.reasons[-1] is None)
+    await editor.execute("midfill.resume")
+    editor.open("a")
+    assert await editor.last_reason() is None
+    assert editor.reasons[-1] is None
+
+
 async def test_what_the_editor_itself_switches_off(editor: Editor) -> None:
     editor.open("a")
     for off, said in (("workspace", "in this workspace"), ("hidden", "editor.inlineSuggest.enabled is off")):

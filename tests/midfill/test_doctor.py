@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -79,6 +80,10 @@ def test_gpus(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\necho 'Some GPU, 24576, 20480, 8.6'\n")
     program.chmod(0o755)
     assert find_gpus({"PATH": str(tmp_path)}) == (GPU,)
+    program.write_text("#!/bin/sh\necho 'NVIDIA GB10, [N/A], [N/A], 12.1'\n")
+    (shared,) = find_gpus({"PATH": str(tmp_path)})
+    assert shared.total_bytes == psutil.virtual_memory().total
+    assert 0 < shared.free_bytes < shared.total_bytes
     program.write_text("#!/bin/sh\nexit 9\n")
     assert find_gpus({"PATH": str(tmp_path)}) == ()
     assert find_gpus({"PATH": ""}) == ()

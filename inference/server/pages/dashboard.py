@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -19,15 +20,18 @@ from inference.server.pages.keys import PageKeys
 LINK_PATH = "/dashboard/link"
 EVENTS_PATH = "/dashboard/events"
 KEY_PATH = "/pages/key"
+Address = tuple[object, object]
 
 
 class Dashboard:
     """The routes. A listener is no client: it keeps neither the model loaded nor the core running."""
 
-    def __init__(self, scheduler: Scheduler, feed: Feed, keys: PageKeys) -> None:
+    def __init__(self, scheduler: Scheduler, feed: Feed, keys: PageKeys, abort: Callable[[Address], None]) -> None:
+        """`abort` ends the connection from and to these hosts and ports at once."""
         self._scheduler = scheduler
         self._feed = feed
         self._keys = keys
+        self._abort = abort
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -43,11 +47,12 @@ class Dashboard:
         """The key of the page, and a code for one use, to whoever has the core's token."""
         return JSONResponse({"key": self._keys.key, "code": self._keys.new_code()})
 
-    async def events(self, _request: Request) -> Response:
+    async def events(self, request: Request) -> Response:
         """The status now and at every change; what is resident, now and after every answer."""
+        drop = partial(self._abort, (request.scope["client"], request.scope["server"]))
 
         async def pieces() -> AsyncGenerator[bytes]:
-            async with aclosing(self._feed.listen(self._scheduler.status)) as listening:
+            async with aclosing(self._feed.listen(self._scheduler.status, drop)) as listening:
                 yield await anext(listening)
                 self._scheduler.look()
                 async for one in listening:

@@ -57,13 +57,19 @@ class Feed:
         if self.wanted:
             self._send({"event": "status", **_status(status)})
 
-    async def listen(self, status: CoreStatus) -> AsyncGenerator[bytes]:
-        """Server-sent events from now on, the status first; they end with `close`."""
+    async def listen(self, status: CoreStatus, drop: Callable[[], None]) -> AsyncGenerator[bytes]:
+        """Server-sent events from now on, the status first; they end with `close`.
+
+        Calls `drop`, which disconnects the listener, once it has left MOST_UNREAD events.
+        """
         loop = asyncio.get_running_loop()
         unread: asyncio.Queue[bytes | None] = asyncio.Queue()
 
         def put(one: bytes | None) -> None:
-            unread.put_nowait(one if unread.qsize() < MOST_UNREAD else None)
+            if unread.qsize() < MOST_UNREAD:
+                unread.put_nowait(one)
+            else:
+                drop()
 
         def send(one: bytes | None) -> None:
             if not loop.is_closed():
@@ -118,10 +124,11 @@ class Feed:
 
     def _inserted(self, session: str, prompt: Prompt) -> str:
         """What was inserted before the cursor since the session's last prompt; nothing if the prefix has changed."""
-        earlier = self._prompts.pop(session, prompt)
-        self._prompts[session] = prompt
-        if len(self._prompts) > _REMEMBERED_SESSIONS:
-            del self._prompts[next(iter(self._prompts))]
+        with self._lock:
+            earlier = self._prompts.pop(session, prompt)
+            self._prompts[session] = prompt
+            if len(self._prompts) > _REMEMBERED_SESSIONS:
+                del self._prompts[next(iter(self._prompts))]
         if earlier.prefix != prompt.prefix:
             return ""
         return prompt.increment[Prefix.similarity(earlier.increment, prompt.increment) :]

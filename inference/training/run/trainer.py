@@ -17,6 +17,7 @@ from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.errors import OptionError
 from inference.training.examples.windows import Window, Windows
+from inference.training.machine import return_freed_memory
 from inference.training.optimization.optimizers import (
     MasterWeights,
     OwnWeights,
@@ -32,6 +33,9 @@ from inference.training.run.checkpoints import RunFolder, leave_out_frozen
 from inference.training.run.modeling import count_learned, token_loss, without_adapters
 from inference.training.run.processes import average_gradients
 from inference.training.run.starting import start_model
+
+TRIM_EVERY = 25
+"""Steps after which the memory that no block fitted into goes back to the system."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,8 @@ class Trainer:
         self._trained.write_back()
         mean_loss, seconds, stopped = self._agree(loss, time.monotonic() - began, is_stopped())
         self._advance(stage, seconds)
+        if self.progress.step % TRIM_EVERY == 0:
+            return_freed_memory()
         return StepReport(self.progress, share, batch.ids.shape[1], mean_loss, factor), stopped > 0
 
     def _backward(self, batch: Window) -> float:

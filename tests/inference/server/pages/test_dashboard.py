@@ -131,14 +131,25 @@ def test_without_a_listener_no_event_is_built(core: Served, key: str) -> None:
     assert core.feed.built == built
 
 
-@pytest.mark.parametrize(("told", "read"), [(3, 3), (MOST_UNREAD + 10, MOST_UNREAD)])
-async def test_a_stream_ends_with_the_core_or_when_it_is_not_read(told: int, read: int) -> None:
+async def test_a_stream_ends_with_the_core() -> None:
     feed, status = Feed(), CoreStatus("ready", "tiny")
-    listening = feed.listen(status)
+    listening = feed.listen(status, pytest.fail)
+    await anext(listening)
+    for _ in range(3):
+        feed.tell(status)
+    feed.close()
+    assert len([one async for one in listening]) == 3
+    assert not feed.wanted
+
+
+@pytest.mark.parametrize(("told", "drops"), [(MOST_UNREAD, 0), (MOST_UNREAD + 1, 1)])
+async def test_a_listener_that_does_not_read_is_disconnected(told: int, drops: int) -> None:
+    feed, status, dropped = Feed(), CoreStatus("ready", "tiny"), []
+    listening = feed.listen(status, lambda: dropped.append(True))
     await anext(listening)
     for _ in range(told):
         feed.tell(status)
-    feed.close()
     await asyncio.sleep(0)
-    assert len([one async for one in listening]) == read
+    assert len(dropped) == drops
+    await listening.aclose()
     assert not feed.wanted
