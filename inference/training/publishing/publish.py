@@ -50,13 +50,13 @@ def publish(
 
 
 def _fragments_suffice(options: TrainingOptions) -> bool:
-    """Whether the model needs no healing: true for a pretrained one trained on fragments, unless its config denies it.
+    """Whether the model needs no healing: only if the checkpoint that it was trained from says so.
 
-    A model trained from scratch has seen too few: `tiny` completes twice as many words with healing.
+    Fragments take long to learn: after 1.4M tokens SmolLM2-135M completed 98 % of words with healing and 42 without.
     """
     if options.start is None or options.examples.fragment_rate == 0:
         return False
-    return bool(find_checkpoint(options.start).config.get("midfill", {}).get("fragments_suffice", True))
+    return bool(find_checkpoint(options.start).config.get("midfill", {}).get("fragments_suffice", False))
 
 
 def _write_trained_on(

@@ -156,21 +156,21 @@ def test_adapters_learn_and_are_merged_into_the_model(project: Path, tmp_path: P
     assert (output / "adapter" / "adapter_config.json").is_file()
     assert_answers(output / "model")
     fim = open_checkpoint(output / "model", "model").tokenizer().format
-    assert (fim.name, fim.fragments_suffice) == ("deepseek-coder", True), "it was trained on fragments"
+    assert (fim.name, fim.fragments_suffice) == ("deepseek-coder", False)
 
 
 def test_a_gguf_file_is_trained_from_its_dequantized_weights(project: Path, tmp_path: Path) -> None:
     file, output = tmp_path / "model.gguf", tmp_path / "run"
     model = write_smollm(tmp_path)
     (model / "config.json").write_text(
-        json.dumps(json.loads((model / "config.json").read_text()) | {"midfill": {"fragments_suffice": False}})
+        json.dumps(json.loads((model / "config.json").read_text()) | {"midfill": {"fragments_suffice": True}})
     )
     write_gguf(str(model), file, Quantization("q8_0", "q8_0"))
     arguments = ("--output", output, "--from", file, *SMALL, "--window", "32", "--mixed-precision", "no")
     trained(project, *arguments, "--steps", "1")
     weights = load_file(output / "base" / "model.safetensors")
     assert (weights["model.norm.weight"] == 1).all()
-    assert not open_checkpoint(output / "model", "model").tokenizer().format.fragments_suffice  # as of the file
+    assert open_checkpoint(output / "model", "model").tokenizer().format.fragments_suffice  # as of the file
     assert "Continuing after step 1" in trained(project, *arguments, "--steps", "2").output
 
 

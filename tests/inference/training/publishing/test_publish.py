@@ -55,8 +55,8 @@ def test_a_checkpoint_keeps_its_precision_and_its_tokenizer_files(tiny_checkpoin
     assert torch.equal(logits(after), logits(before))
 
 
-@pytest.mark.parametrize(("told", "suffice"), [({}, True), ({"midfill": {"fragments_suffice": False}}, False)])
-def test_a_checkpoint_that_fragments_did_not_suffice_for_says_so_still(
+@pytest.mark.parametrize(("told", "suffice"), [({}, False), ({"midfill": {"fragments_suffice": True}}, True)])
+def test_fragments_suffice_only_for_what_goes_on_from_such_a_checkpoint(
     tiny_checkpoint: Path, tmp_path: Path, told: dict[str, object], suffice: bool
 ) -> None:
     start = shutil.copytree(tiny_checkpoint, tmp_path / "start")
