@@ -44,6 +44,8 @@ export interface Listener {
   gaveUp: (reason: string) => void;
   core: (status: CoreStatus) => void;
   usage: (usage: Usage) => void;
+  /** A document was closed and opened again for the server, which forgot what the client had said of it. */
+  resent: () => void;
   /** Why a document gets no suggestions; null if it does. */
   reason: (uri: vscode.Uri, reason: Reason | null) => void;
 }
@@ -100,7 +102,7 @@ export class Client {
     });
     this.client.onNotification(RESYNC, ({ textDocument, reason }: Resync) => {
       channel.warn(`sending ${textDocument.uri} again: ${reason}`);
-      void this.sendAgain(textDocument.uri);
+      void this.sendAgain(textDocument.uri).then(listener.resent);
     });
   }
 

@@ -7,7 +7,7 @@ import { freeMemory, listCores, openDashboard, restartCore, stopCore, unloadMode
 import type { Installer } from "./installer.ts";
 import { showMenu, snooze } from "./menu.ts";
 import { chooseModel } from "./models.ts";
-import { showReport } from "./reports.ts";
+import { openPlayground, showDoctor } from "./reports.ts";
 import type { CoreTokens } from "./secrets.ts";
 import type { Server } from "./server.ts";
 import { showStatistics } from "./statistics.ts";
@@ -41,10 +41,10 @@ export function registerCommands(parts: Collaborators): vscode.Disposable {
     "midfill.setCoreToken": () => setCoreToken(parts),
     "midfill.dashboard": () => openDashboard(server),
     "midfill.play": () => {
-      showReport(server, "play");
+      openPlayground(server);
     },
     "midfill.doctor": () => {
-      showReport(server, "doctor");
+      showDoctor(server);
     },
     "midfill.stats": () => showStatistics(server),
     "midfill.showLog": () => {

@@ -2,6 +2,7 @@
 
 import * as vscode from "vscode";
 
+import { execute } from "./execute.ts";
 import type { CoreDescription } from "./messages.ts";
 import type { Server } from "./server.ts";
 
@@ -64,19 +65,5 @@ export async function openDashboard(server: Server): Promise<void> {
 async function control(server: Server, command: string, done: string): Promise<void> {
   if ((await execute(server, command)) !== undefined) {
     void vscode.window.showInformationMessage(`midfill: ${done}`);
-  }
-}
-
-/** The command's result, null if it has none; undefined after a failure, which this function shows. */
-async function execute(server: Server, command: string, args?: unknown[]): Promise<unknown> {
-  try {
-    if (server.client === undefined) {
-      throw new Error("no language server is running, which controls the core");
-    }
-    return (await server.client.execute(command, args)) ?? null;
-  } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    void vscode.window.showErrorMessage(`midfill: ${reason}`);
-    return undefined;
   }
 }

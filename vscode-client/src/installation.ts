@@ -1,7 +1,7 @@
 // Installs midfill into an environment of its own: `python -m venv`, then pip.
 
 import { existsSync, readdirSync } from "node:fs";
-import { rm } from "node:fs/promises";
+import { rename, rm } from "node:fs/promises";
 import * as path from "node:path";
 import { pathToFileURL } from "node:url";
 
@@ -24,21 +24,45 @@ export interface Installation {
   signal: AbortSignal;
 }
 
-/** Install midfill and return the path of its command; a failure removes the environment. */
+/** Install midfill and return the path of its command; a failure leaves the environment as it was. */
 export async function install(installation: Installation): Promise<string> {
   const { environment, onStep, requirements } = installation;
+  const before = `${environment}.before`;
+  onStep("Creating a Python environment");
+  await setAside(environment, before);
   try {
-    onStep("Creating a Python environment");
-    await rm(environment, { recursive: true, force: true });
     await mustRun(installation, installation.python, ["-m", "venv", environment]);
     onStep("Installing midfill");
     const pip = ["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off"];
     await mustRun(installation, commandIn(environment, "python"), [...pip, ...requirements]);
-    return commandIn(environment);
   } catch (error) {
-    await rm(environment, { recursive: true, force: true });
+    await remove(environment);
+    if (existsSync(before)) {
+      await rename(before, environment);
+    }
     throw error;
   }
+  await remove(before).catch(() => undefined); // a core may still run from it: the next installation removes it
+  return commandIn(environment);
+}
+
+/** Rename the environment; one without the command is of an installation that was broken off, and goes. */
+async function setAside(environment: string, before: string): Promise<void> {
+  try {
+    if (existsSync(commandIn(environment))) {
+      await remove(before);
+      await rename(environment, before);
+    } else {
+      await remove(environment);
+    }
+  } catch (error) {
+    const reason = `midfill is in use: stop the core and close other windows. ${String(error)}`;
+    throw new InstallationError(reason, { cause: error });
+  }
+}
+
+async function remove(folder: string): Promise<void> {
+  await rm(folder, { recursive: true, force: true });
 }
 
 /** What pip is to install: requirements that name files or URLs alone, and its options. */
@@ -53,24 +77,31 @@ export interface Choice {
 }
 
 /**
- * pip's arguments; InstallationError if the setting names a package, or if this build bundles no wheels. midfill and
- * the distributions of its models are on no package index, so any account could register their names: each is given as
+ * pip's arguments; InstallationError if the setting names a package, or if this build lacks a wheel. midfill and the
+ * distributions of its models are on no package index, so any account could register their names: each is given as
  * a file.
  */
 export function requirementsOf({ setting, carried, home, withEngine }: Choice): string[] {
   const wheels = existsSync(carried) ? readdirSync(carried).filter((name) => name.endsWith(".whl")) : [];
   const midfill = wheels.find((name) => name.startsWith("midfill-"));
   const models = wheels.filter((name) => name.startsWith("midfill_model"));
-  if (models.length === 0 || (midfill === undefined && setting === "")) {
-    throw new InstallationError(
-      "this build of the extension bundles no midfill: install the .vsix of your platform, or choose a midfill command.",
-    );
+  if (midfill === undefined && setting === "") {
+    throw lacking("midfill");
+  }
+  if (models.length === 0 && withEngine) {
+    throw lacking("models");
   }
   const source = setting === "" ? pathToFileURL(path.join(carried, midfill ?? "")).href : urlOf(setting, home);
   const tested = setting === "" ? ["--constraint", path.join(carried, "constraints.txt")] : [];
   return withEngine
     ? [`midfill[core] @ ${source}`, ...models.map((model) => path.join(carried, model)), ...tested]
     : [`midfill @ ${source}`, ...tested];
+}
+
+function lacking(what: string): InstallationError {
+  return new InstallationError(
+    `this build of the extension bundles no ${what}: install the .vsix of your platform, or choose a midfill command.`,
+  );
 }
 
 /** The URL of the user's path or URL; InstallationError for the name of a package. */

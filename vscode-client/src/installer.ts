@@ -57,6 +57,7 @@ export class Installer {
     }
     this.running = true;
     try {
+      await this.server.stop(); // it may run from the environment that is replaced
       await vscode.window.withProgress(
         { location: vscode.ProgressLocation.Notification, title: "midfill", cancellable: true },
         (progress, token) => this.installShowing(progress, token),

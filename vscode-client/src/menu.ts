@@ -3,6 +3,7 @@
 import * as vscode from "vscode";
 
 import * as config from "./config.ts";
+import { execute } from "./execute.ts";
 import type { Action, Reason } from "./messages.ts";
 import type { Server } from "./server.ts";
 
@@ -19,7 +20,7 @@ export async function showMenu(server: Server): Promise<void> {
   if (chosen?.command !== undefined) {
     await vscode.commands.executeCommand(chosen.command);
   } else if (chosen?.action !== undefined) {
-    await runAction(server, chosen.action);
+    await execute(server, chosen.action.command, chosen.action.arguments);
   } else if (chosen?.reason !== undefined) {
     await showReason(server, chosen.reason);
   }
@@ -30,7 +31,7 @@ async function showReason(server: Server, { explanation, actions }: Reason): Pro
   const chosen = await vscode.window.showInformationMessage(`midfill: ${explanation}`, ...titles);
   const action = actions.find(({ title }) => title === chosen);
   if (action !== undefined) {
-    await runAction(server, action);
+    await execute(server, action.command, action.arguments);
   }
 }
 
@@ -40,15 +41,7 @@ export async function snooze(server: Server): Promise<void> {
   const choices = [...times, { label: "Until the language server restarts", minutes: 0 }];
   const chosen = await vscode.window.showQuickPick(choices, { title: "Snooze suggestions in this window" });
   if (chosen !== undefined) {
-    await runAction(server, { title: chosen.label, command: "midfill.snooze", arguments: [chosen.minutes], detail: "" });
-  }
-}
-
-async function runAction(server: Server, { command, arguments: args }: Action): Promise<void> {
-  try {
-    await server.client?.execute(command, args);
-  } catch (error) {
-    void vscode.window.showErrorMessage(`midfill: ${error instanceof Error ? error.message : String(error)}`);
+    await execute(server, "midfill.snooze", [chosen.minutes]);
   }
 }
 

@@ -3,6 +3,7 @@
 import * as vscode from "vscode";
 
 import * as config from "./config.ts";
+import { execute } from "./execute.ts";
 import type { Download, ModelDescription } from "./messages.ts";
 import type { Server } from "./server.ts";
 
@@ -45,21 +46,17 @@ export async function chooseModel(server: Server): Promise<void> {
 
 /** Download a model of the hub, of a quantization that the user chooses if there are several, and use it. */
 async function downloadModel(server: Server, model: string): Promise<void> {
-  try {
-    const got = (await server.client?.execute(DOWNLOAD, [model])) as Download | undefined;
-    if (got?.path !== undefined) {
-      await config.setModel(model);
-    } else if (got?.cancelled === true) {
-      void vscode.window.showInformationMessage(`midfill: Stopped. The next download of ${model} goes on from there.`);
-    } else if (got?.choices !== undefined) {
-      const items = got.choices.map(({ name, sizeBytes }) => ({ label: name, description: gigabytes(sizeBytes) }));
-      const chosen = await vscode.window.showQuickPick(items, { title: "Quantization" });
-      if (chosen !== undefined) {
-        await downloadModel(server, chosen.label);
-      }
+  const got = (await execute(server, DOWNLOAD, [model])) as Download | null | undefined;
+  if (got?.path !== undefined) {
+    await config.setModel(model);
+  } else if (got?.cancelled === true) {
+    void vscode.window.showInformationMessage(`midfill: Stopped. The next download of ${model} goes on from there.`);
+  } else if (got?.choices !== undefined) {
+    const items = got.choices.map(({ name, sizeBytes }) => ({ label: name, description: gigabytes(sizeBytes) }));
+    const chosen = await vscode.window.showQuickPick(items, { title: "Quantization" });
+    if (chosen !== undefined) {
+      await downloadModel(server, chosen.label);
     }
-  } catch (error) {
-    void vscode.window.showErrorMessage(`midfill: ${error instanceof Error ? error.message : String(error)}`);
   }
 }
 

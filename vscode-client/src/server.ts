@@ -16,6 +16,9 @@ import type { Phase } from "./status.ts";
 import type { Switch } from "./switch.ts";
 
 export class Server {
+  private readonly resent = new vscode.EventEmitter<void>();
+  /** Fires after a document was sent again, of which the server knows nothing else now. */
+  readonly onDidResend = this.resent.event;
   private readonly changed = new vscode.EventEmitter<void>();
   /** Fires after a change of any of the fields below. */
   readonly onDidChange = this.changed.event;
@@ -150,6 +153,9 @@ export class Server {
       },
       gaveUp: (reason) => {
         this.enter({ name: "failed", reason });
+      },
+      resent: () => {
+        this.resent.fire();
       },
       core: (status) => {
         this.core = status;

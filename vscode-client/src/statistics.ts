@@ -7,12 +7,13 @@ import * as path from "node:path";
 import * as vscode from "vscode";
 
 import { run } from "./processes.ts";
+import { commandOf } from "./reports.ts";
 import type { Server } from "./server.ts";
 
 /** Show the statistics as they are now. */
-export async function showStatistics({ command }: Server): Promise<void> {
+export async function showStatistics(server: Server): Promise<void> {
+  const command = commandOf(server);
   if (command === undefined) {
-    void vscode.window.showWarningMessage("The midfill command was not found: install it, or choose its path.");
     return;
   }
   try {

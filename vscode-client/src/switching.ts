@@ -36,9 +36,16 @@ export function announceSwitches(server: Server): vscode.Disposable {
       void server.client.announceSwitch(document, off, rivals);
     }
   };
+  const announceAgain = (): void => {
+    sent = "";
+    announce();
+  };
   announce();
   return vscode.Disposable.from(
     server.onDidChange(announce),
+    server.onDidResend(announceAgain),
+    // A change of the language is a close and an open, which the client sends after this event.
+    vscode.workspace.onDidOpenTextDocument(() => setTimeout(announceAgain)),
     vscode.window.onDidChangeActiveTextEditor(announce),
     vscode.workspace.onDidChangeConfiguration(announce),
     vscode.extensions.onDidChange(announce),

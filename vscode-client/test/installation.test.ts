@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import * as path from "node:path";
 import { test } from "node:test";
 
@@ -50,6 +50,31 @@ test("a failure is told in pip's last words, and leaves nothing behind", async (
   const wanted = installation(folder, { python: python(folder, "echo 'ERROR: no space left'; exit 1") });
   await assert.rejects(install(wanted), new InstallationError("ERROR: no space left"));
   assert.ok(!existsSync(wanted.environment));
+});
+
+test("an earlier installation is replaced, but stays if the new one fails or is broken off", async (context) => {
+  const folder = scratchFolder(context);
+  const wanted = installation(folder, { python: python(folder, 'cp "$0" "$(dirname "$0")/midfill"') });
+  const command = writeScript(commandIn(wanted.environment), "# the earlier one");
+  const earlier = readFileSync(command, "utf8");
+  const breaking = AbortSignal.abort(new Error("broken off"));
+  await assert.rejects(install({ ...wanted, signal: breaking }), /broken off/);
+  assert.equal(readFileSync(command, "utf8"), earlier);
+  await assert.rejects(install({ ...wanted, python: "/nowhere" }));
+  assert.equal(readFileSync(command, "utf8"), earlier);
+  await install(wanted);
+  assert.notEqual(readFileSync(command, "utf8"), earlier);
+  assert.ok(!existsSync(`${wanted.environment}.before`));
+});
+
+test("what a broken installation left is replaced, and the one before it is back after a failure", async (context) => {
+  const folder = scratchFolder(context);
+  const wanted = installation(folder, {});
+  writeScript(path.join(wanted.environment, "half"));
+  writeScript(commandIn(`${wanted.environment}.before`));
+  await assert.rejects(install(wanted));
+  assert.ok(existsSync(commandIn(wanted.environment)));
+  assert.ok(!existsSync(path.join(wanted.environment, "half")));
 });
 
 test("breaking off leaves nothing behind", async (context) => {
@@ -116,6 +141,8 @@ test("a package's name is refused: any account may own it on an index", (context
 test("a build without wheels says so", () => {
   const choice = { setting: "", carried: "/nowhere", home: "/home", withEngine: true };
   assert.throws(() => requirementsOf(choice), /bundles no midfill/);
+  assert.throws(() => requirementsOf({ ...choice, setting: "/clone" }), /bundles no models/);
+  assert.deepEqual(requirementsOf({ ...choice, setting: "/clone", withEngine: false }), ["midfill @ file:///clone"]);
 });
 
 test("a platform's package carries its own wheels, of its own version", () => {

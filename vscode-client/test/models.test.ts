@@ -158,3 +158,10 @@ test("a download that is stopped or fails changes no setting, and is told", asyn
     "midfill: the disk is full",
   ]);
 });
+
+test("without a language server, a download says so", async () => {
+  picked = "$(edit) Another name on the Hugging Face hub…";
+  await chooseModel({ client: undefined } as unknown as Server);
+  assert.deepEqual(written, []);
+  assert.equal(warnings.at(-1), "midfill: no language server is running");
+});

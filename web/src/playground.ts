@@ -23,13 +23,16 @@ class Playground {
   constructor(key: string) {
     this.#editor = new Editor(byId("editor"), {
       edited: (name, changes) => {
+        this.#leave();
         const version = (this.#versions.get(name) ?? 0) + 1;
         this.#versions.set(name, version);
         this.#connection.send({ type: "Edit", name, version, changes });
       },
       moved: (name, place) => {
-        this.#asked += 1; // an answer for the earlier place would show at this one
-        this.#connection.send({ type: "Move", name, place });
+        this.#leave();
+        if (place !== undefined) {
+          this.#connection.send({ type: "Move", name, place });
+        }
       },
       wanted: (name, place, invoked) => {
         this.#ask(name, place, invoked);
@@ -88,6 +91,7 @@ class Playground {
 
   /** Tell the session about the file in sight, if it is new there, and ask for a first suggestion. */
   #view(name: string): void {
+    this.#leave();
     if (!this.#opened.has(name)) {
       this.#opened.add(name);
       this.#versions.set(name, 0);
@@ -103,6 +107,11 @@ class Playground {
     } else {
       this.#connection.send({ type: "Move", name, place }); // loads the model
     }
+  }
+
+  /** Drop the answers that are still to come: they would show at a place that they were not made for. */
+  #leave(): void {
+    this.#asked += 1;
   }
 
   #ask(name: string, place: Place, invoked: boolean): void {

@@ -74,18 +74,59 @@ test("an edit drops a suggestion that it does not continue, and undo brings the 
   const before = await line(page);
   const shown = await ghost(page);
   await page.keyboard.type("\u{1F986}");
-  await page.waitForFunction((text) => document.querySelector("#editor")?.shadowRoot?.querySelector(".cm-ghost")?.textContent !== text, shown);
+  await page.waitForFunction((text) => {
+    const ghosts = document.querySelector("#editor")?.shadowRoot?.querySelectorAll(".cm-ghost") ?? [];
+    return [...ghosts].map((one) => one.textContent).join("\n") !== text;
+  }, shown);
   await page.keyboard.press("Control+z");
   await ghost(page);
   assert.equal(await line(page), before);
   assert.equal(await page.locator("#notice").isHidden(), true);
 });
 
+test("an answer is not shown where text was selected in the meantime", async () => {
+  const page = await playground();
+  let isHolding = false;
+  const held: (() => void)[] = [];
+  await page.routeWebSocket("**/playground/session", (socket) => {
+    socket.connectToServer().onMessage((message) => {
+      const send = (): void => {
+        socket.send(message);
+      };
+      if (isHolding && String(message).includes('"items":[[')) {
+        held.push(send);
+      } else {
+        send();
+      }
+    });
+  });
+  await page.reload();
+  await page.locator("#state.ready").waitFor();
+  await ghost(page);
+  await page.keyboard.press("Escape");
+  await page.locator(".cm-ghost").first().waitFor({ state: "detached" });
+  isHolding = true;
+  await page.keyboard.press("Alt+\\");
+  for (const end = Date.now() + PATIENCE_MS; held.length === 0 && Date.now() < end; ) {
+    await page.waitForTimeout(50);
+  }
+  assert.notEqual(held.length, 0);
+  await page.keyboard.press("Shift+ArrowLeft");
+  held.forEach((send) => {
+    send();
+  });
+  await page.waitForTimeout(500);
+  assert.equal(await page.locator(".cm-ghost").count(), 0);
+});
+
 test("every sample is completed, also at 900 pixels in the dark", async () => {
   const page = await playground({ viewport: { width: 900, height: 700 }, colorScheme: "dark" });
-  for (const [index, tab] of (await page.getByRole("tab").all()).entries()) {
+  const answered = page.locator("#strip .column:not(.ahead)");
+  await answered.first().waitFor({ state: "attached" }); // the first sample, which the page begins with
+  for (const tab of (await page.getByRole("tab").all()).slice(1)) {
+    const before = await answered.count();
     await tab.click();
-    await page.locator("#strip .column").nth(index).waitFor({ state: "attached" });
+    await answered.nth(before).waitFor({ state: "attached" });
     assert.equal(await page.locator(".cm-editor .tok-keyword").first().isVisible(), true);
   }
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));

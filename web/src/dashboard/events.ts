@@ -5,6 +5,8 @@ import type { Heat, Usage } from "../costs.ts";
 
 const RETRY_MS = 1500;
 
+const ENDED = "The core has ended. An editor starts it again, and so does";
+
 export interface Stretch {
   part: "snippets" | "prefix" | "suffix" | "increment";
   resident: boolean;
@@ -68,37 +70,46 @@ export async function follow(key: string, received: (event: Sight | Status) => v
 }
 
 async function readOnce(key: string, received: (event: Sight | Status) => void): Promise<string> {
-  try {
-    const response = await fetch("/dashboard/events", { headers: bearer(key) });
-    if (response.status === 401) {
-      return "This core does not know the page's key: it was started after the page was opened. Open the page again by";
-    }
-    if (!response.ok || response.body === null) {
-      return `The core answers HTTP ${response.status}. Look at it with`;
-    }
-    let unread = "";
-    for await (const text of chunks(response.body)) {
-      const events = (unread + text).split("\n\n");
-      unread = events.pop() ?? "";
-      for (const event of events) {
-        received(JSON.parse(event.slice("data: ".length)) as Sight | Status);
-      }
-    }
-  } catch (error) {
-    if (!(error instanceof TypeError)) {
-      throw error; // fetch reports a lost connection as a TypeError
+  const response = await unlessLost(fetch("/dashboard/events", { headers: bearer(key) }));
+  if (response === undefined) {
+    return ENDED;
+  }
+  if (response.status === 401) {
+    return "This core does not know the page's key: it was started after the page was opened. Open the page again by";
+  }
+  if (!response.ok || response.body === null) {
+    return `The core answers HTTP ${response.status}. Look at it with`;
+  }
+  let unread = "";
+  for await (const text of chunks(response.body)) {
+    const events = (unread + text).split("\n\n");
+    unread = events.pop() ?? "";
+    for (const event of events) {
+      received(JSON.parse(event.slice("data: ".length)) as Sight | Status);
     }
   }
-  return "The core has ended. An editor starts it again, and so does";
+  return ENDED;
 }
 
 async function* chunks(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
   const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
   for (;;) {
-    const { value, done } = await reader.read();
-    if (done) {
+    const read = await unlessLost(reader.read());
+    if (read === undefined || read.done) {
       return;
     }
-    yield value;
+    yield read.value;
+  }
+}
+
+/** What is awaited; undefined if the connection is lost, which fetch and its stream report as a TypeError. */
+async function unlessLost<T>(awaited: Promise<T>): Promise<T | undefined> {
+  try {
+    return await awaited;
+  } catch (error) {
+    if (error instanceof TypeError) {
+      return undefined;
+    }
+    throw error;
   }
 }

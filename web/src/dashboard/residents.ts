@@ -17,9 +17,18 @@ export function showResidents({ tiers, residents, evicted_tokens, answered }: Si
 
 /** `client/document` as the document's name, and where it is; the client's name changes with each of its runs. */
 export function documentOf(session: string): { name: string; place: string } {
-  const path = decodeURIComponent(session.slice(session.indexOf("/") + 1));
+  const path = decoded(session.slice(session.indexOf("/") + 1));
   const name = path.split(/[/:]/).at(-1) ?? path;
   return { name: name === "" ? session : name, place: path };
+}
+
+/** HTTP clients name their sessions as they like, so not every `%` begins an escape. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 interface DocumentResidency {

@@ -21,7 +21,8 @@ import { type Sample, SAMPLES } from "./samples.ts";
 
 export interface EditorListener {
   edited(name: string, changes: Replacement[]): void;
-  moved(name: string, place: Place): void;
+  /** Without a place, text is selected. */
+  moved(name: string, place: Place | undefined): void;
   wanted(name: string, place: Place, invoked: boolean): void;
 }
 
@@ -154,7 +155,7 @@ export class Editor {
     if (transaction.docChanged) {
       this.#listener.edited(this.#name, replacements(transaction));
       this.#ask(false);
-    } else if (transaction.selection !== undefined && this.place !== undefined) {
+    } else if (transaction.selection !== undefined) {
       this.#listener.moved(this.#name, this.place);
     }
   }

@@ -35,7 +35,7 @@ const field = StateField.define<Shown | undefined>({
   provide: (of) => EditorView.decorations.compute([of, "doc"], (state) => decorations(state, state.field(of))),
 });
 
-/** What is left of the suggestions after a transaction: those that continue with what was inserted at the cursor. */
+/** What is left of the shown suggestion: its rest, if the transaction inserted its beginning at the cursor. */
 function followed(shown: Shown, transaction: Transaction): Shown | undefined {
   const now = current(shown);
   const { main } = transaction.newSelection;
@@ -51,13 +51,9 @@ function followed(shown: Shown, transaction: Transaction): Shown | undefined {
   if (typed === undefined || count !== 1 || main.head !== now.from + typed.length) {
     return undefined;
   }
-  const [head, items]: [string, Suggestion[]] = [typed, []];
-  for (const { from, text, replaced } of [now, ...shown.items]) {
-    if (text.startsWith(head) && text.length > head.length) {
-      items.push({ from: from + head.length, text: text.slice(head.length), replaced });
-    }
-  }
-  return items[0]?.text === now.text.slice(head.length) ? { items: items.slice(0, 1), index: 0 } : undefined;
+  const text = now.text.slice(typed.length);
+  const goesOn = now.text.startsWith(typed) && text !== "";
+  return goesOn ? { items: [{ ...now, from: now.from + typed.length, text }], index: 0 } : undefined;
 }
 
 function current({ items, index }: Shown): Suggestion {
