@@ -25,7 +25,7 @@ BLOCK = 128
 PART = 512
 """Tokens whose logits are in memory at a time while the model learns; the backward pass computes them again."""
 # Their logits are the output layer's, as those of some other models are not.
-_PLAIN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
+_Plain = LlamaForCausalLM | MistralForCausalLM | Qwen2ForCausalLM | Qwen3ForCausalLM
 
 
 def build_model(shape: ModelSize, vocabulary: Vocabulary) -> LlamaForCausalLM:
@@ -65,11 +65,11 @@ def token_loss(model: nn.Module, ids: Tensor, learned: Tensor) -> Tensor:
     The first token of a row is predicted from nothing, and never counted.
     """
     base = without_adapters(model)
-    if not isinstance(base, _PLAIN):
+    if not isinstance(base, _Plain):
         logits, targets = _selected(model, ids, learned)
         return _summed_loss(nn.Identity(), logits, targets)
     hidden, targets = _hidden(base, ids, learned)
-    parts = zip(hidden.split(PART), targets.split(PART), strict=True)
+    parts = zip(torch.split(hidden, PART), torch.split(targets, PART), strict=True)
     losses = [checkpoint(_summed_loss, base.lm_head, *part, use_reentrant=False) for part in parts]
     return torch.stack(losses).sum() if losses else hidden.sum()
 
@@ -100,13 +100,13 @@ def _selected(model: nn.Module, ids: Tensor, learned: Tensor) -> tuple[Tensor, T
     """Logits [N, V] for the learned tokens alone, and those tokens [N]: the output layer may be a fifth of the cost."""
     chosen = learned[:, 1:]
     base = without_adapters(model)
-    if isinstance(base, _PLAIN):
+    if isinstance(base, _Plain):
         hidden, targets = _hidden(base, ids, learned)
         return base.lm_head(hidden), targets
     return model(input_ids=ids, use_cache=False).logits[:, :-1][chosen], ids[:, 1:][chosen]
 
 
-def _hidden(base: nn.Module, ids: Tensor, learned: Tensor) -> tuple[Tensor, Tensor]:
+def _hidden(base: _Plain, ids: Tensor, learned: Tensor) -> tuple[Tensor, Tensor]:
     """The states [N, H] that predict the learned tokens, and those tokens [N]."""
     chosen = learned[:, 1:]
     hidden = base.model(input_ids=ids, use_cache=False).last_hidden_state
