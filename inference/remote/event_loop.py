@@ -20,15 +20,24 @@ class EventLoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._started: set[Future[Any]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="engine", daemon=True)
         self._thread.start()
 
     def start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         """Run a coroutine; cancelling its future cancels it. From any thread."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._started.add(future)
+        future.add_done_callback(self._started.discard)
+        return future
 
     def end_tasks(self) -> None:
-        """Cancel what still runs, and wait for its end."""
+        """Cancel what was started, and wait for its end, and for that of the tasks it has started itself.
+
+        Those are left to it: anyio warns of a task that another cancels before its first step.
+        """
+        for future in list(self._started):
+            future.cancel()
         with suppress(TimeoutError):
             self.start(self._end_tasks()).result(CLOSE_S)
 
@@ -41,8 +50,5 @@ class EventLoopThread:
             self._loop.close()
 
     async def _end_tasks(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
         await self._loop.shutdown_asyncgens()

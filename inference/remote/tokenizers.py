@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from inference.checkpoints.checkpoint import open_checkpoint
+from inference.checkpoints.checkpoint import BUNDLED_FOLDERS, open_checkpoint
 from inference.checkpoints.hub import fetch_tokenizer, is_hub_name
 from inference.checkpoints.local_models.names import path_of
 from inference.text.fim import AUTO
@@ -45,11 +45,11 @@ def find_tokenizer(model: str, places: tuple[str, ...], fim_format: str = AUTO) 
 
 
 def open_tokenizer(model: str, fim_format: str = AUTO) -> TextTokenizer:
-    """The tokenizer in a folder or a GGUF file, or of a model on the hub, whose weights are not fetched.
+    """The tokenizer of a model of midfill's own, in a folder or a GGUF file, or of the hub, whose weights are not fetched.
 
     Raises BadModel if there is none.
     """
-    folder = path_of(model) or Path(model).expanduser()
+    folder = BUNDLED_FOLDERS.get(model) or path_of(model) or Path(model).expanduser()
     if folder.is_file() or (folder.is_dir() and not (folder / "tokenizer.json").is_file()):
         return open_checkpoint(folder, model).tokenizer(fim_format)
     if not folder.is_dir():

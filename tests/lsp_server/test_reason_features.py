@@ -163,6 +163,7 @@ async def test_a_snooze_ends_by_itself_or_on_request(editor: Editor, core: FakeC
 
 async def test_a_document_that_is_opened_again_has_no_reason_of_before(editor: Editor) -> None:
     editor.open("a")
+    editor.move_cursor(0, 1)
     await editor.execute("midfill.snooze", 5)
     assert (await told(editor))[0] == "snoozed"
     editor.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(URI)))

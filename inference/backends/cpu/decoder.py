@@ -6,6 +6,7 @@ import ctypes
 import threading
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 
 import torch
@@ -137,7 +138,9 @@ class KernelDecoder:
         outer = vocabulary_type(weight_type)
         head = self._matrix(pack_matrix(weights.head, None, outer))
         embedding = head if shape.tied_embeddings else self._matrix(pack_matrix(weights.embedding, None, outer))
-        layers = (CLayerWeights * shape.layers)(*(self._layer(layer, weight_type) for layer in weights.layers))
+        # A loop's variable would hold a layer while the next one is read.
+        packed = map(partial(self._layer, weight_type=weight_type), weights.layers)
+        layers = (CLayerWeights * shape.layers)(*packed)
         cosines, sines = (table[:, : shape.head_dim // 2].float().contiguous() for table in tables)
         self._kept.append(layers)
         return CModel(

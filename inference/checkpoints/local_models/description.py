@@ -51,7 +51,12 @@ def describe(found: Found) -> LocalModel:
     if found.problem:
         return model
     try:
-        return _of_gguf(model) if found.path.is_file() else _of_folder(model, open_checkpoint(found.path, found.name))
+        if found.path.is_file():
+            return _of_gguf(model)
+        checkpoint = open_checkpoint(found.path, found.name)
+        if checkpoint.path.is_file():  # a folder with a GGUF file
+            return _of_gguf(replace(model, path=checkpoint.path))
+        return _of_folder(model, checkpoint)
     except (MidfillError, OSError) as error:
         return replace(model, problem=str(error))
 

@@ -90,7 +90,7 @@ def test_the_documentation_names_every_format() -> None:
         (row,) = [row for row in rows if f"`{fim.name}`" in row.split("|")[1]]
         assert ("suffix first" in row) == fim.suffix_first
         assert ("| marked |" in row) == bool(fim.file_separator)
-        assert row.endswith("| yes |") == fim.fragments_suffice
+        assert row.split("|")[-2].strip().startswith("yes") == fim.fragments_suffice
 
 
 def check_markers(tokenizer: TextTokenizer) -> None:

@@ -5,12 +5,27 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.inference.training.run.test_evaluation import Uniform
+import torch
 
 from inference.training.corpus.corpus import Corpus, Document, Manifest, write_corpus
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.run.format_losses import LAYOUTS, PLAIN, format_losses
 from tests.inference.training.packages import write_module
+
+
+class Uniform(torch.nn.Module):
+    """Gives every token the same probability, but for one that it prefers by a hair."""
+
+    def __init__(self, size: int, preferred: int) -> None:
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.zeros(size))
+        self.bias.data[preferred] = 1e-6
+
+    def forward(self, input_ids: torch.Tensor, **_: object) -> object:
+        class Output:
+            logits = self.bias.expand(*input_ids.shape, -1)
+
+        return Output
 
 
 def test_a_uniform_model_pays_for_every_token(corpus: Corpus, vocabulary: Vocabulary) -> None:
