@@ -45,7 +45,7 @@ def find_tokenizer(model: str, places: tuple[str, ...], fim_format: str = AUTO) 
 
 
 def open_tokenizer(model: str, fim_format: str = AUTO) -> TextTokenizer:
-    """The tokenizer of a model of midfill's own, in a folder or a GGUF file, or of the hub, whose weights are not fetched.
+    """The tokenizer of one of midfill's models, in a folder or a GGUF file, or on the hub; no weights are fetched.
 
     Raises BadModel if there is none.
     """

@@ -146,5 +146,5 @@ def _interleave_halves(gate_up: Tensor) -> Tensor:
     halves = gate_up.reshape(2, -1, *gate_up.shape[1:])
     missing = padded(halves.shape[1], HALF) - halves.shape[1]
     trailing = (0, 0) * (halves.dim() - 2)
-    whole = F.pad(halves, (*trailing, 0, missing))
+    whole = F.pad(halves, (*trailing, 0, missing)) if missing else halves  # padding copies even by nothing
     return whole.reshape(2, -1, HALF, *gate_up.shape[1:]).transpose(0, 1).flatten(0, 2)
