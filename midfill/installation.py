@@ -6,7 +6,7 @@ import re
 from importlib import metadata
 
 ENGINE = "engine"  # the extra in pyproject.toml that `core` consists of, but for the bundled model
-REMEDY = "install midfill[core]"
+REMEDY = "run `make setup` in the clone, or install the wheels of `make wheels` with `[core]`"
 
 
 def version_of(package: str) -> str | None:

@@ -84,7 +84,13 @@ class CoreSettings:
         ),
     ] = "auto"
     threads: Annotated[
-        int, About("CPU threads; 0 = automatic: all cores for the kernel, half of them for torch", 0, 1024)
+        int,
+        About(
+            "CPU threads; 0 = automatic: for the kernel one per physical core, at most 8; for torch half of the "
+            "hardware threads",
+            0,
+            1024,
+        ),
     ] = 0
     context_tokens: Annotated[
         int,
@@ -131,7 +137,9 @@ class Settings(CoreSettings):
     core_token: Annotated[str, About("Access token of that core; needed if `core` is set")] = field(
         default="", repr=False
     )
-    strategy: Annotated[Strategy, About("Prompt layout; all but `efim` are for comparison")] = "efim"
+    strategy: Annotated[
+        Strategy, About("Prompt layout: `efim`, or for comparison `psm`, `spm`, or `none` (EFIM without reuse)")
+    ] = "efim"
     prefix_tokens: Annotated[int, About("Tokens of context before the cursor", 16, _MOST_TOKENS)] = 2048
     suffix_tokens: Annotated[int, About("Tokens of context after the cursor", 0, _MOST_TOKENS)] = 1024
     max_tokens: Annotated[int, About("Token limit for a suggestion", 1, 4096)] = 64
@@ -148,7 +156,9 @@ class Settings(CoreSettings):
             at_most=100,
         ),
     ] = 20
-    other_files: Annotated[bool, About("Include excerpts of other open files in the prompt")] = True
+    other_files: Annotated[
+        bool, About("Include excerpts of other files in the prompt: of open ones, and of files in the workspace folder")
+    ] = True
     other_files_tokens: Annotated[int, About("Token limit for text from other files", 0, _MOST_TOKENS)] = 512
     context_sources: Annotated[
         tuple[ContextSource, ...],

@@ -83,7 +83,9 @@ def find_local_checkpoint(model: str) -> Checkpoint | None:
     """As `find_checkpoint`, but None for a hub name that is not completely in the cache."""
     if model in BUNDLED_FOLDERS:
         if not BUNDLED_FOLDERS[model].is_dir():
-            raise BadModel(f"the model {model!r} is not installed: install midfill[core], or choose another model")
+            raise BadModel(
+                f"the model {model!r} is not installed: install its wheel from `make wheels`, or choose another model"
+            )
         return open_checkpoint(BUNDLED_FOLDERS[model], model)
     path = path_of(model) or Path(model).expanduser()
     if path.exists():

@@ -38,7 +38,7 @@ def test_what_is_no_model_is_named(model: str, tmp_path: Path, monkeypatch: pyte
 
 def test_a_missing_model_of_our_own_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BUNDLED_FOLDERS, "bundled", tmp_path / "none")
-    with pytest.raises(BadModel, match=r"'bundled' is not installed: install midfill\[core\]"):
+    with pytest.raises(BadModel, match=r"'bundled' is not installed: install its wheel"):
         find_checkpoint("bundled")
 
 
