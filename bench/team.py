@@ -50,7 +50,7 @@ from midfill.headless.private_core import private_core_environment
 from midfill.replay.trace import Trace, play, read_trace, text_at
 from protocol.errors import Cancelled, MidfillError
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt
-from protocol.settings import Settings
+from protocol.settings import BUNDLED_MODEL, LOCAL_ENGINE, TINY_MODEL, Settings
 from protocol.wire import Complete, encode
 
 START_S = 300.0
@@ -356,7 +356,9 @@ def main(
     seconds: Annotated[float, typer.Option(min=1, help="Time that is counted.")] = 60,
     warm_up: Annotated[float, typer.Option(min=0, help="Seconds of typing before that.")] = 15,
     keys_per_second: Annotated[float, typer.Option(min=0.1, help="Mean speed of a typist.")] = 4,
-    model: Annotated[str, typer.Option(help="The setting `model`.")] = "tiny",
+    model: Annotated[
+        str | None, typer.Option(help="The setting `model`.  [default: tiny; that of the replicas, if there are any]")
+    ] = None,
     engine: Annotated[str, typer.Option(help="The setting `engine`, for servers that run already.")] = "local",
     replica: Annotated[
         list[str] | None, typer.Option(help="Command of a replica to start, with {port} in it; repeatable.")
@@ -386,6 +388,7 @@ def main(
             started.wait()
         if replicas:
             engine = f"{kind}={','.join(started.url for started in replicas)}"
+        model = model or (TINY_MODEL if engine == LOCAL_ENGINE else BUNDLED_MODEL)
         settings = Settings(
             model=model, engine=engine, slots=slots, max_tokens=max_new_tokens, hold_back_percent=0, other_files=False
         )

@@ -24,8 +24,7 @@ from lsp_server.custom_messages import (
     UNLOAD_COMMAND,
 )
 from lsp_server.mistakes import RequestFailed
-from lsp_server.model_download import download_model
-from lsp_server.model_list import models_of_this_machine
+from lsp_server.models import download_model, models_of_this_machine
 from lsp_server.server import MidfillServer
 from lsp_server.suggesting.reasons import RESTART_COMMAND
 from protocol.errors import MidfillError

@@ -12,8 +12,7 @@ from pygls.progress import Progress
 from lsp_server.core.link import LinkStatus
 from lsp_server.custom_messages import DID_CHANGE_STATUS, REASON, REFRESH, RESYNC, STATUS, USAGE
 from lsp_server.editing.positions import ClientPosition
-from lsp_server.load_progress import LoadProgress
-from lsp_server.prefill_progress import PrefillProgress
+from lsp_server.progress import LoadProgress, PrefillProgress
 from lsp_server.suggesting.reasons import Reason, of_core
 from lsp_server.suggesting.requests import PromptCost
 from protocol.messages import Usage

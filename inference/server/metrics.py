@@ -1,11 +1,15 @@
-"""Counts the core's requests and tokens since its start, for Prometheus."""
+"""Counts the core's requests and tokens since its start, and reads the state of its replicas, for Prometheus."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
+from inference.engine.interface import ReplicaStatus
 from inference.scheduling.job_queue import Job, Outcome, kind_of, outcome_of
 from kv_store.interface import StoreStats
 from protocol.messages import Completion, Usage
@@ -23,6 +27,7 @@ NO_USER = "-"
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0)
 _USER_TOKENS = ("prompt", "recomputed", "generated")
+_REPLICA = ("replica",)
 _PHASES = ("queue", "prepare", "prefill", "decode")
 
 
@@ -110,3 +115,40 @@ class Metrics:
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"midfill_{name}", text, labels, registry=self._registry)
+
+
+class ReplicaMetrics(Collector):
+    """Reads the replicas at every scrape; exports nothing for the local engine."""
+
+    def __init__(self, replicas: Callable[[], Sequence[ReplicaStatus]]) -> None:
+        self._replicas = replicas
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics, each with a value per replica."""
+        up = GaugeMetricFamily("midfill_replica_up", "Whether the replica serves requests.", labels=_REPLICA)
+        sessions = GaugeMetricFamily(
+            "midfill_replica_sessions", "Sessions that have a place at the replica.", labels=_REPLICA
+        )
+        at_work = GaugeMetricFamily("midfill_replica_requests_at_work", "Requests at the replica.", labels=_REPLICA)
+        answered = CounterMetricFamily(
+            "midfill_replica_suggestions", "Requests for suggestions that the replica answered.", labels=_REPLICA
+        )
+        hot = CounterMetricFamily(
+            "midfill_replica_hot_suggestions",
+            "Requests for suggestions that recomputed at most three tokens and a block of the replica's cache.",
+            labels=_REPLICA,
+        )
+        moved = CounterMetricFamily(
+            "midfill_replica_moved_requests",
+            "Requests that failed at the replica and were sent to another.",
+            labels=_REPLICA,
+        )
+        for replica in self._replicas():
+            labels = (replica.address,)
+            up.add_metric(labels, replica.state == "up")
+            sessions.add_metric(labels, replica.sessions)
+            at_work.add_metric(labels, replica.at_work)
+            answered.add_metric(labels, replica.requests)
+            hot.add_metric(labels, replica.hot_requests)
+            moved.add_metric(labels, replica.moved_requests)
+        yield from (up, sessions, at_work, answered, hot, moved)

@@ -34,11 +34,10 @@ from inference.server.draining import Draining
 from inference.server.http.bodies import MAX_BODY_BYTES
 from inference.server.http.text_anchors import TextAnchors
 from inference.server.http_api import HttpApi
-from inference.server.metrics import Metrics
+from inference.server.metrics import Metrics, ReplicaMetrics
 from inference.server.pages.dashboard import Dashboard
 from inference.server.pages.feed import Feed
 from inference.server.process_limits import configure_log, raise_file_limit
-from inference.server.replica_metrics import ReplicaMetrics
 from inference.server.request_log import RequestLog
 from inference.server.retirement import Retirement
 from inference.server.tls import Certificate, TlsDoor

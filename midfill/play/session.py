@@ -15,7 +15,7 @@ from lsp_server.core.target import target_of
 from lsp_server.editing.documents import Document, Position
 from lsp_server.editing.positions import ClientPosition
 from lsp_server.filters.cursor_context import Insertion
-from lsp_server.model_list import models_of_this_machine
+from lsp_server.models import models_of_this_machine
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.open_documents import Change

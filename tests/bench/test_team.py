@@ -36,5 +36,5 @@ def test_no_request_fails_while_a_replica_is_killed_and_comes_back(
 ) -> None:
     write_tokenizer(tmp_path / "tokenizer.json")
     command = f"{sys.executable} -m tests.inference.remote.fake_servers {kind} {{port}} {tmp_path}"
-    replicas = ("--replica", command, "--replica", command, "--kind", kind, "--kill-replica", "--model", "bundled")
+    replicas = ("--replica", command, "--replica", command, "--kind", kind, "--kill-replica")
     assert run_team(run_bench, tmp_path, *replicas)["answered"] > 3

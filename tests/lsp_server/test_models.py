@@ -8,7 +8,7 @@ import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
-from lsp_server.model_list import models_of_this_machine
+from lsp_server.models import models_of_this_machine
 from protocol.errors import MidfillError
 from protocol.settings import Settings
 from tests.lsp_server.editor import connected_editor

@@ -1,4 +1,4 @@
-"""The progress that clients show while the prompt of a document is prefilled."""
+"""The progress that clients show while the model loads, and while the prompt of a document is prefilled."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from lsprotocol import types
 
-from protocol.messages import CompletionRequest
-from tests.lsp_server.editor import Editor, connected_editor, until
-from tests.lsp_server.fake_core import FakeCore
+from protocol.messages import CompletionRequest, CoreStatus
+from tests.lsp_server.editor import URI, Editor, connected_editor, until
+from tests.lsp_server.fake_core import READY, FakeCore
 
 
 def kinds(editor: Editor) -> list[str]:
@@ -77,7 +78,7 @@ async def test_a_newer_request_continues_the_progress(core: FakeCore, reads_unti
 async def test_the_progress_ends_when_the_core_says_nothing_more(
     core: FakeCore, reads_until: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lsp_server.prefill_progress._SILENCE_S", 0.1)
+    monkeypatch.setattr("lsp_server.progress._SILENCE_S", 0.1)
     async with connected_editor() as editor:
         await editor.start({"core": core.url, "coreToken": core.token}, progress=True)
         await editor.until_state("ready")
@@ -102,3 +103,44 @@ async def test_without_the_capability_nothing_is_sent(core: FakeCore, reads_unti
         reads_until.set()
         assert await asked == "x"
         assert editor.progress == []
+
+
+async def test_what_was_asked_for_arrives_when_the_model_is_loaded(core: FakeCore) -> None:
+    loaded = asyncio.Event()
+
+    async def answer(request: CompletionRequest) -> str:
+        await loaded.wait()
+        return request.prompt.increment
+
+    core.answer, core.status = answer, CoreStatus("unloaded", "fake")
+    async with connected_editor() as editor:
+        await editor.start({"core": core.url, "coreToken": core.token}, progress=True)
+        await editor.until_state("unloaded")
+        editor.open("a")
+        overtaken = asyncio.create_task(editor.suggested_text(0, 1))
+        await until(lambda: core.asked)
+        await core.set_status(CoreStatus("loading", "fake", detail="reading weights", progress=0.25))
+        await until(lambda: editor.progress)
+        assert (editor.progress[0]["kind"], editor.progress[0]["percentage"]) == ("begin", 25)
+        editor.change(2, (0, 1), (0, 1), "b")
+        assert await overtaken == ""
+        asked = asyncio.create_task(editor.suggested_text(0, 2))
+        await until(lambda: len(core.asked) == 2)
+        await core.set_status(READY)
+        loaded.set()
+        assert await asked == "ab"
+        await until(lambda: editor.progress[-1]["kind"] == "end")
+
+
+async def test_a_popup_does_not_wait_for_the_model_but_it_is_set_to_work(core: FakeCore) -> None:
+    core.status = CoreStatus("unloaded", "fake")
+    async with connected_editor() as editor:
+        await editor.start({"core": core.url, "coreToken": core.token}, inline=False)
+        await editor.until_state("unloaded")
+        editor.open("a")
+        params = types.CompletionParams(types.TextDocumentIdentifier(URI), types.Position(0, 1))
+        result = await editor.text_document_completion_async(params)
+        assert isinstance(result, types.CompletionList)
+        assert not result.items
+        await until(lambda: core.requests)
+        assert core.asked == []

@@ -1,4 +1,7 @@
-"""Downloads a model for an editor, by `midfill models download` in a process of its own, with progress and cancel."""
+"""Lists the models on this machine and downloads others, for an editor, by `midfill models` in a process of its own.
+
+The language server loads no library that reads or fetches models.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,34 @@ from pygls.exceptions import JsonRpcException
 from pygls.progress import Progress
 
 from protocol.errors import MidfillError
+from protocol.settings import Settings, option_name
 from protocol.sizes import megabytes
 
 logger = logging.getLogger(__name__)
+
+_PATIENCE_S = 60.0
+_ASKED_WITH = ("device", "dtype", "weights", "context_tokens")
+
+
+async def models_of_this_machine(settings: Settings, patience_s: float = _PATIENCE_S) -> list[dict[str, Any]]:
+    """What `midfill models --json` prints; MidfillError, with the reason, if it fails or takes too long."""
+    options = [part for name in _ASKED_WITH for part in (option_name(name), str(getattr(settings, name)))]
+    process = await _start("--json", *options)
+    try:
+        async with asyncio.timeout(patience_s):
+            output, errors = await process.communicate()
+    except TimeoutError as error:
+        raise MidfillError(f"`midfill models` gave no list within {patience_s:.0f} s") from error
+    finally:
+        await _end(process)
+    if process.returncode != 0:
+        raise MidfillError(f"`midfill models` failed: {_last_line(errors) or f'status {process.returncode}'}")
+    try:
+        models = json.loads(output)
+    except ValueError as error:
+        raise MidfillError(f"`midfill models` printed no list: {error}") from error
+    assert isinstance(models, list)
+    return models
 
 
 async def download_model(name: str, progress: Progress | None) -> dict[str, Any]:
@@ -26,12 +54,7 @@ async def download_model(name: str, progress: Progress | None) -> dict[str, Any]
     Returns `{"path"}`, `{"choices": [{"name", "sizeBytes"}]}` for a repository with several quantizations, none of
     which was named, or `{"cancelled": true}`: what has arrived is kept. MidfillError, with the reason, if it fails.
     """
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "midfill", "models", "download", "--json", "--", name),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    process = await _start("download", "--json", "--", name)
     assert process.stdout is not None
     assert process.stderr is not None
     errors = asyncio.create_task(process.stderr.read())
@@ -45,15 +68,37 @@ async def download_model(name: str, progress: Progress | None) -> dict[str, Any]
         await process.wait()
     finally:
         shown.end()
-        if process.returncode is None:
-            _end(process)
-            await process.wait()
+        await _end(process)
     if shown.cancelled:
         return {"cancelled": True}
     if process.returncode != 0:
-        last = (await errors).decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise MidfillError(last.removeprefix("midfill: ") or f"the download ended with status {process.returncode}")
+        reason = _last_line(await errors).removeprefix("midfill: ")
+        raise MidfillError(reason or f"the download ended with status {process.returncode}")
     return result
+
+
+async def _start(*options: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "midfill", "models", *options),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        _terminate(process)
+        await process.wait()
+
+
+def _terminate(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):  # it has just ended
+        process.terminate()
+
+
+def _last_line(errors: bytes) -> str:
+    return errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
 
 
 class _Shown:
@@ -82,7 +127,7 @@ class _Shown:
             return
         title = f"midfill: downloading {self._name}"
         self._progress.begin(self._token, types.WorkDoneProgressBegin(title=title, percentage=0, cancellable=True))
-        self._progress.tokens[self._token].add_done_callback(lambda _: _end(process))
+        self._progress.tokens[self._token].add_done_callback(lambda _: _terminate(process))
 
     def report(self, line: dict[str, Any]) -> None:
         """Show how much has arrived, of a line with "done" and "total"."""
@@ -97,8 +142,3 @@ class _Shown:
         """End the progress."""
         if self._progress is not None and self._token in self._progress.tokens:
             self._progress.end(self._token, types.WorkDoneProgressEnd())
-
-
-def _end(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):  # it has just ended
-        process.terminate()
