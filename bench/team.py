@@ -4,6 +4,9 @@
     python bench/team.py SESSION.json.gz --kind llama-server --kill-replica \\
         --replica 'llama-server -m tiny.gguf --port {port}' --replica 'llama-server -m tiny.gguf --port {port}'
 
+A typist pauses as the recording does, at most --longest-pause seconds; the times of several keys of one second, as some
+recordings have them, are spread over it. --keys-per-second types evenly instead, at any recording.
+
 Every typist has the language server's own documents, prompts and suggestions, in this process, and a WebSocket to a
 core process of this bench. A key does not wait for the suggestion of the key before. Keys of the warm-up are not
 counted, since every first prompt is cold. The time to suggestion runs from the key to the suggestion, with debounce,
@@ -23,7 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -57,6 +60,8 @@ START_S = 300.0
 """Longest wait for a replica that starts."""
 DRAIN_S = 30.0
 """Longest wait for the answers that are due when typing ends."""
+MOVE_S = 0.25
+"""Seconds from a cursor's move to the key there."""
 FLOOD_REQUESTS = 64  # as many as the core lets one client have waiting
 UNREAD_EVERY_S = 0.02
 OTHERS_PROMPT = Prompt("value = first(value) + second(value)\n" * 60, "")
@@ -119,7 +124,8 @@ class Typist:
 
     name: str
     part: Trace
-    keys_per_second: float
+    keys_per_second: float | None  # None: as recorded
+    longest_pause: float
     core: CountedCore = field(default_factory=CountedCore)
     keys: int = 0
     typed: int = 0  # keys that the last suggestion answered
@@ -139,6 +145,7 @@ class Typist:
         session = EditingSession(self.core, settings, self.name, self._note)
         document = session.open(f"file:///bench/{self.name}", language, 1, self.part.start)
         random, asked = Random(self.name), asyncio.create_task(asyncio.sleep(0))
+        last: float | None = None
 
         async def ask(query: Query) -> None:
             started, self._cost = time.perf_counter(), None
@@ -150,12 +157,13 @@ class Typist:
                 self.heats[self._cost.heat] += 1
 
         for step in play(self.part):
-            await asyncio.sleep(random.uniform(0.5, 1.5) / self.keys_per_second)
+            await asyncio.sleep(self._pause(random, last, step.time))
+            last = step.time
             if time.monotonic() > until:
                 break
             if step.moved_to is not None:
                 session.look_ahead(document, step.moved_to)
-                await asyncio.sleep(random.uniform(0.5, 1.5) / self.keys_per_second)
+                await asyncio.sleep(MOVE_S)
             for edit in step.edits:
                 document.apply(edit)  # which ends the request of the key before
             await asked
@@ -166,6 +174,12 @@ class Typist:
                 await asked
         await self.core.client.close()
 
+    def _pause(self, random: Random, before: float | None, now: float | None) -> float:
+        """The seconds between the keys of these times; None for the first key."""
+        if self.keys_per_second is not None:
+            return random.uniform(0.5, 1.5) / self.keys_per_second
+        return random.random() if before is None or now is None else min(now - before, self.longest_pause)
+
     def _note(self, cost: PromptCost) -> None:
         if not cost.ahead:
             self._cost = cost
@@ -175,9 +189,21 @@ def parts_of(trace: Trace, count: int) -> Iterator[Trace]:
     """The trace from as many places on, evenly spread."""
     stride, text = len(trace.transactions) // count, trace.start
     for number in range(count):
-        rest = Trace(trace.name, text, None, trace.transactions[number * stride :])
+        own = slice(number * stride, None)
+        rest = Trace(trace.name, text, None, trace.transactions[own], trace.times[own])
         yield rest
         text = text_at(rest, stride)
+
+
+def spread(times: Sequence[float]) -> tuple[float, ...]:
+    """The times, with those of one and the same moment spread over the second from there on."""
+    alike = Counter(times)
+    done: Counter[float] = Counter()
+    spread_out = []
+    for moment in times:
+        spread_out.append(moment + done[moment] / alike[moment])
+        done[moment] += 1
+    return tuple(spread_out)
 
 
 class ReplicaProcess:
@@ -355,7 +381,10 @@ def main(
     typists: Annotated[int, typer.Option(min=1, help="Users, each with a part of the session.")] = 20,
     seconds: Annotated[float, typer.Option(min=1, help="Time that is counted.")] = 60,
     warm_up: Annotated[float, typer.Option(min=0, help="Seconds of typing before that.")] = 15,
-    keys_per_second: Annotated[float, typer.Option(min=0.1, help="Mean speed of a typist.")] = 4,
+    keys_per_second: Annotated[
+        float | None, typer.Option(min=0.1, help="Mean speed of a typist.  [default: as recorded]")
+    ] = None,
+    longest_pause: Annotated[float, typer.Option(min=0, help="Longest pause of a recording, in seconds.")] = 10,
     model: Annotated[
         str | None, typer.Option(help="The setting `model`.  [default: tiny; that of the replicas, if there are any]")
     ] = None,
@@ -394,8 +423,11 @@ def main(
         )
         killed = replicas[0] if kill_replica else None
         load = Load(settings, language, seconds, warm_up, has_flood, silent_reader, killed)
-        parts = enumerate(parts_of(read_trace(trace), typists))
-        team = [Typist(f"typist-{number}", part, keys_per_second) for number, part in parts]
+        recorded = read_trace(trace)
+        if keys_per_second is None and not recorded.times:
+            raise typer.BadParameter(f"{trace} has no times: --keys-per-second is needed")
+        parts = enumerate(parts_of(replace(recorded, times=spread(recorded.times)), typists))
+        team = [Typist(f"typist-{number}", part, keys_per_second, longest_pause) for number, part in parts]
         resident = asyncio.run(run(load, team))
         result = figures(team, resident)
     table = Table("figure", "value")
@@ -405,6 +437,7 @@ def main(
     Console(width=120).print(table)
     if json_file is not None:
         given = {"model": model, "engine": engine, "seconds": seconds, "keys_per_second": keys_per_second}
+        given["longest_pause"] = longest_pause
         given |= {"flood": has_flood, "silent_reader": silent_reader, "kill_replica": kill_replica}
         json_file.write_text(json.dumps({"machine": machine(), **given, **result}, indent=2) + "\n", encoding="utf-8")
 

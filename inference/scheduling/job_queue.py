@@ -79,7 +79,8 @@ class JobQueue:
 
     def __init__(self, limits: UserLimits | None = None) -> None:
         self._limits = limits or UserLimits()
-        self._lines: dict[str, dict[SessionKey, Job]] = {}  # by user, in order of turns
+        self._lines: dict[str, dict[SessionKey, Job]] = {}  # by user
+        self._last_turns: dict[str, float] = {}  # of users who have a line
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
@@ -104,6 +105,7 @@ class JobQueue:
 
     def put_back(self, job: Job) -> bool:
         """Put a job that gave way at the end of its user's line; False if its session has a newer one."""
+        self._last_turns[job.turn] = time.perf_counter()
         return self._lines.setdefault(job.turn, {}).setdefault(job.key, job) is job
 
     def remove(self, job_id: int) -> Job | None:
@@ -120,13 +122,19 @@ class JobQueue:
         """The job to begin next: ahead work only if nothing else waits, and only if `ahead_too`.
 
         The user with the fewest requests `at_work` comes first; one with as many as allowed has to wait. Among equals,
-        requests without alternatives come first, and then those whose user has waited longest for a turn.
+        requests without alternatives come first, and then the one that has waited longest since it was submitted and
+        since its user's last turn. Where there is more to do than can be done, this serves users who have paused: the
+        request of one who types on is replaced by a newer one, and would be cancelled before it is answered.
         """
         firsts = [job for line in self._lines.values() for job in _first_for_suggestion(line)]
         if firsts:
             most = self._limits.requests
             free = [job for job in firsts if most is None or at_work.get(job.turn, 0) < most]
-            return min(free, key=lambda job: (at_work.get(job.turn, 0), job.has_alternatives), default=None)
+            return min(
+                free,
+                key=lambda job: (at_work.get(job.turn, 0), job.has_alternatives, self._waits_since(job)),
+                default=None,
+            )
         return next(iter(self), None) if ahead_too else None
 
     def take(self, at_work: Mapping[str, int], ahead_too: bool = True) -> Job | None:
@@ -134,21 +142,26 @@ class JobQueue:
         job = self.first(at_work, ahead_too)
         if job is None:
             return None
-        line = self._lines.pop(job.turn)
-        self._lines[job.turn] = line
+        self._lines[job.turn] = self._lines.pop(job.turn)  # the order of turns at ahead work
+        self._last_turns[job.turn] = time.perf_counter()
         return self._pop(job)
 
     def clear(self) -> list[Job]:
         """Remove and return all jobs."""
         jobs = list(self)
         self._lines.clear()
+        self._last_turns.clear()
         return jobs
+
+    def _waits_since(self, job: Job) -> float:
+        return max(job.submitted, self._last_turns.get(job.turn, 0.0))
 
     def _pop(self, job: Job) -> Job:
         line = self._lines[job.turn]
         del line[job.key]
         if not line:
             del self._lines[job.turn]
+            self._last_turns.pop(job.turn, None)
         return job
 
 

@@ -1,7 +1,8 @@
 """Reads recorded editing sessions, and converts each transaction into an editor's events.
 
 The format is that of the editing-traces data sets: a JSON object, gzipped or not, with `startContent`, `endContent`
-and `txns`, each `{"patches": [[position, deleted, inserted], ...]}` in code points, applied one after the other.
+and `txns`, each `{"patches": [[position, deleted, inserted], ...]}` in code points, applied one after the other; `time`
+is optional, in ISO 8601.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,12 +30,16 @@ class Patch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A recorded session: where it began, its transactions, and where it ended (None if not recorded)."""
+    """A recorded session: where it began, its transactions, and where it ended (None if not recorded).
+
+    `times` has each transaction's time in seconds, from any beginning; it is empty if the trace lacks one.
+    """
 
     name: str
     start: str
     end: str | None
     transactions: tuple[tuple[Patch, ...], ...]
+    times: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ class Step:
     cursor: Position
     text: str  # of the document, after the edits
     kind: str  # of edit, for grouping in the report
+    time: float | None = None  # as in `Trace.times`
 
     @property
     def inserted(self) -> tuple[str, ...]:
@@ -71,7 +78,17 @@ def read_trace(path: Path) -> Trace:
     if not isinstance(start, str) or not isinstance(end, str | None):
         raise BadTrace(f"{path}: startContent and endContent must be text")
     transactions = tuple(_read_transaction(path, index, item) for index, item in enumerate(fields["txns"]))
-    return Trace(path.name.removesuffix(".gz").removesuffix(".json"), start, end, transactions)
+    name = path.name.removesuffix(".gz").removesuffix(".json")
+    return Trace(name, start, end, transactions, _read_times(path, fields["txns"]))
+
+
+def _read_times(path: Path, items: list[dict[str, Any]]) -> tuple[float, ...]:
+    if not all("time" in item for item in items):
+        return ()
+    try:
+        return tuple(datetime.fromisoformat(item["time"]).timestamp() for item in items)
+    except (TypeError, ValueError) as error:
+        raise BadTrace(f"{path} has a bad time: {error}") from error
 
 
 def _read_transaction(path: Path, index: int, item: Any) -> tuple[Patch, ...]:
@@ -107,7 +124,8 @@ def play(trace: Trace, start: int = 0, limit: int | None = None) -> Iterator[Ste
             edits.append(Edit(position_at(text, patch.position), position_at(text, stop_offset), patch.inserted))
             text = text[: patch.position] + patch.inserted + text[stop_offset:]
         cursor = _cursor_after(patches)
-        yield Step(moved_to, tuple(edits), position_at(text, cursor), text, _kind(patches, moved=moved))
+        time = trace.times[index] if trace.times else None
+        yield Step(moved_to, tuple(edits), position_at(text, cursor), text, _kind(patches, moved=moved), time)
 
 
 def text_at(trace: Trace, start: int) -> str:

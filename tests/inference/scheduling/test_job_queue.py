@@ -50,6 +50,14 @@ def test_clients_take_turns() -> None:
     assert take_all(queue) == [flood[0], other[0], flood[1], other[1], flood[2], flood[3]]
 
 
+def test_a_user_who_has_paused_comes_before_one_who_types_on() -> None:
+    queue = JobQueue()
+    typing, paused, newer = job("a", client="types"), job("b", client="paused"), job("a", client="types")
+    for waiting in (typing, paused, newer):
+        queue.put(waiting)
+    assert take_all(queue) == [paused, newer]
+
+
 def test_client_with_the_fewest_requests_at_work_comes_first_and_alternatives_last_among_equals() -> None:
     queue = JobQueue()
     busy, alternatives, plain = job("a", client="busy"), job("b", client="b", alternatives=2), job("c", client="c")

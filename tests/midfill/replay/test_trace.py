@@ -91,6 +91,8 @@ def test_positions_count_code_points(text: str, offset: int, position: tuple[int
         (json.dumps({"txns": [{"patches": [[0, 0]]}]}).encode(), "transaction 0"),
         (json.dumps({"txns": [{"patches": [[0, -1, "a"]]}]}).encode(), "bad patch"),
         (json.dumps({"txns": [], "startContent": 3}).encode(), "must be text"),
+        (json.dumps({"txns": [{"patches": [], "time": "noon"}]}).encode(), "bad time"),
+        (json.dumps({"txns": [{"patches": [], "time": 12}]}).encode(), "bad time"),
     ],
 )
 def test_what_is_not_a_trace_is_refused_by_name(tmp_path: Path, content: bytes, message: str) -> None:
@@ -99,6 +101,18 @@ def test_what_is_not_a_trace_is_refused_by_name(tmp_path: Path, content: bytes, 
     with pytest.raises(BadTrace, match=message) as error:
         read_trace(path)
     assert "session.json" in str(error.value)
+
+
+def test_steps_have_the_times_of_a_recording_that_has_all_of_them(tmp_path: Path) -> None:
+    patches = [[0, 0, "a"]]
+    times = ["2026-11-23T10:00:00.000Z", "2026-11-23T10:00:01.500Z"]
+    path = tmp_path / "session.json"
+    path.write_text(json.dumps({"txns": [{"patches": patches, "time": time} for time in times]}))
+    first, second = [step.time for step in play(read_trace(path))]
+    assert first is not None
+    assert second == first + 1.5
+    path.write_text(json.dumps({"txns": [{"patches": patches, "time": times[0]}, {"patches": patches}]}))
+    assert [step.time for step in play(read_trace(path))] == [None, None]
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
