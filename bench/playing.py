@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from midfill.replay.trace import Step, Trace, play, read_trace, text_at
 TRACE = Path(__file__).parents[1] / "tests" / "data" / "rustcode-3000-3400.json.gz"
 RANKS = (50, 95, 99)
 START_SECONDS = 300.0
+MOVE_S = 0.25
+"""Seconds from a cursor's move to the key there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,28 @@ async def open_midfill(text: str, language: str, settings: Mapping[str, object])
             target = SessionTarget(session, language, text)
             await session.wait_until_ready(START_SECONDS)
             yield target
+
+
+def parts_of(trace: Trace, count: int) -> Iterator[Trace]:
+    """The trace from as many places on, evenly spread; keys of one and the same time are spread over its second."""
+    times = spread(trace.times)
+    stride, text = len(trace.transactions) // count, trace.start
+    for number in range(count):
+        own = slice(number * stride, None)
+        rest = Trace(trace.name, text, None, trace.transactions[own], times[own])
+        yield rest
+        text = text_at(rest, stride)
+
+
+def spread(times: Sequence[float]) -> tuple[float, ...]:
+    """The times, with those of one and the same moment spread over the second from there on."""
+    alike = Counter(times)
+    done: Counter[float] = Counter()
+    spread_out = []
+    for moment in times:
+        spread_out.append(moment + done[moment] / alike[moment])
+        done[moment] += 1
+    return tuple(spread_out)
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:

@@ -26,7 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -36,7 +36,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import typer
-from playing import machine, percentiles
+from playing import MOVE_S, machine, parts_of, percentiles
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -50,7 +50,7 @@ from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.private_core import private_core_environment
-from midfill.replay.trace import Trace, play, read_trace, text_at
+from midfill.replay.trace import Trace, play, read_trace
 from protocol.errors import Cancelled, MidfillError
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt
 from protocol.settings import BUNDLED_MODEL, LOCAL_ENGINE, TINY_MODEL, Settings
@@ -60,8 +60,6 @@ START_S = 300.0
 """Longest wait for a replica that starts."""
 DRAIN_S = 30.0
 """Longest wait for the answers that are due when typing ends."""
-MOVE_S = 0.25
-"""Seconds from a cursor's move to the key there."""
 FLOOD_REQUESTS = 64  # as many as the core lets one client have waiting
 UNREAD_EVERY_S = 0.02
 OTHERS_PROMPT = Prompt("value = first(value) + second(value)\n" * 60, "")
@@ -183,27 +181,6 @@ class Typist:
     def _note(self, cost: PromptCost) -> None:
         if not cost.ahead:
             self._cost = cost
-
-
-def parts_of(trace: Trace, count: int) -> Iterator[Trace]:
-    """The trace from as many places on, evenly spread."""
-    stride, text = len(trace.transactions) // count, trace.start
-    for number in range(count):
-        own = slice(number * stride, None)
-        rest = Trace(trace.name, text, None, trace.transactions[own], trace.times[own])
-        yield rest
-        text = text_at(rest, stride)
-
-
-def spread(times: Sequence[float]) -> tuple[float, ...]:
-    """The times, with those of one and the same moment spread over the second from there on."""
-    alike = Counter(times)
-    done: Counter[float] = Counter()
-    spread_out = []
-    for moment in times:
-        spread_out.append(moment + done[moment] / alike[moment])
-        done[moment] += 1
-    return tuple(spread_out)
 
 
 class ReplicaProcess:
@@ -426,7 +403,7 @@ def main(
         recorded = read_trace(trace)
         if keys_per_second is None and not recorded.times:
             raise typer.BadParameter(f"{trace} has no times: --keys-per-second is needed")
-        parts = enumerate(parts_of(replace(recorded, times=spread(recorded.times)), typists))
+        parts = enumerate(parts_of(recorded, typists))
         team = [Typist(f"typist-{number}", part, keys_per_second, longest_pause) for number, part in parts]
         resident = asyncio.run(run(load, team))
         result = figures(team, resident)
