@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 
-from tests.inference.tiny import ROOT
+from tests.inference.tiny import training_text
 
 BYTE_TOKENS = [f"<0x{value:02X}>" for value in range(256)]
 TO_SPACE = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
@@ -44,7 +44,7 @@ FORMS: dict[str, dict[str, object]] = {
 
 
 def write_fallback_tokenizer(path: Path, form: str, markers: tuple[str, ...], vocabulary_size: int = 900) -> None:
-    """A BPE with byte fallback, trained on the code that it will see; newlines and most of Unicode fall back."""
+    """A BPE with byte fallback, trained on recorded code; newlines and most of Unicode fall back."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -55,8 +55,7 @@ def write_fallback_tokenizer(path: Path, form: str, markers: tuple[str, ...], vo
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size, special_tokens=["<unk>", *BYTE_TOKENS], show_progress=False, limit_alphabet=100
     )
-    sources = sorted((ROOT / "protocol").glob("*.py"))
-    tokenizer.train_from_iterator((source.read_text() for source in sources), trainer)
+    tokenizer.train_from_iterator(training_text().splitlines(keepends=True), trainer)
     tokenizer.add_special_tokens([AddedToken(marker, special=True, normalized=False) for marker in markers])
     definition = json.loads(tokenizer.to_str())
     definition["added_tokens"] = [

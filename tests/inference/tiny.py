@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ QWEN_SPLIT = (
 )
 MARKERS = ("<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>")
 ROOT = Path(__file__).parents[2]
+RECORDED = ROOT / "tests" / "data" / "rustcode-3000-3400.json.gz"
 
 TINY_LLAMA = {
     "hidden_size": 48,
@@ -24,8 +26,15 @@ TINY_LLAMA = {
 }
 
 
+def training_text() -> str:
+    """The text that vocabularies are trained on: one that no change of the code changes, since random models depend
+    on it."""
+    text: str = json.loads(gzip.decompress(RECORDED.read_bytes()))["startContent"]
+    return text
+
+
 def write_tokenizer(path: Path, vocabulary_size: int = 600, markers: tuple[str, ...] = MARKERS) -> int:
-    """A byte-level BPE with Qwen's split pattern, trained on the code that it will see; its size."""
+    """A byte-level BPE with Qwen's split pattern, trained on recorded code; its size."""
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(QWEN_SPLIT), behavior="isolated")
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -36,8 +45,7 @@ def write_tokenizer(path: Path, vocabulary_size: int = 600, markers: tuple[str, 
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    sources = sorted((ROOT / "protocol").glob("*.py"))
-    tokenizer.train_from_iterator((source.read_text() for source in sources), trainer)
+    tokenizer.train_from_iterator(training_text().splitlines(keepends=True), trainer)
     tokenizer.add_special_tokens([AddedToken(marker, special=True) for marker in markers])
     tokenizer.save(str(path))
     return tokenizer.get_vocab_size()

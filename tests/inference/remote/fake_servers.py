@@ -250,6 +250,14 @@ def _typed_in_grammar(grammar: str) -> str:
     return json.loads(f'"{found.group(1)}"', strict=False) if found else ""
 
 
+async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Serve until the server should exit. uvicorn leaves the connections open that it accepts while it ends."""
+    await server.serve(sockets=[listener])
+    for connection in list(server.server_state.connections):
+        connection.transport.abort()
+    await asyncio.sleep(0)
+
+
 @contextmanager
 def serving(app: Starlette, port: int = 0) -> Iterator[str]:
     """The URL of an application that listens until the block ends; connections in progress are cut then."""
@@ -259,7 +267,7 @@ def serving(app: Starlette, port: int = 0) -> Iterator[str]:
         listener.listen(64)
         config = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=0)
         server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread = threading.Thread(target=asyncio.run, args=[_serve(server, listener)], daemon=True)
         thread.start()
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"

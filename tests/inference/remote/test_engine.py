@@ -16,7 +16,7 @@ from protocol.messages import ANONYMOUS, Completion, CompletionRequest, Prompt, 
 from tests.inference.remote.conftest import Connect
 from tests.inference.remote.fake_servers import FORBIDDEN, LOGPROB, PATIENCE_S, FakeServer
 
-PREFIX = "def first(value):\n    return value\n\n\n" * 24
+PREFIX = "def first(value):\n    return value\n\n\n" * 16
 SUFFIX = "\n\n\ndef last(value):\n    return value\n"
 BLOCK = StopRule(indent=4)
 REST = StopRule(indent=0)

@@ -71,7 +71,7 @@ def test_the_end_of_the_last_word_is_not_settled(tiny_tokenizer: TextTokenizer, 
 
 
 def test_words_before_the_last_are_settled_with_byte_fallback(fallback_tokenizer: TextTokenizer) -> None:
-    text = "return self value"
+    text = "return self item"
     spelled = fallback_tokenizer.text_tokens()
     settled = fallback_tokenizer.encode(text)[: fallback_tokenizer.settled_tokens(text)]
     assert b"".join(map(spelled.__getitem__, settled)) == b"return self"
