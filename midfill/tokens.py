@@ -18,7 +18,7 @@ def add_command(
     role: Annotated[str, typer.Option(help="`user`, or `metrics`: may read /metrics and nothing else.")] = "user",
 ) -> None:
     """Add a token for a user and print it, once: the file keeps only its digest."""
-    from inference.server.users import add_token
+    from inference.server.admission.users import add_token
 
     if role not in ("user", "metrics"):
         raise BadInput(f"--role {role}: expected user or metrics")
@@ -27,7 +27,7 @@ def add_command(
 
 def list_command(users: _File) -> None:
     """List the tokens: user, id, role, and when the token was added."""
-    from inference.server.users import read_users
+    from inference.server.admission.users import read_users
 
     for token in sorted(read_users(users), key=lambda token: (token.name, token.added)):
         typer.echo(f"{token.name}  {token.id}  {token.role}  {token.added}")
@@ -38,7 +38,7 @@ def revoke_command(
     users: _File,
 ) -> None:
     """Revoke tokens: a running core ends their connections within a second."""
-    from inference.server.users import revoke_tokens
+    from inference.server.admission.users import revoke_tokens
 
     for token in revoke_tokens(users, which):
         typer.echo(f"revoked {token.id} of {token.name}")

@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from inference.engine.interface import ReplicaStatus
-from inference.remote.address import read_engine_addresses
+from inference.remote.servers.address import read_engine_addresses
 from inference.server.metrics import Metrics, ReplicaMetrics
 from midfill.commands import app
 from protocol.settings import SETTINGS, variable_name

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from inference.checkpoints.architecture import ModelShape
 from inference.checkpoints.folder import open_folder
-from inference.checkpoints.gguf_file import GGUF_SUFFIX, find_gguf, open_gguf
+from inference.checkpoints.gguf.file import GGUF_SUFFIX, find_gguf, open_gguf
 from inference.checkpoints.hub import ReportProgress, cached_snapshot, fetch_snapshot, is_hub_name
 from inference.checkpoints.local_models.names import path_of
 from inference.checkpoints.weights import WeightsFile, update_identity

@@ -29,7 +29,7 @@ from inference.backends.llama.weights import (
 )
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import Checkpoint
-from inference.checkpoints.gguf_file import GgufCheckpoint
+from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.checkpoints.hub import ReportProgress
 from protocol.errors import BadInput
 from protocol.settings import Weights

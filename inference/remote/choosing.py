@@ -6,8 +6,8 @@ from inference.checkpoints.hub import ReportProgress
 from inference.engine.interface import AnyEngine
 from inference.loading.engine import is_here, load_engine
 from inference.loading.options import EngineOptions
-from inference.remote.address import read_engine_addresses
 from inference.remote.connecting import connect
+from inference.remote.servers.address import read_engine_addresses
 
 
 def open_engine(options: EngineOptions, progress: ReportProgress | None = None) -> AnyEngine:

@@ -10,17 +10,17 @@ from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import EngineInfo
 from inference.loading.engine import MIN_CONTEXT_TOKENS, chars_per_token
 from inference.loading.options import EngineOptions
-from inference.remote.address import EngineAddress, read_engine_addresses
-from inference.remote.child import start_llama_server
 from inference.remote.engine import RemoteEngine
 from inference.remote.event_loop import EventLoopThread
 from inference.remote.health import ServedModel
-from inference.remote.http_connection import HttpConnection
-from inference.remote.interface import ModelServer, ServerFacts
-from inference.remote.llama_server import LlamaServer
-from inference.remote.openai import OpenAIServer
 from inference.remote.replicas import Replica, Replicas
-from inference.remote.tokenizers import find_tokenizer
+from inference.remote.servers.address import EngineAddress, read_engine_addresses
+from inference.remote.servers.child import start_llama_server
+from inference.remote.servers.http_connection import HttpConnection
+from inference.remote.servers.interface import ModelServer, ServerFacts
+from inference.remote.servers.llama_server import LlamaServer
+from inference.remote.servers.openai import OpenAIServer
+from inference.remote.servers.tokenizers import find_tokenizer
 from inference.text.healing import wants_healing
 from protocol.errors import BadInput, EngineUnavailable, MidfillError
 from protocol.settings import BUNDLED_MODEL

@@ -20,9 +20,9 @@ from inference.engine.slots import MOST_RESIDENTS, Resident
 from inference.remote.completing import Progress, RemoteCompleter
 from inference.remote.event_loop import EventLoopThread
 from inference.remote.health import ServedModel, watch
-from inference.remote.interface import Query
 from inference.remote.replicas import Replica, Replicas
 from inference.remote.request import RemoteRequest
+from inference.remote.servers.interface import Query
 from inference.remote.slots import Place
 from inference.text.healing import Healer
 from inference.text.prompts import tokenize_prompt

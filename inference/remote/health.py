@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from inference.remote.interface import ServerFacts
 from inference.remote.replicas import Replica
-from inference.remote.tokenizers import SAMPLE, disagreement
+from inference.remote.servers.interface import ServerFacts
+from inference.remote.servers.tokenizers import SAMPLE, disagreement
 from inference.text.tokenization import TextTokenizer
 from protocol.errors import BadInput, BadModel, Busy, MidfillError
 

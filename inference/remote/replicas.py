@@ -8,8 +8,8 @@ import logging
 from collections.abc import Collection, Sequence
 
 from inference.engine.interface import ReplicaState, ReplicaStatus
-from inference.remote.address import EngineAddress
-from inference.remote.interface import ModelServer, ServerFacts
+from inference.remote.servers.address import EngineAddress
+from inference.remote.servers.interface import ModelServer, ServerFacts
 from inference.remote.slots import Places
 from protocol.errors import EngineUnavailable
 from protocol.heat import heat

@@ -12,8 +12,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from inference.server.access import Access, RefuseForeign, RequireToken
-from inference.server.connections import Connections
+from inference.server.admission.access import Access, RefuseForeign, RequireToken
+from inference.server.admission.connections import Connections
 from inference.server.draining import Draining, RefuseWhileDraining
 from inference.server.http.errors import HANDLERS, error_response
 from inference.server.http_api import HttpApi

@@ -26,10 +26,12 @@ from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.job_queue import Job, Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.scheduling.user_limits import UserLimits
-from inference.server.access import Access, HostNames
+from inference.server.admission.access import Access, HostNames
+from inference.server.admission.connections import AcceptErrors, BoundedHttp, BoundedWebSocket, Connections
+from inference.server.admission.tls import Certificate, TlsDoor
+from inference.server.admission.users import Users
 from inference.server.app import make_app
 from inference.server.clients import Presence
-from inference.server.connections import AcceptErrors, BoundedHttp, BoundedWebSocket, Connections
 from inference.server.draining import Draining
 from inference.server.http.bodies import MAX_BODY_BYTES
 from inference.server.http.text_anchors import TextAnchors
@@ -40,8 +42,6 @@ from inference.server.pages.feed import Feed
 from inference.server.process_limits import configure_log, raise_file_limit
 from inference.server.request_log import RequestLog
 from inference.server.retirement import Retirement
-from inference.server.tls import Certificate, TlsDoor
-from inference.server.users import Users
 from inference.server.websocket_api import WebSocketApi
 from kv_store.disk.model_folders import purge_saved, remove_other_models
 from protocol.errors import AlreadyServed, BadInput, PortInUse

@@ -18,14 +18,14 @@ from starlette.websockets import WebSocket
 from inference.engine.sessions import session_of_user
 from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
-from inference.server.access import SUBPROTOCOL
+from inference.server.admission.access import SUBPROTOCOL
+from inference.server.admission.connections import Address, Connections
+from inference.server.admission.users import User
 from inference.server.clients import Presence
-from inference.server.connections import Address, Connections
 from inference.server.draining import Draining
 from inference.server.http.text_anchors import TextAnchors
 from inference.server.outbox import Outbox
 from inference.server.retirement import Retirement
-from inference.server.users import User
 from protocol.errors import BadInput, Busy, Cancelled, MidfillError
 from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
 from protocol.wire import (

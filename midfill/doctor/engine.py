@@ -28,8 +28,8 @@ async def engine(settings: Settings) -> Section | None:
 
 def _examine(settings: Settings) -> Section:
     from inference.loading.options import engine_options
-    from inference.remote.address import read_engine_addresses
     from inference.remote.connecting import connect
+    from inference.remote.servers.address import read_engine_addresses
 
     facts = [("engine", settings.engine)]
     try:

@@ -10,8 +10,8 @@ from starlette.middleware import Middleware
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
-from inference.server.access import SUBPROTOCOL, Access, RefuseForeign, RequireToken
-from inference.server.connections import Connections
+from inference.server.admission.access import SUBPROTOCOL, Access, RefuseForeign, RequireToken
+from inference.server.admission.connections import Connections
 from inference.server.http.errors import HANDLERS
 from inference.server.outbox import Outbox
 from inference.server.pages.dashboard import key_route

@@ -25,7 +25,7 @@ def play_command(
 
     It serves the page on this machine alone until you end it with Ctrl+C. The core keeps running, as for an editor.
     """
-    from inference.server.connections import Connections
+    from inference.server.admission.connections import Connections
     from inference.server.pages.keys import PageKeys
     from inference.server.process import bind, serve_app
     from midfill.play.app import make_app

@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint
-from inference.checkpoints.gguf_file import GGUF_SUFFIX
+from inference.checkpoints.gguf.file import GGUF_SUFFIX
 from inference.text.fim import AUTO
 from inference.training.corpus.corpus import Corpus, Manifest, copy_corpus, is_corpus, read_manifest, write_corpus
 from inference.training.corpus.vocabulary import (

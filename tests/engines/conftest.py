@@ -14,7 +14,7 @@ import pytest
 
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from inference.loading.options import EngineOptions
-from inference.remote.child import LlamaServerChild, start_llama_server
+from inference.remote.servers.child import LlamaServerChild, start_llama_server
 from inference.training.interchange.to_gguf import write_gguf
 from protocol.settings import Settings
 

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from inference.loading.options import EngineOptions, engine_options
-from inference.remote.child import LlamaServerChild
 from inference.remote.choosing import open_engine
 from inference.remote.connecting import connect
 from inference.remote.engine import RemoteEngine
+from inference.remote.servers.child import LlamaServerChild
 from midfill.replay.options import ReplayOptions
 from midfill.replay.player import replay
 from midfill.replay.results import summary

@@ -17,12 +17,12 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.sync.client import connect as connect_sync
 
-from inference.server.users import add_token
+from inference.server.admission.users import add_token
 from protocol.messages import CompletionRequest
 from protocol.wire import Complete, encode
 from tests.faults.attacked import Core, attacked_core, beside, percentile, typist
 from tests.faults.test_core import cold
-from tests.inference.server.test_tls import issue
+from tests.inference.server.admission.test_tls import issue
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 

@@ -17,10 +17,12 @@ from inference.loading.options import EngineOptions
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Observer, Scheduler
 from inference.scheduling.user_limits import UserLimits
-from inference.server.access import Access, HostNames
+from inference.server.admission.access import Access, HostNames
+from inference.server.admission.connections import Connections
+from inference.server.admission.tls import Certificate
+from inference.server.admission.users import Users
 from inference.server.app import make_app
 from inference.server.clients import Presence
-from inference.server.connections import Connections
 from inference.server.draining import Draining
 from inference.server.http.text_anchors import TextAnchors
 from inference.server.http_api import HttpApi
@@ -29,8 +31,6 @@ from inference.server.pages.dashboard import Dashboard
 from inference.server.pages.feed import Feed
 from inference.server.process import bind, serve_app
 from inference.server.retirement import Retirement
-from inference.server.tls import Certificate
-from inference.server.users import Users
 from inference.server.websocket_api import WebSocketApi
 
 TOKEN = "secret"

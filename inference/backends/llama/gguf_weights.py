@@ -12,8 +12,8 @@ from torch import Tensor
 
 from inference.backends.llama.stored_matrix import StoredMatrix, StoredRows
 from inference.backends.llama.weights import Matrix
-from inference.checkpoints import gguf_blocks
 from inference.checkpoints.architecture import Architecture
+from inference.checkpoints.gguf import blocks as gguf_blocks
 from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile
 from protocol.errors import BadModel
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from inference.checkpoints import gguf_blocks
+from inference.checkpoints.gguf import blocks as gguf_blocks
 from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
 from inference.checkpoints.weights import QuantizedType, StoredTensor
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from inference.checkpoints.architecture import ModelShape
 from inference.checkpoints.checkpoint import Checkpoint, open_checkpoint
-from inference.checkpoints.gguf_header import GgufHeader, read_gguf_header
+from inference.checkpoints.gguf.header import GgufHeader, read_gguf_header
 from inference.checkpoints.local_models.found import Found, Source
 from inference.text.fim import AUTO, choose_format
 from protocol.errors import BadModel, MidfillError

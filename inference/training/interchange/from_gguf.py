@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from inference.checkpoints.architecture import SUPPORTED_TYPES
-from inference.checkpoints.gguf_file import open_gguf
+from inference.checkpoints.gguf.file import open_gguf
 from inference.training.corpus.vocabulary import MIDDLE, PREFIX, SUFFIX
 from inference.training.errors import OptionError
 from protocol.errors import BadModel

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from inference.loading.options import EngineOptions
-from inference.remote import llama_server as llama_server_module
-from inference.remote.address import read_engine_addresses
 from inference.remote.connecting import connect
+from inference.remote.servers import llama_server as llama_server_module
+from inference.remote.servers.address import read_engine_addresses
 from protocol.errors import BadInput, BadModel, EngineUnavailable
 from protocol.messages import CompletionRequest, Prompt
 from tests.inference.remote.conftest import Connect

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inference.server.connections import AcceptErrors
+from inference.server.admission.connections import AcceptErrors
 
 
 def run(code: str, *arguments: str) -> str:

@@ -17,7 +17,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin, Subprotocol
 
-from inference.server.connections import Connections
+from inference.server.admission.connections import Connections
 from inference.server.pages.keys import PageKeys
 from inference.server.process import bind, serve_app
 from midfill.play.app import make_app

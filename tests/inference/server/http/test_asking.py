@@ -11,9 +11,9 @@ from starlette.requests import Request
 
 from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
+from inference.server.admission.users import User
 from inference.server.http.asking import Asking
 from inference.server.http.text_anchors import TextAnchors
-from inference.server.users import User
 from protocol.errors import Busy
 from protocol.messages import Completion, CompletionRequest, Prompt, Sampling, Usage
 

@@ -13,12 +13,12 @@ import pytest
 import trustme
 
 from inference.loading.options import EngineOptions
-from inference.server.connections import Connections
-from inference.server.tls import Certificate
+from inference.server.admission.connections import Connections
+from inference.server.admission.tls import Certificate
 from lsp_server.core.client import CoreClient, Endpoint
 from protocol.errors import BadInput, CoreUnavailable
 from protocol.messages import CompletionRequest, Prompt
-from tests.inference.server.test_connections import plain, read_all, wait_until
+from tests.inference.server.admission.test_connections import plain, read_all, wait_until
 from tests.inference.serving import BEARER, TOKEN, Served, serving
 
 pytestmark = pytest.mark.usefixtures("quick_core")

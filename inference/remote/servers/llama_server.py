@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from inference.remote.http_connection import HttpConnection, NotServed
-from inference.remote.interface import EndReason, Piece, Query, ServerFacts, Token
+from inference.remote.servers.http_connection import HttpConnection, NotServed
+from inference.remote.servers.interface import EndReason, Piece, Query, ServerFacts, Token
 from protocol.errors import BadInput, EngineUnavailable
 from protocol.messages import Sampling
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from inference.loading.options import EngineOptions
-from inference.remote import supervisor
-from inference.remote.child import gguf_file, start_llama_server
+from inference.remote.servers import supervisor
+from inference.remote.servers.child import gguf_file, start_llama_server
 from protocol.errors import BadInput, BadModel, EngineUnavailable
 
 PATIENCE_S = 60.0

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from inference.checkpoints.gguf_header import GgufHeader
-from inference.checkpoints.gguf_pre_tokenizers import UNNAMED, pre_tokenizer
+from inference.checkpoints.gguf.header import GgufHeader
+from inference.checkpoints.gguf.pre_tokenizers import UNNAMED, pre_tokenizer
 from inference.text.fim import FIMFormat
 from protocol.errors import BadModel
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from inference.checkpoints.architecture import DIVIDED
-from inference.checkpoints.gguf_header import GgufHeader, GgufTensor
+from inference.checkpoints.gguf.header import GgufHeader, GgufTensor
 from protocol.errors import BadModel
 
 OURS = ("llama", "qwen2", "qwen3")

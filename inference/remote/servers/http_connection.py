@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import httpx2
 import msgspec
 
-from inference.remote.address import EngineAddress
+from inference.remote.servers.address import EngineAddress
 from protocol.errors import BadInput, Busy, EngineUnavailable
 
 CONNECT_S = 5.0

@@ -17,7 +17,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from inference.loading.options import EngineOptions
 from inference.server import outbox, process
-from inference.server.connections import Connections
+from inference.server.admission.connections import Connections
 from inference.server.http.bodies import MAX_BODY_BYTES
 from protocol.messages import CompletionRequest, Prompt
 from protocol.wire import Complete, Completed, Failed, StatusChanged, decode_core, encode

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import find_local_checkpoint, fingerprint, open_checkpoint
-from inference.checkpoints.gguf_file import GgufCheckpoint
+from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.loading.engine import is_here
 from inference.loading.options import EngineOptions
 from protocol.errors import BadInput, BadModel

@@ -8,7 +8,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from inference.checkpoints.gguf_blocks import dequantized, quantized, stacked
+from inference.checkpoints.gguf.blocks import dequantized, quantized, stacked
 from inference.checkpoints.quantization import QuantizedMatrix
 
 ROWS, COLUMNS = 70, 512

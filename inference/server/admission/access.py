@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from inference.server.connections import Address
+from inference.server.admission.connections import Address
+from inference.server.admission.users import User, Users
 from inference.server.http.errors import error_response
 from inference.server.pages.dashboard import EVENTS_PATH, KEY_PATH, bearer_of
 from inference.server.pages.files import STATIC_PATH
 from inference.server.pages.keys import PageKeys
-from inference.server.users import User, Users
 from protocol.proof import PROOF_PATH, proof
 
 SUBPROTOCOL = "midfill"

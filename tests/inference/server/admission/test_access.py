@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from inference.server.access import HostNames
+from inference.server.admission.access import HostNames
 
 NAMES = HostNames(frozenset({"gpu-box", "192.168.1.5"}))
 

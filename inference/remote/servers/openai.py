@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from inference.remote.http_connection import HttpConnection, NotServed
-from inference.remote.interface import EndReason, Piece, Query, ServerFacts, Token
-from inference.remote.llama_server import grammar
+from inference.remote.servers.http_connection import HttpConnection, NotServed
+from inference.remote.servers.interface import EndReason, Piece, Query, ServerFacts, Token
+from inference.remote.servers.llama_server import grammar
 from inference.text.token_ids import packed
 from protocol.errors import BadInput, EngineUnavailable
 from protocol.messages import Sampling

@@ -11,7 +11,7 @@ from typing import cast
 
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 
-from inference.server.connections import TOKEN_WITHIN_S, Address, Connections
+from inference.server.admission.connections import TOKEN_WITHIN_S, Address, Connections
 from protocol.errors import BadInput
 
 log = logging.getLogger(__name__)

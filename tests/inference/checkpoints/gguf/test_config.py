@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from inference.checkpoints.architecture import read_architecture
-from inference.checkpoints.gguf_config import gguf_config
-from inference.checkpoints.gguf_header import read_gguf_header
+from inference.checkpoints.gguf.config import gguf_config
+from inference.checkpoints.gguf.header import read_gguf_header
 from protocol.errors import BadModel
 from tests.inference.tiny_gguf import model_fields, write_file
 

@@ -18,14 +18,14 @@ from websockets.sync.client import ClientConnection, connect
 
 from inference.loading.options import EngineOptions
 from inference.scheduling.user_limits import UserLimits
-from inference.server.users import Users, add_token, read_users, revoke_tokens
+from inference.server.admission.users import Users, add_token, read_users, revoke_tokens
 from lsp_server.core.client import CoreClient, Endpoint
 from protocol.errors import BadInput, Unauthorized
 from protocol.messages import CompletionRequest, Prompt
 from protocol.proof import proof
 from protocol.user_tokens import token_digest, token_id
 from protocol.wire import Complete, Completed, Failed, Forget, Kept, StatusChanged, Stop, Unload, decode_core, encode
-from tests.inference.server.test_connections import wait_until
+from tests.inference.server.admission.test_connections import wait_until
 from tests.inference.serving import TOKEN, Served, serving
 
 pytestmark = pytest.mark.usefixtures("quick_core")
@@ -173,7 +173,7 @@ def test_users_come_and_go_without_a_restart(served: Served, file: Path, joins: 
 def test_a_revoked_user_that_reads_nothing_is_ended_too(
     served: Served, file: Path, joins: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inference.server.connections.LAST_FRAME_S", 0.05)
+    monkeypatch.setattr("inference.server.admission.connections.LAST_FRAME_S", 0.05)
     with websocket(served, joins("ann")) as client:
         client.recv(PATIENCE_S)
         wait_until(lambda: served.presence.connections == 1)

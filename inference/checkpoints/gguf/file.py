@@ -12,9 +12,9 @@ import gguf
 
 from inference.checkpoints.architecture import ModelShape
 from inference.checkpoints.generic_shape import read_shape
-from inference.checkpoints.gguf_config import OURS, gguf_config
-from inference.checkpoints.gguf_header import GgufHeader, GgufTensor, read_gguf_header
-from inference.checkpoints.gguf_tokenizer import marked_format, tokenizer_definition
+from inference.checkpoints.gguf.config import OURS, gguf_config
+from inference.checkpoints.gguf.header import GgufHeader, GgufTensor, read_gguf_header
+from inference.checkpoints.gguf.tokenizer import marked_format, tokenizer_definition
 from inference.checkpoints.weights import StoredTensor, WeightsFile
 from inference.text.fim import AUTO
 from inference.text.tokenization import TextTokenizer

@@ -9,7 +9,7 @@ from gguf import GGUFWriter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inference.checkpoints.gguf_header import read_gguf_header
+from inference.checkpoints.gguf.header import read_gguf_header
 from protocol.errors import BadModel
 
 

@@ -16,8 +16,8 @@ import httpx2
 
 from inference.checkpoints.local_models.names import path_of
 from inference.loading.options import EngineOptions
-from inference.remote import supervisor
-from inference.remote.address import EngineAddress
+from inference.remote.servers import supervisor
+from inference.remote.servers.address import EngineAddress
 from protocol.errors import BadInput, BadModel, EngineUnavailable
 
 DEFAULT_SLOTS = 4

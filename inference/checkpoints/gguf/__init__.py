@@ -1,0 +1,1 @@
+"""GGUF files as checkpoints: their header, configuration, tokenizer and blocks of quantized weights."""
