@@ -150,6 +150,7 @@ class LlamaCpp(Api):
             "stop": True,
             "stop_type": {"length": "limit", "stop": "word"}.get(completion.finish_reason, "eos"),
             "truncated": False,
+            "generation_settings": {"n_ctx": self._asking.scheduler.status.context_tokens},  # llama.vscode needs it
             "tokens_predicted": usage.generated_tokens,
             "tokens_evaluated": usage.prompt_tokens,
             "tokens_cached": cached_tokens(usage.prompt_tokens, usage.recomputed_tokens),

@@ -7,6 +7,7 @@ from starlette.testclient import TestClient
 
 from protocol.messages import CompletionRequest, Snippet, StopRule
 from tests.inference.server.http.calls import AFTER, BEFORE, post, post_events, refusal
+from tests.inference.serving import BEARER
 
 PATH = "/infill"
 PREFIX, LINE = BEFORE.rpartition("\n")[0] + "\n", BEFORE.rpartition("\n")[2]
@@ -61,6 +62,11 @@ def test_several_completions_are_a_list(client: TestClient) -> None:
     answers = post(client, PATH, {**BODY, "n_cmpl": 3})
     assert [answer["index"] for answer in answers] == [0, 1, 2]
     assert len({answer["content"] for answer in answers}) == 3
+
+
+def test_answers_tell_the_context_as_llama_vscode_reads_it(client: TestClient) -> None:
+    context = client.get("/props", headers=BEARER).json()["default_generation_settings"]["n_ctx"]
+    assert post(client, PATH, BODY)["generation_settings"]["n_ctx"] == context > 0
 
 
 def test_stream_ends_with_stop_and_timings(client: TestClient) -> None:
