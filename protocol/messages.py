@@ -91,7 +91,7 @@ class Usage(Value, frozen=True):
     """The cost of a request in tokens, forwards and milliseconds."""
 
     prompt_tokens: int
-    recomputed_tokens: int  # prompt tokens pushed through the model
+    recomputed_tokens: int  # prompt tokens pushed through the model, each counted once
     generated_tokens: int
     forwards: int
     queue_ms: float

@@ -139,7 +139,9 @@ class _Completing:
             first = yield from self._first(choices[0], cost)
             alternatives = yield from self._alternatives(first, cost)
             # The completion comes last, so that it is resident when the user accepts it.
+            recomputed_tokens = cost.recomputed_tokens
             choices = yield from self._prefill(suggestion)
+            cost.recomputed_tokens = recomputed_tokens  # the prompt's last token again, which counts once
         text, reason = yield from self._decode(choices, suggestion)
         completion = cost.completion(text, reason, tuple(other for other in alternatives if other != text))
         return structs.replace(completion, tokens=spelling(suggestion.logprobs, text))
@@ -199,7 +201,6 @@ class _Completing:
         probe = self._text(TypedBytes(self._prompt.typed, self._tools.healer))
         try:
             while self._tools.tokenizer.is_text(choice.token_id) and probe.typed.take(choice.token_id):
-                probe.cost.recomputed_tokens += 1
                 choice, *_ = yield from self._choose(packed([choice.token_id]), probe)
         finally:
             cost.add(probe.cost)

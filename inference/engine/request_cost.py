@@ -45,8 +45,7 @@ class RequestCost:
         return Completion(text, reason, usage, mean_logprob, alternatives)
 
     def add(self, alternative: RequestCost) -> None:
-        """Add the cost of an alternative."""
-        self.recomputed_tokens += alternative.recomputed_tokens
+        """Add the cost of an alternative, but for what it recomputes of the prompt: that counts already."""
         self.forwards += alternative.forwards
         self.drafted_tokens += alternative.drafted_tokens
         self.accepted_tokens += alternative.accepted_tokens

@@ -31,6 +31,6 @@ def test_alternatives_count_but_not_for_the_probability() -> None:
     )
     completion = cost.completion("text", "eos")
     usage = completion.usage
-    assert (usage.recomputed_tokens, usage.forwards, usage.generated_tokens) == (3, 4, 3)
+    assert (usage.recomputed_tokens, usage.forwards, usage.generated_tokens) == (1, 4, 3)
     assert (usage.drafted_tokens, usage.accepted_tokens) == (5, 4)
     assert completion.mean_logprob == -1.0
