@@ -22,6 +22,7 @@ from protocol.messages import Snippet
 MIN_ROOM = 48
 MIN_PIECE_CHARS = 120
 MAX_BYTES_PER_TOKEN = 16
+FILLING_BYTES_PER_TOKEN = 3  # seldom more tokens than there is room for
 MAX_SNIPPET_SHARE = 0.4  # of a window's room, for snippets
 CHARS_PER_TOKEN = 3.2
 
@@ -37,7 +38,8 @@ class Windows(Dataset[Window]):
     """Windows of exactly `length` tokens, packed from whole examples.
 
     An epoch divides the corpus, with its documents in random order, into slots of about one window of text, and visits
-    the slots in random order. Each slot's lines become examples, and left-to-right text fills the rest of the window.
+    the slots in random order. Each slot's lines become examples. Examples of random lines fill the rest of the window,
+    and left-to-right text what is too short for one.
     Since windows are pure functions of `(seed, length, index)`, a resume needs only their count.
     """
 
@@ -62,16 +64,21 @@ class Windows(Dataset[Window]):
             if room < MIN_ROOM:
                 break
             packed.add(*self._encode(document, text, room, rng))
+        while (room := self._length - len(packed.ids)) >= MIN_ROOM:
+            example = self._encode(*self._random_text(room * FILLING_BYTES_PER_TOKEN, rng), room, rng)
+            if not any(example):
+                break
+            packed.add(*example)
         while (room := self._length - len(packed.ids)) > 0:
-            packed.add([], self._encode_left_to_right(self._random_text(room, rng), room, rng))
+            _, text = self._random_text(room * MAX_BYTES_PER_TOKEN, rng)
+            packed.add([], self._encode_left_to_right(text, room, rng))
         return Window(torch.tensor(packed.ids), torch.tensor(packed.learned))
 
-    def _random_text(self, room: int, rng: Random) -> str:
-        """Lines from a random position of a random document, enough for `room` tokens unless the document ends."""
+    def _random_text(self, size: int, rng: Random) -> tuple[int, str]:
+        """A random document, and lines from a random position of it: about `size` bytes unless the document ends."""
         document = rng.randrange(len(self._corpus))
-        size = int(self._corpus.boundaries[document + 1] - self._corpus.boundaries[document])
-        start = rng.randrange(size)
-        return self._corpus.lines_between(document, start, start + MAX_BYTES_PER_TOKEN * room)
+        start = rng.randrange(int(self._corpus.boundaries[document + 1] - self._corpus.boundaries[document]))
+        return document, self._corpus.lines_between(document, start, start + size)
 
     def _shuffle_epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Of an epoch: document order, the byte where each document then ends, and slot order."""

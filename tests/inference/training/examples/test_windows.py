@@ -48,6 +48,18 @@ def test_fill_in_the_middle_examples_are_whole(corpus: Corpus, vocabulary: Vocab
     assert middles >= 40
 
 
+def test_examples_fill_nearly_all_of_a_window(corpus: Corpus, vocabulary: Vocabulary) -> None:
+    markers = vocabulary.markers
+    options = ExampleOptions(fim_rate=1.0, snippet_rate=0.0, piece_rate=0.0)
+    made = Windows(corpus, vocabulary, options, length=512, seed=0)
+    in_examples = 0
+    for index in range(50):
+        ids = made[index].ids.tolist()
+        last = max((place for place, token in enumerate(ids) if token == markers.middle), default=0)
+        in_examples += ids.index(markers.end_of_text, last) + 1 if last else 0
+    assert in_examples > 0.95 * 50 * 512
+
+
 def test_without_fill_in_the_middle_there_are_no_markers(corpus: Corpus, vocabulary: Vocabulary) -> None:
     made = windows(corpus, vocabulary, fim_rate=0.0, fragment_rate=0.0)
     for index in range(20):
