@@ -2,6 +2,7 @@
 local client = require('midfill.client')
 local state = require('midfill.state')
 local stats = require('midfill.stats')
+local switch = require('midfill.switch')
 
 local M = {}
 
@@ -31,14 +32,18 @@ function commands.status()
     for _, action in ipairs(reason.actions) do
       table.insert(lines, vim.trim((':Midfill act: %s. %s'):format(action.title, action.detail or '')))
     end
+    local off = switch.off(buf)
+    if off then
+      table.insert(lines, (':Midfill enable%s: Switch them on.'):format(off == 'buffer' and ' buffer' or ''))
+    end
   elseif status and status.message ~= '' then
     table.insert(lines, status.message)
   end
   local usage = state.usage(buf)
   if usage then
     local computed = usage.usage.recomputed_tokens
-    local took = ('last prompt: %.0f ms, %s, %d tokens computed'):format(usage.ms, usage.heat, computed)
-    table.insert(lines, took)
+    local tokens = computed == 1 and '1 token' or computed .. ' tokens'
+    table.insert(lines, ('last prompt: %.0f ms, %s, %s computed'):format(usage.ms, usage.heat, tokens))
   end
   say(lines)
 end

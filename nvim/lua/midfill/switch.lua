@@ -17,10 +17,17 @@ local RIVALS = {
 
 local all = true
 
+--- What suggestions are switched off in: 'editor', or else 'buffer'; nil if they are on.
+---@param buf integer
+---@return string|nil
+function M.off(buf)
+  return not all and 'editor' or vim.b[buf].midfill_enabled == false and 'buffer' or nil
+end
+
 ---@param buf integer
 ---@return boolean
 function M.on(buf)
-  return all and vim.b[buf].midfill_enabled ~= false
+  return M.off(buf) == nil
 end
 
 --- Switch suggestions on or off; `buf` nil means everywhere.
@@ -47,7 +54,7 @@ function M.announce(buf)
     end
     compat.call(client, 'notify', 'midfill/didSwitch', {
       textDocument = vim.lsp.util.make_text_document_params(buf),
-      off = not all and 'editor' or not M.on(buf) and 'buffer' or nil,
+      off = M.off(buf),
       rivals = rivals,
     })
   end

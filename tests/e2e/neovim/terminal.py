@@ -9,6 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich.console import Console
+from rich.text import Text
+
 COLUMNS, ROWS = 78, 24
 
 
@@ -33,6 +36,13 @@ class Terminal:
     def screen(self, *, escapes: bool = False) -> str:
         """What is on the screen; with its colours, as escape sequences, where asked for."""
         return self.run("capture-pane", "-p", *(["-e"] if escapes else []))
+
+    def save_picture(self, file: Path, title: str) -> None:
+        """Write what is on the screen to an SVG file."""
+        with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+            console = Console(record=True, width=COLUMNS, force_terminal=True, color_system="truecolor", file=nowhere)
+            console.print(Text.from_ansi(self.screen(escapes=True)))
+        console.save_svg(str(file), title=title)
 
 
 @contextmanager

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.neovim.conftest import DEFAULTS, OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import DEFAULTS, NEWEST, OpenNeovim, OpenScripted
 from tests.e2e.neovim.driver import Neovim, until
 from tests.e2e.neovim.script import Script
+from tests.e2e.neovim.terminal import running
 from tests.e2e.neovim.test_commands import notify
 from tests.e2e.scripted_core import TOKEN
 
@@ -49,13 +53,30 @@ def status(neovim: Neovim) -> str:
 
 
 def until_said(neovim: Neovim, *words: str) -> str:
-    """Wait for :Midfill status to say all of it; keep a picture of the screen where asked for."""
+    """Wait for :Midfill status to say all of it, and take a picture of the screen where asked for."""
     until(lambda: all(word in status(neovim) for word in words) and status(neovim))
     if folder := os.environ.get("E2E_SCREENSHOTS"):
-        name = os.environ["PYTEST_CURRENT_TEST"].split("::")[-1].split(" ")[0].replace("/", "-")
-        line = neovim.lua("return require('midfill').statusline()")
-        Path(folder, f"nvim-{name}.txt").write_text(f"{status(neovim)}\n[status line] {line}\n", encoding="utf-8")
+        reason = re.search(r"no suggestion \((.*?)\)", status(neovim))
+        name = re.sub(r"\W+", "-", reason[1]) if reason else "core-away"
+        take_picture(neovim, Path(folder, f"nvim-{name}.svg"))
     return status(neovim)
+
+
+def take_picture(neovim: Neovim, file: Path) -> None:
+    """Show the editor in a terminal, with what :Midfill status prints, and write that to an SVG file."""
+    tmux = Path(shutil.which("tmux") or NEWEST.with_name("tmux"))
+    program, address = neovim.api.vvars["progpath"], neovim.api.vvars["servername"]
+    neovim.api.command("set termguicolors laststatus=2 statusline=%t%m%=%{v:lua.require'midfill'.statusline()}")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(tmux, Path(folder), [program, "--server", address, "--remote-ui"]) as terminal,
+    ):
+        until(lambda: "midfill" in terminal.screen())
+        neovim.keys("<Cmd>Midfill status<CR>")
+        until(lambda: "Press ENTER" in terminal.screen())
+        terminal.save_picture(file, file.stem)
+        neovim.keys("<CR>")
+        until(lambda: "Press ENTER" not in terminal.screen())
 
 
 def statusline(neovim: Neovim) -> str:
@@ -117,9 +138,10 @@ def test_suggestions_are_switched_off_in_a_buffer_and_everywhere(open_with: Call
     neovim = open_with()
     for scope, words in (("buffer", "switched off in this buffer"), ("", "switched off in this editor")):
         neovim.api.command(f"Midfill disable {scope}")
-        until_said(neovim, f"no suggestion (off): Suggestions are {words}.")
+        enable = f"Midfill enable {scope}".strip()
+        until_said(neovim, f"no suggestion (off): Suggestions are {words}.", f":{enable}: Switch them on.")
         assert statusline(neovim) == "midfill off"
-        neovim.api.command(f"Midfill enable {scope}")
+        neovim.api.command(enable)
         until(lambda: "no suggestion" not in status(neovim))
 
 

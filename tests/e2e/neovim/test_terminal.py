@@ -8,12 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
-from rich.text import Text
 
 from tests.e2e.conftest import READY_SECONDS
 from tests.e2e.neovim.driver import Program, environment, init_script, soon, until
-from tests.e2e.neovim.terminal import COLUMNS, Terminal, running
+from tests.e2e.neovim.terminal import Terminal, running
 
 CODE = """\
 import json
@@ -94,9 +92,5 @@ def test_ghost_text_is_seen_and_accepted(terminal: Terminal, program: Program, t
 
 def take_picture(terminal: Terminal, program: Program) -> None:
     """Write what the screen shows to the SVG file that NEOVIM_PICTURE names, for the docs."""
-    if not (file := os.environ.get("NEOVIM_PICTURE")):
-        return
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        console = Console(record=True, width=COLUMNS, force_terminal=True, color_system="truecolor", file=nowhere)
-        console.print(Text.from_ansi(terminal.screen(escapes=True)))
-    console.save_svg(f"{file}.{program}.svg", title="Neovim with midfill")
+    if file := os.environ.get("NEOVIM_PICTURE"):
+        terminal.save_picture(Path(f"{file}.{program}.svg"), "Neovim with midfill")
