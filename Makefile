@@ -11,7 +11,7 @@ ENGINES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/midfill-test-engines
 KERNEL := setup.py inference/backends/cpu/kernel/decode.cpp $(wildcard inference/backends/cpu/kernel/*.h)
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup demo test test-faults test-clients test-engines test-nvim test-vscode test-emacs test-pages test-identity test-gpu test-sanitizers test-levels test-neon pages wheels test-wheel vsix docs lint format clean
+.PHONY: setup demo test test-faults test-clients test-engines test-nvim test-vscode test-install test-emacs test-pages test-identity test-gpu test-sanitizers test-levels test-neon pages wheels test-wheel vsix docs lint format clean
 
 setup: .venv/installed
 
@@ -64,6 +64,10 @@ test-engines: setup
 # The packaged extension in a real workbench (code-server in headless Chromium), with the real server, core and model.
 test-vscode: setup
 	tests/e2e/vscode/run.sh
+
+# From nothing to ghost text in VS Code, with seconds: the .vsix of this platform, installed by its button in a clean home.
+test-install: vsix
+	E2E_VSIX=$$(ls "$(CURDIR)"/vscode-client/midfill-*-*.vsix) tests/e2e/vscode/run.sh install.test.ts
 
 # That speculation, batching and the kernel change no text, on 1,000 requests of a recorded session; some minutes.
 test-identity: setup

@@ -6,8 +6,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 MAX_ALTERNATIVES = 16  # more are of no use, and each takes model time
+MAX_STOP_TEXTS = 64
+MAX_STOP_CHARS = 256
 MAX_TOP_LOGPROBS = 20
 
 ANONYMOUS = "anonymous"
@@ -110,6 +112,13 @@ class TokenLogprob(Value, frozen=True):
     top: tuple[tuple[str, float], ...] = ()
 
 
+class Alternative(Value, frozen=True):
+    """Another text for the same prompt."""
+
+    text: str
+    finish_reason: FinishReason
+
+
 class Completion(Value, frozen=True):
     """The answer to a `CompletionRequest`."""
 
@@ -117,7 +126,7 @@ class Completion(Value, frozen=True):
     finish_reason: FinishReason
     usage: Usage
     mean_logprob: float | None = None  # over the tokens generated for `text`; None without any
-    alternatives: tuple[str, ...] = ()  # each with a different first token, the more probable first
+    alternatives: tuple[Alternative, ...] = ()  # each with a different first token, the more probable first
     tokens: tuple[TokenLogprob, ...] = ()  # of `text`; only if requested by `top_logprobs`
 
 

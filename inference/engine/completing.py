@@ -27,7 +27,7 @@ from inference.text.stops import Stops
 from inference.text.token_ids import TokenIds, packed
 from inference.text.tokenization import TextTokenizer
 from protocol.errors import BadInput
-from protocol.messages import MAX_ALTERNATIVES, Completion, CompletionRequest, FinishReason
+from protocol.messages import MAX_ALTERNATIVES, Alternative, Completion, CompletionRequest, FinishReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class _Completing:
         cost.prefilled = time.perf_counter()
         if not choices:
             return cost.completion("", "length")
-        alternatives: tuple[str, ...] = ()
+        alternatives: tuple[Alternative, ...] = ()
         if self._request.alternatives:
             first = yield from self._first(choices[0], cost)
             alternatives = yield from self._alternatives(first, cost)
@@ -143,7 +143,7 @@ class _Completing:
             choices = yield from self._prefill(suggestion)
             cost.recomputed_tokens = recomputed_tokens  # the prompt's last token again, which counts once
         text, reason = yield from self._decode(choices, suggestion)
-        completion = cost.completion(text, reason, tuple(other for other in alternatives if other != text))
+        completion = cost.completion(text, reason, tuple(other for other in alternatives if other.text != text))
         return structs.replace(completion, tokens=spelling(suggestion.logprobs, text))
 
     def _prefill(self, text: GrowingText) -> Steps[tuple[Choice, ...]]:
@@ -206,10 +206,10 @@ class _Completing:
             cost.add(probe.cost)
         return choice.token_id
 
-    def _alternatives(self, first: int, cost: RequestCost) -> Steps[tuple[str, ...]]:
+    def _alternatives(self, first: int, cost: RequestCost) -> Steps[tuple[Alternative, ...]]:
         """The requested number of other texts, each decoded greedily after a first token that no earlier text has."""
         taken: tuple[int, ...] = (first,)
-        texts: list[str] = []
+        found: dict[str, Alternative] = {}
         for _ in range(self._request.alternatives):
             typed = self._tools.alternatives.other_than(taken, self._prompt.typed)
             if not typed.possible:
@@ -217,20 +217,22 @@ class _Completing:
             alternative = self._text(typed)
             try:
                 choices = yield from self._prefill(alternative)
-                text, _reason = yield from self._decode(choices, alternative)
+                text, reason = yield from self._decode(choices, alternative)
             finally:
                 cost.add(alternative.cost)
             if typed.first is None:  # the text ended within the typed bytes
                 break
             taken += (typed.first,)
-            texts.append(text)
-        return tuple(dict.fromkeys(filter(None, texts)))
+            if text:
+                found.setdefault(text, Alternative(text, reason))
+        return tuple(found.values())
 
     def _decode(self, choices: Sequence[Choice], text: GrowingText) -> Steps[tuple[str, FinishReason]]:
         """Generate from the first choice until the text or a limit ends it; the text excludes typed bytes."""
         stream, typed, cost = text.stream, text.typed, text.cost
         stops = Stops(self._request.stop, self._request.stop_texts)
         chosen = deque(choices)
+        text.decoding_since = time.perf_counter()
         while self._tools.tokenizer.is_text((choice := chosen.popleft()).token_id):
             text.token_ids.append(choice.token_id)
             before = len(stream.text)

@@ -11,7 +11,7 @@ from inference.backends.chunk import Chunk, Draw
 from inference.backends.model import Choice
 from inference.text.tokenization import TextTokenizer
 from protocol.errors import BadInput
-from protocol.messages import MAX_TOP_LOGPROBS, CompletionRequest, TokenLogprob
+from protocol.messages import MAX_STOP_CHARS, MAX_STOP_TEXTS, MAX_TOP_LOGPROBS, CompletionRequest, TokenLogprob
 
 
 class Drawing:
@@ -53,8 +53,11 @@ def check_choosing(request: CompletionRequest) -> None:
     sampling, top = request.sampling, request.top_logprobs
     if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
         raise BadInput(f"top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {top}")
-    if "" in request.stop_texts:
-        raise BadInput("stop_texts must hold no empty text")
+    if len(request.stop_texts) > MAX_STOP_TEXTS:
+        raise BadInput(f"stop_texts must hold at most {MAX_STOP_TEXTS} texts, not {len(request.stop_texts)}")
+    wrong = next((stop for stop in request.stop_texts if not 0 < len(stop) <= MAX_STOP_CHARS), None)
+    if wrong is not None:
+        raise BadInput(f"a stop text must have 1 to {MAX_STOP_CHARS} characters, not {len(wrong)}")
     if sampling is None:
         return
     if not 0 < sampling.temperature < float("inf"):

@@ -24,6 +24,7 @@ class GrowingText:
     drafter: Drafter | None
     cost: RequestCost
     on_text: OnText | None = None
+    decoding_since: float | None = None  # by time.perf_counter
     token_ids: TokenIds = field(default_factory=packed)  # generated so far, including those of typed bytes
     logprobs: list[TokenLogprob] = field(default_factory=list)  # of the text's tokens, if the request wants them
 
@@ -33,7 +34,7 @@ class GrowingText:
             self.on_text(self.stream.text[: stops.settled(self.stream.text)])
 
     def is_late(self, limit_ms: int) -> bool:
-        """Whether it has a newline, and has taken longer than a limit other than 0."""
-        if not limit_ms or self.cost.prefilled is None or "\n" not in self.stream.text:
+        """Whether it has a newline, and has been decoded for longer than a limit other than 0."""
+        if not limit_ms or self.decoding_since is None or "\n" not in self.stream.text:
             return False
-        return (time.perf_counter() - self.cost.prefilled) * 1e3 > limit_ms
+        return (time.perf_counter() - self.decoding_since) * 1e3 > limit_ms

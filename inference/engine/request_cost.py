@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from protocol.messages import Completion, FinishReason, Usage
+from protocol.messages import Alternative, Completion, FinishReason, Usage
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class RequestCost:
     logprobs: list[float] = field(default_factory=list)
     alternative_tokens: int = 0  # generated for alternatives
 
-    def completion(self, text: str, reason: FinishReason, alternatives: tuple[str, ...] = ()) -> Completion:
+    def completion(self, text: str, reason: FinishReason, alternatives: tuple[Alternative, ...] = ()) -> Completion:
         """The completion, with its cost."""
         now = time.perf_counter()
         prepared = now if self.prepared is None else self.prepared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -16,12 +17,14 @@ from inference.text.prompts import TokenizedPrompt
 from inference.text.stops import Stops
 from inference.text.token_ids import TokenIds, packed
 from inference.text.tokenization import TextTokenizer
-from protocol.errors import EngineUnavailable
-from protocol.messages import Completion, CompletionRequest, FinishReason, TokenLogprob, Usage
+from protocol.errors import EngineUnavailable, MidfillError
+from protocol.messages import Alternative, Completion, CompletionRequest, FinishReason, TokenLogprob, Usage
 
 TOPS = 64
 """Most probable tokens to ask for if alternatives are wanted: not every one continues what was typed."""
 NEWLINES = ("\n", "\r")
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -33,6 +36,7 @@ class Progress:
     first_token: float | None = None
     expected_cached: int = 0  # prompt tokens that the server should have resident
     cached_tokens: int | None = None  # as it reports them
+    generated: int = 0  # tokens, with those of what was typed
     is_prefilled: bool = False
     on_prefill: OnPrefill = lambda *_: None
     on_text: OnText | None = None
@@ -45,9 +49,15 @@ class Progress:
             self.on_prefill(*piece.prefilled)
         if piece.cached_tokens is not None:
             self.cached_tokens = piece.cached_tokens
+        self.generated += len(piece.tokens)
         if (piece.tokens or piece.end) and self.first_token is None:
             self.first_token = time.perf_counter()
             self.is_prefilled = True
+
+    def recomputed(self, prompt_tokens: int) -> int:
+        """Prompt tokens that the server computed, by its report or as expected."""
+        cached = self.expected_cached if self.cached_tokens is None else self.cached_tokens
+        return prompt_tokens - min(cached, prompt_tokens)
 
 
 @dataclass(slots=True)
@@ -141,13 +151,15 @@ class RemoteCompleter:
         typed = self.prompt.typed
         main = _Text(self._stops(), self.request.max_tokens, typed.decode(), len(typed))
         text, reason = await self._generate(self._main_query(), main, self.progress)
-        alternatives: tuple[str, ...] = ()
-        extra = 0
+        alternatives: dict[str, Alternative] = {}
+        extra = 0  # tokens
         if self.request.alternatives and main.tokens:
             found = await self._alternatives(main)
             extra = sum(tokens for _, tokens in found)
-            alternatives = tuple(dict.fromkeys(other for other, _ in found if other and other != text))
-        return self._completion(text, reason, main, alternatives, extra)
+            for other, _ in found:
+                if other.text not in ("", text):
+                    alternatives.setdefault(other.text, other)
+        return self._completion(text, reason, main, tuple(alternatives.values()), extra)
 
     def _stops(self) -> Stops:
         return Stops(self.request.stop, self.request.stop_texts)
@@ -193,7 +205,7 @@ class RemoteCompleter:
             return None
         return (text.text, "length") if (time.perf_counter() - first) * 1e3 > limit_ms else None
 
-    async def _alternatives(self, main: _Text) -> list[tuple[str, int]]:
+    async def _alternatives(self, main: _Text) -> list[tuple[Alternative, int]]:
         """Texts that begin with other first tokens, the more probable first, each with its number of tokens."""
         typed_ids = [token.id for token in main.typed_tokens if token.id is not None]
         if len(typed_ids) < len(main.typed_tokens):
@@ -203,7 +215,7 @@ class RemoteCompleter:
         first = main.tokens[0]
         others = [id_ for id_, _ in first.top if id_ != first.id and self._continues(id_, rest)]
         branches = (self._branch(packed(typed_ids), id_, len(rest)) for id_ in others[: self.request.alternatives])
-        return list(await asyncio.gather(*branches))
+        return [found for found in await asyncio.gather(*branches) if found is not None]
 
     def _continues(self, token_id: int, rest: bytes) -> bool:
         """Whether a first token spells the rest of what was typed, and whole characters beyond it."""
@@ -216,7 +228,8 @@ class RemoteCompleter:
             return False
         return True
 
-    async def _branch(self, typed_tokens: TokenIds, first: int, skip: int) -> tuple[str, int]:
+    async def _branch(self, typed_tokens: TokenIds, first: int, skip: int) -> tuple[Alternative, int] | None:
+        """An alternative and its number of tokens; None if the server fails it, since the text itself is complete."""
         beginning = (self.tokenizer.bytes_of(first) or b"")[skip:].decode()
         text = _Text(self._stops(), self.request.max_tokens, "", 0)
         ended = text.take(Piece(beginning, (Token(first, None),)), self.tokenizer)
@@ -224,19 +237,22 @@ class RemoteCompleter:
             token_ids = self.prompt.token_ids + typed_tokens + packed([first])
             stops = _server_stops(self.request, "")
             query = replace(self.query, token_ids=token_ids, max_tokens=self.request.max_tokens - 1, stops=stops)
-            ended = await self._generate(query, text, Progress())
-        return ended[0], len(text.tokens)
+            try:
+                ended = await self._generate(query, text, Progress())
+            except MidfillError as error:
+                log.info("an alternative is left out: %s", error)
+                return None
+        return Alternative(*ended), len(text.tokens)
 
     def _completion(
-        self, text: str, reason: FinishReason, main: _Text, alternatives: tuple[str, ...] = (), extra: int = 0
+        self, text: str, reason: FinishReason, main: _Text, alternatives: tuple[Alternative, ...] = (), extra: int = 0
     ) -> Completion:
         now, progress = time.perf_counter(), self.progress
         total = len(self.prompt.token_ids)
-        cached = progress.expected_cached if progress.cached_tokens is None else progress.cached_tokens
         first = now if progress.first_token is None else progress.first_token
         usage = Usage(
             prompt_tokens=total,
-            recomputed_tokens=total - min(cached, total) + len(main.typed_tokens),
+            recomputed_tokens=progress.recomputed(total) + len(main.typed_tokens),
             generated_tokens=len(main.tokens) + extra,
             forwards=0,  # the server does not report them
             queue_ms=0.0,
@@ -251,9 +267,13 @@ class RemoteCompleter:
 
 
 def _server_stops(request: CompletionRequest, typed: str) -> tuple[str, ...]:
-    """The strings that end the text, so that the server ends it by itself; not those within what was typed."""
+    """The strings that end the text, so that the server ends it by itself; not those that begin in what was typed."""
     lines = NEWLINES if request.stop.indent is None else ()
-    return tuple(stop for stop in (*lines, *request.stop_texts) if stop not in typed)
+    return tuple(stop for stop in (*lines, *request.stop_texts) if not _begins_in(stop, typed))
+
+
+def _begins_in(stop: str, typed: str) -> bool:
+    return stop in typed or any(typed.endswith(stop[:count]) for count in range(1, len(stop)))
 
 
 def _spelled(token_id: int, tokenizer: TextTokenizer) -> str:

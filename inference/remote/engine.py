@@ -340,6 +340,8 @@ async def _check_facts(replica: Replica) -> None:
     try:
         if await replica.server.facts() != replica.facts:
             replica.leave(f"{replica.address} has another model or other limits now")
+    except Busy:
+        log.info("%s is too busy to say whether it is another server now", replica.address)
     except MidfillError as error:
         replica.leave(str(error))
 

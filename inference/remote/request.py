@@ -56,6 +56,8 @@ class RemoteRequest:
     @property
     def cancelled_completion(self) -> Completion:
         """The empty completion of a request that was cancelled at work."""
+        progress = self.progress
         total = len(self.prompt.token_ids) if self.prompt else 0
-        recomputed = 0 if self.progress.cached_tokens is None else total - self.progress.cached_tokens
-        return Completion("", "cancelled", Usage(total, recomputed, 0, 0, 0.0, 0.0, 0.0))
+        has_computed = progress.is_prefilled or progress.cached_tokens is not None
+        recomputed = progress.recomputed(total) if has_computed else 0
+        return Completion("", "cancelled", Usage(total, recomputed, progress.generated, 0, 0.0, 0.0, 0.0))

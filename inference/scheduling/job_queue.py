@@ -68,9 +68,10 @@ class Job:
 
     @property
     def chars(self) -> int:
-        """Length of the prompt."""
+        """Length of the prompt and of the stop texts."""
         prompt = self.request.prompt
-        texts = (prompt.prefix, prompt.suffix, prompt.increment, *(chunk.text for chunk in prompt.context))
+        of_files = (text for chunk in prompt.context for text in (chunk.path, chunk.text))
+        texts = (prompt.prefix, prompt.suffix, prompt.increment, *of_files, *self.request.stop_texts)
         return sum(map(len, texts)) + CHARS_PER_ID * len(prompt.token_ids)
 
 

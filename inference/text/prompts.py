@@ -116,7 +116,7 @@ def _cut(prompt: Prompt, limit: int) -> Prompt:
     """
     if len(prompt.increment) > limit:
         raise BadInput(f"an increment of {len(prompt.increment)} characters does not fit into the context")
-    lengths = list(accumulate(len(chunk.text) for chunk in prompt.context))
+    lengths = list(accumulate(len(chunk.path) + len(chunk.text) + 1 for chunk in prompt.context))
     if max(len(prompt.prefix), len(prompt.suffix), *lengths[-1:]) <= limit:
         return prompt
     from_prefix = _whole_steps(len(prompt.prefix) - limit, limit // STEPS_PER_CONTEXT, len(prompt.prefix))

@@ -25,7 +25,7 @@ from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.reasons import Reason
 from lsp_server.suggesting.requests import Core, PromptCost, RequestSender
 from protocol import garbage
-from protocol.messages import Completion, StopRule
+from protocol.messages import Alternative, Completion, StopRule
 from protocol.settings import Settings
 
 # After so many seconds without an edit, ahead work for the next keystrokes starts.
@@ -293,8 +293,8 @@ class EditingSession:
         ending = query.ending(opened.document)
         shown: dict[str, Insertion] = {}
         suggestions: list[Suggestion] = []
-        first = drop_cut_line(completion.text) if completion.finish_reason == "length" else completion.text
-        for text in (first, *completion.alternatives):
+        texts = [_without_cut_line(completion), *map(_without_cut_line, completion.alternatives)]
+        for text in texts:
             worth = worth_showing(text, place)
             insertion = fitted(worth, place)
             if not insertion.text or insertion.text in shown:
@@ -305,7 +305,7 @@ class EditingSession:
                 suggestions.append(suggestion_at(query.cursor, ending + worth, rest, held=held))
         opened.suggestions = tuple(suggestions)
         if not shown:
-            opened.outcome = reasons.nothing_left() if first.strip() else reasons.nothing_predicted()
+            opened.outcome = reasons.nothing_left() if texts[0].strip() else reasons.nothing_predicted()
         elif held and percent is not None:
             opened.outcome = reasons.unlikely(percent, limit, opened.document.uri)
         return () if held else tuple(shown.values())
@@ -316,3 +316,8 @@ class EditingSession:
         if is_allowed:
             await opened.gather(cursor, self.settings)
             await self._sender.look_ahead(opened, cursor, self.settings)
+
+
+def _without_cut_line(found: Completion | Alternative) -> str:
+    """The text, without a last line that the token limit has cut."""
+    return drop_cut_line(found.text) if found.finish_reason == "length" else found.text

@@ -8,7 +8,7 @@ import { createInterface } from "node:readline";
 
 import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
 
-const COMMAND = path.resolve("../.venv/bin/midfill"); // the tests run in web/
+const COMMAND = process.env.TEST_MIDFILL ?? path.resolve("../.venv/bin/midfill"); // the tests run in web/
 const SCREENSHOTS = process.env.PAGES_SCREENSHOTS;
 
 /** Machines that run these tests are often busy with others; what is well takes a tenth of this. */

@@ -29,7 +29,11 @@ TOKEN_ID = "token_id:"
 MOST_TOPS = 20
 """vLLM reports no more log-probabilities by default, and refuses requests for more."""
 
+NEUTRAL = {"repetition_penalty": 1.0, "min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+"""Where a request leaves these out, vLLM takes them from the model's `generation_config.json`."""
+
 _PREFILL_TOKENS = 1  # these servers refuse max_tokens = 0
+ALL_TOKENS = -1  # as top_k; some servers refuse 0
 
 Constraint = Callable[[str], Mapping[str, Any]]
 
@@ -185,6 +189,7 @@ class OpenAIServer:
             "prompt": query.token_ids.tolist(),
             "max_tokens": query.max_tokens or _PREFILL_TOKENS,
             **_sampling(query.sampling),
+            **NEUTRAL,
             "logprobs": min(query.top, MOST_TOPS),
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -205,8 +210,12 @@ class OpenAIServer:
 def _sampling(sampling: Sampling | None) -> dict[str, Any]:
     if sampling is None:
         return {"temperature": 0}
-    fields = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
-    return {**fields, "top_k": sampling.top_k} if sampling.top_k else fields  # servers differ in what means all
+    return {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k or ALL_TOKENS,
+        "seed": sampling.seed,
+    }
 
 
 def _piece(event: _Event, *, prefill_only: bool) -> Piece:

@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 NO_STOP = StopRule(indent=0)  # no line can dedent below 0
 SESSION_HEADER = "X-Session-ID"
 _MOST_MARKERS = 16  # in the log
+_MOST_UNREAD = 64  # texts that wait for a reader, each with all of the text before
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,10 @@ class Asking:
                 marker,
             )
 
-    async def pieces(self, request: Request, wanted: CompletionRequest, count: int = 1) -> AsyncGenerator[Piece]:
-        """The texts of `count` choices, one after another, while they grow.
+    async def pieces(
+        self, request: Request, wanted: CompletionRequest, count: int = 1, *, grows: bool
+    ) -> AsyncGenerator[Piece]:
+        """The texts of `count` choices, one after another: while they grow, or whole.
 
         Greedy choices after the first are alternatives; where the model has no more, the first again. The usages of
         all choices add up to the cost of the request.
@@ -85,19 +88,21 @@ class Asking:
         if wanted.sampling is not None:
             for number in range(count):
                 drawn = replace(wanted.sampling, seed=wanted.sampling.seed + number)
-                async for piece in self._growing(request, replace(wanted, sampling=drawn), number):
+                async for piece in self._texts(request, replace(wanted, sampling=drawn), number, grows=grows):
                     yield piece
             return
-        async for piece in self._growing(request, replace(wanted, alternatives=count - 1), 0):
+        async for piece in self._texts(request, replace(wanted, alternatives=count - 1), 0, grows=grows):
             yield piece
             if piece.completion is not None:
                 for number, other in enumerate(_others(piece.completion, count - 1), 1):
                     yield Piece(number, other.text, other)
 
-    async def _growing(self, request: Request, wanted: CompletionRequest, choice: int) -> AsyncGenerator[Piece]:
+    async def _texts(
+        self, request: Request, wanted: CompletionRequest, choice: int, *, grows: bool
+    ) -> AsyncGenerator[Piece]:
         """The pieces of one request; the prompt counts with the first choice."""
         shown = ""
-        async with aclosing(self._answers(request, wanted)) as answers:
+        async with aclosing(self._answers(request, wanted, grows=grows)) as answers:
             async for answer in answers:
                 text = answer if isinstance(answer, str) else answer.text
                 more, shown = text[len(shown) :], max(shown, text, key=len)
@@ -107,19 +112,28 @@ class Asking:
                 elif more:
                     yield Piece(choice, more)
 
-    async def _answers(self, request: Request, wanted: CompletionRequest) -> AsyncGenerator[str | Completion]:
-        """The text so far, again and again, then the completion; raises the error that the request is answered with."""
+    async def _answers(
+        self, request: Request, wanted: CompletionRequest, *, grows: bool
+    ) -> AsyncGenerator[str | Completion]:
+        """The text so far, again and again if it `grows`, then the completion; raises the error that it ends with."""
         loop = asyncio.get_running_loop()
-        arrived: asyncio.Queue[str | Outcome] = asyncio.Queue()
+        arrived: asyncio.Queue[str | Outcome] = asyncio.Queue(_MOST_UNREAD)
+
+        def put(what: str | Outcome) -> None:
+            if arrived.full():
+                arrived.get_nowait()  # a later text, or the completion, has all of it
+            arrived.put_nowait(what)
 
         def tell(what: str | Outcome) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(arrived.put_nowait, what)
+                loop.call_soon_threadsafe(put, what)
 
         client = f"http {request.client.host if request.client else ''}"
         with self._visit():
             user = user_of(request)
-            job_id = self.scheduler.submit(wanted, tell, client, supersedes=False, on_text=tell, user=user)
+            job_id = self.scheduler.submit(
+                wanted, tell, client, supersedes=False, on_text=tell if grows else None, user=user
+            )
             watch = asyncio.create_task(self._cancel_when_gone(request, job_id))
             try:
                 while True:
@@ -172,8 +186,8 @@ async def whole(pieces: AsyncIterable[Piece]) -> list[Completion]:
 def _others(first: Completion, count: int) -> Iterator[Completion]:
     """The alternatives as completions of their own, whose cost counts with the first; it fills their number up."""
     free = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
-    for text in first.alternatives:
-        yield replace(first, text=text, tokens=(), usage=free)
+    for other in first.alternatives:
+        yield replace(first, text=other.text, finish_reason=other.finish_reason, tokens=(), usage=free)
     for _ in range(len(first.alternatives), count):
         yield replace(first, usage=free)
 

@@ -12,12 +12,10 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from protocol.messages import Sampling
+from protocol.messages import MAX_STOP_CHARS, MAX_STOP_TEXTS, Sampling
 
 MAX_BODY_BYTES = 16 * 2**20
 DEFAULT_MAX_TOKENS = 128
-MAX_STOPS = 64
-MAX_STOP_CHARS = 256
 MAX_CHOICES = 16
 MAX_SESSION_CHARS = 200
 MAX_NAMED_CLIENTS = 1024
@@ -27,7 +25,7 @@ Body = TypeVar("Body")
 Count = Annotated[int, msgspec.Meta(ge=-1)]  # -1 is llama.cpp's "no limit"
 Name = Annotated[str, msgspec.Meta(max_length=MAX_SESSION_CHARS)]
 StopText = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_STOP_CHARS)]
-StopTexts = Annotated[tuple[StopText, ...], msgspec.Meta(max_length=MAX_STOPS)]
+StopTexts = Annotated[tuple[StopText, ...], msgspec.Meta(max_length=MAX_STOP_TEXTS)]
 Temperature = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Seed = int  # below 0 means none
@@ -42,7 +40,7 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class DecodingFields(Fields, frozen=True, kw_only=True):
     """Base of the bodies that say how tokens are drawn and where the text ends."""
 
-    stop: str | StopTexts | None = None
+    stop: Annotated[str, msgspec.Meta(max_length=MAX_STOP_CHARS)] | StopTexts | None = None
     temperature: Temperature | None = None
     top_p: Share | None = None
     seed: Seed | None = None

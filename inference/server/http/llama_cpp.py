@@ -16,9 +16,11 @@ from inference.server.http.asking import Piece, cached_tokens, session_of, whole
 from inference.server.http.bodies import MAX_CHOICES, Count, DecodingFields, Name, OtherFields, StopTexts, max_tokens
 from inference.server.http.errors import error_event
 from inference.server.http.streaming import EVENTS, event, streamed
+from inference.text.stops import columns
 from protocol.messages import Completion, CompletionRequest, Snippet, StopRule
 
 MAX_RESPONSE_FIELDS = 64
+MAX_EXTRA_INPUTS = 1024
 
 OTHERS = OtherFields(
     ignored=frozenset(
@@ -70,7 +72,7 @@ class InfillBody(DecodingFields, frozen=True, kw_only=True):
     input_prefix: str = ""
     input_suffix: str = ""
     prompt: str = ""
-    input_extra: tuple[ExtraInput, ...] = ()
+    input_extra: Annotated[tuple[ExtraInput, ...], Meta(max_length=MAX_EXTRA_INPUTS)] = ()
     n_predict: Count | None = None
     n_indent: Annotated[int, Meta(ge=0)] = 0
     n_cmpl: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] = 1
@@ -108,7 +110,7 @@ class LlamaCpp(Api):
     async def infill(self, request: Request) -> Response:
         """One completion, or a list of `n_cmpl`, whole or as server-sent events."""
         body = await self._bodies.read(request, InfillBody, OTHERS)
-        pieces = self._asking.pieces(request, self._wanted(request, body), body.n_cmpl)
+        pieces = self._asking.pieces(request, self._wanted(request, body), body.n_cmpl, grows=body.stream)
         if body.stream:
             return await streamed(self._events(pieces, body.response_fields), EVENTS, error_event)
         answers = [
@@ -134,7 +136,7 @@ class LlamaCpp(Api):
             session,
             self._asking.around(session, before, body.input_suffix, files, ahead=limit == 0),
             limit,
-            StopRule(body.n_indent),
+            StopRule(_columns_of_indent(before, body.n_indent)),
             reuse=body.cache_prompt,
             stop_texts=body.stop_texts(),
             sampling=body.sampling(body.top_k),
@@ -160,6 +162,12 @@ class LlamaCpp(Api):
                 **_timing("predicted", usage.generated_tokens, usage.decode_ms),
             },
         }
+
+
+def _columns_of_indent(before: str, characters: int) -> int:
+    """The columns of `n_indent`, which counts characters of the white space that the cursor's line begins with."""
+    beginning = before[before.rfind("\n") + 1 :][:characters]
+    return columns(beginning) if len(beginning) == characters and not beginning.strip() else characters
 
 
 def _timing(phase: str, tokens: int, milliseconds: float) -> dict[str, float]:

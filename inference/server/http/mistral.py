@@ -66,13 +66,13 @@ class Mistral(Api):
         }
         if body.stream:
             return await streamed(self._events(head, request, wanted), EVENTS, error_event)
-        (completion,) = await whole(self._asking.pieces(request, wanted))
+        (completion,) = await whole(self._asking.pieces(request, wanted, grows=False))
         message = {"role": "assistant", "content": completion.text, "tool_calls": None}
         choice = {"index": 0, "message": message, "finish_reason": finish_reason(completion)}
         return JSONResponse({**head, "choices": [choice], "usage": usage_of([completion])})
 
     async def _events(self, head: dict[str, Any], request: Request, wanted: CompletionRequest) -> AsyncGenerator[bytes]:
-        async for piece in self._asking.pieces(request, wanted):
+        async for piece in self._asking.pieces(request, wanted, grows=True):
             reason = None if piece.completion is None else finish_reason(piece.completion)
             delta = {"role": "assistant", "content": piece.text}
             choices = [{"index": 0, "delta": delta, "finish_reason": reason}]

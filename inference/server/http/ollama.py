@@ -130,7 +130,7 @@ class Ollama(Api):
         )
         if body.stream and not is_empty:
             return await streamed(self._lines(request, wanted), LINES, lambda error: line({"error": str(error)}))
-        (completion,) = await whole(self._asking.pieces(request, wanted))
+        (completion,) = await whole(self._asking.pieces(request, wanted, grows=False))
         ended = self._ended(completion.text, completion)
         return JSONResponse({**ended, "done_reason": "load"} if is_empty else ended)
 
@@ -171,7 +171,7 @@ class Ollama(Api):
         return self._asking.rendered(session, body.prompt)
 
     async def _lines(self, request: Request, wanted: CompletionRequest) -> AsyncGenerator[bytes]:
-        async for piece in self._asking.pieces(request, wanted):
+        async for piece in self._asking.pieces(request, wanted, grows=True):
             if piece.completion is None:
                 yield line({**self._head(), "response": piece.text, "done": False})
             else:

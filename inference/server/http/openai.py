@@ -91,6 +91,8 @@ class CompletionsBody(DecodingFields, frozen=True, kw_only=True):
             raise _refused("best_of", f"is {self.best_of}: only n, {self.n}, is supported")
         if self.echo and self.logprobs is not None:
             raise _refused("logprobs", f"is {self.logprobs}: with echo it is not supported")
+        if self.n > 1 and self.logprobs is not None and not self.temperature:
+            raise _refused("logprobs", f"is {self.logprobs}: with n = {self.n} it needs a temperature above 0")
         if self.stream_options is not None and not self.stream:
             raise _refused("stream_options", "is only allowed with stream")
         if any(isinstance(prompt, tuple) for prompt in self.prompts()):
@@ -118,7 +120,7 @@ class _Asked:
         body = self.body
         for number, prompt in enumerate(body.prompts()):
             echoed = set[int]()
-            async for piece in self.asking.pieces(self.request, self._wanted(prompt), body.n):
+            async for piece in self.asking.pieces(self.request, self._wanted(prompt), body.n, grows=body.stream):
                 echo = prompt if body.echo and piece.choice not in echoed and isinstance(prompt, str) else ""
                 echoed.add(piece.choice)
                 if piece.completion is not None:

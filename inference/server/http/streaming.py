@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import msgspec
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from protocol.errors import MidfillError
 
 EVENTS = "text/event-stream"
 LINES = "application/x-ndjson"
 DONE = b"data: [DONE]\n\n"
+STALLED_AFTER_S = 30.0
+
+log = logging.getLogger(__name__)
 
 
 def event(value: object) -> bytes:
@@ -40,4 +47,25 @@ async def streamed(
             except MidfillError as error:
                 yield failure(error)
 
-    return StreamingResponse(content(), media_type=media_type, headers={"Cache-Control": "no-cache"})
+    return _Streamed(content(), media_type)
+
+
+class _Streamed(StreamingResponse):
+    """Ends if its client reads nothing for STALLED_AFTER_S, so that it does not keep the core at work."""
+
+    def __init__(self, content: AsyncGenerator[bytes], media_type: str) -> None:
+        super().__init__(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
+        self._content = content
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            try:
+                async with asyncio.timeout(STALLED_AFTER_S):
+                    await send(message)
+            except TimeoutError:
+                log.warning("dropping a client that has read nothing of its stream for %g s", STALLED_AFTER_S)
+                raise
+
+        async with aclosing(self._content):
+            with suppress(TimeoutError, ClientDisconnect):  # Starlette makes the one of the other
+                await super().__call__(scope, receive, send_in_time)

@@ -17,7 +17,10 @@ from protocol.messages import Prompt, Snippet
 LINES_BACK = 8
 """An anchor is laid so many lines above the cursor: corrections within them keep it valid."""
 
-MAX_INCREMENT_CHARS = 1600
+MAX_INCREMENT_BYTES = 1600
+"""A byte-level vocabulary has at most as many tokens for it."""
+
+MOST_BYTES = 4  # of a character in UTF-8
 MAX_WINDOW_CHARS = 2**18
 """More text on either side of the cursor is cut off: it fits into no context, and would take long to search."""
 
@@ -42,7 +45,7 @@ class TextAnchor:
     def start(self, before: str, after: str) -> int | None:
         """Where the increment begins in the text `before` the cursor, if the anchor holds.
 
-        It holds if the prefix ends at most MAX_INCREMENT_CHARS above the cursor, and the suffix begins at the cursor.
+        It holds if the prefix ends at most MAX_INCREMENT_BYTES before the cursor, and the suffix begins at the cursor.
         Each has to be at least half of its window. An empty prefix would hold in any document, and so holds in none.
         """
         if not self.prefix or not _serves(self.suffix, after):
@@ -51,7 +54,7 @@ class TextAnchor:
         return end if end is not None and 2 * (end - len(self.prefix)) <= end else None
 
     def _end_of_prefix(self, before: str) -> int | None:
-        lowest = max(len(self.prefix), len(before) - MAX_INCREMENT_CHARS)
+        lowest = max(len(self.prefix), len(before) - _last_chars(before, MAX_INCREMENT_BYTES))
         tail = self.prefix[-_COMPARED:]
         place = before.find(tail, lowest - len(tail))
         while place >= 0 and not before.endswith(self.prefix, 0, place + len(tail)):
@@ -111,19 +114,26 @@ def _lay(known: Sequence[TextAnchor], before: str, after: str, files: Files) -> 
 def increment_start(before: str) -> int:
     """Where an increment begins that ends with the text: LINES_BACK lines above its last one.
 
-    If it would exceed half of MAX_INCREMENT_CHARS it has fewer lines, and begins within a line only if that line alone
+    If it would exceed half of MAX_INCREMENT_BYTES it has fewer lines, and begins within a line only if that line alone
     exceeds the limit.
     """
-    limit = MAX_INCREMENT_CHARS // 2
+    limit = MAX_INCREMENT_BYTES // 2
+    lowest = len(before) - _last_chars(before, limit)
     start = len(before)
     for _ in range(LINES_BACK + 1):
         line = before.rfind("\n", 0, max(0, start - 1)) + 1
-        if len(before) - line > limit:
+        if line < lowest:
             break
         start = line
     if start < len(before) or not before or before.endswith("\n"):
         return start
-    return max(0, len(before) - limit // 2) // limit * limit
+    step = limit if before[lowest:].isascii() else limit // MOST_BYTES
+    return max(0, len(before) - step // 2) // step * step
+
+
+def _last_chars(text: str, limit: int) -> int:
+    """Number of characters at the end of `text` that have at most `limit` bytes in UTF-8."""
+    return len(text[-limit:].encode()[-limit:].decode(errors="ignore"))
 
 
 def _first_of_prefix(known: Sequence[TextAnchor], text: str) -> int:

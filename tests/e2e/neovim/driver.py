@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -22,7 +23,8 @@ T = TypeVar("T")
 
 PLUGIN = Path(__file__).parents[3] / "nvim"
 LOAD = f"vim.opt.runtimepath:prepend([[{PLUGIN}]])"
-SERVER = [sys.executable, "-m", "midfill", "lsp"]
+MIDFILL = shlex.split(os.environ.get("TEST_MIDFILL", "")) or [sys.executable, "-m", "midfill"]
+SERVER = [*MIDFILL, "lsp"]
 NAMESPACES = ("nvim.lsp.inline_completion", "midfill.ghost")
 
 # Remembers for which state of the text and the cursor the last answer came.

@@ -67,10 +67,16 @@ export class Workbench {
   private process: ChildProcess | undefined;
   private browser: Browser | undefined;
 
+  /** With this extension, a .vsix, and these environment variables besides the usual ones. */
+  constructor(
+    private readonly extension = EXTENSION,
+    private readonly variables: NodeJS.ProcessEnv = {},
+  ) {}
+
   async start(): Promise<void> {
     this.settings({});
     writeFileSync(path.join(this.folder("data/User"), "keybindings.json"), JSON.stringify(KEYBINDINGS));
-    this.codeServer(["--install-extension", EXTENSION]);
+    this.codeServer(["--install-extension", this.extension]);
     this.port = await freePort();
     const log = path.join(this.scratch, "code-server.log");
     const flags = ["--auth", "none", "--bind-addr", `127.0.0.1:${this.port}`, "--disable-telemetry"];
@@ -175,6 +181,7 @@ export class Workbench {
       MIDFILL_RUNTIME_DIR: this.folder("runtime"),
       MIDFILL_MODEL: "tiny",
       MIDFILL_EXIT_AFTER_S: "60", // where a run is broken off
+      ...this.variables,
     };
   }
 
@@ -206,12 +213,13 @@ export class Window {
   }
 
   /** Wait for the status bar to say it. */
-  async untilStatus(expected: RegExp): Promise<void> {
+  async untilStatus(expected: RegExp, patienceMs = PATIENCE_MS): Promise<void> {
     let status = "";
     await until(
       `status ${String(expected)}`,
       async () => expected.test((status = await this.status())),
       () => status,
+      patienceMs,
     );
   }
 
@@ -397,8 +405,9 @@ export async function until(
   what: string,
   holds: () => boolean | Promise<boolean>,
   instead: () => string = () => "",
+  patienceMs = PATIENCE_MS,
 ): Promise<void> {
-  const end = Date.now() + PATIENCE_MS;
+  const end = Date.now() + patienceMs;
   while (!(await holds())) {
     if (Date.now() > end) {
       throw new Error(`waited in vain for ${what}: ${instead()}`);

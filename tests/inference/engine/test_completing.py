@@ -23,7 +23,7 @@ from inference.text.token_ids import TokenIds, packed
 from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from protocol.errors import BadInput
-from protocol.messages import CompletionRequest, Prompt, Sampling, StopRule, TokenLogprob
+from protocol.messages import Alternative, CompletionRequest, Prompt, Sampling, StopRule, TokenLogprob
 from tests.kv_store.naive import NaiveStore
 
 REQUEST = CompletionRequest("a.py", Prompt("import os\n" * 12, "\n", "x ="), 5, StopRule(indent=4))
@@ -110,7 +110,8 @@ def test_alternatives_behind_typed_bytes_are_other_texts(tools: Tools) -> None:
         return [next((token_id for token_id in wanted if token_id in allowed), allowed[0])] * chunk.wanted
 
     run, _ = drive(request, tools, says)
-    assert (run.completion().text, run.completion().alternatives) == ("1", ("2", "3"))
+    assert run.completion().text == "1"
+    assert [other.text for other in run.completion().alternatives] == ["2", "3"]
 
 
 def test_text_is_told_while_it_grows_except_what_a_stop_may_take_away(tools: Tools) -> None:
@@ -155,6 +156,15 @@ def test_a_late_text_ends_after_its_first_line(tools: Tools) -> None:
     assert (run.completion().text, run.completion().finish_reason) == ("ab\n", "length")
 
 
+def test_every_text_has_the_time_limit_to_itself(tools: Tools) -> None:
+    said = [token_id for text in ("1", "a", "b", "\n", "2\n") for token_id in tools.tokenizer.encode(text)]
+    says = slowly(one_after_another([*said, min(tools.tokenizer.markers.end)]))
+    request = replace(REQUEST, stop=StopRule(indent=0), alternatives=1, max_decode_ms=1)
+    run, _ = drive(request, tools, says)
+    assert run.completion().alternatives == (Alternative("ab\n", "length"),)
+    assert run.completion().text == "2\n"
+
+
 def slowly(says: Callable[[Chunk], Sequence[int]]) -> Callable[[Chunk], Sequence[int]]:
     def after_a_while(chunk: Chunk) -> Sequence[int]:
         time.sleep(0.002)
@@ -166,7 +176,9 @@ def slowly(says: Callable[[Chunk], Sequence[int]]) -> Callable[[Chunk], Sequence
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"stop_texts": ("a", "")}, "empty"),
+        ({"stop_texts": ("a", "")}, "1 to 256 characters, not 0"),
+        ({"stop_texts": ("a", "b" * 257)}, "not 257"),
+        ({"stop_texts": ("a",) * 65}, "at most 64 texts, not 65"),
         ({"top_logprobs": 21}, "not 21"),
         ({"sampling": Sampling(0.0)}, "temperature must be above 0 to sample, not 0.0"),
         ({"sampling": Sampling(1.0, top_p=1.5)}, "not 1.5"),

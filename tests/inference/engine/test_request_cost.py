@@ -3,14 +3,16 @@ from __future__ import annotations
 import pytest
 
 from inference.engine.request_cost import RequestCost
+from protocol.messages import Alternative
 
 
 def test_an_answer_tells_what_it_has_cost() -> None:
     cost = RequestCost(100, recomputed_tokens=7, forwards=5, drafted_tokens=4, accepted_tokens=2, logprobs=[-0.5, -1.5])
     cost.prepared = cost.started + 0.125
     cost.prefilled = cost.prepared + 0.25
-    completion = cost.completion("text", "stop", ("other",))
-    assert (completion.text, completion.finish_reason, completion.alternatives) == ("text", "stop", ("other",))
+    other = Alternative("other", "length")
+    completion = cost.completion("text", "stop", (other,))
+    assert (completion.text, completion.finish_reason, completion.alternatives) == ("text", "stop", (other,))
     assert completion.mean_logprob == pytest.approx(-1.0)
     usage = completion.usage
     assert (usage.prompt_tokens, usage.recomputed_tokens, usage.generated_tokens, usage.forwards) == (100, 7, 2, 5)

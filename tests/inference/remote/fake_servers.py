@@ -8,6 +8,7 @@ import re
 import socket
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -74,6 +75,8 @@ class FakeServer:
             return JSONResponse({"error": {"message": "invalid api key"}}, 401)
         if self.statuses and request.url.path.endswith(("/completion", "/completions")):
             status = self.statuses.pop(0)
+            if status == 200:
+                return None
             return JSONResponse({"error": {"message": f"status {status}"}}, status)
         return None
 
@@ -282,3 +285,11 @@ if __name__ == "__main__":  # KIND PORT TOKENIZER_FOLDER, for tests that kill a 
     fake = FakeServer(read_tokenizer(Path(folder) / "tokenizer.json"), slots=4, context=4096, model=folder)
     app = llama_server(fake) if kind == "llama-server" else openai_server(fake)
     uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="critical")
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for it to hold."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

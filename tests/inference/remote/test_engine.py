@@ -12,9 +12,9 @@ from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
 from inference.text.prompts import tokenize_prompt
 from protocol.errors import BadInput, Busy, Cancelled, EngineUnavailable
-from protocol.messages import ANONYMOUS, Completion, CompletionRequest, Prompt, Sampling, StopRule
+from protocol.messages import ANONYMOUS, Alternative, Completion, CompletionRequest, Prompt, Sampling, StopRule
 from tests.inference.remote.conftest import Connect
-from tests.inference.remote.fake_servers import FORBIDDEN, LOGPROB, PATIENCE_S, FakeServer
+from tests.inference.remote.fake_servers import FORBIDDEN, LOGPROB, PATIENCE_S, FakeServer, until
 
 PREFIX = "def first(value):\n    return value\n\n\n" * 16
 SUFFIX = "\n\n\ndef last(value):\n    return value\n"
@@ -109,8 +109,14 @@ def test_alternatives_begin_with_the_next_probable_tokens(engine: RemoteEngine, 
     firsts = [(engine.tokenizer.bytes_of(id_) or b"").decode() for id_ in server.top()]
     completion = engine.complete(ask(alternatives=2))
     assert completion.text == "alpha beta"
-    assert completion.alternatives == tuple(first + "alpha beta" for first in firsts[:2])
+    assert completion.alternatives == tuple(Alternative(first + "alpha beta", "stop") for first in firsts[:2])
     assert completion.usage.generated_tokens > 2 * 3
+
+
+def test_an_alternative_that_the_server_fails_is_left_out(engine: RemoteEngine, server: FakeServer) -> None:
+    server.statuses = [200, 429]  # of the text itself, and of one alternative
+    completion = engine.complete(ask(alternatives=2))
+    assert (completion.text, len(completion.alternatives)) == ("alpha beta", 1)
 
 
 @pytest.mark.parametrize(("field", "value"), [("max_tokens", -1), ("alternatives", 99)])
@@ -158,6 +164,19 @@ def test_a_cancelled_request_is_closed_at_once(engine: RemoteEngine, server: Fak
     assert engine.complete(ask()).text == "alpha beta"
 
 
+def test_a_cancelled_request_counts_what_it_has_cost(engine: RemoteEngine, server: FakeServer) -> None:
+    server.script, server.hold_after = "alpha beta gamma", 3
+    cancelled = threading.Event()
+    run = engine.begin(ask(stop=REST), cancelled.is_set)
+    until(lambda: run.progress.generated >= 3)
+    cancelled.set()
+    engine.wake()
+    engine.step()
+    usage = run.completion().usage
+    assert usage.generated_tokens == 3
+    assert usage.recomputed_tokens >= usage.prompt_tokens > 0
+
+
 def test_waking_ends_a_step_without_an_answer(engine: RemoteEngine, server: FakeServer) -> None:
     server.hold_after = 1
     run = engine.begin(ask(), lambda: False)
@@ -175,6 +194,17 @@ def test_what_the_server_has_dropped_is_noticed_and_told(engine: RemoteEngine, s
     engine.complete(ask("x"))
     assert "dropped" in engine.notice
     assert engine.stats().evicted_tokens > 64
+
+
+def test_a_busy_server_is_not_taken_for_another(connect_openai: Connect, server: FakeServer) -> None:
+    engine = connect_openai()
+    engine.complete(ask())
+    server.resident.clear()
+    server.statuses = [200, 429]  # an answer that had nothing cached, then what the core asks about it
+    engine.complete(ask("x"))
+    until(lambda: not server.statuses)
+    assert engine.complete(ask("xy")).text
+    assert not engine.is_gone
 
 
 def test_sessions_keep_their_slots(connect_llama: Connect, server: FakeServer) -> None:
@@ -350,6 +380,19 @@ def test_the_status_tells_what_the_server_has_dropped(answers: Answers, server: 
 def test_stop_texts_end_the_text(engine: RemoteEngine, server: FakeServer) -> None:
     completion = engine.complete(ask(stop=REST, stop_texts=(" gam", "never"), max_tokens=100))
     assert (completion.text, completion.finish_reason) == ("alpha beta\n   ", "stop")
+
+
+def test_a_stop_text_counts_in_new_text_alone(engine: RemoteEngine, server: FakeServer) -> None:
+    server.script = "alpha beta"
+    assert engine.complete(ask("al", stop=REST, stop_texts=("lp",))).text == "pha beta"
+    assert engine.complete(ask("al", stop=REST, stop_texts=("a b",))).text == "ph"
+
+
+def test_the_models_own_penalties_do_not_count(connect_openai: Connect, server: FakeServer) -> None:
+    connect_openai().complete(ask(sampling=Sampling(0.7)))
+    sent = server.bodies[-1]
+    assert (sent["repetition_penalty"], sent["min_p"], sent["top_k"]) == (1.0, 0.0, -1)
+    assert sent["presence_penalty"] == sent["frequency_penalty"] == 0.0
 
 
 def test_sampling_is_passed_on(engine: RemoteEngine, server: FakeServer) -> None:

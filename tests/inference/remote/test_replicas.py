@@ -21,7 +21,7 @@ from inference.scheduling.scheduler import Scheduler
 from inference.text.tokenization import TextTokenizer
 from protocol.errors import BadInput, BadModel, EngineUnavailable
 from protocol.messages import ANONYMOUS, Completion, Prompt
-from tests.inference.remote.fake_servers import PATIENCE_S, FakeServer, llama_server, openai_server, serving
+from tests.inference.remote.fake_servers import PATIENCE_S, FakeServer, llama_server, openai_server, serving, until
 from tests.inference.remote.test_engine import PREFIX, Answers, ask
 
 SESSIONS = [f"me/{number}" for number in range(24)]
@@ -96,13 +96,6 @@ def open_engine(opened: ExitStack) -> Callable[..., RemoteEngine]:
 
 Open = Callable[..., RemoteEngine]
 MakeCluster = Callable[..., Cluster]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def states_of(engine: RemoteEngine) -> list[str]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from inference.scheduling.job_queue import MAX_WAITING_CHARS, Job, JobQueue
 from inference.scheduling.user_limits import MAX_WAITING, UserLimits
 from protocol.errors import Busy
-from protocol.messages import CompletionRequest, Prompt
+from protocol.messages import CompletionRequest, Prompt, Snippet
 
 ids = itertools.count(1)
 
@@ -99,6 +99,9 @@ def test_text_that_waits_is_bounded() -> None:
     with pytest.raises(Busy, match="characters"):
         queue.put(job("b", text=text))
     queue.put(job("a", text=text))
+    files = CompletionRequest("c", Prompt("", "", context=(Snippet(text, ""),)), max_tokens=1, stop_texts=(text,))
+    with pytest.raises(Busy, match="characters"):
+        queue.put(Job(0, ("client", "c"), files, lambda _: None))
     queue.put(job("b", text="x"))
 
 

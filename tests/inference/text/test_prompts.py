@@ -181,6 +181,9 @@ def test_text_that_cannot_enter_the_context_is_not_tokenized() -> None:
     assert any(fragment.startswith("bs") for fragment in tokenized)
     with pytest.raises(BadInput, match="increment of 10000000 characters"):
         lay_out(Prompt("p", "s", "i" * 10**7), encoder)
+    tokenized.clear()
+    lay_out(Prompt("p", "s", "i", (Snippet("path" * limit, "c"),)), encoder)
+    assert sum(map(len, tokenized)) <= 10
 
 
 def test_prefix_that_is_cut_begins_at_the_same_place_while_it_grows() -> None:

@@ -20,7 +20,7 @@ from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.queries import Query, Selected
 from lsp_server.suggesting.requests import PromptCost
 from protocol.errors import BadInput, CoreUnavailable, MidfillError
-from protocol.messages import Completion, CompletionRequest, StopRule
+from protocol.messages import Alternative, Completion, CompletionRequest, StopRule
 from protocol.settings import Settings
 from tests.lsp_server.editor import PATIENCE_S, until
 from tests.lsp_server.fake_core import completion
@@ -395,7 +395,8 @@ async def test_opening_what_was_never_used_drops_nothing_else(lending: Lending) 
 
 def answering(core: StubCore, text: str, *alternatives: str, mean_logprob: float | None = None) -> None:
     async def answer() -> Completion:
-        return replace(completion(text), alternatives=alternatives, mean_logprob=mean_logprob)
+        others = tuple(Alternative(other, "stop") for other in alternatives)
+        return replace(completion(text), alternatives=others, mean_logprob=mean_logprob)
 
     core.answer = answer
 
@@ -423,6 +424,19 @@ async def test_what_is_never_held_back(
     answering(core, "value", mean_logprob=logprob)
     session.documents.configure(settings)
     assert await session.suggest(opened(session, "x = "), query) == (Insertion("value"),)
+
+
+async def test_a_line_that_the_token_limit_cut_is_dropped_from_every_text(
+    core: StubCore, session: EditingSession
+) -> None:
+    cut, whole = Alternative("if a:\n    b\n    cc", "length"), Alternative("if d:\n    e\n    ff", "eos")
+
+    async def answer() -> Completion:
+        return replace(completion("x"), alternatives=(cut, whole))
+
+    core.answer = answer
+    suggested = await session.suggest(opened(session, ""), Query(Position(0, 0), invoked=True))
+    assert [insertion.text for insertion in suggested] == ["x", "if a:\n    b", whole.text]
 
 
 async def test_by_hand_there_is_a_choice_and_each_can_be_typed(core: StubCore, session: EditingSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, cast
@@ -15,18 +16,19 @@ from inference.server.admission.users import User
 from inference.server.http.asking import Asking
 from inference.server.http.text_anchors import TextAnchors
 from protocol.errors import Busy
-from protocol.messages import Completion, CompletionRequest, Prompt, Sampling, Usage
+from protocol.messages import Alternative, Completion, CompletionRequest, Prompt, Sampling, Usage
 
 REQUEST = CompletionRequest("http/a.py", Prompt("x", "y"), 8)
 USAGE = Usage(10, 4, 3, 2, 0.0, 0.0, 0.0)
 
 
 class Scripted:
-    """Tells the texts of the script, then answers with the last one."""
+    """Tells the texts of the script, with pauses of turns of the event loop, then answers with the last one."""
 
-    def __init__(self, script: list[str], alternatives: tuple[str, ...] = ()) -> None:
+    def __init__(self, script: list[str], alternatives: tuple[Alternative, ...] = (), pause: int = 5) -> None:
         self._script = script
         self._alternatives = alternatives
+        self._pause = pause
         self.asked: list[CompletionRequest] = []
         self.cancelled: list[int] = []
 
@@ -42,23 +44,30 @@ class Scripted:
     ) -> int:
         assert not supersedes
         self.asked.append(request)
+        asyncio.get_running_loop().create_task(self._answer(on_done, on_text))
+        return len(self.asked)
+
+    async def _answer(self, on_done: Callable[[Outcome], None], on_text: Callable[[str], None] | None) -> None:
         for text in self._script if on_text is not None else ():
             on_text(text)  # type: ignore[misc]
+            for _ in range(self._pause):
+                await asyncio.sleep(0)
         on_done(Completion(self._script[-1], "length", USAGE, alternatives=self._alternatives))
-        return len(self.asked)
 
     def cancel(self, job_id: int) -> None:
         self.cancelled.append(job_id)
 
 
-async def ask(scheduler: Scripted, wanted: CompletionRequest = REQUEST, count: int = 1) -> list[tuple[int, str, bool]]:
+async def ask(
+    scheduler: Scripted, wanted: CompletionRequest = REQUEST, count: int = 1, *, grows: bool = True
+) -> list[tuple[int, str, bool]]:
     async def receive() -> dict[str, Any]:
         return {"type": "http.disconnect"}
 
     asking = Asking(cast("Scheduler", scheduler), nullcontext, TextAnchors())
     request = Request({"type": "http", "client": ("127.0.0.1", 5), "headers": [], "user": User()}, receive)
     usages, pieces = [], []
-    async for piece in asking.pieces(request, wanted, count):
+    async for piece in asking.pieces(request, wanted, count, grows=grows):
         pieces.append((piece.choice, piece.text, piece.completion is not None))
         if piece.completion is not None:
             usages.append(piece.completion.usage)
@@ -74,8 +83,20 @@ async def test_a_request_that_began_again_repeats_nothing() -> None:
     assert await ask(scheduler) == [(0, "a", False), (0, "b", False), (0, "c", False), (0, "d", False), (0, "", True)]
 
 
+async def test_a_reader_that_is_late_gets_fewer_pieces_of_the_same_text() -> None:
+    scheduler = Scripted(["a" * count for count in range(1, 1000)], pause=0)
+    pieces = await ask(scheduler)
+    assert len(pieces) < 100
+    assert "".join(text for _, text, _ in pieces) == "a" * 999
+
+
+async def test_a_whole_text_is_not_told_while_it_grows() -> None:
+    """So that a request whose server fails may begin again at another."""
+    assert await ask(Scripted(["a", "ab"]), grows=False) == [(0, "ab", True)]
+
+
 async def test_alternatives_are_choices_and_the_first_fills_up() -> None:
-    scheduler = Scripted(["ab"], alternatives=("cd",))
+    scheduler = Scripted(["ab"], alternatives=(Alternative("cd", "stop"),))
     assert await ask(scheduler, count=3) == [(0, "ab", False), (0, "", True), (1, "cd", True), (2, "ab", True)]
     assert [request.alternatives for request in scheduler.asked] == [2]
 

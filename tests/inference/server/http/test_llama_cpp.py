@@ -39,6 +39,16 @@ def test_fields_decide_how_text_is_decoded(client: TestClient, asked: list[Compl
     assert (second.session, second.reuse, second.max_decode_ms, second.max_tokens) == ("anonymous", False, 0, 128)
 
 
+@pytest.mark.parametrize(
+    ("line", "characters", "columns"), [("\t\tx = ", 2, 8), ("    x", 4, 4), (" \tx", 2, 4), ("x", 3, 3)]
+)
+def test_indentation_in_characters_becomes_columns(
+    client: TestClient, asked: list[CompletionRequest], line: str, characters: int, columns: int
+) -> None:
+    post(client, PATH, {**BODY, "prompt": line, "n_indent": characters})
+    assert asked[0].stop == StopRule(indent=columns)
+
+
 def test_nothing_predicted_warms_the_prompt(client: TestClient) -> None:
     body = {**BODY, "input_prefix": "# warm\n" * 40 + PREFIX, "id_slot": 3}
     warmed = post(client, PATH, {**body, "n_predict": 0, "samplers": [], "t_max_prompt_ms": 1, "t_max_predict_ms": 1})
@@ -95,6 +105,7 @@ def test_props_name_the_model(client: TestClient) -> None:
         ({"n_indent": -1}, "`$.n_indent`"),
         ({"id_slot": "0"}, "`$.id_slot`"),
         ({"response_fields": ["x"] * 65}, "`$.response_fields`"),
+        ({"input_extra": [{}] * 1025}, "`$.input_extra`"),
         ({"json_schema": {}}, "json_schema is not supported"),
     ],
 )

@@ -144,6 +144,8 @@ def test_models_are_one(client: TestClient) -> None:
         ({"stop": ["x"] * 65}, "`$.stop`"),
         ({"stop": ["x" * 257]}, "`$.stop[0]`"),
         ({"stop": [5]}, "`$.stop[0]`"),
+        ({"stop": "x" * 257}, "`$.stop`"),
+        ({"n": 2, "logprobs": 1}, "logprobs is 1: with n = 2"),
         ({"temperature": -1}, "`$.temperature`"),
         ({"temperature": "hot"}, "`$.temperature`"),
         ({"top_p": 0}, "`$.top_p`"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from inference.server.http.text_anchors import (
     ANCHORS_PER_SESSION,
     LINES_BACK,
-    MAX_INCREMENT_CHARS,
+    MAX_INCREMENT_BYTES,
     TextAnchors,
     increment_start,
 )
@@ -24,11 +24,16 @@ def windows(prompt: Prompt) -> tuple[str, str]:
     return prompt.prefix, prompt.suffix
 
 
-@given(st.text(alphabet="ab \n\r\x0b\u2028", max_size=300) | st.text(alphabet="a\n", min_size=2000, max_size=4000))
+@given(
+    st.text(alphabet="ab \n\r\x0b\u2028", max_size=300)
+    | st.text(alphabet="a\n", min_size=2000, max_size=4000)
+    | st.text(alphabet="a\n字😀", min_size=500, max_size=2000)
+)
 def test_increment_is_bounded_and_begins_at_a_line_if_it_can(text: str) -> None:
     start = increment_start(text)
-    assert 0 <= len(text) - start <= MAX_INCREMENT_CHARS
-    overlong = len(text) - (text.rfind("\n") + 1) > MAX_INCREMENT_CHARS // 2
+    assert start <= len(text)
+    assert len(text[start:].encode()) <= MAX_INCREMENT_BYTES
+    overlong = len(text[text.rfind("\n") + 1 :].encode()) > MAX_INCREMENT_BYTES // 2
     assert start == 0 or text[start - 1] == "\n" or overlong
 
 
@@ -57,7 +62,14 @@ def test_prompt_is_the_end_of_one_text_and_the_beginning_of_the_other(edits: lis
 def test_windows_stay_while_lines_are_typed() -> None:
     anchors = TextAnchors()
     laid = {windows(anchors.prompt(SESSION, TEXT[:length], AFTER)) for length in range(2000, 6000)}
-    assert len(laid) <= 4000 // (MAX_INCREMENT_CHARS // 2) + 1
+    assert len(laid) <= 4000 // (MAX_INCREMENT_BYTES // 2) + 1
+
+
+def test_an_increment_of_long_characters_grows_no_longer_than_one_of_letters() -> None:
+    anchors, text = TextAnchors(), "# 这个函数返回名称列表\n" * 200
+    increments = {anchors.prompt(SESSION, text[:length], AFTER).increment for length in range(1000, len(text))}
+    assert max(len(increment.encode()) for increment in increments) <= MAX_INCREMENT_BYTES
+    assert len({windows(anchors.prompt(SESSION, text[:length], AFTER)) for length in range(1000, 1040)}) == 1
 
 
 def test_corrections_near_the_cursor_change_no_window() -> None:
