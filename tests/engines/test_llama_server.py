@@ -105,7 +105,7 @@ def test_an_excluded_document_is_not_resident_any_more(engine: RemoteEngine) -> 
 
 def test_alternatives_differ(engine: RemoteEngine) -> None:
     completion = engine.complete(ask("    return ", alternatives=3))
-    texts = [completion.text, *completion.alternatives]
+    texts = [completion.text, *(other.text for other in completion.alternatives)]
     assert len(texts) == len(set(texts)) == 4
 
 

@@ -66,12 +66,14 @@ export class Workbench {
   private port = 0;
   private process: ChildProcess | undefined;
   private browser: Browser | undefined;
+  private readonly extension: string;
+  private readonly variables: NodeJS.ProcessEnv;
 
   /** With this extension, a .vsix, and these environment variables besides the usual ones. */
-  constructor(
-    private readonly extension = EXTENSION,
-    private readonly variables: NodeJS.ProcessEnv = {},
-  ) {}
+  constructor(extension = EXTENSION, variables: NodeJS.ProcessEnv = {}) {
+    this.extension = extension;
+    this.variables = variables;
+  }
 
   async start(): Promise<void> {
     this.settings({});

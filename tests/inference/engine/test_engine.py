@@ -146,7 +146,7 @@ def test_alternatives_branch_from_one_resident_prompt(engine: Engine, options: E
     alone = engine.complete(request)
     engine.complete(structs.replace(request, max_tokens=0))
     several = engine.complete(structs.replace(request, alternatives=3))
-    texts = (several.text, *several.alternatives)
+    texts = (several.text, *(other.text for other in several.alternatives))
     assert (several.text, several.finish_reason) == (alone.text, alone.finish_reason)
     assert several.mean_logprob == pytest.approx(alone.mean_logprob)
     assert 2 <= len(set(texts)) == len(texts) <= 4
