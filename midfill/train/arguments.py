@@ -89,6 +89,13 @@ class TrainArguments:
             help=f"Peak learning rate. [default: {SCRATCH_LR} from scratch, {FULL_LR}, {LORA_LR} with --lora]"
         ),
     ] = None
+    muon_lr: Annotated[
+        float | None,
+        typer.Option(
+            help="Peak learning rate of Muon, for the matrices; --lr is then that of the rest. "
+            "[default: --lr from scratch, no Muon with --from]"
+        ),
+    ] = None
     warmup: Annotated[float, typer.Option(help="Share of the run in which the learning rate grows.")] = 0.03
     snippet_rate: Annotated[
         float, typer.Option(help="Share of fill-in-the-middle examples with snippets of other files.")
@@ -129,6 +136,8 @@ class TrainArguments:
         """The training that these ask for, for a step; `train` works out how many. OptionError for a bad value."""
         if self.lora and self.start is None:
             raise OptionError("--lora needs --from MODEL: adapters are trained on a checkpoint")
+        if self.lora and self.muon_lr is not None:
+            raise OptionError("--muon-lr does not work with --lora: AdamW trains adapters")
         peak = self.lr or (SCRATCH_LR if self.start is None else LORA_LR if self.lora else FULL_LR)
         stages = (Stage(self.window, 1.0),) if self.stages is None else parse_stages(self.stages)
         masters = self.pure_bf16 or self.quantization
@@ -144,7 +153,7 @@ class TrainArguments:
             stages=stages,
             batch_tokens=self.batch_size * stages[0].window,
             lr=peak,
-            muon_lr=peak if self.start is None else None,
+            muon_lr=peak if self.muon_lr is None and self.start is None else self.muon_lr,
             max_steps=self.steps or 1,
         )
 

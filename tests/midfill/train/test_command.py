@@ -126,6 +126,7 @@ def test_what_ctrl_c_has_stopped_goes_on_as_if_nothing_had_happened(
     ("arguments", "message"),
     [
         (["--lora"], "--lora needs --from MODEL"),
+        (["--from", "tiny", "--lora", "--muon-lr", "1e-3"], "--muon-lr does not work with --lora"),
         (
             ["--from", "tiny", "--window", "100000"],
             "--window 100000 is too long: the context of tiny is 4096 tokens",
@@ -183,6 +184,15 @@ def test_a_whole_checkpoint_learns_the_same_in_one_part_and_in_several(project: 
     assert all(after[name] < before[name] for name in before)
     assert losses(tmp_path / "several")[1] == pytest.approx(after, rel=1e-3)
     assert_answers(tmp_path / "several" / "model")
+
+
+def test_muon_trains_the_matrices_of_a_checkpoint_at_its_own_rate(project: Path, tmp_path: Path) -> None:
+    start = write_checkpoint(tmp_path / "llama")
+    arguments = (*SMALL, "--steps", "2", "--mixed-precision", "no", "--lr", "1e-9", "--muon-lr", "0.01")
+    trained(project, "--from", start, "--output", tmp_path / "run", *arguments)
+    before, after = (load_file(folder / "model.safetensors") for folder in (start, tmp_path / "run" / "model"))
+    moved = {name for name in before if (before[name] - after[name]).abs().max() > 1e-3}
+    assert moved == {name for name in before if "_proj.weight" in name}
 
 
 def test_bf16_is_computed_over_float32_weights(project: Path, tmp_path: Path) -> None:
