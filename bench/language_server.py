@@ -19,7 +19,7 @@ from typing import Annotated
 import typer
 from lsprotocol import types
 
-from lsp_server import features
+from lsp_server.features import text_documents
 from lsp_server.server import MidfillServer
 from midfill.replay.results import percentile
 from protocol.settings import Settings
@@ -62,7 +62,7 @@ def did_change_ms(edits: int) -> dict[int, list[float]]:
             change = types.TextDocumentContentChangePartial(types.Range(place, place), "x" if edit % 10 else "\n")
             identifier = types.VersionedTextDocumentIdentifier(edit + 1, f"file:///{lines}.py")
             since = time.perf_counter()
-            features.did_change(server, types.DidChangeTextDocumentParams(identifier, [change]))
+            text_documents.did_change(server, types.DidChangeTextDocumentParams(identifier, [change]))
             times[lines].append((time.perf_counter() - since) * 1000)
     return times
 

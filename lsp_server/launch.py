@@ -13,8 +13,8 @@ from ipaddress import ip_address
 import psutil
 from pygls.io_ import StdinAsyncReader, StdoutWriter
 
-from lsp_server import core_commands, features, feedback, notebook_features, reason_features
 from lsp_server.editor_connection import Stream, serve
+from lsp_server.features import cores, lifecycle, notebooks, reasons, suggestions, text_documents
 from lsp_server.server import MidfillServer
 from protocol import garbage
 from protocol.errors import BadInput, PortInUse
@@ -30,7 +30,7 @@ _SETTLED_SECONDS = 1.0
 def make_server(settings: Settings) -> MidfillServer:
     """A language server for one client, with all of its handlers."""
     server = MidfillServer(settings)
-    for handlers in (features, feedback, core_commands, notebook_features, reason_features):
+    for handlers in (lifecycle, text_documents, notebooks, suggestions, reasons, cores):
         handlers.register(server)
     return server
 

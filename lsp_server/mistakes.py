@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import cattrs
 from lsprotocol import types
@@ -20,6 +23,10 @@ from protocol.errors import BadInput
 
 logger = logging.getLogger(__name__)
 
+S = TypeVar("S")
+P = TypeVar("P")
+R = TypeVar("R")
+
 _SHOWN_CHARACTERS = 200
 _MISTAKES = (BadInput, JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcMethodNotFound, JsonRpcParseError)
 
@@ -28,6 +35,21 @@ class RequestFailed(JsonRpcException):
     """A valid request cannot be carried out; the message is for the user."""
 
     CODE = types.LSPErrorCodes.RequestFailed
+
+
+def refusing_bad_input(
+    handler: Callable[[S, P], Awaitable[R]],
+) -> Callable[[S, P], Awaitable[R]]:
+    """Wrap a request handler: its BadInput becomes an answer of invalid parameters, with the message."""
+
+    @functools.wraps(handler)
+    async def refusing(ls: S, params: P) -> R:
+        try:
+            return await handler(ls, params)
+        except BadInput as error:
+            raise JsonRpcInvalidParams(str(error)) from error
+
+    return refusing
 
 
 def log_error(error: Exception, source: type[Exception]) -> None:

@@ -28,6 +28,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"inference.backends"},
         {"inference.backends.llama", "inference.backends.transformers"},
         {"inference.backends.cpu"},
+        {"inference.engine.decoding"},
         {"inference.engine"},
         {"inference.loading"},
         {"inference.remote.servers"},
@@ -55,6 +56,8 @@ ROOMS: dict[str, list[set[str]]] = {
         {"lsp_server.suggesting"},
         {"lsp_server.usage"},
         {"lsp_server"},
+        {"lsp_server.features"},
+        {"lsp_server.launch"},
     ],
     "midfill": [
         {

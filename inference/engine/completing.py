@@ -13,14 +13,14 @@ from msgspec import structs
 from inference.backends.chunk import SHORT_TOKENS
 from inference.backends.model import Choice
 from inference.engine.active_request import IsCancelled, OnPrefill, OnText, Steps, Stopped
-from inference.engine.alternatives import Alternatives
-from inference.engine.draft_history import DraftHistories, DraftHistory
-from inference.engine.drawing import Drawing, check_choosing, spelling
+from inference.engine.decoding.alternatives import Alternatives
+from inference.engine.decoding.draft_history import DraftHistories, DraftHistory
+from inference.engine.decoding.drafters import Drafter, agreeing
+from inference.engine.decoding.drawing import Drawing, check_choosing, spelling
 from inference.engine.growing_text import GrowingText
 from inference.engine.request_cost import RequestCost
 from inference.engine.slot import Slot
 from inference.engine.slots import Slots
-from inference.engine.speculation import Drafter, agreeing
 from inference.text.healing import Healer, TypedBytes
 from inference.text.prompts import TokenizedPrompt, tokenize_prompt
 from inference.text.stops import Stops

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from inference.backends.model import Model
 from inference.engine.active_request import ActiveRequest, IsCancelled, OnPrefill, OnText, Stopped
-from inference.engine.alternatives import Alternatives
 from inference.engine.completing import Tools, complete
-from inference.engine.draft_history import DraftHistories
+from inference.engine.decoding.alternatives import Alternatives
+from inference.engine.decoding.draft_history import DraftHistories
 from inference.engine.slots import Resident, Slots
 from inference.engine.speed_test import Speed, can_measure, measure_speed
 from inference.engine.turns import Turns

@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass, field
 
 from inference.engine.active_request import OnText
+from inference.engine.decoding.drafters import Drafter
 from inference.engine.request_cost import RequestCost
-from inference.engine.speculation import Drafter
 from inference.text.healing import TypedBytes
 from inference.text.stops import Stops
 from inference.text.token_bytes import TextStream

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from msgspec import structs
 
 from inference.engine.active_request import OnPrefill, OnText
-from inference.engine.drawing import spelling
+from inference.engine.decoding.drawing import spelling
 from inference.remote.servers.interface import ModelServer, Piece, Query, Token
 from inference.text.prompts import TokenizedPrompt
 from inference.text.stops import Stops

@@ -13,7 +13,7 @@ from itertools import islice
 from msgspec import structs
 
 from inference.engine.active_request import IsCancelled, OnPrefill, OnText
-from inference.engine.drawing import check_choosing
+from inference.engine.decoding.drawing import check_choosing
 from inference.engine.engine import DeviceHooks, EngineInfo
 from inference.engine.interface import ReplicaStatus
 from inference.engine.slots import MOST_RESIDENTS, Resident

@@ -9,7 +9,7 @@ from lsprotocol import types
 
 from lsp_server.context.index.database import index_file, look_up
 from lsp_server.context.index.grammars import GRAMMAR_BY_SUFFIX
-from lsp_server.features import INDEXED
+from lsp_server.features.lifecycle import INDEXED
 from tests.lsp_server.editor import Editor, connected_editor, until
 from tests.lsp_server.fake_core import FakeCore
 

@@ -248,7 +248,7 @@ async def test_a_core_that_stays_when_it_is_told_to_stop_is_connected_to_again(
     async def stays(*_: object) -> None:
         raise PermissionError("process 7 is not ours")
 
-    for module in ("core_commands", "core.local_cores"):
+    for module in ("features.cores", "core.local_cores"):
         monkeypatch.setattr(f"lsp_server.{module}.end_core", stays)
     async with connected_editor() as editor:
         await editor.start({})

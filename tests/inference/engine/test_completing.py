@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from inference.backends.chunk import Chunk, Draw
 from inference.backends.model import Choice
 from inference.engine.active_request import ActiveRequest
-from inference.engine.alternatives import Alternatives
 from inference.engine.completing import Tools, complete
-from inference.engine.draft_history import DraftHistories
+from inference.engine.decoding.alternatives import Alternatives
+from inference.engine.decoding.draft_history import DraftHistories
 from inference.engine.slots import Slots
 from inference.text.healing import Healer
 from inference.text.prompts import tokenize_prompt

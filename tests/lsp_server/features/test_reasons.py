@@ -247,7 +247,7 @@ async def test_a_core_that_cannot_be_reached_is_the_reason_with_what_to_do() -> 
 
 
 def test_the_documentation_has_the_words_of_every_reason() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     source = Path(reasons.__file__).read_text(encoding="utf-8")
     texts = re.findall(r'Reason\(\s*"\w+", "([^"]+)"', source)
     assert len(texts) > 12

@@ -8,7 +8,7 @@ from typing import Any
 
 from lsprotocol import types
 
-from lsp_server.features import did_change, did_close
+from lsp_server.features.text_documents import did_change, did_close
 from lsp_server.server import MidfillServer
 from protocol.errors import BadInput
 

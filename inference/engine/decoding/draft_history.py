@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from inference.engine.speculation import Odds
+from inference.engine.decoding.drafters import Odds
 from inference.text.lru import LRUCache
 from inference.text.token_ids import TokenIds, packed
 from kv_store.interface import document_of

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from inference.engine.draft_history import BACK, MAX_SESSIONS, DraftHistories, DraftHistory, LastCompletion
+from inference.engine.decoding.draft_history import BACK, MAX_SESSIONS, DraftHistories, DraftHistory, LastCompletion
 from inference.text.token_ids import packed
 
 BEFORE = "import os\n\n\ndef size_of(path):\n    return "

@@ -1,17 +1,19 @@
-"""What clients tell of the suggestions that they show, by LSP."""
+"""Requests for suggestions as an editor sends them, and its feedback on the answers."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 from lsprotocol import types
+from pygls.exceptions import JsonRpcRequestCancelled
 
 from lsp_server.custom_messages import ACCEPTED_COMMAND, DID_ACCEPT_PARTLY, DID_CHANGE_STATUS, DID_SHOW
 from lsp_server.usage.database import read_statistics, statistics_file
 from lsp_server.usage.statistics import Statistics, total
-from protocol.messages import CoreStatus
-from tests.lsp_server.editor import Editor, connected_editor, until
+from protocol.messages import CompletionRequest, CoreStatus
+from tests.lsp_server.editor import URI, Editor, connected_editor, until
 from tests.lsp_server.fake_core import FakeCore
 
 
@@ -112,3 +114,105 @@ async def test_status_for_clients_that_ask_for_it(core: FakeCore) -> None:
         await until(lambda: heard[-1] == (True, "reading", "Normal"))
         await core.set_status(CoreStatus("failed", "fake", detail="no markers"))
         await until(lambda: heard[-1] == (False, "no markers", "Error"))
+
+
+async def test_suggests_what_the_core_answers(editor: Editor, core: FakeCore) -> None:
+    editor.open("def f(x):\n    ")
+    items = await editor.suggest(1, 4)
+    assert [item.insert_text for item in items] == ["x = 1"]
+    assert items[0].range == types.Range(types.Position(1, 4), types.Position(1, 4))
+    assert core.asked[-1].prompt.increment == "def f(x):\n    "
+
+
+async def test_latest_request_wins_and_the_older_is_answered_at_once(editor: Editor, core: FakeCore) -> None:
+    editor.open("ab")
+    release = asyncio.Event()
+
+    async def wait_on_first(request: CompletionRequest) -> str:
+        if request.prompt.increment == "a":
+            await release.wait()
+        return request.prompt.increment
+
+    core.answer = wait_on_first
+    first = asyncio.create_task(editor.suggested_text(0, 1))
+    await until(lambda: core.asked)
+    assert await editor.suggested_text(0, 2) == "ab"
+    assert await first == ""
+    await until(lambda: core.cancelled)
+    release.set()
+
+
+async def test_an_edit_answers_what_it_outdates(editor: Editor, core: FakeCore) -> None:
+    async def never(_: CompletionRequest) -> str:
+        return await asyncio.Future[str]()
+
+    core.answer = never
+    editor.open("a")
+    pending = asyncio.create_task(editor.suggested_text(0, 1))
+    await until(lambda: core.asked)
+    editor.change(2, (0, 0), (0, 0), "x")
+    assert await pending == ""
+
+
+async def test_cancelled_requests_end_in_the_core(editor: Editor, core: FakeCore) -> None:
+    async def never(_: CompletionRequest) -> str:
+        return await asyncio.Future[str]()
+
+    core.answer = never
+    editor.open("a")
+    params = types.InlineCompletionParams(
+        context=types.InlineCompletionContext(types.InlineCompletionTriggerKind.Invoked),
+        text_document=types.TextDocumentIdentifier(URI),
+        position=types.Position(0, 1),
+    )
+    request = editor.protocol.send_request(types.TEXT_DOCUMENT_INLINE_COMPLETION, params, msg_id="r1")
+    await until(lambda: core.asked)
+    editor.protocol.notify(types.CANCEL_REQUEST, types.CancelParams("r1"))
+    with pytest.raises(JsonRpcRequestCancelled):
+        await asyncio.wrap_future(request)
+    await until(lambda: core.cancelled)
+
+
+async def test_typing_what_is_suggested_asks_nobody(editor: Editor, core: FakeCore) -> None:
+    editor.open("\n")
+    assert await editor.suggested_text(0, 0) == "x = 1"
+    for typed in range(1, 5):
+        editor.change(typed + 1, (0, typed - 1), (0, typed - 1), "x = 1"[typed - 1])
+        assert await editor.suggested_text(0, typed) == "x = 1"[typed:]
+    assert len(core.asked) == 1
+    usage = await editor.last_usage()
+    assert (usage.source, usage.usage.forwards) == ("typed", 0)
+    editor.change(6, (0, 4), (0, 4), "2")
+    await editor.suggest(0, 5)
+    assert len(core.asked) == 2
+
+
+async def test_nothing_in_a_disabled_language(editor: Editor, core: FakeCore) -> None:
+    settings = {"core": core.url, "coreToken": core.token, "disabledLanguages": ["plaintext"]}
+    params = types.DidChangeConfigurationParams(settings={"midfill": settings})
+    editor.workspace_did_change_configuration(params)
+    editor.open("a", language="plaintext")
+    assert await editor.suggest(0, 1) == []
+    assert core.requests == []
+
+
+async def test_popup_for_clients_without_inline_completion(core: FakeCore) -> None:
+    async with connected_editor() as editor:
+        await editor.start({"core": core.url, "coreToken": core.token}, inline=False)
+        assert editor.server is not None
+        assert editor.server.capabilities.completion_provider is not None
+        await editor.until_state("ready")
+        editor.open("😋 fo")
+        identifier = types.TextDocumentIdentifier(URI)
+        result = await editor.text_document_completion_async(types.CompletionParams(identifier, types.Position(0, 5)))
+        assert isinstance(result, types.CompletionList)
+        assert result.is_incomplete
+        (item,) = result.items
+        assert item.filter_text == "fox = 1"
+        assert item.text_edit == types.TextEdit(types.Range(types.Position(0, 3), types.Position(0, 5)), "fox = 1")
+
+
+async def test_no_popup_for_clients_with_inline_completion(editor: Editor) -> None:
+    assert editor.server is not None
+    assert editor.server.capabilities.completion_provider is None
+    assert editor.server.capabilities.inline_completion_provider is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inference.engine.alternatives import Alternatives
+from inference.engine.decoding.alternatives import Alternatives
 from inference.text.healing import Healer
 from inference.text.tokenization import TextTokenizer
 

@@ -1,4 +1,4 @@
-"""The messages of LSP as an editor sends them, answered by way of a fake core."""
+"""Documents and cursors as an editor sends them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,11 @@ import json
 
 import pytest
 from lsprotocol import types
-from pygls.exceptions import JsonRpcInvalidParams, JsonRpcRequestCancelled
+from pygls.exceptions import JsonRpcInvalidParams
 
 from protocol.messages import CompletionRequest
 from tests.lsp_server.editor import URI, Editor, connected_editor, until
 from tests.lsp_server.fake_core import FakeCore
-
-
-async def test_suggests_what_the_core_answers(editor: Editor, core: FakeCore) -> None:
-    editor.open("def f(x):\n    ")
-    items = await editor.suggest(1, 4)
-    assert [item.insert_text for item in items] == ["x = 1"]
-    assert items[0].range == types.Range(types.Position(1, 4), types.Position(1, 4))
-    assert core.asked[-1].prompt.increment == "def f(x):\n    "
 
 
 @pytest.mark.parametrize(("encoding", "character"), [("utf-8", 9), ("utf-16", 7), ("utf-32", 6)])
@@ -36,69 +28,6 @@ async def test_counts_columns_as_negotiated(core: FakeCore, encoding: str, chara
         assert (await editor.document_hash()).sha256 == hashlib.sha256('x = "😋y"\n'.encode()).hexdigest()
         assert core.asked[-1].prompt.increment == 'x = "😋y'
         assert items[0].range == types.Range(types.Position(0, character + 1), types.Position(0, character + 1))
-
-
-async def test_latest_request_wins_and_the_older_is_answered_at_once(editor: Editor, core: FakeCore) -> None:
-    editor.open("ab")
-    release = asyncio.Event()
-
-    async def wait_on_first(request: CompletionRequest) -> str:
-        if request.prompt.increment == "a":
-            await release.wait()
-        return request.prompt.increment
-
-    core.answer = wait_on_first
-    first = asyncio.create_task(editor.suggested_text(0, 1))
-    await until(lambda: core.asked)
-    assert await editor.suggested_text(0, 2) == "ab"
-    assert await first == ""
-    await until(lambda: core.cancelled)
-    release.set()
-
-
-async def test_an_edit_answers_what_it_outdates(editor: Editor, core: FakeCore) -> None:
-    async def never(_: CompletionRequest) -> str:
-        return await asyncio.Future[str]()
-
-    core.answer = never
-    editor.open("a")
-    pending = asyncio.create_task(editor.suggested_text(0, 1))
-    await until(lambda: core.asked)
-    editor.change(2, (0, 0), (0, 0), "x")
-    assert await pending == ""
-
-
-async def test_cancelled_requests_end_in_the_core(editor: Editor, core: FakeCore) -> None:
-    async def never(_: CompletionRequest) -> str:
-        return await asyncio.Future[str]()
-
-    core.answer = never
-    editor.open("a")
-    params = types.InlineCompletionParams(
-        context=types.InlineCompletionContext(types.InlineCompletionTriggerKind.Invoked),
-        text_document=types.TextDocumentIdentifier(URI),
-        position=types.Position(0, 1),
-    )
-    request = editor.protocol.send_request(types.TEXT_DOCUMENT_INLINE_COMPLETION, params, msg_id="r1")
-    await until(lambda: core.asked)
-    editor.protocol.notify(types.CANCEL_REQUEST, types.CancelParams("r1"))
-    with pytest.raises(JsonRpcRequestCancelled):
-        await asyncio.wrap_future(request)
-    await until(lambda: core.cancelled)
-
-
-async def test_typing_what_is_suggested_asks_nobody(editor: Editor, core: FakeCore) -> None:
-    editor.open("\n")
-    assert await editor.suggested_text(0, 0) == "x = 1"
-    for typed in range(1, 5):
-        editor.change(typed + 1, (0, typed - 1), (0, typed - 1), "x = 1"[typed - 1])
-        assert await editor.suggested_text(0, typed) == "x = 1"[typed:]
-    assert len(core.asked) == 1
-    usage = await editor.last_usage()
-    assert (usage.source, usage.usage.forwards) == ("typed", 0)
-    editor.change(6, (0, 4), (0, 4), "2")
-    await editor.suggest(0, 5)
-    assert len(core.asked) == 2
 
 
 async def test_moving_the_cursor_makes_its_prompt_resident(editor: Editor, core: FakeCore) -> None:
@@ -126,15 +55,6 @@ async def test_a_move_to_the_place_that_is_asked_about_disturbs_nothing(editor: 
     await editor.document_hash()
     release.set()
     assert await pending == "y"
-
-
-async def test_nothing_in_a_disabled_language(editor: Editor, core: FakeCore) -> None:
-    settings = {"core": core.url, "coreToken": core.token, "disabledLanguages": ["plaintext"]}
-    params = types.DidChangeConfigurationParams(settings={"midfill": settings})
-    editor.workspace_did_change_configuration(params)
-    editor.open("a", language="plaintext")
-    assert await editor.suggest(0, 1) == []
-    assert core.requests == []
 
 
 async def test_position_beyond_the_document_is_refused_and_nothing_lost(editor: Editor) -> None:
@@ -187,28 +107,6 @@ async def test_version_that_goes_backwards_asks_for_a_resync(editor: Editor) -> 
     assert "version 5" in editor.resyncs[0].reason
     editor.open("xa\n", version=6)
     assert await editor.suggest(0, 1)
-
-
-async def test_popup_for_clients_without_inline_completion(core: FakeCore) -> None:
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token}, inline=False)
-        assert editor.server is not None
-        assert editor.server.capabilities.completion_provider is not None
-        await editor.until_state("ready")
-        editor.open("😋 fo")
-        identifier = types.TextDocumentIdentifier(URI)
-        result = await editor.text_document_completion_async(types.CompletionParams(identifier, types.Position(0, 5)))
-        assert isinstance(result, types.CompletionList)
-        assert result.is_incomplete
-        (item,) = result.items
-        assert item.filter_text == "fox = 1"
-        assert item.text_edit == types.TextEdit(types.Range(types.Position(0, 3), types.Position(0, 5)), "fox = 1")
-
-
-async def test_no_popup_for_clients_with_inline_completion(editor: Editor) -> None:
-    assert editor.server is not None
-    assert editor.server.capabilities.completion_provider is None
-    assert editor.server.capabilities.inline_completion_provider is not None
 
 
 async def test_closed_documents_are_released(editor: Editor, core: FakeCore) -> None:

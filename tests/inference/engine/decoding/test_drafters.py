@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.backends.model import Choice
-from inference.engine.speculation import LONGEST_RUN, MOST_DRAFTED, SHORTEST_RUN, Drafter, Odds, agreeing
+from inference.engine.decoding.drafters import LONGEST_RUN, MOST_DRAFTED, SHORTEST_RUN, Drafter, Odds, agreeing
 from inference.text.token_ids import TokenIds, packed
 
 ROOM = 100

@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 from lsp_server.custom_messages import DID_SWITCH, REASON_REQUEST, DocumentParams, SwitchParams
-from lsp_server.features import refusing_bad_input
-from lsp_server.mistakes import RequestFailed
+from lsp_server.mistakes import RequestFailed, refusing_bad_input
 from lsp_server.notices import reason_json
 from lsp_server.server import MidfillServer
 from lsp_server.suggesting.reasons import RESUME_COMMAND, SNOOZE_COMMAND, SUGGEST_HERE_COMMAND, SUGGEST_NOW_COMMAND

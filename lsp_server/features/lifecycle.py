@@ -1,0 +1,93 @@
+"""The handlers of messages about the server itself: its start and end, its folders, watched files and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lsprotocol import types
+from pygls.capabilities import get_capability
+
+from lsp_server.editing.positions import PositionCodec, PositionEncoding
+from lsp_server.features.suggestions import completion
+from lsp_server.server import MidfillServer
+from protocol.errors import BadSettings
+
+# The files that the index reads: `GRAMMAR_BY_SUFFIX` of `lsp_server.context.index.grammars`.
+INDEXED = "**/*.{py,pyi,js,mjs,cjs,jsx,ts,mts,cts,tsx,go,rs}"
+# The characters that open a popup, besides words.
+_TRIGGERS = [".", "(", "[", "{", "=", ",", ":"]
+
+
+def register(server: MidfillServer) -> None:
+    """Register these messages with the server."""
+    handlers: dict[str, Callable[..., Any]] = {
+        types.INITIALIZE: initialize,
+        types.INITIALIZED: initialized,
+        types.SHUTDOWN: shutdown,
+        types.WORKSPACE_DID_CHANGE_CONFIGURATION: did_change_configuration,
+        types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: did_change_folders,
+        types.WORKSPACE_DID_CHANGE_WATCHED_FILES: did_change_watched_files,
+    }
+    for method, handler in handlers.items():
+        server.feature(method)(handler)
+
+
+def initialize(ls: MidfillServer, params: types.InitializeParams) -> None:
+    """Take the client's capabilities and settings; a bad setting is shown, and then none is taken."""
+    ls.notices.introduce(params.capabilities)
+    if params.client_info is not None:
+        ls.client_name = params.client_info.name
+    ls.session.documents.codec = PositionCodec(PositionEncoding(ls.workspace.position_encoding))
+    ls.session.documents.use_folders(_folders(ls))
+    try:
+        ls.take_initial_settings(params.initialization_options)
+    except BadSettings as error:
+        ls.notices.error(str(error))
+    if get_capability(params.capabilities, "text_document.inline_completion") is None:
+        ls.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=_TRIGGERS))(completion)
+
+
+def did_change_folders(ls: MidfillServer, _: types.DidChangeWorkspaceFoldersParams) -> None:
+    """Use the ignore rules of the present folders."""
+    ls.session.documents.use_folders(_folders(ls))
+    ls.keep_index()
+
+
+async def initialized(ls: MidfillServer, _: types.InitializedParams) -> None:
+    """Find or start the core, and have the client report changes of the files that the index has."""
+    watched = get_capability(ls.client_capabilities, "workspace.did_change_watched_files")
+    if watched is not None and watched.dynamic_registration:
+        options = types.DidChangeWatchedFilesRegistrationOptions([types.FileSystemWatcher(INDEXED)])
+        registration = types.Registration("index", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
+        ls.client_register_capability(types.RegistrationParams([registration]))
+    await ls.connect()
+
+
+def did_change_watched_files(ls: MidfillServer, _: types.DidChangeWatchedFilesParams) -> None:
+    """Bring the index up to date soon."""
+    ls.index.changed()
+
+
+def shutdown(ls: MidfillServer, _: None) -> None:
+    """Save the statistics: some clients end the process as soon as this is answered."""
+    ls.save_statistics()
+
+
+async def did_change_configuration(ls: MidfillServer, params: types.DidChangeConfigurationParams) -> None:
+    """Take the changed settings, or request them if the client only announces a change."""
+    given: Any = params.settings
+    if given is None and get_capability(ls.client_capabilities, "workspace.configuration"):
+        section = types.ConfigurationParams([types.ConfigurationItem(section="midfill")])
+        (ours,) = await ls.workspace_configuration_async(section)
+        given = {"midfill": ours}
+    try:
+        ls.take_changed_settings(given)
+    except BadSettings as error:
+        ls.notices.error(str(error))
+
+
+def _folders(ls: MidfillServer) -> list[str]:
+    """The URIs of the client's workspace folders, or of its root if it has no folders."""
+    root = ls.workspace.root_uri
+    return list(ls.workspace.folders) or ([root] if root else [])

@@ -1,0 +1,108 @@
+"""The handlers of requests for suggestions, and of clients' feedback on these."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+
+from lsprotocol import types
+
+from lsp_server.custom_messages import (
+    ACCEPTED_COMMAND,
+    DID_ACCEPT_PARTLY,
+    DID_SHOW,
+    PartlyAcceptedParams,
+    ShownParams,
+)
+from lsp_server.editing.documents import Position
+from lsp_server.editing.positions import PositionCodec, PositionEncoding
+from lsp_server.features.items import accepted_command, answer_number, inline_item, popup_item
+from lsp_server.features.text_documents import client_position, place_of
+from lsp_server.filters.cursor_context import Insertion
+from lsp_server.mistakes import refusing_bad_input
+from lsp_server.server import MidfillServer
+from lsp_server.suggesting.open_document import OpenDocument
+from lsp_server.suggesting.queries import Query, Selected
+from protocol.errors import BadInput
+
+
+def register(server: MidfillServer) -> None:
+    """Register these messages and the command of the items; clients without inline completion need `completion` too."""
+    server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())(inline_completion)
+    server.feature(DID_SHOW)(did_show)
+    server.feature(DID_ACCEPT_PARTLY)(did_accept_partly)
+    server.command(ACCEPTED_COMMAND)(accepted)
+
+
+@refusing_bad_input
+async def inline_completion(ls: MidfillServer, params: types.InlineCompletionParams) -> types.InlineCompletionList:
+    """Suggest inline; without a suggestion the list is empty, since on null some clients keep showing the last one."""
+    opened, cursor = place_of(ls, params.text_document, params.position)
+    invoked = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
+    if invoked:
+        ls.link.start_again()
+    query = Query(cursor, invoked, _selected(ls, opened, cursor, params.context.selected_completion_info))
+    insertions, commands = await _suggest(ls, opened, query)
+    item = functools.partial(inline_item, ls.session.documents.codec, opened.document, cursor)
+    return types.InlineCompletionList(list(map(item, insertions, commands)))
+
+
+@refusing_bad_input
+async def completion(ls: MidfillServer, params: types.CompletionParams) -> types.CompletionList:
+    """Suggest in the popup, for clients without inline completion."""
+    opened, cursor = place_of(ls, params.text_document, params.position)
+    insertions, commands = await _suggest(ls, opened, Query(cursor), waits_for_core=False)
+    item = functools.partial(popup_item, ls.session.documents.codec, opened.document, cursor)
+    return types.CompletionList(is_incomplete=True, items=list(map(item, insertions, commands)))
+
+
+def did_show(ls: MidfillServer, params: ShownParams) -> None:
+    """Record that an item is shown."""
+    ls.acceptances.shown(answer_number(params.item.command))
+
+
+def did_accept_partly(ls: MidfillServer, params: PartlyAcceptedParams) -> None:
+    """Record that the beginning of an item was accepted."""
+    utf16 = PositionCodec(PositionEncoding.UTF16)
+    accepted = utf16.code_points(params.item.insertText, params.acceptedLength)
+    ls.acceptances.accepted_partly(answer_number(params.item.command), accepted)
+
+
+def accepted(ls: MidfillServer, number: int, index: int) -> None:
+    """Record that an item was accepted whole, and compute the next suggestion ahead of its request."""
+    place = ls.acceptances.accepted(number, index)
+    if place is not None:
+        ls.session.suggest_ahead(*place)
+
+
+async def _suggest(
+    ls: MidfillServer, opened: OpenDocument, query: Query, *, waits_for_core: bool = True
+) -> tuple[tuple[Insertion, ...], list[types.Command]]:
+    """Suggestions, recorded as answered, and for each the command that reports its acceptance."""
+    request = asyncio.current_task()
+    assert request is not None, "pygls answers a request from a task"
+    # Behind pygls' own callback, which sends the answer.
+    request.add_done_callback(functools.partial(ls.follow_up, opened))
+    since = time.perf_counter()
+    insertions = await ls.session.suggest(opened, query, waits_for_core=waits_for_core)
+    if not insertions:
+        return (), []
+    milliseconds = (time.perf_counter() - since) * 1000
+    number = ls.acceptances.answered(opened, query.cursor, insertions, milliseconds)
+    return insertions, [accepted_command(number, index) for index in range(len(insertions))]
+
+
+def _selected(
+    ls: MidfillServer, opened: OpenDocument, cursor: Position, info: types.SelectedCompletionInfo | None
+) -> Selected | None:
+    """The selected entry of the popup; BadInput if it does not lie around the cursor, on its line."""
+    if info is None:
+        return None
+    codec, document = ls.session.documents.codec, opened.document
+    start, end = (codec.decode(document, client_position(place)) for place in (info.range.start, info.range.end))
+    if not start.line == cursor.line == end.line or not start <= cursor <= end:
+        raise BadInput(
+            f"the selected entry, from {tuple(start)} to {tuple(end)}, does not contain the cursor {tuple(cursor)}"
+        )
+    return Selected(start.column, end.column, info.text)
