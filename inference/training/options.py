@@ -46,7 +46,8 @@ class ExampleOptions:
             yield more middles per window.
         shortest_fragment, longest_fragment: characters of fragments outside of middles; log-uniform.
         open_end_rate: share of the fill-in-the-middle examples without a suffix, as at the end of a file.
-        snippet_rate: share of the fill-in-the-middle examples with snippets of the same package in front.
+        snippet_rate: share of the fill-in-the-middle examples with text of other files of the package in front:
+            definitions of the names they use, similar lines, unrelated lines.
         prompt_loss: whether the loss counts the tokens of prompts too, rather than only middles, their ends, and
             left-to-right text.
     """

@@ -1,6 +1,10 @@
-"""Chooses snippets of other files of a package, as an editor's other open files give them."""
+"""Chooses snippets of other files of a package, as the language server takes them from other files of a project."""
 
 import re
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
 from random import Random
 
 from inference.training.corpus.corpus import Corpus
@@ -8,34 +12,85 @@ from protocol.messages import Snippet
 
 MAX_LINES = 40
 MIN_LINES = 5
-CANDIDATES = 4
+MAX_LINES_BELOW = 20  # of a definition
+CANDIDATES = 12
 MOST = 3
+MOST_NAMESAKES = 4  # a name with more definitions says little
+PACKAGES_IN_MEMORY = 64
 _WORD = re.compile(r"[A-Za-z_]\w{3,}")
+_NAME = r"([A-Za-z_]\w{3,})"
+_DEFINITION = re.compile(
+    r"[ \t]*(?:(?:export|default|declare|abstract|async|pub(?:\([^)\n]*\))?|unsafe|static)[ \t]+)*"
+    rf"(?:class|def|enum|fn|func|function|impl|interface|namespace|struct|trait|type)[ \t]+{_NAME}"
+    rf"|(?:export[ \t]+)?const[ \t]+{_NAME}"  # not one in a function
+)
+
+_Place = tuple[int, int]  # a document, and one of its lines
 
 
-def pick_snippets(corpus: Corpus, document: int, text: str, max_chars: float, rng: Random) -> tuple[Snippet, ...]:
-    """One to three snippets of the other documents of a package, of at most `max_chars` together.
+class SnippetPicker:
+    """Picks snippets from the documents of a package that a text is not of."""
 
-    Half of the time each is the one of several that has the most words in common with `text`: files that are open
-    together are related.
-    """
-    others = [index for index in corpus.package_of(document) if index != document]
-    chosen: list[Snippet] = []
-    words = set(_WORD.findall(text))
-    for _ in range(rng.randint(1, MOST) if others else 0):
-        count = CANDIDATES if rng.random() < 0.5 else 1
-        found = [_cut(corpus, rng.choice(others), rng) for _ in range(count)]
-        best = max(found, key=lambda snippet: len(words & set(_WORD.findall(snippet.text))))
-        max_chars -= len(best.path) + len(best.text)
-        if max_chars < 0:
-            break
-        if best.text.strip() and best not in chosen:
-            chosen.append(best)
-    return tuple(chosen)
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+        self._definitions = lru_cache(maxsize=PACKAGES_IN_MEMORY)(self._find_definitions)
+
+    def pick(self, document: int, text: str, max_chars: float, rng: Random) -> tuple[Snippet, ...]:
+        """One to three snippets of the other documents of a package, of at most `max_chars` together.
+
+        Each is, with equal probability, lines from anywhere, the lines with most words in common with `text` among
+        several, or the definition of a name in `text`: models learn that some files are related and others are not.
+        """
+        others = [index for index in self._corpus.package_of(document) if index != document]
+        words = set(_WORD.findall(text))
+        chosen: list[Snippet] = []
+        for _ in range(rng.randint(1, MOST) if others else 0):
+            snippet = _shortened(self._snippet(document, others, words, rng), max_chars)
+            if snippet.text.strip() and snippet not in chosen:
+                chosen.append(snippet)
+                max_chars -= len(snippet.path) + len(snippet.text)
+        return tuple(chosen)
+
+    def _snippet(self, document: int, others: Sequence[int], words: set[str], rng: Random) -> Snippet:
+        kind = rng.choice(("anywhere", "similar", "definition"))
+        if kind == "definition" and (place := self._definition(document, words, rng)):
+            return self._cut(*place, 1 + rng.choice((rng.randint(0, 3), rng.randint(0, MAX_LINES_BELOW))))
+        found = [self._anywhere(others, rng) for _ in range(1 if kind == "anywhere" else CANDIDATES)]
+        return max(found, key=lambda snippet: len(words & set(_WORD.findall(snippet.text))))
+
+    def _anywhere(self, others: Sequence[int], rng: Random) -> Snippet:
+        index = rng.choice(others)
+        lines = self._lines(index)
+        count = rng.randint(MIN_LINES, MAX_LINES)
+        return self._cut(index, rng.randint(0, max(0, len(lines) - count)), count)
+
+    def _definition(self, document: int, words: set[str], rng: Random) -> _Place | None:
+        """Where another document defines one of the names."""
+        definitions = self._definitions(self._corpus.package_of(document))
+        defined = [definitions[word] for word in sorted(words & definitions.keys())]
+        useful = [
+            places for places in defined if len(places) <= MOST_NAMESAKES and all(i != document for i, _ in places)
+        ]
+        return rng.choice(rng.choice(useful)) if useful else None
+
+    def _find_definitions(self, package: range) -> dict[str, list[_Place]]:
+        """Where the documents of a package define a name."""
+        places: dict[str, list[_Place]] = defaultdict(list)
+        for index in package:
+            for line, text in enumerate(self._lines(index)):
+                if found := _DEFINITION.match(text):
+                    places[found[1] or found[2]].append((index, line))
+        return dict(places)
+
+    def _lines(self, document: int) -> list[str]:
+        return self._corpus.document(document).splitlines(keepends=True)
+
+    def _cut(self, document: int, first: int, count: int) -> Snippet:
+        return Snippet(self._corpus.paths[document], "".join(self._lines(document)[first : first + count]))
 
 
-def _cut(corpus: Corpus, document: int, rng: Random) -> Snippet:
-    lines = corpus.document(document).splitlines(keepends=True)
-    count = rng.randint(MIN_LINES, MAX_LINES)
-    first = rng.randint(0, max(0, len(lines) - count))
-    return Snippet(corpus.paths[document], "".join(lines[first : first + count]))
+def _shortened(snippet: Snippet, max_chars: float) -> Snippet:
+    """The first lines of a snippet, of at most `max_chars` with its path."""
+    sizes = accumulate((len(line) for line in snippet.text.splitlines(keepends=True)), initial=len(snippet.path))
+    chars = max((size - len(snippet.path) for size in sizes if size <= max_chars), default=0)
+    return Snippet(snippet.path, snippet.text[:chars])

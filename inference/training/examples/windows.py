@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.examples.examples import cut_example, encode_snippet, lay_out, random_fragments
-from inference.training.examples.snippets import pick_snippets
+from inference.training.examples.snippets import SnippetPicker
 from inference.training.options import ExampleOptions
 from protocol.messages import Snippet
 
@@ -48,6 +48,7 @@ class Windows(Dataset[Window]):
     ) -> None:
         self._corpus = corpus
         self._vocabulary = vocabulary
+        self._picker = SnippetPicker(corpus)
         self._options = options
         self._length = length
         self._seed = seed
@@ -107,7 +108,7 @@ class Windows(Dataset[Window]):
             return [], self._encode_left_to_right(text, room, rng)
         snippets: tuple[Snippet, ...] = ()
         if rng.random() < self._options.snippet_rate:
-            snippets = pick_snippets(self._corpus, document, text, MAX_SNIPPET_SHARE * room * CHARS_PER_TOKEN, rng)
+            snippets = self._picker.pick(document, text, MAX_SNIPPET_SHARE * room * CHARS_PER_TOKEN, rng)
         room -= sum(len(encode_snippet(snippet, self._vocabulary)) for snippet in snippets)
         while len(text) >= MIN_PIECE_CHARS:
             example = cut_example(text, self._options, rng)

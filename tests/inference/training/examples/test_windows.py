@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from random import Random
 
 import pytest
 import torch
 
-from inference.training.corpus.corpus import Corpus, Document, Manifest, write_corpus
+from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import Vocabulary
-from inference.training.examples.snippets import pick_snippets
 from inference.training.examples.windows import Windows
 from inference.training.options import ExampleOptions
 
@@ -87,23 +84,3 @@ def test_prompts_are_learned_only_if_the_options_say_so(corpus: Corpus, vocabula
         assert mask[ids == markers.end_of_text].all()
         learned += int(mask.sum())
     assert 0.05 * 20 * LENGTH < learned < 0.95 * 20 * LENGTH
-
-
-def test_snippets_are_of_other_files_of_the_package(corpus: Corpus) -> None:
-    rng = Random(0)
-    for document in range(len(corpus)):
-        package = corpus.package_of(document)
-        snippets = pick_snippets(corpus, document, corpus.document(document), 4000, rng)
-        assert sum(len(snippet.path) + len(snippet.text) for snippet in snippets) <= 4000
-        for snippet in snippets:
-            (source,) = (index for index in package if corpus.paths[index] == snippet.path)
-            assert source != document
-            assert snippet.text in corpus.document(source)
-            assert snippet.text.endswith("\n")
-
-
-def test_a_file_alone_in_its_package_has_no_snippets(tmp_path: Path) -> None:
-    write_corpus(
-        tmp_path, {"train": [Document("x = 1\n", "a", "a.py"), Document("y\n", "b", "b.py")]}, Manifest((), {})
-    )
-    assert pick_snippets(Corpus(tmp_path, "train"), 0, "x = 1\n", 1000, Random(0)) == ()

@@ -1,0 +1,70 @@
+"""Snippets of other files in training examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from inference.training.corpus.corpus import Corpus, Document, Manifest, write_corpus
+from inference.training.examples.snippets import SnippetPicker
+
+PACKAGE = [
+    Document("import b\nwater = Kettle(3)\n", "a", "a.py"),
+    Document("# tea\n\nclass Kettle:\n    def __init__(self, litres):\n        pass\n", "a", "b.py"),
+    Document("export const Kettle = 2;\n", "c", "c.ts"),
+]
+
+
+def corpus_of(folder: Path, *documents: Document) -> Corpus:
+    write_corpus(folder, {"train": documents}, Manifest((), {}))
+    return Corpus(folder, "train")
+
+
+def test_snippets_are_of_other_files_of_the_package(corpus: Corpus) -> None:
+    rng, picker = Random(0), SnippetPicker(corpus)
+    for document in range(len(corpus)):
+        package = corpus.package_of(document)
+        snippets = picker.pick(document, corpus.document(document), 4000, rng)
+        assert sum(len(snippet.path) + len(snippet.text) for snippet in snippets) <= 4000
+        for snippet in snippets:
+            (source,) = (index for index in package if corpus.paths[index] == snippet.path)
+            assert source != document
+            assert snippet.text in corpus.document(source)
+            assert snippet.text.endswith("\n")
+
+
+def test_a_file_alone_in_its_package_has_no_snippets(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, *PACKAGE[1:])
+    for seed in range(20):
+        assert SnippetPicker(corpus).pick(0, "Kettle", 1000, Random(seed)) == ()
+
+
+def test_the_definition_of_a_name_in_the_text_comes_from_another_file_of_the_package(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, *PACKAGE)
+    picker = SnippetPicker(corpus)
+    picked = {snippet for seed in range(50) for snippet in picker.pick(0, corpus.document(0), 1000, Random(seed))}
+    assert {snippet.path for snippet in picked} == {"b.py"}
+    assert any(snippet.text.startswith("class Kettle:\n") for snippet in picked)
+    assert any(snippet.text.startswith("# tea\n") for snippet in picked)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "class Kettle:",
+        "    async def Kettle(self):",
+        "export default function Kettle() {",
+        "export const Kettle = 2;",
+        "pub(crate) struct Kettle {",
+        "export declare interface Kettle {",
+    ],
+)
+def test_definitions_of_several_languages_are_found(tmp_path: Path, line: str) -> None:
+    filler = "".join(f"filler {number}\n" for number in range(2000))
+    corpus = corpus_of(tmp_path, Document("Kettle\n", "a", "a.py"), Document(f"{filler}{line}\n{filler}", "a", "b.py"))
+    picked = [
+        snippet for seed in range(20) for snippet in SnippetPicker(corpus).pick(0, "Kettle\n", 1000, Random(seed))
+    ]
+    assert any(snippet.text.startswith(line) for snippet in picked)
