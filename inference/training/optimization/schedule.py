@@ -1,7 +1,7 @@
 """Tracks the progress of a run, and derives the learning rate and the stage from it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from inference.training.options import Stage, TrainingOptions
 
@@ -12,13 +12,13 @@ class TrainingProgress:
 
     Attributes:
         seconds: wall-clock time spent training.
-        windows: number of consumed windows of each stage: the position in the data.
+        windows: number of consumed windows by their length: the position in the data, whatever the stages are.
     """
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    windows: tuple[int, ...] = ()
+    windows: Mapping[int, int] = field(default_factory=dict)
 
     def share(self, options: TrainingOptions) -> float:
         """The completed share of the run, 0 to 1."""

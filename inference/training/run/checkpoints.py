@@ -126,7 +126,8 @@ def leave_out_frozen(models: list[nn.Module], states: list[dict[str, Tensor]], _
 def read_progress(checkpoint: Path) -> TrainingProgress:
     """Read the progress of a checkpoint."""
     raw = json.loads((checkpoint / "progress.json").read_text())
-    return TrainingProgress(raw["step"], raw["tokens"], raw["seconds"], tuple(raw["windows"]))
+    windows = {int(length): count for length, count in raw["windows"].items()}
+    return TrainingProgress(raw["step"], raw["tokens"], raw["seconds"], windows)
 
 
 def _sync(folder: Path) -> None:

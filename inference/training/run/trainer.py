@@ -92,8 +92,7 @@ class Trainer:
             _compile(model)
         if options.lora is not None:
             accelerator.register_save_state_pre_hook(leave_out_frozen)
-        fresh = TrainingProgress(windows=(0,) * len(options.stages))
-        self.progress = folder.resume(accelerator, partial=options.lora is not None) or fresh
+        self.progress = folder.resume(accelerator, partial=options.lora is not None) or TrainingProgress()
         restore_peaks(self._optimizers, peaks)
         self._round()
 
@@ -202,14 +201,13 @@ class Trainer:
 
     def _advance(self, stage: int, seconds: float) -> None:
         window = self._options.stages[stage].window
-        windows = list(self.progress.windows)
-        windows[stage] += self._options.batch_tokens // window
+        consumed = self.progress.windows.get(window, 0) + self._options.batch_tokens // window
         self.progress = replace(
             self.progress,
             step=self.progress.step + 1,
             tokens=self.progress.tokens + self._options.batch_tokens,
             seconds=self.progress.seconds + seconds,
-            windows=tuple(windows),
+            windows={**self.progress.windows, window: consumed},
         )
 
     def _windows(self, stage: int) -> Windows:
@@ -218,9 +216,10 @@ class Trainer:
 
     def _batches(self, stage: int) -> Iterator[Window]:
         """The stage's remaining batches: this process's share, [B, T], each made in a thread during the step before."""
-        windows, size = self._windows(stage), self._options.batch_tokens // self._options.stages[stage].window
+        windows, length = self._windows(stage), self._options.stages[stage].window
+        size = self._options.batch_tokens // length
         share = _share(size, self._accelerator.num_processes)
-        first = self.progress.windows[stage] + share * self._accelerator.process_index
+        first = self.progress.windows.get(length, 0) + share * self._accelerator.process_index
 
         def make(start: int) -> Window:
             return default_collate([windows[index] for index in range(start, start + share)])  # type: ignore[no-any-return]

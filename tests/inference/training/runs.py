@@ -27,13 +27,18 @@ AFTER_EVERY_STEP = 1e-9  # minutes between checkpoints
 
 
 def train(
-    corpus: Path, run: Path, options: TrainingOptions = OPTIONS, heard: Callable[[StepReport], None] | None = None
+    corpus: Path,
+    run: Path,
+    options: TrainingOptions = OPTIONS,
+    heard: Callable[[StepReport], None] | None = None,
+    *,
+    change_recipe: bool = False,
 ) -> list[StepReport]:
     """Run or resume in this process, one of those that were launched; the reports of the steps that were made."""
     folder = RunFolder(run)
     accelerator = join_processes()
     if accelerator.is_main_process:
-        folder.claim(corpus, options)
+        folder.claim(corpus, options, change_recipe=change_recipe)
     accelerator.wait_for_everyone()
     reports: list[StepReport] = []
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import load_vocabulary
 from inference.training.optimization.rounding import kind_of, round_trip
-from inference.training.options import ExampleOptions, Quantization, TrainingOptions
+from inference.training.options import ExampleOptions, Quantization, Stage, TrainingOptions
 from inference.training.run.checkpoints import RunFolder, read_progress
 from inference.training.run.processes import join_processes
 from inference.training.run.trainer import StepReport, Trainer
@@ -37,7 +37,7 @@ def test_a_run_goes_through_its_stages_and_ends(uninterrupted: tuple[Path, list[
     run, reports = uninterrupted
     assert [report.progress.step for report in reports] == list(range(1, 9))
     assert [report.window for report in reports] == [64] * 4 + [128] * 4
-    assert reports[-1].progress.windows == (16, 8)
+    assert reports[-1].progress.windows == {64: 16, 128: 8}
     assert reports[-1].progress.tokens == 8 * OPTIONS.batch_tokens
     latest = RunFolder(run).latest()
     assert latest is not None
@@ -75,6 +75,14 @@ def test_time_is_counted_over_resumes(corpus_folder: Path, tmp_path: Path) -> No
     second = train(corpus_folder, tmp_path, steps(4))
     assert [report.progress.step for report in second] == [3, 4]
     assert second[0].progress.seconds > first[-1].progress.seconds
+
+
+def test_a_run_goes_on_with_other_stages_and_reads_no_window_twice(corpus_folder: Path, tmp_path: Path) -> None:
+    train(corpus_folder, tmp_path, steps(6))
+    stages = Stage(32, 0.5), Stage(64, 0.25), Stage(128, 0.25)
+    reports = train(corpus_folder, tmp_path, replace(OPTIONS, stages=stages, max_steps=12), change_recipe=True)
+    assert [report.window for report in reports] == [64] * 3 + [128] * 3
+    assert reports[-1].progress.windows == {64: 24, 128: 12}
 
 
 def test_a_finished_run_makes_no_further_step(
