@@ -1,11 +1,13 @@
-"""Compares keystrokes through midfill, on llama-server, with the same llama-server's own `/infill`, in turns.
+"""Compares keystrokes through midfill, on another engine, with that engine asked as its own clients ask it, in turns.
 
-    python bench/engines.py --server PATH/TO/llama-server [--gguf FILE --fim-ids 8,9,10] [--json FILE]
+    python bench/engines.py --llama-server PATH [--model FILE.gguf --fim-ids 8,9,10] [--json FILE]
+    python bench/engines.py --vllm PATH [--model FOLDER] [--json FILE]
 
-midfill runs end to end: language server over stdio, core with `--engine llama-server=URL`, EFIM, token ids. The other
-side asks `/infill` as llama.vim does, in another slot of the same server. Both are greedy and write up to 16 tokens of
-one line; they take turns within each key. Without --gguf the model `tiny` is converted. --fim-ids names the tokens
-that serve as prefix, suffix and middle marker of a model that has none, which costs the same.
+midfill runs end to end: language server over stdio, core with `--engine`, EFIM, token ids. The other side asks the same
+server: llama-server's `/infill` as llama.vim does, in another slot, or vLLM's `/v1/completions` as Continue does, in
+PSM. Both are greedy and write up to 16 tokens of one line; they take turns within each key. The default model is
+`tiny`. --fim-ids names the tokens that serve as prefix, suffix and middle marker of a GGUF file that has none, which
+costs the same. `python -m inference.training base` makes a folder of such a file for vLLM.
 """
 
 from __future__ import annotations
@@ -13,62 +15,112 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any
 
 import typer
-from llama_server import LlamaServer, run_llama_server
+from llama_server import run_llama_server
 from llamacpp import play_in_turns, version
 from playing import RANKS, TRACE, Session, machine, open_midfill, percentiles
 from rich.console import Console
 from rich.table import Table
-from sides import LlamaVimSide, MidfillSide, Timed
+from sides import ContinueSide, LlamaVimSide, MidfillSide, Side, Timed
+from vllm_server import run_vllm
 
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
-from inference.training.interchange.from_gguf import read_tokenizer
+from inference.text.tokenization import read_tokenizer
+from inference.training.interchange import from_gguf
 from inference.training.interchange.to_gguf import write_gguf
 
 FIELDS = ("fim_pre_token_id", "fim_suf_token_id", "fim_mid_token_id")
 SLOTS = 4
 INFILL_SLOT = 3  # midfill has one document, and takes the first slot
-OURS, THEIRS = "midfill, EFIM", "/infill, as llama.vim"
+OURS = "midfill, EFIM"
 
 
-async def compare(server: LlamaServer, settings: dict[str, Any], session: Session) -> dict[str, list[Timed]]:
-    """Both sides' keystrokes."""
-    given = {
-        "engine": f"llama-server={server.url}",
-        "maxTokens": session.max_new_tokens,
-        "multiLine": False,
-        **settings,
-    }
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A running engine: the settings with which midfill uses it, and the side that asks it as another client does."""
+
+    settings: dict[str, Any]
+    side: Callable[[Session], Side]
+
+
+@contextmanager
+def llama_server(program: Path, gguf: Path | None, fim_ids: str, threads: int) -> Iterator[Rival]:
+    """llama-server with a GGUF file, by default that of `tiny`."""
+    with tempfile.TemporaryDirectory() as folder:
+        command, settings = [str(program)], {"model": str(BUNDLED_FOLDERS["tiny"])}
+        if gguf is None:
+            gguf = Path(folder) / "tiny.gguf"
+            write_gguf("tiny", gguf)
+        elif fim_ids:
+            ids = tuple(int(id_) for id_ in fim_ids.split(","))
+            # The engine receives ids, so the markers' names are ours to choose.
+            definition = from_gguf.read_tokenizer(gguf, ids)
+            (Path(folder) / "tokenizer.json").write_text(json.dumps(definition), encoding="utf-8")
+            for field, id_ in zip(FIELDS, ids, strict=True):
+                command += ["--override-kv", f"tokenizer.ggml.{field}=int:{id_}"]
+            settings = {"model": folder, "fimFormat": "midfill", "healing": "on"}
+        with run_llama_server(command, gguf, threads, spm=False, slots=SLOTS) as running:
+
+            def infill(session: Session) -> Side:
+                return LlamaVimSide("/infill, as llama.vim", running, INFILL_SLOT, session.text, session)
+
+            yield Rival({**settings, "engine": f"llama-server={running.url}"}, infill)
+
+
+@contextmanager
+def vllm(program: Path, model: Path, threads: int) -> Iterator[Rival]:
+    """vLLM with the model of a folder."""
+    tokenizer = read_tokenizer(model / "tokenizer.json")
+    with tempfile.TemporaryDirectory() as folder, run_vllm(program, model, threads, Path(folder) / "log") as running:
+
+        def psm(session: Session) -> Side:
+            return ContinueSide("PSM, as Continue", running, tokenizer, session.text, session)
+
+        yield Rival({"model": str(model), "engine": f"openai={running.url}", "healing": "on"}, psm)
+
+
+async def compare(rival: Rival, session: Session) -> dict[str, list[Timed]]:
+    """Both sides' keystrokes, midfill's first."""
+    given = {"maxTokens": session.max_new_tokens, "multiLine": False, **rival.settings}
     async with AsyncExitStack() as stack:
         target = await stack.enter_async_context(open_midfill(session.text, session.language, given))
-        theirs = LlamaVimSide(THEIRS, server, INFILL_SLOT, session.text, session)
-        return await play_in_turns([MidfillSide(OURS, target), theirs], session)
+        return await play_in_turns([MidfillSide(OURS, target), rival.side(session)], session)
 
 
-def figures(times: dict[str, list[Timed]]) -> dict[str, Any]:
-    """Percentiles of each side, and the ratios of the other side's to midfill's."""
-    taken = {name: percentiles([timed.milliseconds for timed in found]) for name, found in times.items()}
+def figures(ours: list[Timed], theirs: list[Timed]) -> dict[str, Any]:
+    """Percentiles of both sides over the same keys, and the ratios of the other side's to midfill's."""
+    taken = [percentiles([timed.milliseconds for timed in side]) for side in (ours, theirs)]
     return {
-        "sides": {
-            name: {
-                "time_to_suggestion_ms": taken[name],
-                "recomputed_tokens": percentiles([timed.recomputed_tokens for timed in found]),
-                "generated_tokens_mean": round(mean(timed.generated_tokens for timed in found), 2),
+        "keystrokes": len(ours),
+        "sides": [
+            {
+                "time_to_suggestion_ms": milliseconds,
+                "recomputed_tokens": percentiles([timed.recomputed_tokens for timed in side]),
+                "generated_tokens_mean": round(mean(timed.generated_tokens for timed in side), 2),
             }
-            for name, found in times.items()
-        },
-        "times": {rank: round(taken[THEIRS][rank] / taken[OURS][rank], 2) for rank in taken[OURS]},
+            for side, milliseconds in zip((ours, theirs), taken, strict=True)
+        ],
+        "times": {rank: round(taken[1][rank] / taken[0][rank], 2) for rank in taken[0]},
     }
+
+
+def asked(ours: list[Timed], theirs: list[Timed]) -> tuple[list[Timed], list[Timed]]:
+    """The keys for which midfill asked the engine: the others type what was suggested before."""
+    pairs = [pair for pair in zip(ours, theirs, strict=True) if pair[0].generated_tokens or pair[0].recomputed_tokens]
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 
 def main(
-    server: Annotated[Path, typer.Option(help="llama-server.")],
-    gguf: Annotated[Path | None, typer.Option(help="A GGUF file; by default that of `tiny`.")] = None,
+    llama: Annotated[Path | None, typer.Option("--llama-server", help="llama-server.")] = None,
+    vllm_program: Annotated[Path | None, typer.Option("--vllm", help="vLLM's program.")] = None,
+    model: Annotated[Path | None, typer.Option(help="A GGUF file, or a folder for vLLM; by default `tiny`.")] = None,
     fim_ids: Annotated[str, typer.Option(help="Ids of the prefix, suffix and middle marker, if it has none.")] = "",
     trace: Annotated[Path, typer.Option(help="A recorded session.")] = TRACE,
     language: Annotated[str, typer.Option(help="The document's language id.")] = "rust",
@@ -76,35 +128,32 @@ def main(
     limit: Annotated[int, typer.Option(min=1, help="How many to count.")] = 100,
     warm_up: Annotated[int, typer.Option(min=0, help="How many to play before.")] = 5,
     max_new_tokens: Annotated[int, typer.Option(min=1)] = 16,
-    threads: Annotated[int, typer.Option(min=1, help="Of llama-server.")] = 2,
+    threads: Annotated[int, typer.Option(min=1, help="Of the engine.")] = 2,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
 ) -> None:
     """Measure, and print a line per side."""
     session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)
-    with tempfile.TemporaryDirectory() as folder:
-        command, settings = [str(server)], {"model": str(BUNDLED_FOLDERS["tiny"])}
-        if gguf is None:
-            gguf = Path(folder) / "tiny.gguf"
-            write_gguf("tiny", gguf)
-        elif fim_ids:
-            ids = tuple(int(id_) for id_ in fim_ids.split(","))
-            definition = read_tokenizer(gguf, ids)  # engines receive ids, so the markers' names are ours to choose
-            (Path(folder) / "tokenizer.json").write_text(json.dumps(definition), encoding="utf-8")
-            for field, id_ in zip(FIELDS, ids, strict=True):
-                command += ["--override-kv", f"tokenizer.ggml.{field}=int:{id_}"]
-            settings = {"model": folder, "fimFormat": "midfill", "healing": "on"}
-        with run_llama_server(command, gguf, threads, spm=False, slots=SLOTS) as running:
-            result = figures(asyncio.run(compare(running, settings, session)))
-    table = Table("side", *(f"p{rank}, ms" for rank in RANKS), "recomputed", "new tokens")
-    for name, row in result["sides"].items():
-        cells = [f"{milliseconds:.1f}" for milliseconds in row["time_to_suggestion_ms"].values()]
-        recomputed = " / ".join(f"{count:.0f}" for count in row["recomputed_tokens"].values())
-        table.add_row(name, *cells, recomputed, f"{row['generated_tokens_mean']:.1f}")
-    console = Console(width=120)
-    console.print(table)
-    console.print("times:", result["times"])
+    if vllm_program is not None:
+        running, engine = vllm(vllm_program, model or BUNDLED_FOLDERS["tiny"], threads), vllm_program
+    elif llama is not None:
+        running, engine = llama_server(llama, model, fim_ids, threads), llama
+    else:
+        raise typer.BadParameter("give --llama-server or --vllm")
+    with running as rival:
+        times = asyncio.run(compare(rival, session))
+    (_, ours), (name, theirs) = times.items()
+    result = {"all keys": figures(ours, theirs), "keys that ask the engine": figures(*asked(ours, theirs))}
+    table = Table("keys", "side", *(f"p{rank}, ms" for rank in RANKS), "recomputed", "new tokens", "times")
+    for keys, found in result.items():
+        for side, row in zip((OURS, name), found["sides"], strict=True):
+            cells = [f"{milliseconds:.1f}" for milliseconds in row["time_to_suggestion_ms"].values()]
+            recomputed = " / ".join(f"{count:.0f}" for count in row["recomputed_tokens"].values())
+            ratios = "" if side == OURS else " / ".join(map(str, found["times"].values()))
+            shown = f"{keys} ({found['keystrokes']})"
+            table.add_row(shown, side, *cells, recomputed, f"{row['generated_tokens_mean']:.1f}", ratios)
+    Console(width=140).print(table)
     if json_file is not None:
-        facts = {"machine": machine(), "llama.cpp": version(server), "threads": threads, "keystrokes": limit}
+        facts = {"machine": machine(), "engine": version(engine), "threads": threads, "other_side": name}
         json_file.write_text(json.dumps({**facts, **result}, indent=2) + "\n", encoding="utf-8")
 
 

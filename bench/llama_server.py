@@ -99,7 +99,7 @@ def run_llama_server(
     command: Sequence[str], model: Path, threads: int, *, spm: bool, slots: int = 1
 ) -> Iterator[LlamaServer]:
     """Run `command` with `model`, configured for one local user and warmed up; it ends with the block."""
-    port = _free_port()
+    port = free_port()
     options = ["--model", str(model), "--host", "127.0.0.1", "--port", str(port), "--parallel", str(slots)]
     options += ["--ctx-size", str(slots * CONTEXT_TOKENS), "--batch-size", str(CONTEXT_TOKENS)]
     options += ["--threads", str(threads), "--threads-batch", str(threads), *(["--spm-infill"] if spm else [])]
@@ -112,7 +112,8 @@ def run_llama_server(
         process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

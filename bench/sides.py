@@ -1,13 +1,16 @@
-"""The sides of a comparison of keystrokes: midfill's language server, and llama-server on windows of midfill's."""
+"""The sides of a comparison of keystrokes: midfill's language server, llama-server, and vLLM as Continue asks it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from llama_server import LlamaServer
 from playing import Session
+from vllm_server import VllmServer
 
+from inference.text.tokenization import TextTokenizer
 from lsp_server.editing.documents import Document, Position
 from lsp_server.prompts.planner import PromptPlanner
 from lsp_server.prompts.windows import WindowBudget
@@ -97,3 +100,44 @@ class LlamaSide:
     def prompt(self, cursor: Position) -> Prompt:
         """The windows around the cursor."""
         return self._planner.plan(cursor).prompt
+
+
+class ContinueSide:
+    """vLLM as Continue asks it: PSM, rendered to text, in the windows of Continue's defaults.
+
+    Of at most 1,024 tokens, 30 % are the lines before the cursor and 20 % those behind it (`maxPromptTokens`,
+    `prefixPercentage`, `maxSuffixPercentage` in core/util/parameters.ts); the rest is for snippets, here none. Whole
+    lines are dropped, at the top of the prefix and at the bottom of the suffix.
+    """
+
+    PREFIX_TOKENS, SUFFIX_TOKENS = 307, 204
+
+    def __init__(self, name: str, server: VllmServer, tokenizer: TextTokenizer, text: str, session: Session) -> None:
+        self.name = name
+        self._server = server
+        self._tokenizer = tokenizer
+        self._document = Document.from_text("file:///bench", session.language, 1, text)
+        self._max_new_tokens = session.max_new_tokens
+
+    async def play(self, step: Step) -> Timed:
+        for edit in step.edits:
+            self._document.apply(edit)
+        answer = self._server.complete(self._prompt(step.cursor), self._max_new_tokens, [STOP])
+        return Timed(answer.milliseconds, answer.prompt_tokens - answer.cached_tokens, answer.generated_tokens)
+
+    def _prompt(self, cursor: Position) -> str:
+        lines = self._document.lines
+        line = lines[cursor.line]
+        above = self._within(reversed((*lines[: cursor.line], line[: cursor.column])), self.PREFIX_TOKENS)
+        below = self._within((line[cursor.column :], *lines[cursor.line + 1 :]), self.SUFFIX_TOKENS)
+        fim = self._tokenizer.format
+        return f"{fim.prefix}{''.join(reversed(above))}{fim.suffix}{''.join(below) or STOP}{fim.middle}"
+
+    def _within(self, lines: Iterable[str], tokens: int) -> list[str]:
+        kept: list[str] = []
+        for line in lines:
+            tokens -= self._tokenizer.count_tokens(line)
+            if tokens < 0:
+                break
+            kept.append(line)
+        return kept

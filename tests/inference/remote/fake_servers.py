@@ -203,7 +203,9 @@ def openai_server(state: FakeServer, *, tokenizes: bool = True) -> Starlette:
             return JSONResponse({"error": {"message": "max_tokens must be at least 1"}}, 400)
         if not body["stream"]:
             return JSONResponse({"choices": [{"text": state.text(_typed(body)), "finish_reason": "length"}]})
-        place = body.get("cache_salt", "") + request.headers["x-session-id"]
+        if isinstance(body["prompt"], str):
+            body["prompt"] = state.tokenizer.encode(body["prompt"]).tolist()
+        place = body.get("cache_salt", "") + request.headers.get("x-session-id", "")
         return state.answer(generate(body, place))
 
     def _typed(body: dict[str, Any]) -> str:
@@ -236,7 +238,8 @@ def openai_server(state: FakeServer, *, tokenizes: bool = True) -> Starlette:
             yield {"choices": [{"index": 0, "text": piece, "token_ids": [id_], "logprobs": logprobs}]}
         yield {"choices": [{"index": 0, "text": "", "finish_reason": reason, "stop_reason": stop_reason}]}
         details = {"cached_tokens": cached // 16 * 16} if state.reports_cached else None
-        yield {"choices": [], "usage": {"prompt_tokens": len(body["prompt"]), "prompt_tokens_details": details}}
+        counts = {"prompt_tokens": len(body["prompt"]), "completion_tokens": min(len(ids), body["max_tokens"])}
+        yield {"choices": [], "usage": {**counts, "prompt_tokens_details": details}}
 
     routes = [Route("/v1/models", models), Route("/v1/completions", completions, methods=["POST"])]
     if tokenizes:

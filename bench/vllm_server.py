@@ -1,0 +1,116 @@
+"""Runs vLLM as the peer of a bench, and sends rendered FIM prompts as Continue does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+from llama_server import free_port
+
+START_SECONDS = 900.0  # it may compile kernels
+REQUEST_SECONDS = 600.0
+CONTEXT_TOKENS = 4096
+KV_GIGABYTES = 1
+BLOCK_TOKENS = 32  # the smallest block that its attention for CPUs takes
+_DATA = "data: "
+_LAST = "[DONE]"
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A completion that was streamed to its end, and its cost."""
+
+    text: str
+    milliseconds: float
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+
+
+class VllmServer:
+    """A running server, asked over one connection that is kept."""
+
+    def __init__(self, client: httpx.Client, url: str, model: str) -> None:
+        self.url = url
+        self._client = client
+        self._model = model
+
+    def complete(self, prompt: str, max_tokens: int, stop: list[str]) -> Streamed:
+        """Continue the prompt greedily; the markers in it are special tokens to vLLM."""
+        body = {
+            "model": self._model,
+            "prompt": prompt,
+            "max_tokens": max_tokens,
+            "temperature": 0.0,
+            "stop": stop,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        since, parts, usage = time.perf_counter(), [], {}
+        with self._client.stream("POST", f"{self.url}/v1/completions", json=body) as response:
+            if not response.is_success:
+                raise RuntimeError(f"vLLM: HTTP {response.status_code}: {response.read()[:500]!r}")
+            for line in response.iter_lines():
+                if line.startswith(_DATA) and line != _DATA + _LAST:
+                    event: dict[str, Any] = json.loads(line.removeprefix(_DATA))
+                    parts += [choice["text"] for choice in event["choices"]]
+                    usage = event.get("usage") or usage
+        milliseconds = (time.perf_counter() - since) * 1000
+        details = usage.get("prompt_tokens_details") or {}
+        return Streamed(
+            text="".join(parts),
+            milliseconds=milliseconds,
+            prompt_tokens=usage["prompt_tokens"],
+            cached_tokens=details.get("cached_tokens") or 0,
+            generated_tokens=usage["completion_tokens"],
+        )
+
+
+@contextmanager
+def run_vllm(program: Path, model: Path, threads: int, log: Path) -> Iterator[VllmServer]:
+    """Run `program serve` with the model of a folder, its prefix cache on; it ends with the block."""
+    port = free_port()
+    command = [str(program), "serve", str(model), "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--max-model-len", str(CONTEXT_TOKENS), "--block-size", str(BLOCK_TOKENS)]
+    command += ["--enable-prefix-caching", "--enable-prompt-tokens-details"]
+    settings = {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_KVCACHE_SPACE": str(KV_GIGABYTES),
+        "OMP_NUM_THREADS": str(threads),
+    }
+    url = f"http://127.0.0.1:{port}"
+    with log.open("wb") as output, httpx.Client(timeout=REQUEST_SECONDS) as client:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **settings})
+        try:
+            _wait_until_ready(process, client, url, log)
+            yield VllmServer(client, url, str(model))
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], client: httpx.Client, url: str, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"vLLM ended with status {process.returncode} before it was ready:\n{_end(log)}")
+        try:
+            if client.get(f"{url}/v1/models").is_success:
+                return
+        except httpx.TransportError:
+            pass  # it does not listen yet
+        time.sleep(0.5)
+    raise RuntimeError(f"vLLM was not ready within {START_SECONDS:.0f} s:\n{_end(log)}")
+
+
+def _end(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")[-2000:]

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bench.conftest import ROOT, RunBench
+
+PROGRAM = f"""#!/bin/sh
+if [ "$1" = --version ]; then
+    echo fake
+    exit
+fi
+cd '{ROOT}'
+exec '{sys.executable}' -m tests.inference.remote.fake_servers vllm "$6" "$2" # serve MODEL --host HOST --port PORT
+"""
+
+
+def test_vllm_is_asked_by_midfill_and_in_rendered_psm(tmp_path: Path, run_bench: RunBench) -> None:
+    program = tmp_path / "vllm"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    run_bench("engines.py", "--vllm", program, "--warm-up", "1", "--limit", "12", "--json", tmp_path / "figures.json")
+    result = json.loads((tmp_path / "figures.json").read_text())
+    assert result["engine"] == "fake"
+    assert result["other_side"] == "PSM, as Continue"
+    ours, theirs = result["all keys"]["sides"]
+    assert result["all keys"]["keystrokes"] == 12
+    assert 0 < result["keys that ask the engine"]["keystrokes"] <= 12
+    assert theirs["generated_tokens_mean"] > 0
+    assert theirs["recomputed_tokens"]["p99"] <= 307 + 204 + 3, "the windows of Continue, and the markers"
+    assert theirs["recomputed_tokens"]["p50"] > 10 * ours["recomputed_tokens"]["p50"]
+
+
+def test_an_engine_must_be_named(run_bench: RunBench) -> None:
+    with pytest.raises(SystemExit):
+        run_bench("engines.py")
