@@ -1,7 +1,7 @@
 """Compares keystrokes through midfill, on another engine, with that engine asked as its own clients ask it, in turns.
 
     python bench/engines.py --llama-server PATH [--model FILE.gguf --fim-ids 8,9,10] [--json FILE]
-    python bench/engines.py --vllm PATH [--model FOLDER] [--json FILE]
+    python bench/engines.py --vllm PYTHON [--model FOLDER] [--json FILE]
 
 midfill runs end to end: language server over stdio, core with `--engine`, EFIM, token ids. The other side asks the same
 server: llama-server's `/infill` as llama.vim does, in another slot, or vLLM's `/v1/completions` as Continue does, in
@@ -29,7 +29,7 @@ from playing import RANKS, TRACE, Session, machine, open_midfill, percentiles
 from rich.console import Console
 from rich.table import Table
 from sides import ContinueSide, LlamaVimSide, MidfillSide, Side, Timed
-from vllm_server import run_vllm
+from vllm_server import run_vllm, vllm_version
 
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from inference.text.tokenization import read_tokenizer
@@ -75,10 +75,10 @@ def llama_server(program: Path, gguf: Path | None, fim_ids: str, threads: int) -
 
 
 @contextmanager
-def vllm(program: Path, model: Path, threads: int) -> Iterator[Rival]:
+def vllm(python: Path, model: Path, threads: int) -> Iterator[Rival]:
     """vLLM with the model of a folder."""
     tokenizer = read_tokenizer(model / "tokenizer.json")
-    with tempfile.TemporaryDirectory() as folder, run_vllm(program, model, threads, Path(folder) / "log") as running:
+    with tempfile.TemporaryDirectory() as folder, run_vllm(python, model, threads, Path(folder) / "log") as running:
 
         def psm(session: Session) -> Side:
             return ContinueSide("PSM, as Continue", running, tokenizer, session.text, session)
@@ -119,7 +119,7 @@ def asked(ours: list[Timed], theirs: list[Timed]) -> tuple[list[Timed], list[Tim
 
 def main(
     llama: Annotated[Path | None, typer.Option("--llama-server", help="llama-server.")] = None,
-    vllm_program: Annotated[Path | None, typer.Option("--vllm", help="vLLM's program.")] = None,
+    vllm_python: Annotated[Path | None, typer.Option("--vllm", help="Python of vLLM's environment.")] = None,
     model: Annotated[Path | None, typer.Option(help="A GGUF file, or a folder for vLLM; by default `tiny`.")] = None,
     fim_ids: Annotated[str, typer.Option(help="Ids of the prefix, suffix and middle marker, if it has none.")] = "",
     trace: Annotated[Path, typer.Option(help="A recorded session.")] = TRACE,
@@ -133,10 +133,11 @@ def main(
 ) -> None:
     """Measure, and print a line per side."""
     session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)
-    if vllm_program is not None:
-        running, engine = vllm(vllm_program, model or BUNDLED_FOLDERS["tiny"], threads), vllm_program
+    if vllm_python is not None:
+        running = vllm(vllm_python, model or BUNDLED_FOLDERS["tiny"], threads)
+        engine = {"vLLM": vllm_version(vllm_python)}
     elif llama is not None:
-        running, engine = llama_server(llama, model, fim_ids, threads), llama
+        running, engine = llama_server(llama, model, fim_ids, threads), {"llama.cpp": version(llama)}
     else:
         raise typer.BadParameter("give --llama-server or --vllm")
     with running as rival:
@@ -153,7 +154,7 @@ def main(
             table.add_row(shown, side, *cells, recomputed, f"{row['generated_tokens_mean']:.1f}", ratios)
     Console(width=140).print(table)
     if json_file is not None:
-        facts = {"machine": machine(), "engine": version(engine), "threads": threads, "other_side": name}
+        facts = {"machine": machine(), **engine, "threads": threads, "other_side": name}
         json_file.write_text(json.dumps({**facts, **result}, indent=2) + "\n", encoding="utf-8")
 
 

@@ -74,11 +74,18 @@ class VllmServer:
         )
 
 
+def vllm_version(python: Path) -> str:
+    """The version of vLLM in the environment of `python`."""
+    command = [python, "-c", "import vllm; print(vllm.__version__)"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 @contextmanager
-def run_vllm(program: Path, model: Path, threads: int, log: Path) -> Iterator[VllmServer]:
-    """Run `program serve` with the model of a folder, its prefix cache on; it ends with the block."""
+def run_vllm(python: Path, model: Path, threads: int, log: Path) -> Iterator[VllmServer]:
+    """Run the vLLM of a Python environment, with the model of a folder and its prefix cache; it ends with the block."""
     port = free_port()
-    command = [str(program), "serve", str(model), "--host", "127.0.0.1", "--port", str(port)]
+    command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
     command += ["--max-model-len", str(CONTEXT_TOKENS), "--block-size", str(BLOCK_TOKENS)]
     command += ["--enable-prefix-caching", "--enable-prompt-tokens-details"]
     settings = {

@@ -9,22 +9,23 @@ import pytest
 from tests.bench.conftest import ROOT, RunBench
 
 PROGRAM = f"""#!/bin/sh
-if [ "$1" = --version ]; then
+if [ "$1" = -c ]; then
     echo fake
     exit
 fi
 cd '{ROOT}'
-exec '{sys.executable}' -m tests.inference.remote.fake_servers vllm "$6" "$2" # serve MODEL --host HOST --port PORT
+# -m MODULE --model FOLDER --host HOST --port PORT
+exec '{sys.executable}' -m tests.inference.remote.fake_servers vllm "$8" "$4"
 """
 
 
 def test_vllm_is_asked_by_midfill_and_in_rendered_psm(tmp_path: Path, run_bench: RunBench) -> None:
-    program = tmp_path / "vllm"
+    program = tmp_path / "python"
     program.write_text(PROGRAM)
     program.chmod(0o755)
     run_bench("engines.py", "--vllm", program, "--warm-up", "1", "--limit", "12", "--json", tmp_path / "figures.json")
     result = json.loads((tmp_path / "figures.json").read_text())
-    assert result["engine"] == "fake"
+    assert result["vLLM"] == "fake"
     assert result["other_side"] == "PSM, as Continue"
     ours, theirs = result["all keys"]["sides"]
     assert result["all keys"]["keystrokes"] == 12
