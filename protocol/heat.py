@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from protocol.messages import Usage
+
 Heat = Literal["hot", "warm", "cold"]
 
 # Tokens that a hot request may recompute beyond the inserted ones: typing retokenizes the token before the cursor,
@@ -14,11 +16,14 @@ SLACK_TOKENS = 3
 _CHARS_PER_TOKEN = 3.2
 
 
-def heat(recomputed_tokens: int, prompt_tokens: int, inserted_tokens: int) -> Heat:
-    """The heat of a request after an edit that inserted `inserted_tokens` (0 for a deletion or a move)."""
-    if recomputed_tokens <= inserted_tokens + SLACK_TOKENS:
+def heat(usage: Usage, inserted_tokens: int) -> Heat:
+    """The heat of a request after an edit that inserted `inserted_tokens` (0 for a deletion or a move).
+
+    An engine that keeps whole blocks recomputes the rest of the last one with every request.
+    """
+    if usage.recomputed_tokens < inserted_tokens + SLACK_TOKENS + usage.block_tokens:
         return "hot"
-    return "cold" if recomputed_tokens >= prompt_tokens else "warm"
+    return "cold" if usage.recomputed_tokens >= usage.prompt_tokens else "warm"
 
 
 def estimate_tokens(text: str, chars_per_token: float = 0.0) -> int:

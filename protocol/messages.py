@@ -102,6 +102,7 @@ class Usage(Value, frozen=True):
     drafted_tokens: int = 0  # proposed by a drafter, and verified in a forward
     accepted_tokens: int = 0  # right ones among them; each saved one forward
     prepare_ms: float = 0.0  # tokenization and prefix match, before prefill
+    block_tokens: int = 1  # the engine keeps KV in blocks of so many tokens
 
 
 class TokenLogprob(Value, frozen=True):

@@ -103,7 +103,7 @@ class Desk:
     def record(self, key: Key) -> None:
         (cost,) = self.costs
         usage, inserted = cost.usage, sum(len(self.core.engine.tokenizer.encode(edit.text)) for edit in key.edits)
-        warmth = heat(usage.recomputed_tokens, usage.prompt_tokens, inserted)
+        warmth = heat(usage, inserted)
         self.records.append((key.kind, usage.recomputed_tokens, warmth))
 
     def hot_share(self, *but: str) -> float:

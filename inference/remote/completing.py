@@ -35,6 +35,7 @@ class Progress:
     sent: float = field(default_factory=time.perf_counter)
     first_token: float | None = None
     expected_cached: int = 0  # prompt tokens that the server should have resident
+    block_tokens: int = 1  # of which the server keeps whole ones only
     cached_tokens: int | None = None  # as it reports them
     generated: int = 0  # tokens, with those of what was typed
     is_prefilled: bool = False
@@ -259,6 +260,7 @@ class RemoteCompleter:
             prefill_ms=(first - progress.sent) * 1e3,
             decode_ms=(now - first) * 1e3,
             prepare_ms=(progress.sent - progress.started) * 1e3,
+            block_tokens=progress.block_tokens,
         )
         wanted = self.request.top_logprobs
         tokens = () if wanted is None else spelling(main.logprobs, text)

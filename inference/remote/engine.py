@@ -247,11 +247,14 @@ class RemoteEngine:
         run.places = replica.places
         run.place = run.places.lend(request.session, token_ids)
         run.progress = progress = Progress(
-            run.progress.started, on_prefill=run.progress.on_prefill, on_text=run.progress.on_text
+            run.progress.started,
+            block_tokens=replica.facts.block_tokens,
+            on_prefill=run.progress.on_prefill,
+            on_text=run.progress.on_text,
         )
         if request.reuse:
             shared = min(common_prefix_length(run.place.token_ids, token_ids), len(token_ids) - 1)
-            progress.expected_cached = shared - shared % replica.facts.block_tokens
+            progress.expected_cached = shared - shared % progress.block_tokens
         query = Query(
             token_ids=token_ids,
             max_tokens=request.max_tokens,

@@ -92,9 +92,9 @@ class Replica:
         self._suspicion.clear()
 
     def count(self, usage: Usage) -> None:
-        """Count an answered request for a suggestion; a server that keeps whole blocks recomputes one of them."""
+        """Count an answered request for a suggestion, as if each had typed one token."""
         self._requests += 1
-        self._hot_requests += heat(usage.recomputed_tokens, usage.prompt_tokens, self.facts.block_tokens) == "hot"
+        self._hot_requests += heat(usage, inserted_tokens=1) == "hot"
 
     def count_moved(self) -> None:
         """Count a request that another replica has to answer."""

@@ -210,6 +210,6 @@ class RequestSender:
     def _report_cost(self, opened: OpenDocument, cursor: Position, usage: Usage, milliseconds: float) -> None:
         inserted_tokens = estimate_tokens(opened.inserted, self._core.chars_per_token)
         opened.inserted = ""
-        warmth = heat(usage.recomputed_tokens, usage.prompt_tokens, inserted_tokens)
+        warmth = heat(usage, inserted_tokens)
         document, ahead = opened.document, not opened.latest.awaited
         self._on_cost(PromptCost(document.uri, document.version, cursor, "core", ahead, milliseconds, warmth, usage))

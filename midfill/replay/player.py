@@ -127,7 +127,7 @@ def _record(number: int, step: Step, answer: StepResult, target: Target, tokeniz
         recomputed_tokens=usage.recomputed_tokens,
         ahead_tokens=answer.ahead_tokens,
         milliseconds=answer.milliseconds,
-        heat=heat(usage.recomputed_tokens, usage.prompt_tokens, inserted),
+        heat=heat(usage, inserted),
         suggestion=answer.suggestion,
         store_bytes=tuple(target.store_bytes().values()),
     )

@@ -3,25 +3,29 @@
 import pytest
 
 from protocol.heat import estimate_tokens, heat
+from protocol.messages import Usage
 
 
 @pytest.mark.parametrize(
-    ("recomputed", "prompt", "inserted", "expected"),
+    ("recomputed", "prompt", "inserted", "block", "expected"),
     [
-        (0, 900, 0, "hot"),  # the rest of the last suggestion
-        (1, 900, 1, "hot"),  # a character
-        (4, 900, 1, "hot"),
-        (5, 900, 1, "warm"),
-        (3, 900, 0, "hot"),  # a backspace
-        (4, 900, 0, "warm"),
-        (203, 900, 200, "hot"),  # a paste costs what it brings
-        (899, 900, 1, "warm"),
-        (900, 900, 1, "cold"),
-        (3, 3, 0, "hot"),  # an empty document: there is nothing to reuse
+        (0, 900, 0, 1, "hot"),  # the rest of the last suggestion
+        (1, 900, 1, 1, "hot"),  # a character
+        (4, 900, 1, 1, "hot"),
+        (5, 900, 1, 1, "warm"),
+        (3, 900, 0, 1, "hot"),  # a backspace
+        (4, 900, 0, 1, "warm"),
+        (203, 900, 200, 1, "hot"),  # a paste costs what it brings
+        (899, 900, 1, 1, "warm"),
+        (900, 900, 1, 1, "cold"),
+        (3, 3, 0, 1, "hot"),  # an empty document: there is nothing to reuse
+        (19, 900, 1, 16, "hot"),  # up to 15 tokens of a block that was not whole
+        (20, 900, 1, 16, "warm"),
     ],
 )
-def test_heat(recomputed: int, prompt: int, inserted: int, expected: str) -> None:
-    assert heat(recomputed, prompt, inserted) == expected
+def test_heat(recomputed: int, prompt: int, inserted: int, block: int, expected: str) -> None:
+    usage = Usage(prompt, recomputed, 0, 0, 0.0, 0.0, 0.0, block_tokens=block)
+    assert heat(usage, inserted) == expected
 
 
 @pytest.mark.parametrize(

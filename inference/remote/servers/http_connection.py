@@ -50,6 +50,15 @@ class HttpConnection:
             await response.aread()
         return self._read(response, kind)
 
+    async def text(self, path: str) -> str:
+        """The answer to GET, as text."""
+        with _told(self.address):
+            response = await self._send(self._client.build_request("GET", path))
+            await response.aread()
+        if response.is_error:
+            raise self._refused(response)
+        return response.text
+
     async def post(self, path: str, body: object, kind: type[Answer]) -> Answer:
         """The answer to POST with a JSON body, as a value of `kind`."""
         with _told(self.address):

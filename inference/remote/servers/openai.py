@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 import msgspec
+from prometheus_client.parser import text_string_to_metric_families
 
 from inference.remote.servers.http_connection import HttpConnection, NotServed
 from inference.remote.servers.interface import EndReason, Piece, Query, ServerFacts, Token
@@ -21,7 +22,8 @@ DEFAULT_CAPACITY = 64
 """Requests at work together: such servers batch, and queue what exceeds their own limit."""
 DEFAULT_CONTEXT_TOKENS = 4096
 BLOCK_TOKENS = 16
-"""vLLM's default; used to estimate what was cached where the server does not report it."""
+"""vLLM's default; used where the server does not report the size of its blocks."""
+CACHE_METRIC = "vllm:cache_config_info"
 PROBE = "zq\n"
 """A text that no model begins with unless it is forced to."""
 PROBE_TOKENS = 8
@@ -122,7 +124,7 @@ class OpenAIServer:
             model_places=tuple(dict.fromkeys(filter(None, (chosen.root, chosen.id)))),
             context_tokens=chosen.max_model_len or DEFAULT_CONTEXT_TOKENS,
             capacity=self._capacity,
-            block_tokens=BLOCK_TOKENS,
+            block_tokens=await self._find_block_tokens(),
             can_constrain=self._constraint is not None,
         )
 
@@ -166,6 +168,17 @@ class OpenAIServer:
                 return model
         names = ", ".join(model.id for model in offered)
         raise BadInput(f"{self._connection.address} offers no model {self._wanted!r}, but {names}")
+
+    async def _find_block_tokens(self) -> int:
+        """The size of the blocks of KV that the server keeps, from vLLM's metrics."""
+        try:
+            metrics = await self._connection.text("/metrics")
+            samples = (sample for family in text_string_to_metric_families(metrics) for sample in family.samples)
+            sizes = [int(sample.labels["block_size"]) for sample in samples if sample.name == CACHE_METRIC]
+            return max(sizes, default=BLOCK_TOKENS)
+        except (BadInput, EngineUnavailable, ValueError, LookupError) as error:
+            log.info("%s does not report its blocks of KV: %s", self._connection.address, error)
+        return BLOCK_TOKENS
 
     async def _find_constraint(self) -> Constraint | None:
         """The first of CONSTRAINTS that the server obeys."""

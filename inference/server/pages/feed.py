@@ -116,7 +116,7 @@ class Feed:
         inserted = estimate_tokens(self._inserted(request.session, request.prompt))
         return told | {
             "outcome": "completed",
-            "heat": heat(usage.recomputed_tokens, usage.prompt_tokens, inserted),
+            "heat": heat(usage, inserted),
             "usage": structs.asdict(usage),
             "text": answer.text,
             "prompt": list(answered.stretches),

@@ -18,7 +18,7 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from inference.text.tokenization import TextTokenizer, read_tokenizer
@@ -43,6 +43,8 @@ class FakeServer:
     script: str = SCRIPT
     obeys: tuple[str, ...] = ("grammar",)  # the fields by which it can be constrained
     reports_cached: bool = True
+    block_tokens: int = 16  # of which the OpenAI server keeps whole ones
+    metrics: str = ""  # what it answers to /metrics, if anything
     statuses: list[int] = field(default_factory=list)  # of the next answers to completions
     loading: int = 0  # answers to say that the model loads
     hold_after: int | None = None  # tokens after which a stream waits for `go_on`
@@ -203,9 +205,10 @@ def openai_server(state: FakeServer, *, tokenizes: bool = True) -> Starlette:
             return JSONResponse({"error": {"message": "max_tokens must be at least 1"}}, 400)
         if not body["stream"]:
             return JSONResponse({"choices": [{"text": state.text(_typed(body)), "finish_reason": "length"}]})
-        if isinstance(body["prompt"], str):
+        if isinstance(body["prompt"], str):  # of another client than midfill
             body["prompt"] = state.tokenizer.encode(body["prompt"]).tolist()
-        place = body.get("cache_salt", "") + request.headers.get("x-session-id", "")
+            return state.answer(generate(body, "text"))
+        place = body.get("cache_salt", "") + request.headers["x-session-id"]
         return state.answer(generate(body, place))
 
     def _typed(body: dict[str, Any]) -> str:
@@ -237,11 +240,15 @@ def openai_server(state: FakeServer, *, tokenizes: bool = True) -> Starlette:
             piece = (state.tokenizer.bytes_of(id_) or b"").decode()
             yield {"choices": [{"index": 0, "text": piece, "token_ids": [id_], "logprobs": logprobs}]}
         yield {"choices": [{"index": 0, "text": "", "finish_reason": reason, "stop_reason": stop_reason}]}
-        details = {"cached_tokens": cached // 16 * 16} if state.reports_cached else None
+        details = {"cached_tokens": cached - cached % state.block_tokens} if state.reports_cached else None
         counts = {"prompt_tokens": len(body["prompt"]), "completion_tokens": min(len(ids), body["max_tokens"])}
         yield {"choices": [], "usage": {**counts, "prompt_tokens_details": details}}
 
+    async def metrics(request: Request) -> Response:
+        return PlainTextResponse(state.metrics, 200 if state.metrics else 404)
+
     routes = [Route("/v1/models", models), Route("/v1/completions", completions, methods=["POST"])]
+    routes.append(Route("/metrics", metrics))
     if tokenizes:
         routes.append(Route("/tokenize", state.tokenize, methods=["POST"]))
     return Starlette(routes=routes)

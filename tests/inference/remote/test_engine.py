@@ -12,6 +12,7 @@ from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
 from inference.text.prompts import tokenize_prompt
 from protocol.errors import BadInput, Busy, Cancelled, EngineUnavailable
+from protocol.heat import heat
 from protocol.messages import ANONYMOUS, Alternative, Completion, CompletionRequest, Prompt, Sampling, StopRule
 from tests.inference.remote.conftest import Connect
 from tests.inference.remote.fake_servers import FORBIDDEN, LOGPROB, PATIENCE_S, FakeServer, until
@@ -80,6 +81,28 @@ def test_the_limit_counts_new_tokens_only(engine: RemoteEngine) -> None:
         assert whole.startswith(completion.text)
         typed = engine.complete(ask("al", stop=REST, max_tokens=limit))
         assert typed.usage.generated_tokens == limit
+
+
+BLOCKS_OF_32 = """\
+# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig
+# TYPE vllm:cache_config_info gauge
+vllm:cache_config_info{block_size="32",cache_dtype="auto",enable_prefix_caching="True"} 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("metrics", "block"),
+    [(BLOCKS_OF_32, 32), ("", 16), ("vllm:num_requests_running 0.0\n", 16), ("no metrics {", 16)],
+)
+def test_the_blocks_that_vllm_reports_count_as_hot(
+    connect_openai: Connect, server: FakeServer, metrics: str, block: int
+) -> None:
+    server.block_tokens, server.metrics = block, metrics
+    engine = connect_openai()
+    heats = [heat(engine.complete(ask("value = first(value)"[:typed])).usage, 1) for typed in range(20)]
+    assert heats[0] == "cold"
+    assert set(heats[1:]) == {"hot"}
+    assert engine.complete(ask("x")).usage.block_tokens == block
 
 
 def test_a_text_that_the_model_ends_ends(engine: RemoteEngine, server: FakeServer) -> None:

@@ -74,6 +74,6 @@ def test_recorded_session_is_hot_where_it_types(ask: Ask) -> None:
         usage = ask(step.text, offset)
         if step.moved_to is None:
             inserted = sum(map(count_tokens, step.inserted))
-            heats.append(heat(usage.recomputed_tokens, usage.prompt_tokens, inserted))
+            heats.append(heat(usage, inserted))
     assert len(heats) > 150
     assert heats.count("hot") >= 0.95 * len(heats), heats
