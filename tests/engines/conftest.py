@@ -41,9 +41,7 @@ def llama_server_program(engines_folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def vllm_url(engines_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a vLLM on this machine's CPU that serves the model `tiny`."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log = tmp_path_factory.mktemp("vllm") / "log"
     command = [str(engines_folder / "vllm" / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--model", str(BUNDLED_FOLDERS["tiny"]), "--served-model-name", "tiny", "--enforce-eager"]
@@ -61,17 +59,25 @@ def vllm_url(engines_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         process.wait(timeout=60)
 
 
+def free_port() -> int:
+    """A port that no server listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
+
+
 def wait_until_healthy(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """Return once the server answers; it compiles kernels before."""
+    """Return once the server answers; vLLM compiles kernels before."""
     deadline = time.monotonic() + VLLM_STARTS_WITHIN_S
     while time.monotonic() < deadline:
-        assert process.poll() is None, f"vLLM ended:\n{log.read_text()[-4000:]}"
+        assert process.poll() is None, f"{url} ended:\n{log.read_text()[-4000:]}"
         try:
             if httpx.get(f"{url}/health").is_success:
                 return
         except httpx.TransportError:
             time.sleep(1)
-    raise TimeoutError(f"vLLM did not answer within {VLLM_STARTS_WITHIN_S} s:\n{log.read_text()[-4000:]}")
+    raise TimeoutError(f"{url} did not answer within {VLLM_STARTS_WITHIN_S} s:\n{log.read_text()[-4000:]}")
 
 
 @pytest.fixture(scope="session")

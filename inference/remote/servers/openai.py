@@ -181,18 +181,22 @@ class OpenAIServer:
         return BLOCK_TOKENS
 
     async def _find_constraint(self) -> Constraint | None:
-        """The first of CONSTRAINTS that the server obeys."""
+        """The first of CONSTRAINTS that the server obeys.
+
+        Raises:
+            BadInput: the server refuses prompts of token ids, as some routers do.
+        """
+        body = self._body(Query(token_ids=packed([0]), max_tokens=PROBE_TOKENS, session="probe")) | {"stream": False}
+        del body["stream_options"]
         for name, constraint in CONSTRAINTS.items():
-            query = Query(token_ids=packed([0]), max_tokens=PROBE_TOKENS, session="probe")
-            body = {**self._body(query), **constraint(PROBE), "stream": False}
-            del body["stream_options"]
             try:
-                answer = await self._connection.post("/v1/completions", body, _Event)
+                answer = await self._connection.post("/v1/completions", {**body, **constraint(PROBE)}, _Event)
             except (BadInput, NotServed) as error:
                 log.info("%s does not take %s: %s", self._connection.address, name, error)
                 continue
             if answer.choices and answer.choices[0].text.startswith(PROBE):
                 return constraint
+        await self._connection.post("/v1/completions", body, _Event)
         log.warning("%s cannot force the first bytes of a text: token healing is off", self._connection.address)
         return None
 

@@ -247,8 +247,11 @@ def openai_server(state: FakeServer, *, tokenizes: bool = True) -> Starlette:
     async def metrics(request: Request) -> Response:
         return PlainTextResponse(state.metrics, 200 if state.metrics else 404)
 
+    async def health(request: Request) -> Response:
+        return PlainTextResponse("")
+
     routes = [Route("/v1/models", models), Route("/v1/completions", completions, methods=["POST"])]
-    routes.append(Route("/metrics", metrics))
+    routes += [Route("/metrics", metrics), Route("/health", health)]
     if tokenizes:
         routes.append(Route("/tokenize", state.tokenize, methods=["POST"]))
     return Starlette(routes=routes)

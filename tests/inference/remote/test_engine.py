@@ -8,6 +8,7 @@ from itertools import count, pairwise
 import pytest
 
 from inference.remote.engine import UNREPORTED, RemoteEngine
+from inference.remote.servers.openai import CONSTRAINTS
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
 from inference.text.prompts import tokenize_prompt
@@ -295,6 +296,16 @@ def test_without_a_constraint_healing_is_off_and_told(connect_openai: Connect, s
     engine = connect_openai()
     assert "healing is off" in engine.notice
     assert engine.complete(ask("al")).text == "alpha beta"
+
+
+def test_a_server_that_refuses_token_ids_is_refused_with_its_reason(
+    connect_openai: Connect, server: FakeServer
+) -> None:
+    server.statuses = [422] * (len(CONSTRAINTS) + 1)
+    with pytest.raises(BadInput, match=r"refuses the request \(422\): status 422"):
+        connect_openai()
+    server.statuses = [422] * len(CONSTRAINTS)
+    assert "healing is off" in connect_openai().notice
 
 
 def test_requests_of_several_clients_run_together(engine: RemoteEngine, server: FakeServer) -> None:
