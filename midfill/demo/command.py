@@ -28,7 +28,7 @@ def demo_command(
     The demo types code key by key and shows the cost of each key. Both run as real processes. Unless --share is given,
     the demo starts a core of its own, which ends with it.
     """
-    from midfill.demo.run import DemoOptions, run_demo
+    from midfill.demo.demo import DemoOptions, run_demo
 
     check_writable(svg)
     console = Console()

@@ -20,7 +20,7 @@ from protocol.settings import Settings
 
 if TYPE_CHECKING:
     from midfill.doctor.findings import Section
-    from midfill.doctor.machine import Gpu
+    from midfill.doctor.hardware import Gpu
 
 
 def doctor_command(
@@ -49,7 +49,7 @@ async def examine(settings: Settings, refused: Sequence[BadSettings] = (), file:
     """All findings; `refused` holds bad environment variables. Takes about a second, and does not import torch."""
     from midfill.doctor.core import cores
     from midfill.doctor.folders import folders
-    from midfill.doctor.machine import find_gpus, hardware, installed
+    from midfill.doctor.hardware import find_gpus, hardware, installed
     from midfill.doctor.settings import settings_in_force
     from midfill.doctor.suggestions import suggestions
 

@@ -17,7 +17,7 @@ from inference.loading.memory_plan import MemoryDemand, MemoryPlan, plan_memory
 from inference.loading.options import engine_options
 from inference.loading.speed_record import SpeedRecord, recommended
 from midfill.doctor.findings import Section
-from midfill.doctor.machine import Gpu
+from midfill.doctor.hardware import Gpu
 from midfill.installation import version_of
 from protocol.errors import MidfillError
 from protocol.rendezvous import cache_folder, resolve_model

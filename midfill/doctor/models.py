@@ -17,7 +17,7 @@ from inference.checkpoints.local_models.search import search
 from inference.loading.memory_plan import DTYPE_BYTES
 from inference.loading.speed_record import is_fast, recommended
 from midfill.doctor.findings import Section
-from midfill.doctor.machine import Gpu
+from midfill.doctor.hardware import Gpu
 from midfill.doctor.model import Device, choose_device, choose_dtype, measured, memory_of
 from protocol.errors import MidfillError
 from protocol.settings import BUNDLED_MODEL, Settings

@@ -188,7 +188,7 @@ def _precision(start: str | None, cpu: bool) -> Precision | None:
     """The precision that is fast on the device; None from scratch means pure bf16 with master weights."""
     import torch
 
-    from inference.training.machine import multiplies_bf16
+    from inference.training.hardware import multiplies_bf16
 
     device = torch.device("cpu") if cpu else torch.accelerator.current_accelerator() or torch.device("cpu")
     if not multiplies_bf16(device):

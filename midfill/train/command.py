@@ -33,7 +33,7 @@ def train_command(
     for library in ("torchao", "torch.utils._pytree"):
         logging.getLogger(library).setLevel(logging.ERROR)
     from midfill.train.data import DataOptions, trainable
-    from midfill.train.run import Request, train
+    from midfill.train.training import Request, train
 
     training = arguments.options()
     start = trainable(arguments.start, output.resolve())

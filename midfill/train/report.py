@@ -10,7 +10,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from inference.training.corpus.corpus import PackageRecord
-from inference.training.machine import this_machine
+from inference.training.hardware import this_machine
 from inference.training.optimization.schedule import TrainingProgress
 from inference.training.options import TrainingOptions
 from inference.training.run.format_losses import LAYOUTS, PLAIN, FormatLoss

@@ -15,7 +15,7 @@ from midfill.commands import app
 from midfill.doctor.core import cores
 from midfill.doctor.findings import Section, as_json
 from midfill.doctor.folders import folders
-from midfill.doctor.machine import Gpu, cpu_features, find_gpus, installed
+from midfill.doctor.hardware import Gpu, cpu_features, find_gpus, installed
 from midfill.doctor.model import choose_device, model, weights_problem
 from midfill.doctor.settings import settings_in_force
 from protocol.messages import PROTOCOL_VERSION

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from inference.training.machine import multiplies_bf16
+from inference.training.hardware import multiplies_bf16
 from inference.training.optimization.muon import Muon
 from inference.training.optimization.rounding import kind_of, round_trip
 from inference.training.options import Quantization, TrainingOptions

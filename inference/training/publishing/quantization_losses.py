@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from inference.checkpoints.checkpoint import find_checkpoint
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import load_vocabulary
-from inference.training.machine import multiplies_bf16
+from inference.training.hardware import multiplies_bf16
 from inference.training.optimization.rounding import kind_of, round_trip
 from inference.training.options import BITS, Quantization
 from inference.training.run.format_losses import FormatLoss, format_losses

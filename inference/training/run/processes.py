@@ -11,8 +11,8 @@ from accelerate import Accelerator  # type: ignore[import-untyped]
 from accelerate.utils import DistributedType  # type: ignore[import-untyped]
 from torch import nn
 
+from inference.training.allocator import keep_freed_memory
 from inference.training.errors import OptionError
-from inference.training.machine import keep_freed_memory
 
 _SUPPORTED = (
     DistributedType.NO,

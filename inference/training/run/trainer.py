@@ -13,11 +13,11 @@ from accelerate.utils import set_seed  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
+from inference.training.allocator import return_freed_memory
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.errors import OptionError
 from inference.training.examples.windows import Window, Windows
-from inference.training.machine import return_freed_memory
 from inference.training.optimization.optimizers import (
     MasterWeights,
     OwnWeights,
@@ -30,9 +30,9 @@ from inference.training.optimization.optimizers import (
 from inference.training.optimization.schedule import TrainingProgress, rate_factor, stage_at
 from inference.training.options import TrainingOptions
 from inference.training.run.checkpoints import RunFolder, leave_out_frozen
+from inference.training.run.initial_model import start_model
 from inference.training.run.modeling import count_learned, token_loss, without_adapters
 from inference.training.run.processes import average_gradients
-from inference.training.run.starting import start_model
 
 TRIM_EVERY = 25
 """Steps after which the memory that no block fitted into goes back to the system."""

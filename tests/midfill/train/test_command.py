@@ -239,7 +239,7 @@ def test_a_limit_of_hours_stops_and_the_same_command_goes_on(
 ) -> None:
     arguments = (project, "--output", tmp_path / "run", *SCRATCH, "--steps", "4", "--hours", "1")
     now = count(step=1800.0)  # half an hour goes by between two looks at the clock
-    monkeypatch.setattr("midfill.train.run.time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr("midfill.train.training.time", SimpleNamespace(monotonic=lambda: next(now)))
     stopped = run(*arguments)
     assert stopped.exit_code == 130
     assert "To continue, run" in stopped.output

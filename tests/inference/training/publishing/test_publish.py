@@ -13,7 +13,7 @@ from inference.training.corpus.vocabulary import Vocabulary, load_vocabulary
 from inference.training.options import LoraOptions
 from inference.training.publishing.model_folder import add_to_json
 from inference.training.publishing.publish import ADAPTER, publish
-from inference.training.run.starting import start_model
+from inference.training.run.initial_model import start_model
 from tests.inference.training.runs import OPTIONS
 
 CARD = "# a card"

@@ -12,8 +12,8 @@ from transformers import LlamaForCausalLM, PreTrainedModel
 from inference.training.corpus.vocabulary import Vocabulary, load_vocabulary
 from inference.training.errors import OptionError
 from inference.training.options import LoraOptions
+from inference.training.run.initial_model import start_model
 from inference.training.run.modeling import token_loss
-from inference.training.run.starting import start_model
 from protocol.errors import BadModel
 from tests.inference.training.runs import OPTIONS
 

@@ -9,7 +9,7 @@ import pytest
 SIZE = 200 * 2**20
 PROGRAM = f"""
 import psutil
-from inference.training.machine import keep_freed_memory
+from inference.training.allocator import keep_freed_memory
 {{call}}
 kept = b"x" * {SIZE}
 del kept
