@@ -23,7 +23,7 @@ from inference.remote.health import ServedModel, watch
 from inference.remote.replicas import Replica, Replicas
 from inference.remote.request import RemoteRequest
 from inference.remote.servers.interface import Query
-from inference.remote.slots import Place
+from inference.remote.slots import Place, Places
 from inference.text.healing import Healer
 from inference.text.prompts import tokenize_prompt
 from inference.text.stretches import Stretch, stretches_of
@@ -93,10 +93,11 @@ class RemoteEngine:
     def notice(self) -> str:
         """The warnings, and how much the server has dropped that was resident before."""
         notices = [self._replicas.notice, self._warning, UNREPORTED if self.hides_cached else ""]
-        if lost := self._sum("lost_tokens"):
+        if lost := sum(places.lost_tokens for places in self._places):
+            requests = sum(places.requests_with_losses for places in self._places)
             notices.append(
-                f"the engine had dropped {lost} cached tokens when {self._sum('requests_with_losses')} requests needed "
-                "them: give it more slots or cache memory"
+                f"the engine had dropped {lost} cached tokens when {requests} requests needed them: give it more slots "
+                "or cache memory"
             )
         return "; ".join(filter(None, notices))
 
@@ -193,12 +194,13 @@ class RemoteEngine:
 
     def stats(self) -> StoreStats:
         """As `AnyEngine.stats`: the server's resident tokens as far as the core knows them."""
-        tier = TierStats("engine", used_bytes=0, budget_bytes=0, tokens=self._sum("resident_tokens"), pages=0)
-        return StoreStats((tier,), evicted_tokens=self._sum("lost_tokens"))
+        resident = sum(places.resident_tokens for places in self._places)
+        tier = TierStats("engine", used_bytes=0, budget_bytes=0, tokens=resident, pages=0)
+        return StoreStats((tier,), evicted_tokens=sum(places.lost_tokens for places in self._places))
 
     def residents(self) -> tuple[Resident, ...]:
         """As `AnyEngine.residents`, as far as the core knows them."""
-        found = (resident for replica in self._replicas.all for resident in replica.places.residents)
+        found = (resident for places in self._places for resident in places.residents)
         return tuple(islice(found, MOST_RESIDENTS))
 
     def stretches(self, request: CompletionRequest, usage: Usage) -> tuple[Stretch, ...]:
@@ -222,9 +224,10 @@ class RemoteEngine:
         self._loop.close()
         self._on_close()
 
-    def _sum(self, count: str) -> int:
-        """A count of the places of all replicas."""
-        return sum(getattr(replica.places, count) for replica in self._replicas.all)
+    @property
+    def _places(self) -> tuple[Places, ...]:
+        """The places of every replica."""
+        return tuple(replica.places for replica in self._replicas.all)
 
     def _prepare(self, run: RemoteRequest) -> None:
         """Check the request as the local engine does, and tokenize it."""
