@@ -113,8 +113,12 @@ class SessionStats:
 class KVStore(Protocol):
     """All KV outside of workspaces. The store knows token ids and sessions' names, but no text."""
 
-    def match_prefix(self, token_ids: Sequence[int]) -> Match:
-        """The longest resident prefix of `token_ids`, token-granular; length 0 if nothing matches."""
+    def match_prefix(self, token_ids: Sequence[int], user: str = "") -> Match:
+        """The longest resident prefix of `token_ids`, token-granular; length 0 if nothing matches.
+
+        With `user`, the prefix ends before what only documents of others have used; a user's documents are those named
+        `user/...`.
+        """
         ...
 
     def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str) -> int:

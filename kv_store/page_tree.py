@@ -71,6 +71,10 @@ class Page:
     def __repr__(self) -> str:
         return f"Page([{self.start}, {self.stop}), tiers {sorted(self.copies)}, refs {self.refs}, pins {self.pins})"
 
+    def used_by(self, user: str) -> int:
+        """How many of its tokens the user's documents have used."""
+        return max((count for document, count in self.uses.items() if document.startswith(f"{user}/")), default=0)
+
     @property
     def held(self) -> bool:
         """Whether a match or a pin keeps it in its tier."""
@@ -90,8 +94,8 @@ class PageTree:
         self.tails: dict[str, Page] = {}
         """The last resident page of each session's last inserted prefix; the latest session last."""
 
-    def find_prefix(self, token_ids: tuple[int, ...]) -> tuple[list[Page], int]:
-        """The pages of the longest resident prefix, in order, and its length.
+    def find_prefix(self, token_ids: tuple[int, ...], user: str = "") -> tuple[list[Page], int]:
+        """The pages of the longest resident prefix, in order, and its length; with `user`, of what this user has used.
 
         Only the last page may be matched in part.
         """
@@ -99,9 +103,12 @@ class PageTree:
         page = self.root
         while True:
             wanted = token_ids[page.stop : page.stop + PAGE_TOKENS]
-            child, shared = _closest(page.children, wanted)
+            known = [child for child in page.children if child.used_by(user)] if user else page.children
+            child, shared = _closest(known, wanted)
             if child is None:
                 return path, page.stop
+            if user:
+                shared = min(shared, child.used_by(user))
             path.append(child)
             if shared < PAGE_TOKENS:
                 return path, child.start + shared

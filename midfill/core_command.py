@@ -51,6 +51,9 @@ class CoreArguments:
     user_tokens_per_minute: Annotated[
         int | None, typer.Option(min=1, help="Most tokens computed for a user in a minute.  [default: no limit]")
     ] = None
+    separate_users: Annotated[
+        bool, typer.Option(help="Let users reuse nothing of each other's: a shared text is computed for each.")
+    ] = False
     drain_s: Annotated[
         float, typer.Option(min=0, help="Seconds that requests have to finish when SIGTERM or SIGINT ends the core.")
     ] = 5.0
@@ -82,6 +85,7 @@ class CoreArguments:
                 model=resolve_model(settings.model),
                 engine=resolve_engine(settings.engine),
                 cache_folder=cache_folder() if settings.disk_mb else None,
+                separate_users=self.separate_users,
             ),
             host=self.host,
             port=self.port,

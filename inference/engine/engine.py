@@ -44,6 +44,7 @@ class Policy:
     slots: int = 1  # workspaces: number of prompts that are resident without a copy
     batching: bool = True  # requests share forwards, as many as there are slots
     speculation: bool = True  # drafts are verified in one forward
+    separate_users: bool = False  # users reuse nothing of each other's
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,14 @@ class Engine:
         self.tokenizer = tokenizer
         self._model = model
         self._store = store
-        self._slots = Slots(policy.slots, model.new_workspace, store, model.context_tokens, model.alignment)
+        self._slots = Slots(
+            policy.slots,
+            model.new_workspace,
+            store,
+            model.context_tokens,
+            model.alignment,
+            separate_users=policy.separate_users,
+        )
         self._histories = DraftHistories()
         self._tools = Tools(
             tokenizer,

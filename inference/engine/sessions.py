@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+from kv_store.interface import document_of
 from protocol.messages import ANONYMOUS
+
+USER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 
 
 def session_of_user(user: str, session: str) -> str:
@@ -21,6 +26,17 @@ def session_of_user(user: str, session: str) -> str:
 def is_of_user(user: str, session: str) -> bool:
     """Whether a name by `session_of_user` belongs to the user."""
     return session.split("/", 2)[1:2] == [user]
+
+
+def user_of(session: str) -> str:
+    """The user in a name by `session_of_user`; empty for the core's own token, but for documents `name/...`."""
+    name, slash, _ = document_of(session).partition("/")
+    return name if slash and USER_NAME.fullmatch(name) else ""
+
+
+def may_reuse(session: str, other: str) -> bool:
+    """Whether the session's user may find out what the other session has resident; the core's own token may."""
+    return user_of(session) in ("", user_of(other))
 
 
 def is_anonymous(session: str) -> bool:

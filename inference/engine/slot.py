@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inference.backends.chunk import Chunk
+from inference.engine.sessions import may_reuse, user_of
 from inference.text.healing_vocabulary import AllowedIds
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from kv_store.interface import KVStore, Workspace, document_of
@@ -20,8 +21,12 @@ class Slot:
     `token_ids` never contains a token without KV: call `extend` only after the forward that wrote it.
     """
 
-    def __init__(self, workspace: Workspace, store: KVStore, alignment: int = 1) -> None:
+    def __init__(
+        self, workspace: Workspace, store: KVStore, alignment: int = 1, *, separate_users: bool = False
+    ) -> None:
+        """`separate_users` lets a user's request reuse nothing that only others' requests have computed."""
         self._alignment = alignment  # reused lengths are cut to a multiple of it, and chunks begin at one
+        self._separates_users = separate_users
         self.workspace = workspace
         self.store = store
         self.token_ids = packed()
@@ -38,6 +43,8 @@ class Slot:
         in the store only if at least WORTH_A_LOOK tokens are missing.
         """
         length = common_prefix_length(self.token_ids, wanted)
+        if self._separates_users and not may_reuse(session, self.session):
+            length = 0
         if len(wanted) - length < WORTH_A_LOOK:
             self.crop(length, will_change=session != self.session)
         else:
@@ -110,7 +117,7 @@ class Slot:
 
     def _load(self, wanted: TokenIds, length: int, session: str) -> int:
         """Load the store's match if it exceeds the `length` tokens in the workspace; returns the resident length."""
-        with self.store.match_prefix(wanted) as match:
+        with self.store.match_prefix(wanted, user_of(session) if self._separates_users else "") as match:
             longer = match.length > length
             self.crop(length, will_change=longer or session != self.session)
             return match.load(self.workspace, start=length) if longer else length

@@ -43,13 +43,16 @@ class Slots:
         store: KVStore,
         context_tokens: int,
         alignment: int = 1,
+        *,
+        separate_users: bool = False,
     ) -> None:
-        """`context_tokens` is the capacity of a workspace."""
+        """`context_tokens` is the capacity of a workspace; `separate_users` as in `Slot`."""
         self.count = count
         """Most workspaces that can exist."""
         self._store = store
         self._new_workspace = new_workspace
         self._alignment = alignment
+        self._separates_users = separate_users
         self._context_tokens = context_tokens
         self._idle = [self._new()]  # the least recently used first
         self._lent: list[Slot] = []
@@ -147,7 +150,7 @@ class Slots:
         return slot
 
     def _new(self) -> Slot:
-        return Slot(self._new_workspace(), self._store, self._alignment)
+        return Slot(self._new_workspace(), self._store, self._alignment, separate_users=self._separates_users)
 
     def _share(self, token_ids: TokenIds, slot: Slot) -> None:
         """Save the other prompts that share more leading tokens with `token_ids` than the slot's does."""

@@ -143,7 +143,7 @@ def _wire(
 ) -> Engine:
     info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer), model.weights_bytes)
     healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
-    policy = Policy(options.prefill_chunk, slots, options.batching, options.speculation)
+    policy = Policy(options.prefill_chunk, slots, options.batching, options.speculation, options.separate_users)
     return Engine(info, model, tokenizer, store, policy, healer, hooks)
 
 

@@ -20,6 +20,7 @@ class EngineOptions(CoreSettings):
     prefill_chunk: int = 256  # tokens per forward, which bounds how long a cancellation or another request waits
     batching: bool = True  # requests share forwards, as many as there are slots
     speculation: bool = True  # drafts are verified in one forward
+    separate_users: bool = False  # users reuse nothing of each other's
     kernel: bool = True  # the CPU kernel, if available
 
     @property

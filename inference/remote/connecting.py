@@ -73,6 +73,7 @@ def connect(options: EngineOptions, progress: ReportProgress | None = None) -> R
             AGREE if tells_tokens else warnings[0],
             "; ".join(warnings),
             end_child,
+            separate_users=options.separate_users,
         )
         opened.pop_all()
     return engine

@@ -16,6 +16,7 @@ from inference.engine.active_request import IsCancelled, OnPrefill, OnText
 from inference.engine.decoding.drawing import check_choosing
 from inference.engine.engine import DeviceHooks, EngineInfo
 from inference.engine.interface import ReplicaStatus
+from inference.engine.sessions import user_of
 from inference.engine.slots import MOST_RESIDENTS, Resident
 from inference.remote.completing import Progress, RemoteCompleter
 from inference.remote.event_loop import EventLoopThread
@@ -55,9 +56,12 @@ class RemoteEngine:
         tokens_checked: str,
         warning: str = "",
         on_close: Callable[[], None] = lambda: None,
+        *,
+        separate_users: bool = False,
     ) -> None:
         """`tokens_checked` tells the check of the tokens, `warning` what users should know from the start.
 
+        With `separate_users`, users reuse nothing of each other's.
         `on_close` ends a server that the core has started. Several replicas are checked in the background from now on;
         a single one is checked when the engine connects to it anew.
         """
@@ -70,6 +74,7 @@ class RemoteEngine:
         self._loop = loop
         self._warning = warning
         self._on_close = on_close
+        self._separates_users = separate_users
         self._at_work: list[RemoteRequest] = []  # for the model thread only
         self._changed = threading.Condition()  # guards the fields below
         self._done: list[tuple[RemoteRequest, Future[Completion]]] = []
@@ -255,16 +260,18 @@ class RemoteEngine:
             on_prefill=run.progress.on_prefill,
             on_text=run.progress.on_text,
         )
-        if request.reuse:
+        reuse = request.reuse and not (self._separates_users and run.place.is_foreign)
+        if reuse:
             shared = min(common_prefix_length(run.place.token_ids, token_ids), len(token_ids) - 1)
             progress.expected_cached = shared - shared % progress.block_tokens
         query = Query(
             token_ids=token_ids,
             max_tokens=request.max_tokens,
             end_ids=tuple(sorted(self.tokenizer.markers.end)),
-            session=hashlib.blake2s(request.session.encode(), digest_size=12).hexdigest(),
+            session=_opaque(request.session),
             slot=run.place.number,
-            reuse=request.reuse,
+            reuse=reuse,
+            salt=_opaque(user) if self._separates_users and (user := user_of(request.session)) else "",
         )
         completer = RemoteCompleter(replica.server, self.tokenizer, request, run.prompt, query, progress)
         run.future = self._loop.start(completer.complete())
@@ -339,6 +346,11 @@ class RemoteEngine:
             query = Query(token_ids=token_ids, max_tokens=0, session="erased", slot=slot, reuse=False)
             async for _ in replica.server.stream(query):
                 pass
+
+
+def _opaque(name: str) -> str:
+    """A name that tells nothing of this one."""
+    return hashlib.blake2s(name.encode(), digest_size=12).hexdigest()
 
 
 async def _check_facts(replica: Replica) -> None:

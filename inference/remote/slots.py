@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from inference.engine.sessions import is_anonymous
+from inference.engine.sessions import is_anonymous, may_reuse
 from inference.engine.slots import MOST_RESIDENTS, Resident
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from kv_store.interface import document_of
@@ -26,6 +26,7 @@ class Place:
     number: int | None
     session: str = ""
     token_ids: TokenIds = field(default_factory=packed)  # of the last prompt that the server has computed whole
+    is_foreign: bool = False  # the slot has, or may have, a prompt of another user than the session's
     is_doomed: bool = False  # its prompt must be dropped when the request at work ends
 
 
@@ -67,6 +68,7 @@ class Places:
         place = self._own(session, token_ids)
         if place is None:
             place = self._other()
+            place.is_foreign |= place.number is not None and not may_reuse(session, place.session)
             place.session, place.token_ids = session, packed()
         else:
             self._idle.remove(place)
@@ -79,6 +81,7 @@ class Places:
         `token_ids` is the prompt that is resident now, empty if it was not computed to its end.
         """
         place.token_ids = token_ids
+        place.is_foreign &= not token_ids
         self._lent.remove(place)
         if (place.number is None) == (self._slots is None):
             self._idle.append(place)
@@ -131,7 +134,7 @@ class Places:
     def _other(self) -> Place:
         """An empty place, or the least recently used one."""
         if not self._idle or (self._slots is None and len(self._idle) + len(self._lent) < MAX_SESSIONS):
-            return Place(None)  # if all slots are lent, the request waits at the server for one of them
+            return Place(None, is_foreign=self._slots is not None)  # the request waits at the server for any slot
         empty = [place for place in self._idle if not place.session]
         place = (empty or self._idle)[0]
         self._idle.remove(place)

@@ -33,8 +33,8 @@ class PagedStore:
         if self._folder:
             persistence.restore(self._folder, self._tree, self._residency)
 
-    def match_prefix(self, token_ids: Sequence[int]) -> PageMatch:
-        path, length = self._tree.find_prefix(tuple(token_ids))
+    def match_prefix(self, token_ids: Sequence[int], user: str = "") -> PageMatch:
+        path, length = self._tree.find_prefix(tuple(token_ids), user)
         return PageMatch(path, length, self._residency, self._live)
 
     def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str) -> int:

@@ -36,7 +36,7 @@ class EmptyMatch:
 class NaiveStore:
     """Implements `KVStore` by computing everything again."""
 
-    def match_prefix(self, token_ids: Sequence[int]) -> EmptyMatch:
+    def match_prefix(self, token_ids: Sequence[int], user: str = "") -> EmptyMatch:
         return EmptyMatch()
 
     def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str) -> int:

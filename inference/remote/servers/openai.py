@@ -219,8 +219,8 @@ class OpenAIServer:
             body["stop_token_ids"] = query.end_ids
         if query.typed and self._constraint is not None:
             body.update(self._constraint(query.typed))
-        if not query.reuse:
-            body["cache_salt"] = secrets.token_hex(8)
+        if salt := query.salt if query.reuse else secrets.token_hex(8):
+            body["cache_salt"] = salt
         return body
 
 

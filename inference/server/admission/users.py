@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ from typing import Literal
 import msgspec
 from filelock import FileLock
 
+from inference.engine.sessions import USER_NAME
 from protocol.errors import BadInput
 from protocol.rendezvous import naming, write_private
 from protocol.user_tokens import new_token, token_digest, token_id
 
 Role = Literal["user", "metrics"]
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 MAX_FILE_BYTES = 2**24
 
 log = logging.getLogger(__name__)
@@ -164,7 +163,7 @@ def _by_id(tokens: tuple[UserToken, ...]) -> Mapping[str, UserToken]:
 
 
 def _check_name(name: str) -> None:
-    if not NAME.fullmatch(name):
+    if not USER_NAME.fullmatch(name):
         raise BadInput(f"{name!r} cannot be a user's name: use 1 to 64 of the characters A-Z a-z 0-9 . _ @ + -")
 
 

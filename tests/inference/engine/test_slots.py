@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import ExitStack
+from itertools import chain
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from inference.engine.sessions import session_of_user
 from inference.engine.slot import SAVE_BEYOND, Slot
 from inference.engine.slots import Slots
-from inference.text.token_ids import packed
+from inference.text.token_ids import common_prefix_length, packed
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.paged.store import PagedStore
 from kv_store.tiers.storage import MemoryStorage
@@ -20,11 +25,11 @@ OTHER = tuple(range(200, 240))
 class Workplace:
     """Slots over a store, and how many workspaces were made for them."""
 
-    def __init__(self, count: int, room_for: int = 100) -> None:
+    def __init__(self, count: int, room_for: int = 100, *, separate_users: bool = False) -> None:
         self.made = self.tried = 0
         self.room_for = room_for
         self.store = PagedStore([Tier("device", 2**20, MemoryStorage())], 4)
-        self.slots = Slots(count, self._make, self.store, context_tokens=64)
+        self.slots = Slots(count, self._make, self.store, context_tokens=64, separate_users=separate_users)
 
     def _make(self) -> DryWorkspace:
         self.tried += 1
@@ -44,6 +49,49 @@ def compute(slot: Slot, ids: tuple[int, ...], session: str) -> int:
     length = slot.prepare(token_ids[:-1], session)
     slot.extend(token_ids[length:], is_prompt=True)
     return len(token_ids) - length
+
+
+REQUESTS = st.tuples(
+    st.sampled_from(["", "ann", "bob", "cy"]),
+    st.sampled_from(["client/a", "client/b", ANONYMOUS]),
+    st.lists(st.integers(0, 1), min_size=1, max_size=60),
+)
+
+
+def beginning(length: int, end: list[int]) -> tuple[int, ...]:
+    """Prompts that begin alike, and differ in a few places."""
+    return (*PROMPT[:length], *end)
+
+
+@given(st.lists(REQUESTS, max_size=20), st.integers(1, 3), st.integers(0, 40))
+def test_separate_users_reuse_what_they_have_sent_themselves_alone(
+    requests: list[tuple[str, str, list[int]]], count: int, shared: int
+) -> None:
+    place = Workplace(count, separate_users=True)
+    sent: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    for user, session, end in requests:
+        token_ids = beginning(shared, end)[:63]
+        reused = len(token_ids) - place.compute(token_ids, session_of_user(user, session))
+        own = chain.from_iterable(sent.values()) if not user else sent[user]
+        assert reused <= max((common_prefix_length(token_ids, earlier) for earlier in own), default=0)
+        sent[user].append(token_ids)
+        place.store.check_integrity()
+
+
+def test_separate_users_still_reuse_their_own() -> None:
+    place = Workplace(1, separate_users=True)
+    assert place.compute(PROMPT, "client/ann/a") == len(PROMPT)
+    assert place.compute(PROMPT, "client/bob/a") == len(PROMPT)
+    assert place.compute(OTHER, "client/bob/b") == len(OTHER)
+    assert place.compute(PROMPT, "other client/ann/b") == 1  # of another document and client
+    assert place.compute(PROMPT, "client/bob/a") == 1
+    assert place.compute(PROMPT, "client/file:///a") == 1  # the core's own token reuses everything
+
+
+def test_users_reuse_each_others_unless_separate() -> None:
+    place = Workplace(1)
+    place.compute(PROMPT, "client/ann/a")
+    assert place.compute(PROMPT, "client/bob/a") == 1
 
 
 def test_each_session_finds_its_prompt_where_it_was_without_a_copy() -> None:

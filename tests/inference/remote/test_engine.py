@@ -273,6 +273,31 @@ def test_a_session_keeps_its_header_and_documents_are_not_named(connect_openai: 
     assert "secret" not in first
 
 
+def test_separate_users_name_their_own_salt(connect_openai: Connect, server: FakeServer) -> None:
+    engine = connect_openai(separate_users=True)
+    for session in ("me/ann/a", "you/ann/b", "me/bob/a", "me/file:///a"):
+        engine.complete(ask(session=session))
+    ann, same, bob, core = [body.get("cache_salt") for body in server.bodies[-4:]]
+    assert ann == same != bob
+    assert ann not in (None, "", "ann")
+    assert core is None
+
+
+def test_separate_users_reuse_nothing_of_each_others_slots(connect_llama: Connect, server: FakeServer) -> None:
+    server.slots = 1
+    engine = connect_llama(separate_users=True)
+    sessions = ("me/ann/a", "you/ann/b", "me/bob/a", "me/bob/a", "me/file:///a")
+    usages = [engine.complete(ask(session=session)).usage for session in sessions]
+    assert [body["cache_prompt"] for body in server.bodies[-5:]] == [
+        False,
+        True,
+        False,
+        True,
+        True,
+    ]  # what the slot had first is unknown
+    assert [usage.recomputed_tokens == usage.prompt_tokens for usage in usages] == [True, False, True, False, False]
+
+
 def test_cached_tokens_are_estimated_where_the_server_hides_them(connect_openai: Connect, server: FakeServer) -> None:
     server.reports_cached = False
     engine = connect_openai()

@@ -41,11 +41,11 @@ def test_a_core_for_a_team(tiny_checkpoint: Path, tmp_path: Path) -> None:
     issue(tmp_path)
     users, cache, log = tmp_path / "users.json", tmp_path / "cache", tmp_path / "core.log"
     environment = {**os.environ, "MIDFILL_RUNTIME_DIR": str(tmp_path), "MIDFILL_CACHE_DIR": str(cache)}
-    ann = midfill(environment, "token", "add", "ann", "--users", str(users)).strip()
+    ann, bob = (midfill(environment, "token", "add", name, "--users", str(users)).strip() for name in ("ann", "bob"))
     options = [
         *("--model", str(tiny_checkpoint), "--threads", "1", "--context-tokens", "2048", "--drain-s", str(DRAIN_S)),
         *("--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")),
-        *("--users", str(users), "--log-file", str(log), "--log-format", "json"),
+        *("--users", str(users), "--separate-users", "--log-file", str(log), "--log-format", "json"),
     ]
     process = subprocess.Popen([sys.executable, "-m", "midfill", "core", *options], env=environment, text=True)
     try:
@@ -64,6 +64,8 @@ def test_a_core_for_a_team(tiny_checkpoint: Path, tmp_path: Path) -> None:
         secured = f"https://localhost:{port[1]}"
         body = {"input_prefix": f"{SECRET} = 1\n" * 20, "n_predict": 4, "session": SECRET}
         assert json.load(ask(f"{secured}/infill", ann, **body))["tokens_predicted"] > 0
+        cached = [json.load(ask(f"{secured}/infill", token, **body))["tokens_cached"] for token in (bob, bob, ann)]
+        assert cached[0] == 0 < cached[1] == cached[2]
         assert ask(f"{plain}/health", read_or_make_token(tmp_path)).status == 200  # this machine's own programs
         assert f"  {ann.split('_')[1]}  user  " in midfill(environment, "token", "list", "--users", str(users))
 
