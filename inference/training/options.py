@@ -154,7 +154,7 @@ class TrainingOptions:
     clip: float = 1.0
     quantization: Quantization | None = None
     quantized_share: float = 0.2
-    warmup: float = 0.02
+    warmup: float = 0.03
     decay: float = 0.3
     max_steps: int = 1
     checkpoint_minutes: float = 5.0

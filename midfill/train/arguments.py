@@ -96,7 +96,9 @@ class TrainArguments:
             "[default: --lr from scratch, no Muon with --from]"
         ),
     ] = None
-    warmup: Annotated[float, typer.Option(help="Share of the run in which the learning rate grows.")] = 0.03
+    warmup: Annotated[float, typer.Option(help="Share of the run in which the learning rate grows.")] = (
+        TrainingOptions.warmup
+    )
     snippet_rate: Annotated[
         float, typer.Option(help="Share of fill-in-the-middle examples with snippets of other files.")
     ] = ExampleOptions.snippet_rate
