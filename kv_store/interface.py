@@ -113,16 +113,15 @@ class SessionStats:
 class KVStore(Protocol):
     """All KV outside of workspaces. The store knows token ids and sessions' names, but no text."""
 
-    def match_prefix(self, token_ids: Sequence[int], user: str = "") -> Match:
+    def match_prefix(self, token_ids: Sequence[int], namespace: str = "") -> Match:
         """The longest resident prefix of `token_ids`, token-granular; length 0 if nothing matches.
 
-        With `user`, the prefix ends before what only documents of others have used; a user's documents are those named
-        `user/...`.
+        Namespaces share nothing. The documents of all but the empty one are named `namespace/...`.
         """
         ...
 
-    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str) -> int:
-        """Make `token_ids` resident, copying missing KV from the workspace; returns the number of tokens added.
+    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str, namespace: str = "") -> int:
+        """Make `token_ids` resident in a namespace; returns how many tokens' KV was missing and copied.
 
         The workspace must hold the KV of exactly these tokens at [0, len(token_ids)). Within the budget,
         older tails are evicted to make room; if pins leave too little room, fewer tokens are kept.

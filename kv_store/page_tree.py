@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain
 from operator import attrgetter
 
 from kv_store.interface import document_of
@@ -71,9 +72,9 @@ class Page:
     def __repr__(self) -> str:
         return f"Page([{self.start}, {self.stop}), tiers {sorted(self.copies)}, refs {self.refs}, pins {self.pins})"
 
-    def used_by(self, user: str) -> int:
-        """How many of its tokens the user's documents have used."""
-        return max((count for document, count in self.uses.items() if document.startswith(f"{user}/")), default=0)
+    @property
+    def is_root(self) -> bool:
+        return self.parent is self
 
     @property
     def held(self) -> bool:
@@ -91,24 +92,34 @@ class PageTree:
 
     def __init__(self) -> None:
         self.root = Page((), None)
+        self.roots: dict[str, Page] = {"": self.root}
+        """By namespace."""
         self.tails: dict[str, Page] = {}
         """The last resident page of each session's last inserted prefix; the latest session last."""
 
-    def find_prefix(self, token_ids: tuple[int, ...], user: str = "") -> tuple[list[Page], int]:
-        """The pages of the longest resident prefix, in order, and its length; with `user`, of what this user has used.
+    def root_of(self, namespace: str) -> Page:
+        """The page without tokens that the namespace's prefixes begin with; the empty one's is `root`."""
+        if namespace not in self.roots:
+            self.roots[namespace] = Page((), None)
+            self.roots[namespace].digest = self.root_digest(namespace)
+        return self.roots[namespace]
+
+    def root_digest(self, namespace: str) -> bytes:
+        """The digest of a namespace's root, which follows from that of `root`."""
+        return prefix_digest(self.root.digest, namespace.encode()) if namespace else self.root.digest
+
+    def find_prefix(self, token_ids: tuple[int, ...], namespace: str = "") -> tuple[list[Page], int]:
+        """The pages of the longest resident prefix in the namespace, in order, and its length.
 
         Only the last page may be matched in part.
         """
         path: list[Page] = []
-        page = self.root
+        page = self.root_of(namespace)
         while True:
             wanted = token_ids[page.stop : page.stop + PAGE_TOKENS]
-            known = [child for child in page.children if child.used_by(user)] if user else page.children
-            child, shared = _closest(known, wanted)
+            child, shared = _closest(page.children, wanted)
             if child is None:
                 return path, page.stop
-            if user:
-                shared = min(shared, child.used_by(user))
             path.append(child)
             if shared < PAGE_TOKENS:
                 return path, child.start + shared
@@ -117,7 +128,7 @@ class PageTree:
     def add(self, parent: Page, token_ids: tuple[int, ...]) -> Page:
         """A new page below `parent`, without copies and sessions."""
         assert 0 < len(token_ids) <= PAGE_TOKENS, f"a page of {len(token_ids)} tokens"
-        assert parent is self.root or len(parent) == PAGE_TOKENS, f"{parent} is not full"
+        assert parent.is_root or len(parent) == PAGE_TOKENS, f"{parent} is not full"
         place = _place(parent.children, token_ids)
         assert not _is_at(parent.children, place, token_ids), f"{parent} has this child"
         page = Page(token_ids, parent)
@@ -156,7 +167,7 @@ class PageTree:
         for session in [session for session in self.tails if document_of(session) == document]:
             del self.tails[session]
         orphans: list[Page] = []
-        pending = [self.root]
+        pending = list(self.roots.values())
         while pending:
             page = pending.pop()
             pending += [child for child in page.children if child.uses.pop(document, 0)]
@@ -175,7 +186,7 @@ class PageTree:
         """The pages of the session's last inserted prefix, in order."""
         path = []
         page = self.tails.get(session, self.root)
-        while page is not self.root:
+        while not page.is_root:
             path.append(page)
             page = page.parent
         path.reverse()
@@ -183,7 +194,7 @@ class PageTree:
 
     def pages(self) -> Iterator[Page]:
         """Every page, parents first."""
-        return self.subtree(self.root, root=False)
+        return chain.from_iterable(self.subtree(root, root=False) for root in self.roots.values())
 
     def subtree(self, page: Page, *, root: bool = True) -> Iterator[Page]:
         """A page and its descendants, parents first."""
@@ -198,7 +209,7 @@ class PageTree:
         return [session for session, tail in self.tails.items() if tail is page]
 
     def _set_tail(self, session: str, page: Page) -> None:
-        if page is self.root:
+        if page.is_root:
             self.tails.pop(session, None)
         else:
             self.tails[session] = page

@@ -13,10 +13,12 @@ USER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 def session_of_user(user: str, session: str) -> str:
     """The session's name in the core: `client/user/document`, which no other user's session can have.
 
-    A user's name has no slash. Without a user (the core's own token) the name stays as it is.
+    A user's name has no slash. Without a user (the core's own token) the name stays as it is, unless it looks like a
+    user's.
     """
     if not user:
-        return session
+        client, _, document = session.partition("/")
+        return f"{client}//{document}" if user_of(session) else session
     if session == ANONYMOUS:
         return f"{ANONYMOUS}/{user}/"
     client, slash, document = session.partition("/")
@@ -29,14 +31,9 @@ def is_of_user(user: str, session: str) -> bool:
 
 
 def user_of(session: str) -> str:
-    """The user in a name by `session_of_user`; empty for the core's own token, but for documents `name/...`."""
+    """The user in a name by `session_of_user`; empty for the core's own token."""
     name, slash, _ = document_of(session).partition("/")
     return name if slash and USER_NAME.fullmatch(name) else ""
-
-
-def may_reuse(session: str, other: str) -> bool:
-    """Whether the session's user may find out what the other session has resident; the core's own token may."""
-    return user_of(session) in ("", user_of(other))
 
 
 def is_anonymous(session: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inference.backends.chunk import Chunk
-from inference.engine.sessions import may_reuse, user_of
+from inference.engine.sessions import user_of
 from inference.text.healing_vocabulary import AllowedIds
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from kv_store.interface import KVStore, Workspace, document_of
@@ -24,7 +24,7 @@ class Slot:
     def __init__(
         self, workspace: Workspace, store: KVStore, alignment: int = 1, *, separate_users: bool = False
     ) -> None:
-        """`separate_users` lets a user's request reuse nothing that only others' requests have computed."""
+        """`separate_users` lets a user's request reuse nothing that others' requests have computed."""
         self._alignment = alignment  # reused lengths are cut to a multiple of it, and chunks begin at one
         self._separates_users = separate_users
         self.workspace = workspace
@@ -43,7 +43,7 @@ class Slot:
         in the store only if at least WORTH_A_LOOK tokens are missing.
         """
         length = common_prefix_length(self.token_ids, wanted)
-        if self._separates_users and not may_reuse(session, self.session):
+        if self._namespace(session) != self._namespace(self.session):
             length = 0
         if len(wanted) - length < WORTH_A_LOOK:
             self.crop(length, will_change=session != self.session)
@@ -84,7 +84,8 @@ class Slot:
     def save(self) -> None:
         """Save the prompt to the store under its session's name, unless it must be forgotten."""
         if self._saveable and not self._is_doomed:
-            self.store.insert_prefix(self.token_ids[: self._saveable], self.workspace, self.session)
+            token_ids, namespace = self.token_ids[: self._saveable], self._namespace(self.session)
+            self.store.insert_prefix(token_ids, self.workspace, self.session, namespace)
             self._saved = self._saveable
 
     @property
@@ -117,10 +118,14 @@ class Slot:
 
     def _load(self, wanted: TokenIds, length: int, session: str) -> int:
         """Load the store's match if it exceeds the `length` tokens in the workspace; returns the resident length."""
-        with self.store.match_prefix(wanted, user_of(session) if self._separates_users else "") as match:
+        with self.store.match_prefix(wanted, self._namespace(session)) as match:
             longer = match.length > length
             self.crop(length, will_change=longer or session != self.session)
             return match.load(self.workspace, start=length) if longer else length
+
+    def _namespace(self, session: str) -> str:
+        """The store's namespace for the session's prompts."""
+        return user_of(session) if self._separates_users else ""
 
     def _own(self, session: str) -> None:
         """Pin this session, and unpin the previous one."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 
-from inference.engine.sessions import is_anonymous
+from inference.engine.sessions import is_anonymous, user_of
 from inference.engine.slot import SAVE_BEYOND, Slot
 from inference.text.token_ids import TokenIds, common_prefix_length
 from kv_store.interface import KVStore, Workspace
@@ -68,7 +68,7 @@ class Slots:
         slot = self._choose(session, token_ids)
         self._lent.append(slot)
         try:
-            self._share(token_ids, slot)
+            self._share(session, token_ids, slot)
             yield slot
         finally:
             self._lent.remove(slot)
@@ -152,9 +152,14 @@ class Slots:
     def _new(self) -> Slot:
         return Slot(self._new_workspace(), self._store, self._alignment, separate_users=self._separates_users)
 
-    def _share(self, token_ids: TokenIds, slot: Slot) -> None:
-        """Save the other prompts that share more leading tokens with `token_ids` than the slot's does."""
+    def _share(self, session: str, token_ids: TokenIds, slot: Slot) -> None:
+        """Save the other prompts that share more leading tokens with `token_ids` than the slot's does.
+
+        With separate users, another user's prompts are of no use, and saving them would tell of them by its time.
+        """
         others = [other for other in (*self._idle, *self._lent) if other is not slot and other.token_ids]
+        if self._separates_users:
+            others = [other for other in others if user_of(other.session) == user_of(session)]
         length = common_prefix_length(slot.token_ids, token_ids) if others else 0
         for other in others:
             if common_prefix_length(other.token_ids, token_ids) > length + SAVE_BEYOND:

@@ -237,7 +237,13 @@ class RemoteCompleter:
         if ended is None:
             token_ids = self.prompt.token_ids + typed_tokens + packed([first])
             stops = _server_stops(self.request, "")
-            query = replace(self.query, token_ids=token_ids, max_tokens=self.request.max_tokens - 1, stops=stops)
+            query = replace(
+                self.query,
+                token_ids=token_ids,
+                max_tokens=self.request.max_tokens - 1,
+                stops=stops,
+                reuse=self.request.reuse,  # the slot has this request's prompt now
+            )
             try:
                 ended = await self._generate(query, text, Progress())
             except MidfillError as error:

@@ -88,7 +88,7 @@ def open_server(address: EngineAddress, key: str, options: EngineOptions) -> Mod
     if address.kind == "llama-server":
         return LlamaServer(connection)
     model = "" if options.model == BUNDLED_MODEL else options.model
-    return OpenAIServer(connection, header, model, options.slots)
+    return OpenAIServer(connection, header, model, options.slots, separate_users=options.separate_users)
 
 
 async def _ask_all(replicas: Replicas) -> Answers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from inference.engine.sessions import is_anonymous, may_reuse
+from inference.engine.sessions import is_anonymous, user_of
 from inference.engine.slots import MOST_RESIDENTS, Resident
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from kv_store.interface import document_of
@@ -68,7 +68,7 @@ class Places:
         place = self._own(session, token_ids)
         if place is None:
             place = self._other()
-            place.is_foreign |= place.number is not None and not may_reuse(session, place.session)
+            place.is_foreign |= place.number is not None and user_of(session) != user_of(place.session)
             place.session, place.token_ids = session, packed()
         else:
             self._idle.remove(place)
@@ -81,8 +81,12 @@ class Places:
         `token_ids` is the prompt that is resident now, empty if it was not computed to its end.
         """
         place.token_ids = token_ids
-        place.is_foreign &= not token_ids
         self._lent.remove(place)
+        if self._slots is not None and any(other.number is None for other in (place, *self._lent)):
+            for other in (place, *self._idle, *self._lent):
+                other.is_foreign = True  # a prompt without a slot of its own may be, or come to be, in any
+        elif token_ids:
+            place.is_foreign = False
         if (place.number is None) == (self._slots is None):
             self._idle.append(place)
         if not place.is_doomed:

@@ -14,18 +14,18 @@ from kv_store.tiers.tier import Tier
 
 def check_tree(tree: PageTree) -> None:
     """Check pages, their order, parents and tiers."""
-    for parent in (tree.root, *tree.pages()):
+    for parent in (*tree.roots.values(), *tree.pages()):
         in_order = sorted(parent.children, key=lambda child: child.token_ids)
         assert parent.children == in_order, f"the children of {parent} are not in the order of their token ids"
         for page in parent.children:
-            _check_page(page, parent, tree)
+            _check_page(page, parent)
 
 
-def _check_page(page: Page, parent: Page, tree: PageTree) -> None:
+def _check_page(page: Page, parent: Page) -> None:
     assert page.parent is parent, f"{page} is a child of {parent}, which is not its parent"
     assert page.digest == prefix_digest(parent.digest, pack(page.token_ids)), f"{page} has another's digest"
     assert 0 < len(page) <= PAGE_TOKENS, f"{page} has {len(page)} tokens"
-    assert parent is tree.root or len(parent) == PAGE_TOKENS, f"{page} is below {parent}, which is not full"
+    assert parent.is_root or len(parent) == PAGE_TOKENS, f"{page} is below {parent}, which is not full"
     assert (page.start, page.stop) == (parent.stop, parent.stop + len(page)), f"{page} is not after {parent}"
     assert page.copies, f"{page} is in no tier"
     assert parent.level <= page.level, f"{page} is in a higher tier than {parent}"
@@ -43,7 +43,7 @@ def check_counts(tree: PageTree, pinned: Collection[str], live: Collection[PageM
         for document, used in page.uses.items():
             assert 0 < used <= len(page), f"{page} has {used} tokens used by {document}"
             parent = page.parent
-            full = parent is tree.root or parent.uses.get(document) == len(parent)
+            full = parent.is_root or parent.uses.get(document) == len(parent)
             assert full, f"{page} is used by {document}, but {parent} is not, or not whole"
     for session, tail in tree.tails.items():
         assert tail in resident, f"the last path of {session} ends at {tail}, which is gone"

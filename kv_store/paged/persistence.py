@@ -150,7 +150,8 @@ def _add_pages(
     for row in rows:
         below[row.parent].append(row)
     files: dict[Page, PageFile] = {}
-    pending = [tree.root]
+    namespaces = {document.partition("/")[0] for documents in uses.values() for document in documents}
+    pending = [tree.root, *(tree.root_of(name) for name in sorted(namespaces) if tree.root_digest(name) in below)]
     while pending:
         parent = pending.pop()
         for row in below.pop(parent.digest, ()):
@@ -168,12 +169,12 @@ def _add_page(
 ) -> tuple[Page, PageFile]:
     """The row's page and file. Raises BadFileError if the row does not fit the tree, or its file was changed."""
     file = PageFile(row.number, len(row.token_ids) // TOKEN_BYTES, row.size, row.sha256)
-    is_page = 0 < file.count <= PAGE_TOKENS and (parent is tree.root or len(parent) == PAGE_TOKENS)
+    is_page = 0 < file.count <= PAGE_TOKENS and (parent.is_root or len(parent) == PAGE_TOKENS)
     if not is_page or prefix_digest(parent.digest, row.token_ids) != row.digest:
         raise BadFileError(folder.index.path, f"the row of page {row.number} does not fit its parent's")
     # A document that used a page used all of its parent; a page without documents could not be purged.
     used_by = {document: used for document, used in uses.items() if 0 < used <= file.count}
-    if parent is not tree.root:
+    if not parent.is_root:
         used_by = {name: used for name, used in used_by.items() if parent.uses.get(name) == PAGE_TOKENS}
     if not used_by:
         raise BadFileError(folder.index.path, f"the row of page {row.number} names no document")

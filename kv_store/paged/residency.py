@@ -166,7 +166,7 @@ class Residency:
             tier.takes_writes = True
         self.adopt(page, stored, level)
         ancestor = page.parent
-        while ancestor is not self._tree.root and not ancestor.held:  # ancestors are evicted after it
+        while not ancestor.is_root and not ancestor.held:  # ancestors are evicted after it
             tier.touch(ancestor)
             ancestor = ancestor.parent
         return True

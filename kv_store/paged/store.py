@@ -33,18 +33,19 @@ class PagedStore:
         if self._folder:
             persistence.restore(self._folder, self._tree, self._residency)
 
-    def match_prefix(self, token_ids: Sequence[int], user: str = "") -> PageMatch:
-        path, length = self._tree.find_prefix(tuple(token_ids), user)
+    def match_prefix(self, token_ids: Sequence[int], namespace: str = "") -> PageMatch:
+        path, length = self._tree.find_prefix(tuple(token_ids), namespace)
         return PageMatch(path, length, self._residency, self._live)
 
-    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str) -> int:
+    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str, namespace: str = "") -> int:
         if workspace.bytes_per_token != self._residency.bytes_per_token:
             raise ValueError(
                 f"a workspace of {workspace.bytes_per_token} bytes per token, "
                 f"in a store of {self._residency.bytes_per_token}"
             )
         ids = tuple(token_ids)
-        path, matched = self._tree.find_prefix(ids)
+        root = self._tree.root_of(namespace)
+        path, matched = self._tree.find_prefix(ids, namespace)
         if matched == len(ids) and self._is_kept_for(session, path, matched):
             return 0
         locked = list(path)
@@ -52,7 +53,7 @@ class PagedStore:
         try:
             if session in self._pinned:  # the pin moves to the new prefix
                 self._residency.unpin(self._tree.last_path(session))
-            self._grow(path, matched, ids, workspace, locked)
+            self._grow(root, path, matched, ids, workspace, locked)
         finally:  # pages copied before an error are valid and stay
             path = [page for page in path if page.copies]
             self._tree.own(session, path, len(ids))
@@ -132,15 +133,21 @@ class PagedStore:
         return path[-1].level == 0 and path[-1].uses[document_of(session)] >= length - path[-1].start
 
     def _grow(
-        self, path: list[Page], matched: int, ids: tuple[int, ...], workspace: Workspace, locked: list[Page]
+        self,
+        root: Page,
+        path: list[Page],
+        matched: int,
+        ids: tuple[int, ...],
+        workspace: Workspace,
+        locked: list[Page],
     ) -> None:
-        """Extend the path to as much of `ids` as budgets allow, and lock new pages."""
+        """Extend the path below the root to as much of `ids` as budgets allow, and lock new pages."""
         short = None
         if matched < len(ids) and path and (path[-1].stop > matched or len(path[-1]) < PAGE_TOKENS):
             short = path.pop()  # it diverges or ends early: a sibling page replaces it on the path
         self._lift(path, matched, workspace)
         while (start := path[-1].stop if path else 0) < len(ids):
-            page = self._new_page(path[-1] if path else self._tree.root, ids[start : start + PAGE_TOKENS], workspace)
+            page = self._new_page(path[-1] if path else root, ids[start : start + PAGE_TOKENS], workspace)
             if page is None:
                 break
             path.append(page)

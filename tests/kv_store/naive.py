@@ -36,10 +36,10 @@ class EmptyMatch:
 class NaiveStore:
     """Implements `KVStore` by computing everything again."""
 
-    def match_prefix(self, token_ids: Sequence[int], user: str = "") -> EmptyMatch:
+    def match_prefix(self, token_ids: Sequence[int], namespace: str = "") -> EmptyMatch:
         return EmptyMatch()
 
-    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str) -> int:
+    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str, namespace: str = "") -> int:
         return 0
 
     def pin(self, session: str) -> None:

@@ -34,6 +34,10 @@ MOST_TOPS = 20
 NEUTRAL = {"repetition_penalty": 1.0, "min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 """Where a request leaves these out, vLLM takes them from the model's `generation_config.json`."""
 
+_COMMON_IDS = range(100, 1000)
+"""Token ids that every vocabulary has, for a prompt that no other request has."""
+_SALTED_BLOCKS = 4
+
 _PREFILL_TOKENS = 1  # these servers refuse max_tokens = 0
 ALL_TOKENS = -1  # as top_k; some servers refuse 0
 
@@ -102,16 +106,24 @@ class OpenAIServer:
     """One server with an OpenAI-compatible API that takes token ids; see `ModelServer`."""
 
     def __init__(
-        self, connection: HttpConnection, session_header: str, model: str = "", capacity: int | None = None
+        self,
+        connection: HttpConnection,
+        session_header: str,
+        model: str = "",
+        capacity: int | None = None,
+        *,
+        separate_users: bool = False,
     ) -> None:
         """`model` chooses among several that the server offers; empty takes the first.
 
+        With `separate_users`, a server that reuses prompts across salts is refused.
         `session_header` names the header by which a router keeps a session on its replica.
         """
         self._connection = connection
         self._session_header = session_header
         self._wanted = model
         self._capacity = capacity or DEFAULT_CAPACITY
+        self._separates_users = separate_users
         self._model = ""
         self._constraint: Constraint | None = None
 
@@ -119,12 +131,15 @@ class OpenAIServer:
         chosen = await self._find_model()
         self._model = chosen.id
         self._constraint = await self._find_constraint()
+        block_tokens = await self._find_block_tokens()
+        if self._separates_users:
+            await self._check_salts(block_tokens)
         return ServerFacts(
             name=chosen.id,
             model_places=tuple(dict.fromkeys(filter(None, (chosen.root, chosen.id)))),
             context_tokens=chosen.max_model_len or DEFAULT_CONTEXT_TOKENS,
             capacity=self._capacity,
-            block_tokens=await self._find_block_tokens(),
+            block_tokens=block_tokens,
             can_constrain=self._constraint is not None,
         )
 
@@ -199,6 +214,28 @@ class OpenAIServer:
         await self._connection.post("/v1/completions", body, _Event)
         log.warning("%s cannot force the first bytes of a text: token healing is off", self._connection.address)
         return None
+
+    async def _check_salts(self, block_tokens: int) -> None:
+        """Ask one random prompt with two salts: servers ignore fields that they do not know, and routers drop some.
+
+        Raises:
+            BadInput: the server reused the prompt under the other salt, or did not report that it reuses it at all.
+        """
+        token_ids = packed([secrets.choice(_COMMON_IDS) for _ in range(_SALTED_BLOCKS * block_tokens)])
+        cached = []
+        for salt in ("one", "one", "other"):
+            query = Query(token_ids=token_ids, max_tokens=1, session="probe", salt=salt)
+            pieces = [piece async for piece in self.stream(query)]
+            cached.append(max(piece.cached_tokens or 0 for piece in pieces))
+        if not cached[1]:
+            raise BadInput(
+                f"{self._connection.address} reports no cached tokens, so the core cannot check that it keeps users "
+                "apart (--separate-users): vLLM reports them with --enable-prompt-tokens-details"
+            )
+        if cached[2]:
+            raise BadInput(
+                f"{self._connection.address} reuses prompts across users, in spite of `cache_salt` (--separate-users)"
+            )
 
     def _body(self, query: Query) -> dict[str, Any]:
         body: dict[str, Any] = {

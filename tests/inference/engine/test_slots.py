@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import ExitStack
-from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -72,8 +71,7 @@ def test_separate_users_reuse_what_they_have_sent_themselves_alone(
     for user, session, end in requests:
         token_ids = beginning(shared, end)[:63]
         reused = len(token_ids) - place.compute(token_ids, session_of_user(user, session))
-        own = chain.from_iterable(sent.values()) if not user else sent[user]
-        assert reused <= max((common_prefix_length(token_ids, earlier) for earlier in own), default=0)
+        assert reused <= max((common_prefix_length(token_ids, earlier) for earlier in sent[user]), default=0)
         sent[user].append(token_ids)
         place.store.check_integrity()
 
@@ -85,7 +83,19 @@ def test_separate_users_still_reuse_their_own() -> None:
     assert place.compute(OTHER, "client/bob/b") == len(OTHER)
     assert place.compute(PROMPT, "other client/ann/b") == 1  # of another document and client
     assert place.compute(PROMPT, "client/bob/a") == 1
-    assert place.compute(PROMPT, "client/file:///a") == 1  # the core's own token reuses everything
+    assert place.compute(PROMPT, "client/file:///a") == len(PROMPT)
+    assert place.compute(PROMPT, session_of_user("", "client/ann/a")) == 1  # a document of the core's own token
+
+
+@pytest.mark.parametrize("known", [0, 4, 39, 40])
+def test_the_store_grows_by_the_same_whether_another_user_has_sent_the_text(known: int) -> None:
+    place = Workplace(1, separate_users=True)
+    place.compute((*PROMPT[:known], *OTHER[known:]), "client/bob/a")
+    place.slots.save()
+    before = place.store.stats().tokens
+    place.compute(PROMPT, "client/ann/a")
+    place.slots.save()
+    assert place.store.stats().tokens - before == len(PROMPT)
 
 
 def test_users_reuse_each_others_unless_separate() -> None:

@@ -283,19 +283,24 @@ def test_separate_users_name_their_own_salt(connect_openai: Connect, server: Fak
     assert core is None
 
 
+@pytest.mark.parametrize(("field", "told"), [("obeys_salts", "across users"), ("reports_cached", "no cached tokens")])
+def test_a_server_that_may_not_keep_users_apart_is_refused(
+    connect_openai: Connect, server: FakeServer, field: str, told: str
+) -> None:
+    setattr(server, field, False)
+    connect_openai()
+    with pytest.raises(BadInput, match=told):
+        connect_openai(separate_users=True)
+
+
 def test_separate_users_reuse_nothing_of_each_others_slots(connect_llama: Connect, server: FakeServer) -> None:
     server.slots = 1
     engine = connect_llama(separate_users=True)
     sessions = ("me/ann/a", "you/ann/b", "me/bob/a", "me/bob/a", "me/file:///a")
     usages = [engine.complete(ask(session=session)).usage for session in sessions]
-    assert [body["cache_prompt"] for body in server.bodies[-5:]] == [
-        False,
-        True,
-        False,
-        True,
-        True,
-    ]  # what the slot had first is unknown
-    assert [usage.recomputed_tokens == usage.prompt_tokens for usage in usages] == [True, False, True, False, False]
+    reuses = [False, True, False, True, False]  # what the slot had first is unknown
+    assert [body["cache_prompt"] for body in server.bodies[-5:]] == reuses
+    assert [usage.recomputed_tokens < usage.prompt_tokens for usage in usages] == reuses
 
 
 def test_cached_tokens_are_estimated_where_the_server_hides_them(connect_openai: Connect, server: FakeServer) -> None:

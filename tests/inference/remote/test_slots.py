@@ -58,6 +58,29 @@ def test_forgotten_documents_leave_no_tokens() -> None:
     assert places.resident_tokens == 5  # those of `b`
 
 
+def test_a_slot_is_foreign_until_the_users_own_prompt_is_computed() -> None:
+    places = Places(1)
+    ann = places.lend("me/ann/a", packed([1]))
+    assert ann.is_foreign  # what it has is unknown
+    places.give_back(ann, packed())
+    assert places.lend("me/ann/a", packed([1])).is_foreign  # cancelled before the server had it
+    places.give_back(ann, packed([1]))
+    assert not places.lend("me/ann/a", packed([1])).is_foreign
+    places.give_back(ann, packed([1]))
+    assert places.lend("me/bob/a", packed([1])).is_foreign
+
+
+def test_a_prompt_without_a_slot_makes_every_slot_foreign() -> None:
+    places = Places(1)
+    bob = places.lend("me/bob/a", packed([1]))
+    waiting = places.lend("me/ann/a", packed([1]))
+    assert waiting.is_foreign
+    places.give_back(bob, packed([1]))
+    assert bob.is_foreign  # the other prompt may run in this slot now
+    places.give_back(waiting, packed([1]))
+    assert places.lend("me/bob/a", packed([1])).is_foreign
+
+
 def test_few_missing_tokens_are_no_loss() -> None:
     places = Places(1)
     assert not places.note_cached(TOLERANCE_TOKENS, 0)
