@@ -45,14 +45,14 @@ class CoreArguments:
     )
     user_requests: Annotated[
         int | None,
-        typer.Option(min=1, help="Most requests of a user at work together; others wait.  [default: no limit]"),
+        typer.Option(min=1, help="Limit of a user's requests at work; others wait.  [default: no limit]"),
     ] = None
-    user_queue: Annotated[int, typer.Option(min=1, help="Most requests of a user that wait; more are refused.")] = 64
+    user_queue: Annotated[int, typer.Option(min=1, help="Limit of a user's waiting requests; more are refused.")] = 64
     user_tokens_per_minute: Annotated[
-        int | None, typer.Option(min=1, help="Most tokens computed for a user in a minute.  [default: no limit]")
+        int | None, typer.Option(min=1, help="Limit of the tokens computed for a user a minute.  [default: no limit]")
     ] = None
     separate_users: Annotated[
-        bool, typer.Option(help="Let users reuse nothing of each other's: a shared text is computed for each.")
+        bool, typer.Option(help="Reuse nothing across users: a text that they share is computed for each.")
     ] = False
     drain_s: Annotated[
         float, typer.Option(min=0, help="Seconds that requests have to finish when SIGTERM or SIGINT ends the core.")

@@ -113,7 +113,7 @@ class CoreSettings:
     ] = "auto"
     healing: Annotated[
         Healing,
-        About("Token healing: re-tokenize the partial word at the cursor; `auto` = unless the model does without"),
+        About("Token healing: re-tokenize the partial word at the cursor; `auto` = off if the model needs none"),
     ] = "auto"
     exact: Annotated[
         bool,

@@ -46,7 +46,7 @@ class TrainArguments:
     fragment_rate: Annotated[float, typer.Option(help="Share of examples split in fragments.")] = (
         ExampleOptions.fragment_rate
     )
-    piece_rate: Annotated[float, typer.Option(help="Probability that a text is split once more.")] = (
+    piece_rate: Annotated[float, typer.Option(help="Probability of each further cut of a text.")] = (
         ExampleOptions.piece_rate
     )
     checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = (
@@ -85,9 +85,7 @@ class TrainArguments:
     ] = False
     lr: Annotated[
         float | None,
-        typer.Option(
-            help=f"Peak learning rate. [default: {SCRATCH_LR} from scratch, {FULL_LR}, {LORA_LR} with --lora]"
-        ),
+        typer.Option(help=f"Peak learning rate. [default: {SCRATCH_LR}; with --from {FULL_LR}, with --lora {LORA_LR}]"),
     ] = None
     muon_lr: Annotated[
         float | None,
