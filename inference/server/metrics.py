@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -27,7 +29,6 @@ NO_USER = "-"
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0)
 _USER_TOKENS = ("prompt", "recomputed", "generated")
-_REPLICA = ("replica",)
 _PHASES = ("queue", "prepare", "prefill", "decode")
 
 
@@ -117,6 +118,31 @@ class Metrics:
         return Gauge(f"midfill_{name}", text, labels, registry=self._registry)
 
 
+_REPLICA_METRICS: tuple[tuple[type[Any], str, str, Callable[[ReplicaStatus], float]], ...] = (
+    (GaugeMetricFamily, "up", "Whether the replica serves requests.", lambda replica: replica.state == "up"),
+    (GaugeMetricFamily, "sessions", "Sessions that have a place at the replica.", attrgetter("sessions")),
+    (GaugeMetricFamily, "requests_at_work", "Requests at the replica.", attrgetter("at_work")),
+    (
+        CounterMetricFamily,
+        "suggestions",
+        "Requests for suggestions that the replica answered.",
+        attrgetter("requests"),
+    ),
+    (
+        CounterMetricFamily,
+        "hot_suggestions",
+        "Requests for suggestions that recomputed at most three tokens and a block of the replica's cache.",
+        attrgetter("hot_requests"),
+    ),
+    (
+        CounterMetricFamily,
+        "moved_requests",
+        "Requests that failed at the replica and were sent to another.",
+        attrgetter("moved_requests"),
+    ),
+)
+
+
 class ReplicaMetrics(Collector):
     """Reads the replicas at every scrape; exports nothing for the local engine."""
 
@@ -125,30 +151,9 @@ class ReplicaMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics, each with a value per replica."""
-        up = GaugeMetricFamily("midfill_replica_up", "Whether the replica serves requests.", labels=_REPLICA)
-        sessions = GaugeMetricFamily(
-            "midfill_replica_sessions", "Sessions that have a place at the replica.", labels=_REPLICA
-        )
-        at_work = GaugeMetricFamily("midfill_replica_requests_at_work", "Requests at the replica.", labels=_REPLICA)
-        answered = CounterMetricFamily(
-            "midfill_replica_suggestions", "Requests for suggestions that the replica answered.", labels=_REPLICA
-        )
-        hot = CounterMetricFamily(
-            "midfill_replica_hot_suggestions",
-            "Requests for suggestions that recomputed at most three tokens and a block of the replica's cache.",
-            labels=_REPLICA,
-        )
-        moved = CounterMetricFamily(
-            "midfill_replica_moved_requests",
-            "Requests that failed at the replica and were sent to another.",
-            labels=_REPLICA,
-        )
-        for replica in self._replicas():
-            labels = (replica.address,)
-            up.add_metric(labels, replica.state == "up")
-            sessions.add_metric(labels, replica.sessions)
-            at_work.add_metric(labels, replica.at_work)
-            answered.add_metric(labels, replica.requests)
-            hot.add_metric(labels, replica.hot_requests)
-            moved.add_metric(labels, replica.moved_requests)
-        yield from (up, sessions, at_work, answered, hot, moved)
+        replicas = self._replicas()
+        for kind, name, text, value in _REPLICA_METRICS:
+            metric = kind(f"midfill_replica_{name}", text, labels=("replica",))
+            for replica in replicas:
+                metric.add_metric((replica.address,), value(replica))
+            yield metric

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import platformdirs
 
-from lsp_server.usage.statistics import Group, Statistics, latency_name
+from lsp_server.usage.statistics import Group, Statistics
 from protocol.errors import BadInput
 
 _LOCK_SECONDS = 0.2  # the shutdown waits for it
@@ -23,16 +23,6 @@ _ADD = """
 INSERT INTO counts_by_day VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (day, model, language, name) DO UPDATE SET count = count + excluded.count
 """
-# Earlier versions had one table, `counts (name, count)`, without days, with these names.
-_FORMER_CLASSES_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, None)
-_FORMER_NAMES = {
-    **{name: name for name in ("shown", "accepted", "accepted_partly", "accepted_characters")},
-    "typed": "typed_through",
-    "rejected": "dismissed",
-    "watched_characters": "watched_30s",
-    "kept_characters": "kept_30s",
-    **{f"answers_{place}": latency_name(limit) for place, limit in enumerate(_FORMER_CLASSES_MS)},
-}
 
 
 def statistics_file() -> Path:
@@ -69,15 +59,7 @@ def add_to_file(path: Path, more: Mapping[tuple[Group, str], int]) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database, in a transaction, with the counts of former versions, which may still run, in its table."""
+    """The database, in a transaction."""
     with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as database, database:
-        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if tables != {"counts_by_day"}:
-            database.execute("BEGIN IMMEDIATE")
-            database.execute(_TABLE)
-            if "counts" in tables:
-                former = database.execute("SELECT name, count FROM counts").fetchall()
-                named = [("", "", "", _FORMER_NAMES[name], count) for name, count in former if name in _FORMER_NAMES]
-                database.executemany(_ADD, named)
-                database.execute("DROP TABLE counts")
+        database.execute(_TABLE)
         yield database

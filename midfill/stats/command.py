@@ -77,8 +77,6 @@ def _show(summary: Summary, days: int | None, path: Path) -> None:
     console.print(_table(summary, days or _LATEST_DAYS))
     for line in (*LEGEND, saving(summary.typing_speed)):
         console.print(line, style="bright_black", highlight=False)
-    if summary.has_undated:
-        console.print("The total has counts from before days were recorded.", style="bright_black")
     console.print(f"Counted in {path}; set `statistics` to false to stop counting.", markup=False, soft_wrap=True)
 
 

@@ -85,11 +85,10 @@ def _empty() -> str:
 
 
 def _filled(summary: Summary) -> str:
-    undated = " The totals have counts from before days were recorded." if summary.has_undated else ""
     since = f"Since {summary.first_day}. " if summary.first_day else ""
     notes = (*LEGEND, saving(summary.typing_speed))
     parts = [
-        f"<h1>midfill statistics</h1><p>{since}Counted on this machine only, without any text.{undated}</p>",
+        f"<h1>midfill statistics</h1><p>{since}Counted on this machine only, without any text.</p>",
         f'<div class="cards">{"".join(_cards(summary))}</div>',
         _plots(summary.by("day")),
         *(_table(summary, dimension) for dimension in ("language", "model", "day")),

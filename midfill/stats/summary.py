@@ -27,12 +27,7 @@ class Summary:
     @property
     def first_day(self) -> str:
         """The first day with counts; empty if there is none."""
-        return min((group.day for group in self.groups if group.day), default="")
-
-    @property
-    def has_undated(self) -> bool:
-        """Whether some counts are from before midfill recorded days."""
-        return any(not group.day for group in self.groups)
+        return min((group.day for group in self.groups), default="")
 
     def by(self, dimension: Dimension) -> dict[str, Statistics]:
         """The statistics by this part of their groups: days in order, others by their shown suggestions."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -36,26 +34,6 @@ def test_several_windows_add_to_one_file(tmp_path: Path, monkeypatch: pytest.Mon
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: add_to_file(path, {(TODAY, "shown"): 1}), range(20)))
     assert read_statistics(path)[TODAY].shown == 20
-
-
-def test_the_file_of_an_earlier_version_is_taken_over(tmp_path: Path) -> None:
-    path = tmp_path / "statistics.sqlite"
-    former = [("shown", 5), ("typed", 1), ("rejected", 2), ("kept_characters", 8), ("answers_3", 4), ("answers_11", 1)]
-    undated = Group("", "", "")
-    for times in (1, 2):  # an editor may still run that version
-        with closing(sqlite3.connect(path)) as old, old:
-            old.execute("CREATE TABLE IF NOT EXISTS counts (name TEXT PRIMARY KEY, count INTEGER NOT NULL)")
-            old.executemany("INSERT INTO counts VALUES (?, ?)", former)
-        read = read_statistics(path)[undated]
-        assert (read.shown, read.typed_through, read.dismissed, read.kept_30s) == (
-            5 * times,
-            times,
-            2 * times,
-            8 * times,
-        )
-        assert (read.latency_ms(0.5), read.latency_ms(1.0), sum(read.answers)) == (10, None, 5 * times)
-    add_to_file(path, {(TODAY, "shown"): 1})
-    assert read_statistics(path).keys() == {undated, TODAY}
 
 
 @pytest.mark.parametrize("content", [b"{}", b"x" * 5000])
