@@ -51,7 +51,7 @@ class Notices:
         self._knows_midfill = bool(asked.get("midfill"))
         self._wants_status = bool(asked.get("didChangeStatus"))
         shows_progress = bool(client.window and client.window.work_done_progress)
-        self._progress.enabled = self._prefill.enabled = shows_progress
+        self._progress.shown.enabled = self._prefill.shown.enabled = shows_progress
 
     def error(self, message: str) -> None:
         """Show a message that the user must act on; a repeated one is shown once."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from abc import ABC, abstractmethod
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -23,42 +22,31 @@ _DELAY_S = 0.5
 _SILENCE_S = 3.0
 
 
-class _ShownProgress(ABC):
-    """One progress at a time, which a task shows, updates and ends."""
+class ShownProgress:
+    """One progress at a time, which a task shows while there is a message, updates and ends."""
 
-    def __init__(self, progress: Progress, delay_s: float = 0.0) -> None:
+    def __init__(self, progress: Progress, delay_s: float = 0.0, silence_s: float | None = None) -> None:
+        """Show nothing within `delay_s`, and end the progress if nothing has updated it for `silence_s`."""
         self.enabled = False
         self._progress = progress
         self._delay_s = delay_s
+        self._silence_s = silence_s
+        self._message: str | None = None
+        self._percentage: int | None = None
         self._changed = asyncio.Event()
         self._shown: asyncio.Task[None] | None = None
 
-    @property
-    @abstractmethod
-    def _is_due(self) -> bool: ...
-
-    @property
-    @abstractmethod
-    def _message(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def _percentage(self) -> int | None: ...
-
-    def _change(self) -> None:
-        """Show, update or end the progress, as the properties are now."""
+    def update(self, message: str | None, share: float | None = None) -> None:
+        """Show the message and the share (0..1) that is done; None ends the progress."""
+        self._message, self._percentage = message, None if share is None else round(share * 100)
         self._changed.set()
-        if self.enabled and self._shown is None and self._is_due:
+        if self.enabled and self._shown is None and message is not None:
             self._shown = asyncio.create_task(self._show())
-
-    async def _next_change(self) -> None:
-        """Wait for it; TimeoutError if none is to be expected any more."""
-        await self._changed.wait()
 
     async def _show(self) -> None:
         try:
             await asyncio.sleep(self._delay_s)
-            if self._is_due:
+            if self._message is not None:
                 await self._run(str(uuid.uuid4()))
         except JsonRpcException as error:
             logger.info("the client shows no progress: %s", error)
@@ -69,71 +57,45 @@ class _ShownProgress(ABC):
         await self._progress.create_async(token)
         begin = types.WorkDoneProgressBegin(title="midfill", message=self._message, percentage=self._percentage)
         self._progress.begin(token, begin)
-        while self._is_due:
+        while self._message is not None:
             report = types.WorkDoneProgressReport(message=self._message, percentage=self._percentage)
             self._progress.report(token, report)
             self._changed.clear()
             try:
-                await self._next_change()
+                async with asyncio.timeout(self._silence_s):
+                    await self._changed.wait()
             except TimeoutError:
                 break
         self._progress.end(token, types.WorkDoneProgressEnd())
 
 
-class LoadProgress(_ShownProgress):
+class LoadProgress:
     """Shown while the core starts or loads its model."""
 
     def __init__(self, progress: Progress) -> None:
-        super().__init__(progress, _DELAY_S)
-        self._status = LinkStatus("stopped")
+        self.shown = ShownProgress(progress, delay_s=_DELAY_S)
 
     def update(self, status: LinkStatus) -> None:
         """Show, update or end the progress."""
-        self._status = status
-        self._change()
-
-    @property
-    def _is_due(self) -> bool:
-        return self._status.state in ("starting", "loading")
-
-    @property
-    def _message(self) -> str:
-        core = self._status.core
-        return (core.detail or f"loading {core.model}") if core else "starting the core"
-
-    @property
-    def _percentage(self) -> int | None:
-        core = self._status.core
-        return round(core.progress * 100) if core and core.progress is not None else None
+        if status.state not in ("starting", "loading"):
+            self.shown.update(None)
+        elif core := status.core:
+            self.shown.update(core.detail or f"loading {core.model}", core.progress)
+        else:
+            self.shown.update("starting the core")
 
 
-class PrefillProgress(_ShownProgress):
+class PrefillProgress:
     """Shown for the document that the core spoke of last. The core speaks only of long prefills."""
 
     def __init__(self, progress: Progress) -> None:
-        super().__init__(progress)
+        self.shown = ShownProgress(progress, silence_s=_SILENCE_S)
         self._uri = ""
-        self._share: float | None = None
 
     def update(self, uri: str, share: float | None) -> None:
         """Show how much of the document's prompt is resident (0..1); None ends the progress of this document."""
-        if share is None and uri != self._uri:
-            return
-        self._uri, self._share = uri, share
-        self._change()
-
-    async def _next_change(self) -> None:
-        async with asyncio.timeout(_SILENCE_S):
-            await self._changed.wait()
-
-    @property
-    def _is_due(self) -> bool:
-        return self._share is not None
-
-    @property
-    def _message(self) -> str:
-        return f"reading {unquote(PurePosixPath(urlsplit(self._uri).path).name)}"
-
-    @property
-    def _percentage(self) -> int:
-        return round((self._share or 0) * 100)
+        if share is not None:
+            self._uri = uri
+            self.shown.update(f"reading {unquote(PurePosixPath(urlsplit(uri).path).name)}", share)
+        elif uri == self._uri:
+            self.shown.update(None)
