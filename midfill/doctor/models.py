@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from inference.checkpoints.checkpoint import open_checkpoint
 from inference.checkpoints.local_models.description import LocalModel
 from inference.checkpoints.local_models.known import KNOWN_MODELS, KnownModel
 from inference.checkpoints.local_models.search import search
-from inference.loading.memory_plan import DTYPE_BYTES
 from inference.loading.speed_record import is_fast, recommended
 from midfill.doctor.findings import Section
 from midfill.doctor.hardware import Gpu
@@ -122,12 +120,12 @@ def _lack(needed: int, device: Device, free: int) -> str:
 
 
 def _needed(model: LocalModel, settings: Settings, device: Device) -> int:
-    """About the bytes with one workspace and nothing resident, as the core plans them; 0 if the metadata do not say."""
-    if model.shape is None:
+    """About the bytes with one workspace and nothing resident, as the core plans them; 0 for a model with a problem."""
+    if model.problem:
         return 0
-    dtype = choose_dtype(settings, device, model.shape)
-    if not model.problem:
-        with suppress(MidfillError, OSError):  # a file that is being written
-            return memory_of(open_checkpoint(model.path, model.name), settings, dtype, device).least
-    tokens = min(settings.context_tokens, model.shape.max_positions)
-    return (model.parameters + model.shape.kv_values_per_token * tokens) * DTYPE_BYTES[dtype]
+    try:
+        checkpoint = open_checkpoint(model.path, model.name)
+        dtype = choose_dtype(settings, device, checkpoint.architecture)
+        return memory_of(checkpoint, settings, dtype, device).least
+    except (MidfillError, OSError):  # a file that is being written
+        return 0

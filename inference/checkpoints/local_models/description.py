@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inference.checkpoints.architecture import ModelShape
 from inference.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from inference.checkpoints.gguf.header import GgufHeader, read_gguf_header
 from inference.checkpoints.local_models.found import Found, Source
@@ -29,7 +28,6 @@ class LocalModel:
         size: of the weights' files, in bytes; 0 if unknown.
         quantization: of the matrices, such as "Q4_K_M" or "BF16".
         fim: the name of the FIM format; empty for a model that cannot fill in.
-        shape: None if the metadata lack it.
         problem: why midfill cannot run the model; empty if it can.
     """
 
@@ -41,7 +39,6 @@ class LocalModel:
     size: int = 0
     quantization: str = ""
     fim: str = ""
-    shape: ModelShape | None = None
     problem: str = ""
 
 
@@ -71,7 +68,6 @@ def _of_gguf(model: LocalModel) -> LocalModel:
         size=model.path.stat().st_size,
         quantization=_file_type(header),
         fim=_fim(tokens if isinstance(tokens, tuple) else (), f"{model.name} {header.metadata.get('general.name')}"),
-        shape=_shape(header),
     )
     try:
         _check_gguf(described, header)
@@ -99,7 +95,6 @@ def _of_folder(model: LocalModel, checkpoint: Checkpoint) -> LocalModel:
         size=sum(file.size for file in files),
         quantization=str(method) if method else _most((entry["dtype"], math.prod(entry["shape"])) for entry in entries),
         fim=_fim(_added_tokens(checkpoint.folder / "tokenizer.json"), f"{model.name} {checkpoint.folder}", told),
-        shape=checkpoint.architecture,
         problem=f"its weights are quantized by {method}, which midfill does not read" if method else "",
     )
 
@@ -142,24 +137,3 @@ def _most(weighted: Iterable[tuple[str, int]]) -> str:
     for name, weight in weighted:
         sums[name] += weight
     return sums.most_common(1)[0][0] if sums else ""
-
-
-def _shape(header: GgufHeader) -> ModelShape | None:
-    """The shape by llama.cpp's keys; None if one is missing."""
-    layers, heads, hidden, positions = (
-        _largest(header.of_model(key))
-        for key in ("block_count", "attention.head_count", "embedding_length", "context_length")
-    )
-    if not (layers and heads and hidden and positions):
-        return None
-    kv_heads = _largest(header.of_model("attention.head_count_kv")) or heads
-    head_dim = _largest(header.of_model("attention.key_length")) or hidden // heads
-    return ModelShape(
-        model_type=header.architecture, layers=layers, kv_heads=kv_heads, head_dim=head_dim, max_positions=positions
-    )
-
-
-def _largest(value: Any) -> int:
-    """A whole number, or the largest of several (one per layer); 0 for anything else."""
-    numbers = value if isinstance(value, tuple) else (value,)
-    return max((number for number in numbers if isinstance(number, int)), default=0)
