@@ -46,7 +46,7 @@ def vllm_url(engines_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     command = [str(engines_folder / "vllm" / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--model", str(BUNDLED_FOLDERS["tiny"]), "--served-model-name", "tiny", "--enforce-eager"]
     command += ["--host", "127.0.0.1", "--port", str(port)]
-    command += ["--max-model-len", "4096", "--block-size", str(VLLM_BLOCK_TOKENS)]
+    command += ["--max-model-len", "4096", "--block-size", str(VLLM_BLOCK_TOKENS), "--enable-prompt-tokens-details"]
     offline = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **offline})
