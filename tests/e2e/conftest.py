@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -35,7 +36,8 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder.chmod(0o700)
     yield folder
     for pid in core_pids(folder):
-        psutil.Process(pid).kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(pid).kill()
 
 
 def core_pids(runtime: Path) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -11,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
@@ -126,7 +126,7 @@ def fake_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Pat
     starts.touch()
     yield starts
     for pid in _pids(starts):
-        if psutil.pid_exists(pid):
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 

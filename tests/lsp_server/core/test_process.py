@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import signal
@@ -42,7 +43,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = runtime_folder()
     yield folder
     for pid in _starts(folder):
-        if psutil.pid_exists(pid):
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
@@ -56,7 +57,10 @@ def _local_core(folder: Path, *options: str, timeout_s: float = PATIENCE_S) -> L
 
 def _has_ended(pid: int) -> bool:
     """Whether it has; a child of this process stays a zombie until it is asked for."""
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _starts(folder: Path) -> list[int]:

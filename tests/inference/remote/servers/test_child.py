@@ -50,11 +50,16 @@ def write_program(folder: Path, *, fails: bool = False) -> Path:
 
 
 def ends(pid: int) -> bool:
+    """Whether a process that may have ended already ends in time; a zombie has ended."""
     deadline = time.monotonic() + PATIENCE_S
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
+    try:
+        process = psutil.Process(pid)
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+    except psutil.NoSuchProcess:
+        pass
     return True
 
 
