@@ -61,7 +61,7 @@ def cut_example(text: str, options: ExampleOptions, rng: Random) -> FimExample:
             cuts += [rng.randint(0, len(middle)) for _ in range(extra)]
     suffix = "" if rng.random() < options.open_end_rate else text[end:]
     order: Order = "spm" if layout == "spm" else "psm"
-    if rng.random() < options.context_fragment_rate:
+    if options.prompt_loss and rng.random() < options.context_fragment_rate:
         sides = random_fragments(text[:anchor], options, rng), random_fragments(suffix, options, rng)
     else:
         sides = split_at(text[:anchor], []), split_at(suffix, [])
