@@ -17,6 +17,7 @@ from inference.engine.decoding.alternatives import Alternatives
 from inference.engine.decoding.draft_history import DraftHistories, DraftHistory
 from inference.engine.decoding.drafters import Drafter, agreeing
 from inference.engine.decoding.drawing import Drawing, check_choosing, spelling
+from inference.engine.decoding.typed_choices import TypedChoices
 from inference.engine.growing_text import GrowingText
 from inference.engine.request_cost import RequestCost
 from inference.engine.slot import Slot
@@ -36,6 +37,7 @@ class Tools:
 
     tokenizer: TextTokenizer
     healer: Healer | None
+    typed_choices: TypedChoices
     alternatives: Alternatives
     slots: Slots
     histories: DraftHistories | None  # None without speculation
@@ -62,7 +64,8 @@ def complete(
     check_choosing(request)
     started = time.perf_counter()
     request = structs.replace(request, max_tokens=min(request.max_tokens, tools.context_tokens // 2))
-    prompt = tokenize_prompt(request.prompt, tools.tokenizer, tools.context_tokens, request.max_tokens, tools.healer)
+    settled = tokenize_prompt(request.prompt, tools.tokenizer, tools.context_tokens, request.max_tokens, tools.healer)
+    prompt = tools.typed_choices.extend(request, settled)
     shared = prompt.token_ids if request.reuse else packed()
     with ExitStack() as stack:
         try:
@@ -70,7 +73,9 @@ def complete(
         except MemoryError:  # requeue: capacity is now the number of existing workspaces
             return RequestCost(len(prompt.token_ids), started=started).completion("", "cancelled")
         completing = _Completing(request, prompt, resident, tools, cancelled, chunk_tokens, on_prefill, started)
-        return (yield from completing.steps(on_text))
+        completion, generated = yield from completing.steps(on_text)
+        tools.typed_choices.remember(request, settled, prompt, generated)
+        return completion
 
 
 class _Completing:
@@ -100,8 +105,8 @@ class _Completing:
         remembers = tools.histories is not None and request.reuse  # a cold request must always cost the same
         self._history = tools.histories.of(request.session) if tools.histories and remembers else DraftHistory()
 
-    def steps(self, on_text: OnText | None) -> Steps[Completion]:
-        """Prefill, then decode the alternatives, if requested, and the completion."""
+    def steps(self, on_text: OnText | None) -> Steps[tuple[Completion, TokenIds]]:
+        """Prefill, then decode the alternatives, if requested, and the completion; with all tokens generated for it."""
         rest = self._history.suggested.rest_after(self._before)
         suggestion = self._text(TypedBytes(self._prompt.typed, self._tools.healer), rest)
         suggestion.on_text = on_text
@@ -111,7 +116,7 @@ class _Completing:
             completion = suggestion.cost.completion("", "cancelled")
         if suggestion.stream.text:
             self._history.remember(self._before, completion.text or suggestion.stream.text, suggestion.token_ids)
-        return completion
+        return completion, suggestion.token_ids
 
     def _text(self, typed: TypedBytes, rest: str = "") -> GrowingText:
         tokenizer, history = self._tools.tokenizer, self._history

@@ -12,6 +12,7 @@ from inference.engine.active_request import ActiveRequest, IsCancelled, OnPrefil
 from inference.engine.completing import Tools, complete
 from inference.engine.decoding.alternatives import Alternatives
 from inference.engine.decoding.draft_history import DraftHistories
+from inference.engine.decoding.typed_choices import TypedChoices
 from inference.engine.slots import Resident, Slots
 from inference.engine.speed_test import Speed, can_measure, measure_speed
 from inference.engine.turns import Turns
@@ -91,6 +92,7 @@ class Engine:
         self._tools = Tools(
             tokenizer,
             healer,
+            TypedChoices(tokenizer.bytes_of),
             Alternatives(tokenizer, healer),
             self._slots,
             self._histories if policy.speculation else None,
@@ -186,6 +188,7 @@ class Engine:
         """Drop the KV and the remembered suggestions of the session's document, for every client."""
         self._slots.forget(session)
         self._histories.forget(session)
+        self._tools.typed_choices.forget(session)
 
     def release(self, session: str) -> None:
         """Unpin the KV of a closed document: the store may evict it by its ordinary rules."""

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from inference.engine.active_request import IsCancelled, OnPrefill, OnText
 from inference.engine.decoding.drawing import check_choosing
+from inference.engine.decoding.typed_choices import TypedChoices
 from inference.engine.engine import DeviceHooks, EngineInfo
 from inference.engine.interface import ReplicaStatus
 from inference.engine.sessions import user_of
@@ -71,6 +72,7 @@ class RemoteEngine:
         self.tokens_checked = tokens_checked
         self._replicas = replicas
         self._healer = Healer(model.tokenizer) if model.heals else None
+        self._typed_choices = TypedChoices(model.tokenizer.bytes_of)
         self._loop = loop
         self._warning = warning
         self._on_close = on_close
@@ -175,6 +177,7 @@ class RemoteEngine:
 
     def forget(self, session: str) -> None:
         """As `AnyEngine.forget`: erases the slots that hold the document, where the server has slots."""
+        self._typed_choices.forget(session)
         for replica in self._replicas.all:
             for place in replica.places.forget(session):
                 self._erase(replica, place)
@@ -244,7 +247,8 @@ class RemoteEngine:
         check_choosing(request)
         limit = self.info.context_tokens
         run.request = request = structs.replace(request, max_tokens=min(request.max_tokens, limit // 2))
-        run.prompt = tokenize_prompt(request.prompt, self.tokenizer, limit, request.max_tokens, self._healer)
+        run.settled = tokenize_prompt(request.prompt, self.tokenizer, limit, request.max_tokens, self._healer)
+        run.prompt = self._typed_choices.extend(request, run.settled)
 
     def _send(self, run: RemoteRequest, replica: Replica) -> None:
         """Lend the request a place at the replica, and send it there."""
@@ -315,6 +319,8 @@ class RemoteEngine:
         self._at_work.remove(run)
         run.outcome = outcome
         progress, replica = run.progress, run.replica
+        if run.settled is not None and run.prompt is not None:
+            self._typed_choices.remember(run.request, run.settled, run.prompt, progress.token_ids)
         if isinstance(outcome, Completion) and run.request.max_tokens and outcome.finish_reason != "cancelled":
             replica.count(outcome.usage)
         if progress.cached_tokens is not None:
