@@ -28,9 +28,7 @@ from tests.engines.conftest import SLOTS
 pytestmark = pytest.mark.engines
 
 TRACE = Path(__file__).parents[1] / "data" / "rustcode-3000-3400.json.gz"
-HOT_SHARES = {"off": 0.95, "on": 0.9}
-"""By the setting `healing`. Healed, the model `tiny` spells what was typed in several tokens, each of which counts: the
-local engine has a share of 0.92, too."""
+HOT_SHARE = 0.95
 CHECKED = 60
 PATIENCE_S = 60.0
 CODE = "def first(values):\n    return values[0]\n\n\n" * 20
@@ -59,7 +57,7 @@ async def test_a_recorded_session_is_hot_and_its_texts_are_the_cold_ones(
     found = summary(result)["strategies"]["efim"]
     print(found)  # noqa: T201 - the figures, with pytest -s
     assert result.strategies[0].errors == ()
-    assert found["hot_share"] >= HOT_SHARES[healing]
+    assert found["hot_share"] >= HOT_SHARE
     assert found["recomputed_tokens"]["p50"] <= 3
 
 
