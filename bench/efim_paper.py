@@ -13,7 +13,6 @@ turns, and figures are medians over repeats.
 
 from __future__ import annotations
 
-import json
 import random
 import sysconfig
 import threading
@@ -22,14 +21,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
 import typer
 from checkpoints import MODEL_HELP, model_called
-from playing import machine
+from figures import JsonFile, machine, write
 from rich.console import Console
 from rich.table import Table
 
@@ -43,7 +41,7 @@ from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.text.tokenization import TextTokenizer
 from midfill.replay.results import percentile
-from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt
+from protocol.messages import Completion, CompletionRequest, Prompt
 from protocol.settings import Strategy
 
 FILE_TOKENS = (2048, 4096)
@@ -143,8 +141,11 @@ def core(model: str, setup: Setup) -> Iterator[Scheduler]:
         threads=setup.threads,
         speculation=False,
     )
-    load = partial(_load_dry if setup.dry else load_engine, options)
-    scheduler = Scheduler(EngineHolder(model, load, _ignore))
+
+    def load(progress: ReportProgress | None = None) -> Engine:
+        return load_dry_engine(options) if setup.dry else load_engine(options, progress)
+
+    scheduler = Scheduler(EngineHolder(model, load, lambda _: None))
     _ask(scheduler, CompletionRequest("warm-up", Prompt("import ", ""), 4))
     scheduler.forget("warm-up")
     yield scheduler
@@ -179,14 +180,6 @@ def _ask(scheduler: Scheduler, request: CompletionRequest) -> Answered:
     if not isinstance(answer, Completion):
         raise answer
     return Answered(answer, seconds)
-
-
-def _load_dry(options: EngineOptions, _: ReportProgress | None = None) -> Engine:
-    return load_dry_engine(options)
-
-
-def _ignore(status: CoreStatus) -> None:
-    """Ignores the core's status."""
 
 
 def figures(runs: dict[Strategy, list[Run]]) -> dict[str, Any]:
@@ -242,7 +235,7 @@ def main(
     repeats: Annotated[int, typer.Option(min=1)] = 2,
     threads: Annotated[int, typer.Option(min=1)] = 2,
     dry: Annotated[bool, typer.Option("--dry", help="Everything but the model: counts only, fast.")] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure, and print a line per model and strategy."""
     setup = Setup(users, rounds, max_new_tokens, repeats, threads, dry)
@@ -258,9 +251,7 @@ def main(
         for other, ratios in measured["efim_against"].items():
             compared = f"{ratios['latency']} of its latency, {ratios['throughput']} times its throughput"
             console.print(f"{name}: efim against {other}: {compared}")
-    if json_file is not None:
-        result = {"machine": machine(), **asdict(setup), "models": models}
-        json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write(json_file, {"machine": machine(), **asdict(setup), "models": models})
 
 
 if __name__ == "__main__":

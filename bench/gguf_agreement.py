@@ -10,7 +10,6 @@ activations. All the files need FIM markers: `gguf-new-metadata --special-token-
 
 from __future__ import annotations
 
-import json
 import math
 import sysconfig
 from collections.abc import Iterator, Sequence
@@ -21,8 +20,8 @@ from typing import Annotated
 import numpy as np
 import torch
 import typer
+from figures import JsonFile, machine, write
 from llama_server import LlamaServer, run_llama_server
-from playing import machine
 from rich.console import Console
 from rich.table import Table
 
@@ -154,7 +153,7 @@ def main(
     prompts: Annotated[int, typer.Option(min=1, help="Prompts to continue.")] = 20,
     new_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each continuation.")] = 64,
     threads: Annotated[int, typer.Option(min=1, help="Of either side.")] = 2,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Compare, and print a line per file."""
     torch.set_num_threads(threads)
@@ -167,9 +166,7 @@ def main(
         counts = (figures.lines, figures.tokens, figures.lines_with_other_tokens)
         table.add_row(figures.file, *(f"{count:,}" for count in counts), *shown)
     Console(width=160).print(table)
-    if json_file is not None:
-        result = {"machine": machine(), "files": [asdict(figures) for figures in found]}
-        json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write(json_file, {"machine": machine(), "files": [asdict(figures) for figures in found]})
 
 
 if __name__ == "__main__":

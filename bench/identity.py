@@ -12,7 +12,6 @@ log-probability among equal texts.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from collections import deque
@@ -20,17 +19,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
+from unittest.mock import patch
 
 import typer
+from figures import JsonFile, write
 from msgspec import structs
 from rich.console import Console
 
 from inference.backends.cpu.library import unavailable_reason
 from inference.engine.active_request import ActiveRequest
-from inference.engine.engine import Engine, EngineInfo
+from inference.engine.engine import Engine
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
-from kv_store.interface import StoreStats
 from midfill.replay.targets import EngineTarget
 from midfill.replay.trace import play, read_trace, text_at
 from protocol.messages import Completion, CompletionRequest
@@ -85,44 +85,26 @@ class Figures:
     seconds: float
 
 
-class Recorder:
-    """Stands for an engine: returns empty completions, and keeps the requests for suggestions.
-
-    It leaves out ahead work, which gets no turn between keystrokes without a pause.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.requests: list[CompletionRequest] = []
-
-    @property
-    def info(self) -> EngineInfo:
-        return self._engine.info
-
-    def complete(self, request: CompletionRequest) -> Completion:
-        if request.max_tokens > 0:
-            self.requests.append(request)
-        return self._engine.complete(request)
-
-    def forget(self, session: str) -> None:
-        self._engine.forget(session)
-
-    def stats(self) -> StoreStats:
-        return self._engine.stats()
-
-
 async def record(model: str, trace: Path, user: int, count: int) -> list[CompletionRequest]:
     """The first `count` requests of one user for suggestions; fewer if the trace ends before."""
     session = read_trace(trace)
     prefix_tokens, suffix_tokens = WINDOWS[user]
     settings = replace(Settings(), max_tokens=MAX_NEW_TOKENS, prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens)
-    recorder = Recorder(load_dry_engine(EngineOptions(model, context_tokens=8192)))
-    target = EngineTarget(recorder, settings, "rust", text_at(session, 0))  # type: ignore[arg-type]
-    for step in play(session, 0, None):
-        await target.play(step, tell_move=True)
-        if len(recorder.requests) >= count:
-            break
-    return [structs.replace(request, session=f"user {user}") for request in recorder.requests[:count]]
+    engine = load_dry_engine(EngineOptions(model, context_tokens=8192))
+    target = EngineTarget(engine, settings, "rust", text_at(session, 0))
+    requests: list[CompletionRequest] = []
+
+    def complete(request: CompletionRequest) -> Completion:
+        if request.max_tokens > 0:  # not ahead work, which gets no turn between keystrokes without a pause
+            requests.append(structs.replace(request, session=f"user {user}"))
+        return Engine.complete(engine, request)
+
+    with patch.object(engine, "complete", complete):
+        for step in play(session, 0, None):
+            await target.play(step, tell_move=True)
+            if len(requests) >= count:
+                break
+    return requests[:count]
 
 
 def compute(engine: Engine, users: Sequence[Sequence[CompletionRequest]], at_once: int) -> tuple[Answers, int]:
@@ -182,7 +164,7 @@ def main(
     model: Annotated[str, typer.Option(help="Model, as for `midfill lsp`.")] = "tiny",
     trace: Annotated[Path, typer.Option(help="A recorded editing session.")] = TRACE,
     requests: Annotated[int, typer.Option(help="Maximum number of suggestions to request.")] = 1000,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Compare the texts of every way of computing."""
     if (reason := unavailable_reason()) is not None:
@@ -200,8 +182,7 @@ def main(
         console.print(
             ROW.format(*(figure if isinstance(figure, str) else f"{figure:g}" for figure in astuple(figures)))
         )
-    if json_file is not None:
-        json_file.write_text(json.dumps([asdict(figures) for figures in results], indent=2) + "\n", encoding="utf-8")
+    write(json_file, [asdict(figures) for figures in results])
     exact = {way.name for way in WAYS if way.is_exact}
     if any(figures.differing or figures.logprob_distance for figures in results if figures.way in exact):
         sys.exit("speculation or batching changed the kernel's results")

@@ -17,26 +17,28 @@ apart. Fairness is the slowest typist's p95 over the median typist's.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shlex
 import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Annotated, Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import psutil
 import typer
-from playing import MOVE_S, machine, parts_of, percentiles
+from figures import JsonFile, machine, percentiles, write
+from llama_server import free_port
+from playing import MOVE_S, parts_of
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -77,10 +79,6 @@ class CountedCore:
     overtaken: int = 0
     failures: Counter[str] = field(default_factory=Counter)
 
-    async def open(self, endpoint: Endpoint) -> None:
-        """Connect."""
-        self.client = await CoreClient.open(endpoint, self._hear)
-
     @property
     def lost(self) -> int:
         """Requests without an outcome: those on their way, and none after the end."""
@@ -112,7 +110,8 @@ class CountedCore:
     def release(self, session: str) -> None:
         self.client.release(session)
 
-    def _hear(self, status: CoreStatus) -> None:
+    def hear(self, status: CoreStatus) -> None:
+        """Note what the core says of itself."""
         self.chars_per_token = status.chars_per_token
 
 
@@ -187,9 +186,7 @@ class ReplicaProcess:
     """A server that this bench starts, kills and starts again at the same port."""
 
     def __init__(self, command: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port: int = probe.getsockname()[1]
+        self._port = free_port()
         self._command = shlex.split(command.replace("{port}", str(self._port)))
         self.url = f"http://127.0.0.1:{self._port}"
         self.start()
@@ -256,19 +253,6 @@ async def never_read(endpoint: Endpoint) -> None:
             client.transport.abort()
 
 
-@contextmanager
-def private_runtime() -> Iterator[None]:
-    """A runtime folder of this bench, so that its core is not the user's."""
-    with private_core_environment() as environment:
-        before = {name: os.environ.get(name) for name in environment}
-        os.environ.update(environment)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
-
-
 @dataclass(frozen=True, slots=True)
 class Load:
     """What a run consists of, besides the typists; times in seconds."""
@@ -288,7 +272,7 @@ async def run(load: Load, typists: Sequence[Typist]) -> list[int]:
     address = await core.find_or_start()
     endpoint, process = endpoint_of(address, core.file), psutil.Process(address.pid)
     for typist in typists:
-        await typist.core.open(endpoint)
+        typist.core.client = await CoreClient.open(endpoint, typist.core.hear)
     await typists[0].core.complete(CompletionRequest("bench/first", OTHERS_PROMPT, 0))  # loads the model
     end = time.monotonic() + load.warm_up + load.seconds
     resident = []
@@ -379,13 +363,13 @@ def main(
     silent_reader: Annotated[bool, typer.Option(help="Add a client that asks and never reads.")] = False,
     slots: Annotated[int, typer.Option(min=0, help="The setting `slots`.")] = 0,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="The setting `maxTokens`.")] = 16,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure, and print a line per figure."""
     if kill_replica and len(replica or ()) < 2:
         raise typer.BadParameter("--kill-replica needs at least two --replica")
     with ExitStack() as stack:
-        stack.enter_context(private_runtime())
+        stack.enter_context(patch.dict(os.environ, stack.enter_context(private_core_environment())))
         replicas = []
         for command in replica or ():
             replicas.append(ReplicaProcess(command))
@@ -412,11 +396,9 @@ def main(
         told = " / ".join(map(str, value.values())) if isinstance(value, dict) and name != "failures" else str(value)
         table.add_row(name.replace("_", " "), told)
     Console(width=120).print(table)
-    if json_file is not None:
-        given = {"model": model, "engine": engine, "seconds": seconds, "keys_per_second": keys_per_second}
-        given["longest_pause"] = longest_pause
-        given |= {"flood": has_flood, "silent_reader": silent_reader, "kill_replica": kill_replica}
-        json_file.write_text(json.dumps({"machine": machine(), **given, **result}, indent=2) + "\n", encoding="utf-8")
+    given = {"model": model, "engine": engine, "seconds": seconds, "keys_per_second": keys_per_second}
+    given |= {"longest_pause": longest_pause, "flood": has_flood, "silent_reader": silent_reader}
+    write(json_file, {"machine": machine(), **given, "kill_replica": kill_replica, **result})
 
 
 if __name__ == "__main__":
