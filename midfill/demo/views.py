@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console, Group, RenderableType
 from rich.constrain import Constrain
@@ -28,40 +28,32 @@ _CODE_ROWS = 17
 _OTHER_ROWS = 14  # of the frame, beside the code
 
 
-class View(Protocol):
-    """Shows a run as it goes."""
+@contextmanager
+def showing(console: Console) -> Iterator[Callable[[Sequence[Keystroke]], None]]:
+    """A function that shows the newest keystroke: in a frame that it redraws, or as a line if there is no terminal."""
+    if not console.is_terminal:
+        yield lambda keystrokes: console.print(
+            plain_line(keystrokes[-1]), markup=False, highlight=False, soft_wrap=True
+        )
+        return
 
-    def show(self, keystrokes: Sequence[Keystroke]) -> None:
-        """Show the newest keystroke, the last of `keystrokes`."""
-        ...
+    def draw(keystrokes: Sequence[Keystroke]) -> None:
+        code_rows = max(6, min(_CODE_ROWS, console.height - _OTHER_ROWS))
+        live.update(frame(keystrokes, code_rows), refresh=True)
 
-
-class PlainView:
-    """A line per keystroke."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def show(self, keystrokes: Sequence[Keystroke]) -> None:
-        key = keystrokes[-1]
-        line = key.lines[key.cursor.line].rstrip("\n")
-        ghost = key.suggestion.text.replace("\n", "⏎") if key.suggestion else ""
-        if len(ghost) > _PLAIN_GHOST_LENGTH:
-            ghost = f"{ghost[:_PLAIN_GHOST_LENGTH]}…"
-        tail = line[(key.suggestion.end if key.suggestion else key.cursor).column :]
-        text = f"{line[: key.cursor.column]}▏{ghost and f'«{ghost}»'}{tail}".strip()
-        self._console.print(f"{_plain_cost(key)}  {text}", markup=False, highlight=False, soft_wrap=True)
+    with Live(console=console, auto_refresh=False) as live:
+        yield draw
 
 
-class LiveView:
-    """A frame that is redrawn with every keystroke."""
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
-
-    def show(self, keystrokes: Sequence[Keystroke]) -> None:
-        code_rows = max(6, min(_CODE_ROWS, self._live.console.height - _OTHER_ROWS))
-        self._live.update(frame(keystrokes, code_rows), refresh=True)
+def plain_line(key: Keystroke) -> str:
+    """A keystroke's cost, and the line of the cursor with the suggestion."""
+    line = key.lines[key.cursor.line].rstrip("\n")
+    ghost = key.suggestion.text.replace("\n", "⏎") if key.suggestion else ""
+    if len(ghost) > _PLAIN_GHOST_LENGTH:
+        ghost = f"{ghost[:_PLAIN_GHOST_LENGTH]}…"
+    tail = line[(key.suggestion.end if key.suggestion else key.cursor).column :]
+    text = f"{line[: key.cursor.column]}▏{ghost and f'«{ghost}»'}{tail}".strip()
+    return f"{_plain_cost(key)}  {text}"
 
 
 def frame(keystrokes: Sequence[Keystroke], code_rows: int = _CODE_ROWS) -> RenderableType:
