@@ -28,7 +28,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from midfill.headless.lsp_session import LspSession, PendingAnswer, open_session
-from midfill.headless.private_core import private_core_environment
+from midfill.headless.private_core import private_core_environment, processes_in
 from midfill.replay.trace import Step, Trace, play, read_trace
 from protocol.errors import Cancelled, MidfillError
 
@@ -128,12 +128,11 @@ class Memory:
 def processes_of(environment: dict[str, str]) -> list[Memory]:
     """The language servers and the core of this bench, with the children of their own."""
     found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if set(environment.items()) <= set(process.environ().items()):
-                arguments = process.cmdline()
-                kind = next((word for word in ("lsp", "core") if word in arguments), arguments[-1])
-                found.append(Memory(process, {"lsp": "language server"}.get(kind, kind)))
+    for process in processes_in(environment):
+        with suppress(psutil.Error):  # it has gone
+            arguments = process.cmdline()
+            kind = next((word for word in ("lsp", "core") if word in arguments), arguments[-1])
+            found.append(Memory(process, {"lsp": "language server"}.get(kind, kind)))
     return found
 
 
