@@ -40,6 +40,7 @@ from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.text.tokenization import TextTokenizer
+from midfill.replay.options import STRATEGIES
 from midfill.replay.results import percentile
 from protocol.messages import Completion, CompletionRequest, Prompt
 from protocol.settings import Strategy
@@ -48,7 +49,6 @@ FILE_TOKENS = (2048, 4096)
 CONTEXT_TOKENS = 5120
 STORE_MB = 4096
 SLOTS = 16  # as many users' requests share a forward
-STRATEGIES: tuple[Strategy, ...] = ("none", "psm", "spm", "efim")
 
 
 @dataclass(frozen=True, slots=True)

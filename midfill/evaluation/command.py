@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from midfill.takes_options import takes_options
+from midfill.output_files import check_writable
+from midfill.takes_options import chosen, takes_options
 from protocol.errors import BadInput
 from protocol.settings import Settings
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from midfill.evaluation.runner import Evaluator, Row, TaskSet
     from midfill.evaluation.sandbox import Sandbox
     from midfill.evaluation.tasks import Cut, Format, Split
-
-Name = TypeVar("Name", bound=str)
 
 HELD_OUT_TASKS = 500  # without --limit
 
@@ -115,8 +114,8 @@ def _evaluate_in_file(settings: Settings, model: AbstractContextManager[Evaluate
     from midfill.evaluation.runner import Evaluator
     from midfill.evaluation.tasks import CUTS, FORMATS, SPLITS
 
-    splits = _chosen("--split", arguments.splits, SPLITS)
-    formats, cuts = _chosen("--format", arguments.formats, FORMATS), _chosen("--cut", arguments.cuts, CUTS)
+    splits = chosen("--split", arguments.splits, SPLITS)
+    formats, cuts = chosen("--format", arguments.formats, FORMATS), chosen("--cut", arguments.cuts, CUTS)
     task_sets = _task_sets(arguments, splits)
     notes = Console(stderr=True)
     sandbox = _sandbox(arguments, task_sets, notes)
@@ -180,20 +179,9 @@ def _json_lines(file: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]
     elif file == Path("-"):
         yield lambda row: typer.echo(json.dumps(row))
     else:
-        try:
-            stream = file.open("w", encoding="utf-8", buffering=1)
-        except OSError as error:
-            raise BadInput(f"--json {file} cannot be written: {error.strerror}") from error
-        with stream:
+        check_writable(file)
+        with file.open("w", encoding="utf-8", buffering=1) as stream:
             yield lambda row: print(json.dumps(row), file=stream)
-
-
-def _chosen(option: str, names: str, known: tuple[Name, ...]) -> tuple[Name, ...]:
-    given = [name.strip() for name in names.split(",")]
-    for name in given:
-        if name not in known:
-            raise BadInput(f"{option} {names}: unknown {name!r}, choose from {', '.join(known)}")
-    return tuple(name for name in known if name in given)
 
 
 def _task_sets(arguments: EvalArguments, splits: Sequence[Split]) -> list[TaskSet]:

@@ -24,16 +24,17 @@ def report(rows: Sequence[Row], title: str) -> RenderableType:
             table.add_column(column, justify="left" if column in _COLUMNS[:2] else "right")
         for row in several:
             figures = (row.exact_match, row.pass_at_1, row.edit_similarity, row.first_word)
-            table.add_row(row.cut, row.form, *map(_cell, figures))
+            table.add_row(row.cut, row.form, *(cell(figure, "%") for figure in figures))
         tables.append(table)
     return Group(title, *tables, "Each figure has its 95 % interval below it.")
 
 
-def _cell(estimate: Estimate | None) -> str:
+def cell(estimate: Estimate | None, unit: str = "") -> str:
+    """A figure in percent, with its interval below it."""
     if estimate is None:
         return "-"
     low, high = estimate.interval
-    return f"{estimate.value:.1%}\n{low * 100:.1f} to {high * 100:.1f}"
+    return f"{estimate.value * 100:.1f}{unit}\n{low * 100:.1f} to {high * 100:.1f}"
 
 
 def row_object(row: Row, heals: bool | None, common: dict[str, Any]) -> dict[str, Any]:

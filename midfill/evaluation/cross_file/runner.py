@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,6 +15,7 @@ from rich.table import Table
 from midfill.evaluation.cross_file.conditions import CONDITIONS, TODAY, Desk
 from midfill.evaluation.cross_file.packages import PACKAGES, Language, packages_folder, unpacked
 from midfill.evaluation.cross_file.tasks import CrossFileTask, cut_tasks
+from midfill.evaluation.report import cell
 from midfill.evaluation.runner import Complete
 from midfill.evaluation.scoring import Estimate, mean, share
 from protocol.messages import StopRule
@@ -121,22 +122,12 @@ def report(found: Sequence[CrossFileRow], title: str) -> RenderableType:
             table.add_column(column, justify="right")
         for row in several:
             figures = (row.exact_match, row.identifier_match, row.shown, row.gain)
-            table.add_row(row.condition, *map(_cell, figures))
+            table.add_row(row.condition, *map(cell, figures))
         tables.append(table)
     return Group(title, *tables, "Under each figure its 95 % interval.")
 
 
-def _cell(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "-"
-    low, high = estimate.interval
-    return f"{estimate.value * 100:.1f}\n{low * 100:.1f} to {high * 100:.1f}"
-
-
 def task_object(task: CrossFileTask, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     """A task's outcomes for JSON."""
-    shown = {
-        name: {"exact": each.exact, "identifiers": each.identifiers, "shown": each.shown}
-        for name, each in outcomes.items()
-    }
+    shown = {name: asdict(each) for name, each in outcomes.items()}
     return {"task": task.name, "language": task.package.language, "symbol": task.symbol, "outcomes": shown}
