@@ -31,20 +31,11 @@ def configure(editor: Editor, settings: dict[str, Any]) -> None:
     editor.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings=settings))
 
 
-async def in_state(editor: Editor, state: str) -> None:
-    await until(lambda: [status.state for status in editor.statuses[-1:]] == [state], READY_SECONDS)
-
-
-async def execute(editor: Editor, command: str, *arguments: object) -> Any:
-    params = types.ExecuteCommandParams(f"midfill.{command}", list(arguments))
-    return await editor.workspace_execute_command_async(params)
-
-
 async def test_a_bad_device_is_corrected_in_the_settings(open_editor: OpenEditor, runtime: Path) -> None:
     async with open_editor({"device": "banana"}) as editor:
         editor.open(TEXT)
         await editor.suggest(3, 0)
-        await until(lambda: editor.statuses[-1].state == "failed", READY_SECONDS)
+        await editor.until_state("failed")
         assert "banana" in editor.statuses[-1].message
         (failed,) = core_pids(runtime)
         configure(editor, {"device": "cpu"})
@@ -70,7 +61,7 @@ async def test_a_restart_replaces_the_process(open_editor: OpenEditor, runtime: 
         editor.open(TEXT)
         await ready(editor)
         (former,) = core_pids(runtime)
-        await execute(editor, "restartCore")
+        await editor.execute("midfill.restartCore")
         assert await another_core(editor, runtime, former) != former
         assert editor.messages == []
 
@@ -85,16 +76,16 @@ async def test_what_is_resident_is_freed_in_memory_and_on_disk(open_editor: Open
         editor.open(TEXT)
         await ready(editor)
         await until(lambda: any(usage.ahead for usage in editor.usages))  # nothing is computed after this
-        (before,) = await execute(editor, "listCores")
+        (before,) = await editor.execute("midfill.listCores")
         assert before["memory"]["weights_bytes"] > 10_000_000
         assert "weights " in before["summary"]
-        assert "resident tokens; the process had " in await execute(editor, "freeMemory", False)
-        (freed,) = await execute(editor, "listCores")
+        assert "resident tokens; the process had " in await editor.execute("midfill.freeMemory", False)
+        (freed,) = await editor.execute("midfill.listCores")
         assert resident(freed)["device"] == 0
         assert resident(freed)["disk"] > 0
         assert freed["memory"]["workspaces"] == 1
-        await execute(editor, "freeMemory", True)
-        (emptied,) = await execute(editor, "listCores")
+        await editor.execute("midfill.freeMemory", True)
+        (emptied,) = await editor.execute("midfill.listCores")
         assert resident(emptied) == {"device": 0, "disk": 0}
         assert emptied["state"] == "ready"
 
@@ -105,13 +96,13 @@ async def test_a_stopped_core_stays_stopped_until_a_suggestion_is_requested_by_h
     async with open_editor() as one, open_editor() as other:
         one.open(TEXT)
         await ready(one)
-        await execute(one, "stopCore")
+        await one.execute("midfill.stopCore")
         assert core_pids(runtime) == []
         async with open_editor() as later:  # it starts none either
             for editor in (one, other, later):
-                await in_state(editor, "stopped")
+                await editor.until_state("stopped")
                 assert "stopped the core: request a suggestion by hand" in editor.statuses[-1].message
-            (listed,) = await execute(later, "listCores")
+            (listed,) = await later.execute("midfill.listCores")
             assert listed["state"] == "stopped"
             later.open(TEXT)
             waiting = asyncio.ensure_future(later.suggest(3, 0))
@@ -120,7 +111,7 @@ async def test_a_stopped_core_stays_stopped_until_a_suggestion_is_requested_by_h
             waiting.cancel()
             await later.suggest(3, 0, kind=types.InlineCompletionTriggerKind.Invoked)
             for editor in (one, other, later):
-                await in_state(editor, "ready")
+                await editor.until_state("ready")
         assert len(core_pids(runtime)) == 1
 
 
