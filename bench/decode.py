@@ -14,9 +14,9 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import torch
 import transformers
@@ -158,21 +158,6 @@ def engines_of(shape: Architecture, threads: list[int], peers: bool, level: Leve
             yield transformers_model(shape, count)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One engine in one case: medians over rounds."""
-
-    shape: str
-    case: str
-    engine: str
-    threads: int
-    microseconds: float
-    quartiles: tuple[float, float]
-    fastest: float  # round; on a busy machine the nearest to an idle one
-    times_torch: float | None  # how many times as fast as torch in the same rounds
-    share_of_bandwidth: float
-
-
 def time_in_turns(
     engines: list[Engine], shape: Architecture, resident: int, new: int, rounds: int
 ) -> tuple[dict[Engine, list[float]], dict[Engine, list[float]]]:
@@ -197,8 +182,12 @@ def quartiles(seconds: list[float]) -> tuple[float, float]:
     return round(low * 1e6, 1), round(high * 1e6, 1)
 
 
-def measure(name: str, threads: list[int], rounds: int, peers: bool, level: Level | None) -> Iterator[Row]:
-    """The rows of one shape."""
+def measure(name: str, threads: list[int], rounds: int, peers: bool, level: Level | None) -> Iterator[dict[str, Any]]:
+    """The rows of one shape, one per case and engine: medians over rounds.
+
+    `fastest` is the round that on a busy machine was nearest to an idle one; `times_torch` says how many times as fast
+    as torch the engine was in the same rounds.
+    """
     shape = SHAPES[name]
     engines = list(engines_of(shape, threads, peers, level))
     torch_of = {engine.threads: engine for engine in engines if engine.name == TORCH}
@@ -207,17 +196,17 @@ def measure(name: str, threads: list[int], rounds: int, peers: bool, level: Leve
         for engine, times in seconds.items():
             theirs = seconds[torch_of[engine.threads]] if torch_of else []
             ratios = [slow / quick for slow, quick in zip(theirs, times, strict=bool(theirs))]
-            yield Row(
-                shape=name,
-                case=f"{resident}+{new}",
-                engine=engine.name,
-                threads=engine.threads,
-                microseconds=round(statistics.median(times) * 1e6, 1),
-                quartiles=quartiles(times),
-                fastest=round(min(times) * 1e6, 1),
-                times_torch=round(statistics.median(ratios), 2) if ratios else None,
-                share_of_bandwidth=round(statistics.median(shares[engine]), 3),
-            )
+            yield {
+                "shape": name,
+                "case": f"{resident}+{new}",
+                "engine": engine.name,
+                "threads": engine.threads,
+                "microseconds": round(statistics.median(times) * 1e6, 1),
+                "quartiles": quartiles(times),
+                "fastest": round(min(times) * 1e6, 1),
+                "times_torch": round(statistics.median(ratios), 2) if ratios else None,
+                "share_of_bandwidth": round(statistics.median(shares[engine]), 3),
+            }
 
 
 def main(
@@ -230,17 +219,17 @@ def main(
 ) -> None:
     """Measure, and print a line per engine and case."""
     torch.manual_seed(0)
-    rows: list[Row] = []
+    rows = []
     table = Table(
         "shape", "case", "engine", "threads", "µs", "quartiles", "fastest", "times torch", "share of bandwidth"
     )
     for name in shape or ["S", "M", "L"]:
         for row in measure(name, threads or [1, 2], rounds, peers, cast("Level | None", level)):
             rows.append(row)
-            table.add_row(*(str(value) for value in asdict(row).values()))
+            table.add_row(*map(str, row.values()))
         gc.collect()
     Console(width=120).print(table)
-    write(json_file, {"machine": machine(), "rounds": rounds, "rows": [asdict(row) for row in rows]})
+    write(json_file, {"machine": machine(), "rounds": rounds, "rows": rows})
 
 
 if __name__ == "__main__":

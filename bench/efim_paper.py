@@ -42,6 +42,7 @@ from inference.scheduling.scheduler import Scheduler
 from inference.text.tokenization import TextTokenizer
 from midfill.replay.options import STRATEGIES
 from midfill.replay.results import percentile
+from midfill.takes_options import takes_options
 from protocol.messages import Completion, CompletionRequest, Prompt
 from protocol.settings import Strategy
 
@@ -49,26 +50,6 @@ FILE_TOKENS = (2048, 4096)
 CONTEXT_TOKENS = 5120
 STORE_MB = 4096
 SLOTS = 16  # as many users' requests share a forward
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """The load: every user's file, and the number of rounds."""
-
-    files: tuple[str, ...]
-    rounds: int
-    max_new_tokens: int
-
-    def request(self, strategy: Strategy, user: int, number: int) -> CompletionRequest:
-        """A user's request of a round, counted from 0."""
-        text = self.files[user]
-        half = len(text) // 2
-        step = half / (self.rounds + 2)  # a fourteenth of the file, in five rounds
-        first, typed = int(step), int(step * (number + 2))
-        prompt = Prompt(text[:typed], text[half:], order="spm" if strategy == "spm" else "psm")
-        if strategy == "efim":
-            prompt = Prompt(text[:first], text[half:], increment=text[first:typed])
-        return CompletionRequest(f"user-{user}", prompt, self.max_new_tokens, reuse=strategy != "none")
 
 
 def files_of_length(tokenizer: TextTokenizer, count: int, tokens: tuple[int, int]) -> tuple[str, ...]:
@@ -86,12 +67,22 @@ def files_of_length(tokenizer: TextTokenizer, count: int, tokens: tuple[int, int
 class Setup:
     """The size of the load, the repeats, and the size of the core."""
 
-    users: int
-    rounds: int
-    max_new_tokens: int
-    repeats: int
-    threads: int
-    dry: bool  # everything but the model
+    users: Annotated[int, typer.Option(min=1)] = 16
+    rounds: Annotated[int, typer.Option(min=1)] = 5
+    max_new_tokens: Annotated[int, typer.Option(min=1)] = 128
+    repeats: Annotated[int, typer.Option(min=1)] = 2
+    threads: Annotated[int, typer.Option(min=1)] = 2
+    dry: Annotated[bool, typer.Option("--dry", help="Everything but the model: counts only, fast.")] = False
+
+    def request(self, strategy: Strategy, user: int, text: str, number: int) -> CompletionRequest:
+        """A user's request in its file of a round, counted from 0."""
+        half = len(text) // 2
+        step = half / (self.rounds + 2)  # a fourteenth of the file, in five rounds
+        first, typed = int(step), int(step * (number + 2))
+        prompt = Prompt(text[:typed], text[half:], order="spm" if strategy == "spm" else "psm")
+        if strategy == "efim":
+            prompt = Prompt(text[:first], text[half:], increment=text[first:typed])
+        return CompletionRequest(f"user-{user}", prompt, self.max_new_tokens, reuse=strategy != "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +143,16 @@ def core(model: str, setup: Setup) -> Iterator[Scheduler]:
     scheduler.close()
 
 
-def play(scheduler: Scheduler, load: Load, strategy: Strategy) -> Run:
-    """Run all users at once, each round after round."""
-    users = len(load.files)
-    together = threading.Barrier(users + 1)
+def play(scheduler: Scheduler, setup: Setup, files: Sequence[str], strategy: Strategy) -> Run:
+    """Run all users at once, each with a file and round after round."""
+    together = threading.Barrier(len(files) + 1)
 
-    def user(number: int) -> list[Answered]:
+    def user(number: int, text: str) -> list[Answered]:
         together.wait()
-        return [_ask(scheduler, load.request(strategy, number, turn)) for turn in range(load.rounds)]
+        return [_ask(scheduler, setup.request(strategy, number, text, turn)) for turn in range(setup.rounds)]
 
-    with ThreadPoolExecutor(users) as pool:
-        futures = [pool.submit(user, number) for number in range(users)]
+    with ThreadPoolExecutor(len(files)) as pool:
+        futures = [pool.submit(user, number, text) for number, text in enumerate(files)]
         together.wait()
         since = time.perf_counter()
         answers = [answer for future in futures for answer in future.result()]
@@ -217,29 +207,23 @@ def measure(name: str, setup: Setup) -> dict[str, Any]:
     """The figures of one model."""
     with model_called(name) as model:
         files = files_of_length(find_checkpoint(model).tokenizer(), setup.users, FILE_TOKENS)
-        load = Load(files, setup.rounds, setup.max_new_tokens)
         runs: dict[Strategy, list[Run]] = {strategy: [] for strategy in STRATEGIES}
         for repeat in range(setup.repeats):
             first = repeat % len(STRATEGIES)
             for strategy in (*STRATEGIES[first:], *STRATEGIES[:first]):
                 with core(model, setup) as scheduler:
-                    runs[strategy].append(play(scheduler, load, strategy))
+                    runs[strategy].append(play(scheduler, setup, files, strategy))
     return figures(runs)
 
 
+@takes_options
 def main(
+    arguments: Setup,
     model: Annotated[list[str] | None, typer.Option(help=MODEL_HELP)] = None,
-    users: Annotated[int, typer.Option(min=1)] = 16,
-    rounds: Annotated[int, typer.Option(min=1)] = 5,
-    max_new_tokens: Annotated[int, typer.Option(min=1)] = 128,
-    repeats: Annotated[int, typer.Option(min=1)] = 2,
-    threads: Annotated[int, typer.Option(min=1)] = 2,
-    dry: Annotated[bool, typer.Option("--dry", help="Everything but the model: counts only, fast.")] = False,
     json_file: JsonFile = None,
 ) -> None:
     """Measure, and print a line per model and strategy."""
-    setup = Setup(users, rounds, max_new_tokens, repeats, threads, dry)
-    models = {name: measure(name, setup) for name in model or ["S", "M"]}
+    models = {name: measure(name, arguments) for name in model or ["S", "M"]}
     columns = ("latency_ms", "latency_p95_ms", "requests_per_s", "tokens_per_s", "recomputed_tokens", "reuse_share")
     table = Table("model", "strategy", *(column.replace("_", " ") for column in columns))
     for name, measured in models.items():
@@ -251,7 +235,7 @@ def main(
         for other, ratios in measured["efim_against"].items():
             compared = f"{ratios['latency']} of its latency, {ratios['throughput']} times its throughput"
             console.print(f"{name}: efim against {other}: {compared}")
-    write(json_file, {"machine": machine(), **asdict(setup), "models": models})
+    write(json_file, {"machine": machine(), **asdict(arguments), "models": models})
 
 
 if __name__ == "__main__":

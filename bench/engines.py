@@ -17,7 +17,6 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any
@@ -44,12 +43,8 @@ INFILL_SLOT = 3  # midfill has one document, and takes the first slot
 OURS = "midfill, EFIM"
 
 
-@dataclass(frozen=True, slots=True)
-class Rival:
-    """A running engine: the settings with which midfill uses it, and the side that asks it as another client does."""
-
-    settings: dict[str, Any]
-    side: Callable[[Session], Side]
+Rival = tuple[dict[str, Any], Callable[[Session], Side]]
+"""A running engine: the settings with which midfill uses it, and the side that asks it as another client does."""
 
 
 @contextmanager
@@ -69,7 +64,7 @@ def llama_server(program: Path, gguf: Path | None, fim_ids: str, threads: int) -
                 command += ["--override-kv", f"tokenizer.ggml.{field}=int:{id_}"]
             settings = {"model": folder, "fimFormat": "midfill", "healing": "on"}
         with run_llama_server(command, gguf, threads, spm=False, slots=SLOTS) as running:
-            yield Rival(
+            yield (
                 {**settings, "engine": f"llama-server={running.url}"},
                 lambda session: LlamaVimSide("/infill, as llama.vim", session, running, INFILL_SLOT),
             )
@@ -80,7 +75,7 @@ def vllm(python: Path, model: Path, threads: int) -> Iterator[Rival]:
     """vLLM with the model of a folder."""
     tokenizer = read_tokenizer(model / "tokenizer.json")
     with run_vllm(python, model, threads) as running:
-        yield Rival(
+        yield (
             {"model": str(model), "engine": f"openai={running.url}", "healing": "on"},
             lambda session: ContinueSide("PSM, as Continue", session, running, tokenizer),
         )
@@ -88,8 +83,9 @@ def vllm(python: Path, model: Path, threads: int) -> Iterator[Rival]:
 
 async def compare(rival: Rival, session: Session) -> dict[str, list[Timed]]:
     """Both sides' keystrokes, midfill's first."""
-    async with open_midfill(session, {"multiLine": False, **rival.settings}) as target:
-        return await play_in_turns([MidfillSide(OURS, target), rival.side(session)], session)
+    settings, side = rival
+    async with open_midfill(session, {"multiLine": False, **settings}) as target:
+        return await play_in_turns([MidfillSide(OURS, target), side(session)], session)
 
 
 def figures(ours: list[Timed], theirs: list[Timed]) -> dict[str, Any]:

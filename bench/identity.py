@@ -16,7 +16,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 from unittest.mock import patch
@@ -71,20 +71,6 @@ WAYS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures of one way of computing."""
-
-    way: str
-    texts: int
-    differing: int  # from the reference's
-    logprob_distance: float  # the largest between mean log-probabilities of equal texts
-    forwards: int
-    drafted_tokens: int
-    accepted_tokens: int
-    seconds: float
-
-
 async def record(model: str, trace: Path, user: int, count: int) -> list[CompletionRequest]:
     """The first `count` requests of one user for suggestions; fewer if the trace ends before."""
     session = read_trace(trace)
@@ -130,8 +116,11 @@ def compute(engine: Engine, users: Sequence[Sequence[CompletionRequest]], at_onc
 
 def measure(
     way: Way, model: str, users: Sequence[Sequence[CompletionRequest]], reference: Answers | None
-) -> tuple[Figures, Answers]:
-    """Compute all requests in one way, and compare them with the reference; without one, with themselves."""
+) -> tuple[dict[str, Any], Answers]:
+    """Compute all requests in one way, and compare them with the reference; without one, with themselves.
+
+    `logprob_distance` is the largest between mean log-probabilities of equal texts.
+    """
     engine = load_engine(
         EngineOptions(model, context_tokens=8192, dtype="float32", slots=len(users), healing="off", **way.options)
     )
@@ -145,18 +134,17 @@ def measure(
         for ours, theirs in pairs
         if (ours.text, ours.finish_reason) == (theirs.text, theirs.finish_reason)
     ]
-    figures = Figures(
-        way=way.name,
-        texts=len(pairs),
-        differing=len(pairs) - len(same),
-        logprob_distance=max(
-            (abs((ours.mean_logprob or 0) - (theirs.mean_logprob or 0)) for ours, theirs in same), default=0.0
-        ),
-        forwards=forwards,
-        drafted_tokens=sum(answer.usage.drafted_tokens for answer in answers.values()),
-        accepted_tokens=sum(answer.usage.accepted_tokens for answer in answers.values()),
-        seconds=round(seconds, 1),
-    )
+    distances = (abs((ours.mean_logprob or 0) - (theirs.mean_logprob or 0)) for ours, theirs in same)
+    figures = {
+        "way": way.name,
+        "texts": len(pairs),
+        "differing": len(pairs) - len(same),
+        "logprob_distance": max(distances, default=0.0),
+        "forwards": forwards,
+        "drafted_tokens": sum(answer.usage.drafted_tokens for answer in answers.values()),
+        "accepted_tokens": sum(answer.usage.accepted_tokens for answer in answers.values()),
+        "seconds": round(seconds, 1),
+    }
     return figures, answers
 
 
@@ -171,7 +159,7 @@ def main(
         raise SystemExit(f"this benchmark needs the CPU kernel: {reason}")
     each = -(-requests // len(WINDOWS))
     users = [asyncio.run(record(model, trace, user, each)) for user in range(len(WINDOWS))]
-    results: list[Figures] = []
+    results = []
     reference: Answers | None = None
     console = Console()
     console.print(ROW.format(*HEADINGS))
@@ -179,12 +167,11 @@ def main(
         figures, answers = measure(way, model, users, reference)
         reference = reference or answers
         results.append(figures)
-        console.print(
-            ROW.format(*(figure if isinstance(figure, str) else f"{figure:g}" for figure in astuple(figures)))
-        )
-    write(json_file, [asdict(figures) for figures in results])
+        name, *numbers = figures.values()
+        console.print(ROW.format(name, *(f"{number:g}" for number in numbers)))
+    write(json_file, results)
     exact = {way.name for way in WAYS if way.is_exact}
-    if any(figures.differing or figures.logprob_distance for figures in results if figures.way in exact):
+    if any(figures["differing"] or figures["logprob_distance"] for figures in results if figures["way"] in exact):
         sys.exit("speculation or batching changed the kernel's results")
 
 

@@ -57,25 +57,19 @@ class Peer:
     @contextmanager
     def sides(self, model: str, folder: Path, session: Session) -> Iterator[list[LlamaSide]]:
         """One per kind of weights and order, all running."""
+        whole = folder / "model.bf16.gguf"
+        write_gguf(model, whole)
         with ExitStack() as stack:
             sides = []
             for kind in self.kinds:
-                file = self._converted(model, folder, kind)
+                file = folder / f"model.{kind}.gguf"
+                if file != whole:
+                    quantize(self.program.with_name("llama-quantize"), whole, file, kind)
                 for spm in (False, True):
                     server = stack.enter_context(run_llama_server([str(self.program)], file, self.threads, spm=spm))
                     name = f"llama.cpp {kind}{', spm' if spm else ''}"
                     sides.append(LlamaSide(name, session, server, tell_moves=self.tell_moves))
             yield sides
-
-    def _converted(self, model: str, folder: Path, kind: str) -> Path:
-        file = folder / "model.bf16.gguf"
-        if not file.exists():
-            write_gguf(model, file)
-        if kind == "bf16":
-            return file
-        smaller = folder / f"model.{kind}.gguf"
-        quantize(self.program.with_name("llama-quantize"), file, smaller, kind)
-        return smaller
 
 
 def agreement(model: str, server: LlamaServer, prompts: Sequence[Prompt], max_new_tokens: int) -> dict[str, int]:

@@ -23,8 +23,8 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import AsyncExitStack, ExitStack, suppress
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -253,51 +253,41 @@ async def never_read(endpoint: Endpoint) -> None:
             client.transport.abort()
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What a run consists of, besides the typists; times in seconds."""
-
-    settings: Settings
-    language: str
-    seconds: float
-    warm_up: float
-    has_flood: bool
-    has_silent_reader: bool
-    killed: ReplicaProcess | None
-
-
-async def run(load: Load, typists: Sequence[Typist]) -> list[int]:
+async def run(
+    typists: Sequence[Typist],
+    settings: Settings,
+    language: str,
+    seconds: float,
+    warm_up: float,
+    disturbances: Sequence[Callable[[Endpoint], Coroutine[Any, Any, None]]],
+    killed: ReplicaProcess | None,
+) -> list[int]:
     """Let all type; the core's resident bytes, sampled once a second."""
-    core = local_core(load.settings)
+    core = local_core(settings)
     address = await core.find_or_start()
     endpoint, process = endpoint_of(address, core.file), psutil.Process(address.pid)
     for typist in typists:
         typist.core.client = await CoreClient.open(endpoint, typist.core.hear)
     await typists[0].core.complete(CompletionRequest("bench/first", OTHERS_PROMPT, 0))  # loads the model
-    end = time.monotonic() + load.warm_up + load.seconds
+    end = time.monotonic() + warm_up + seconds
     resident = []
-    async with AsyncExitStack() as stack:
-        typing = [asyncio.create_task(typist.type(load.settings, load.language, end)) for typist in typists]
-        others = []
-        if load.has_flood:
-            others.append(asyncio.create_task(flood(endpoint)))
-        if load.has_silent_reader:
-            others.append(asyncio.create_task(never_read(endpoint)))
-        progress = stack.enter_context(Progress(console=Console(stderr=True)))
-        bar = progress.add_task("warm-up", total=load.warm_up + load.seconds)
+    with Progress(console=Console(stderr=True)) as progress:
+        typing = [asyncio.create_task(typist.type(settings, language, end)) for typist in typists]
+        others = [asyncio.create_task(disturb(endpoint)) for disturb in disturbances]
+        bar = progress.add_task("warm-up", total=warm_up + seconds)
         is_counting = False
         while any(not task.done() for task in typing):
             left = max(0.0, end - time.monotonic())
-            if not is_counting and left <= load.seconds:
+            if not is_counting and left <= seconds:
                 is_counting = True
                 for typist in typists:
                     typist.start_counting()
-                if load.killed is not None:
-                    others.append(asyncio.create_task(kill_and_restart(load.killed, load.seconds)))
+                if killed is not None:
+                    others.append(asyncio.create_task(kill_and_restart(killed, seconds)))
             keys = sum(typist.keys for typist in typists) if is_counting else 0
             failed = sum(typist.core.failures.total() for typist in typists)
             told = f"{keys} keys, {failed} failed" if is_counting else "warm-up"
-            progress.update(bar, completed=load.warm_up + load.seconds - left, description=told)
+            progress.update(bar, completed=warm_up + seconds - left, description=told)
             if is_counting:
                 resident.append(process.memory_info().rss)
             for task in others:
@@ -383,13 +373,13 @@ def main(
             model=model, engine=engine, slots=slots, max_tokens=max_new_tokens, hold_back_percent=0, other_files=False
         )
         killed = replicas[0] if kill_replica else None
-        load = Load(settings, language, seconds, warm_up, has_flood, silent_reader, killed)
+        disturbances = [*([flood] if has_flood else []), *([never_read] if silent_reader else [])]
         recorded = read_trace(trace)
         if keys_per_second is None and not recorded.times:
             raise typer.BadParameter(f"{trace} has no times: --keys-per-second is needed")
         parts = enumerate(parts_of(recorded, typists))
         team = [Typist(f"typist-{number}", part, keys_per_second, longest_pause) for number, part in parts]
-        resident = asyncio.run(run(load, team))
+        resident = asyncio.run(run(team, settings, language, seconds, warm_up, disturbances, killed))
         result = figures(team, resident)
     table = Table("figure", "value")
     for name, value in result.items():
