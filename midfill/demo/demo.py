@@ -15,9 +15,8 @@ from midfill.demo.editor import Editor
 from midfill.demo.other_layouts import mean_recomputed
 from midfill.demo.picture import write_picture
 from midfill.demo.player import Keystroke, play
-from midfill.demo.report import report
+from midfill.demo.report import report, summarize
 from midfill.demo.script import SAMPLE, SCRIPT
-from midfill.demo.summary import summarize
 from midfill.demo.views import showing
 from midfill.headless.lsp_process import LanguageServerFailed
 from midfill.headless.lsp_session import LspSession, open_session

@@ -15,9 +15,8 @@ from lsp_server.editing.positions import ClientPosition
 from midfill.demo.editor import Editor, KeyPress
 from midfill.demo.picture import write_picture
 from midfill.demo.player import Keystroke
-from midfill.demo.report import report
+from midfill.demo.report import report, summarize
 from midfill.demo.script import SAMPLE, SCRIPT, Backspace, Jump, Type
-from midfill.demo.summary import summarize
 from midfill.demo.typist import Typist
 from midfill.demo.views import frame, plain_line
 from midfill.headless.lsp_values import Suggestion, UsageReport
