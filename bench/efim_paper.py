@@ -17,7 +17,7 @@ import random
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -43,7 +43,7 @@ from inference.text.tokenization import TextTokenizer
 from midfill.replay.options import STRATEGIES
 from midfill.replay.results import percentile
 from midfill.takes_options import takes_options
-from protocol.messages import Completion, CompletionRequest, Prompt
+from protocol.messages import Completion, CompletionRequest, Prompt, Usage
 from protocol.settings import Strategy
 
 FILE_TOKENS = (2048, 4096)
@@ -85,40 +85,10 @@ class Setup:
         return CompletionRequest(f"user-{user}", prompt, self.max_new_tokens, reuse=strategy != "none")
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """One request's completion, and how long its user waited."""
-
-    completion: Completion
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run of one strategy."""
-
-    seconds: float
-    latency_s: float  # mean over requests
-    latency_p95_s: float
-    requests_per_s: float
-    tokens_per_s: float  # generated
-    prompt_tokens: int
-    recomputed_tokens: int
-
-    @classmethod
-    def of(cls, answers: Sequence[Answered], seconds: float) -> Run:
-        """The figures of a run from its answers and its duration."""
-        latencies = [answer.seconds for answer in answers]
-        usages = [answer.completion.usage for answer in answers]
-        return cls(
-            seconds=seconds,
-            latency_s=sum(latencies) / len(latencies),
-            latency_p95_s=percentile(latencies, 0.95),
-            requests_per_s=len(answers) / seconds,
-            tokens_per_s=sum(usage.generated_tokens for usage in usages) / seconds,
-            prompt_tokens=sum(usage.prompt_tokens for usage in usages),
-            recomputed_tokens=sum(usage.recomputed_tokens for usage in usages),
-        )
+Answered = tuple[Usage, float]
+"""What one request cost, and how many seconds its user waited."""
+Run = dict[str, float]
+"""The figures of one run of one strategy."""
 
 
 @contextmanager
@@ -144,7 +114,7 @@ def core(model: str, setup: Setup) -> Iterator[Scheduler]:
 
 
 def play(scheduler: Scheduler, setup: Setup, files: Sequence[str], strategy: Strategy) -> Run:
-    """Run all users at once, each with a file and round after round."""
+    """Run all users at once, each with a file and round after round; `latency_s` is the mean over requests."""
     together = threading.Barrier(len(files) + 1)
 
     def user(number: int, text: str) -> list[Answered]:
@@ -157,11 +127,20 @@ def play(scheduler: Scheduler, setup: Setup, files: Sequence[str], strategy: Str
         since = time.perf_counter()
         answers = [answer for future in futures for answer in future.result()]
         seconds = time.perf_counter() - since
-    return Run.of(answers, seconds)
+    usages, latencies = zip(*answers, strict=True)
+    return {
+        "seconds": seconds,
+        "latency_s": sum(latencies) / len(latencies),
+        "latency_p95_s": percentile(latencies, 0.95),
+        "requests_per_s": len(answers) / seconds,
+        "tokens_per_s": sum(usage.generated_tokens for usage in usages) / seconds,
+        "prompt_tokens": sum(usage.prompt_tokens for usage in usages),
+        "recomputed_tokens": sum(usage.recomputed_tokens for usage in usages),
+    }
 
 
 def _ask(scheduler: Scheduler, request: CompletionRequest) -> Answered:
-    """The answer to a request; raises the request's error."""
+    """Wait for the answer to a request; raises the request's error."""
     answered: Future[Outcome] = Future()
     since = time.perf_counter()
     scheduler.submit(request, answered.set_result)
@@ -169,36 +148,33 @@ def _ask(scheduler: Scheduler, request: CompletionRequest) -> Answered:
     seconds = time.perf_counter() - since
     if not isinstance(answer, Completion):
         raise answer
-    return Answered(answer, seconds)
+    return answer.usage, seconds
 
 
 def figures(runs: dict[Strategy, list[Run]]) -> dict[str, Any]:
     """For each strategy its runs and the medians over repeats; for EFIM its ratios to the others, run by run."""
     rows: dict[str, Any] = {
         strategy: {
-            "latency_ms": round(1000 * median(run.latency_s for run in repeats), 1),
-            "latency_p95_ms": round(1000 * median(run.latency_p95_s for run in repeats), 1),
-            "requests_per_s": round(median(run.requests_per_s for run in repeats), 3),
-            "tokens_per_s": round(median(run.tokens_per_s for run in repeats), 1),
-            "recomputed_tokens": repeats[0].recomputed_tokens,
-            "reuse_share": round(1 - repeats[0].recomputed_tokens / repeats[0].prompt_tokens, 4),
-            "runs": [asdict(run) for run in repeats],
+            "latency_ms": round(1000 * median(run["latency_s"] for run in repeats), 1),
+            "latency_p95_ms": round(1000 * median(run["latency_p95_s"] for run in repeats), 1),
+            "requests_per_s": round(median(run["requests_per_s"] for run in repeats), 3),
+            "tokens_per_s": round(median(run["tokens_per_s"] for run in repeats), 1),
+            "recomputed_tokens": repeats[0]["recomputed_tokens"],
+            "reuse_share": round(1 - repeats[0]["recomputed_tokens"] / repeats[0]["prompt_tokens"], 4),
+            "runs": repeats,
         }
         for strategy, repeats in runs.items()
     }
 
-    def ratio(other: Strategy, what: Callable[[Run], float]) -> float:
-        return round(median(what(a) / what(b) for a, b in zip(runs["efim"], runs[other], strict=True)), 3)
+    def ratio(other: Strategy, what: str) -> float:
+        return round(median(a[what] / b[what] for a, b in zip(runs["efim"], runs[other], strict=True)), 3)
 
     return {
         "strategies": rows,
         "efim_against": {
-            other: {
-                "latency": ratio(other, lambda run: run.latency_s),
-                "throughput": ratio(other, lambda run: run.requests_per_s),
-            }
+            other: {"latency": ratio(other, "latency_s"), "throughput": ratio(other, "requests_per_s")}
             for other in runs
-            if other != "efim" and "efim" in runs
+            if other != "efim"
         },
     }
 
