@@ -84,15 +84,10 @@ def test_backspace_at_the_start_of_a_line_is_refused() -> None:
         editor_at("x\n║").backspace()
 
 
-def test_accepting_replaces_what_the_suggestion_covers() -> None:
+def test_accepting_replaces_what_the_suggestion_covers_and_undo_takes_it_back() -> None:
     editor = editor_at("f(║)\n")
     editor.accept("a,\n  b)", Position(0, 3))
     assert marked(editor) == "f(a,\n  b)║\n"
-
-
-def test_undo_takes_an_accepted_suggestion_back() -> None:
-    editor = editor_at("f(║)\n")
-    editor.accept("a,\n  b)", Position(0, 3))
     editor.undo()
     assert marked(editor) == "f(║)\n"
     with pytest.raises(BadInput, match="nothing to undo"):
