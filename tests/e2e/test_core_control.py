@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from lsprotocol import types
 
-from tests.e2e.conftest import READY_SECONDS, OpenEditor, core_pids
-from tests.e2e.test_language_server import ready
+from tests.e2e.conftest import READY_SECONDS, OpenEditor, core_pids, open_ready, ready
 from tests.lsp_server.editor import Editor, until
 
 TEXT = "def add(a, b):\n    return a + b\n\n\n"
@@ -46,8 +45,7 @@ async def test_a_bad_device_is_corrected_in_the_settings(open_editor: OpenEditor
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
 async def test_a_core_that_hangs_is_told_and_replaced(open_editor: OpenEditor, runtime: Path) -> None:
     async with open_editor() as editor:
-        editor.open(TEXT)
-        await ready(editor)
+        await open_ready(editor, TEXT)
         (hung,) = core_pids(runtime)
         os.kill(hung, signal.SIGSTOP)
         assert await editor.suggest(3, 0) == []
@@ -58,8 +56,7 @@ async def test_a_core_that_hangs_is_told_and_replaced(open_editor: OpenEditor, r
 
 async def test_a_restart_replaces_the_process(open_editor: OpenEditor, runtime: Path) -> None:
     async with open_editor() as editor:
-        editor.open(TEXT)
-        await ready(editor)
+        await open_ready(editor, TEXT)
         (former,) = core_pids(runtime)
         await editor.execute("midfill.restartCore")
         assert await another_core(editor, runtime, former) != former
@@ -73,8 +70,7 @@ def resident(core: dict[str, Any]) -> dict[str, int]:
 
 async def test_what_is_resident_is_freed_in_memory_and_on_disk(open_editor: OpenEditor, runtime: Path) -> None:
     async with open_editor() as editor:
-        editor.open(TEXT)
-        await ready(editor)
+        await open_ready(editor, TEXT)
         await until(lambda: any(usage.ahead for usage in editor.usages))  # nothing is computed after this
         (before,) = await editor.execute("midfill.listCores")
         assert before["memory"]["weights_bytes"] > 10_000_000
@@ -94,8 +90,7 @@ async def test_a_stopped_core_stays_stopped_until_a_suggestion_is_requested_by_h
     open_editor: OpenEditor, runtime: Path
 ) -> None:
     async with open_editor() as one, open_editor() as other:
-        one.open(TEXT)
-        await ready(one)
+        await open_ready(one, TEXT)
         await one.execute("midfill.stopCore")
         assert core_pids(runtime) == []
         async with open_editor() as later:  # it starts none either
@@ -120,8 +115,7 @@ async def test_a_core_that_another_editor_uses_stays_until_that_one_leaves(
 ) -> None:
     async with open_editor() as other:
         async with open_editor() as editor:
-            editor.open(TEXT)
-            await ready(editor)
+            await open_ready(editor, TEXT)
             (shared,) = core_pids(runtime)
             configure(other, {"storeMb": 200})
             differs = "storeMb = 2048 (requested: 200); 1 other client uses it"
