@@ -111,7 +111,6 @@ class CountedCore:
         self.client.release(session)
 
     def hear(self, status: CoreStatus) -> None:
-        """Note what the core says of itself."""
         self.chars_per_token = status.chars_per_token
 
 
@@ -205,7 +204,6 @@ class ReplicaProcess:
         raise SystemExit(f"{shlex.join(self._command)} does not listen at port {self._port}")
 
     def kill(self) -> None:
-        """End the process at once."""
         self._process.kill()
         self._process.wait()
 

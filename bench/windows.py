@@ -116,11 +116,9 @@ class Memory:
     cpu_at_rest: float = 0.0  # share of one CPU core
 
     def sample(self) -> None:
-        """Add the present size."""
         self.samples.append(self.process.memory_info().rss)
 
     def cpu_s(self) -> float:
-        """CPU seconds so far."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 

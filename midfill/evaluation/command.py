@@ -23,9 +23,9 @@ from protocol.settings import Settings
 if TYPE_CHECKING:
     from lsp_server.prompts.windows import WindowBudget
     from midfill.evaluation.engines import Evaluated
-    from midfill.evaluation.runner import Evaluator, Row, TaskSet
+    from midfill.evaluation.runner import TaskSet
     from midfill.evaluation.sandbox import Sandbox
-    from midfill.evaluation.tasks import Cut, Format, Split
+    from midfill.evaluation.tasks import Split
 
 HELD_OUT_TASKS = 500  # without --limit
 
@@ -122,13 +122,14 @@ def _evaluate_in_file(settings: Settings, model: AbstractContextManager[Evaluate
     if settings.core and "token" in cuts:
         raise BadInput("--cut token needs the model's tokenizer, which a core does not show: choose given or character")
     rows = []
-    with _json_lines(arguments.json_file) as write, _loaded(model, notes) as evaluated:
+    with _json_lines(arguments.json_file) as write, _loaded(model, notes) as evaluated, _bars(notes) as progress:
         common = {"model": evaluated.name, "seed": arguments.seed, "max_new_tokens": arguments.max_new_tokens}
         budget = _windows(settings, evaluated)
         evaluator = Evaluator(evaluated.complete, evaluated.token_ends, budget, arguments.seed, sandbox)
-        for row in _evaluate(evaluator, task_sets, cuts, formats, notes):
-            write(row_object(row, evaluated.heals, common))
-            rows.append(row)
+        for tasks, cut, form in product(task_sets, cuts, formats):
+            bar = progress.add_task(f"{tasks.benchmark} {tasks.split} {cut} {form}", total=len(tasks.tasks))
+            rows.append(evaluator.row(tasks, cut, form, partial(progress.advance, bar)))
+            write(row_object(rows[-1], evaluated.heals, common))
     arguments.console.print(report(rows, evaluated.title))
 
 
@@ -229,13 +230,3 @@ def _windows(settings: Settings, evaluated: Evaluated) -> WindowBudget:
         suffix_tokens=settings.suffix_tokens,
         chars_per_token=evaluated.chars_per_token,
     )
-
-
-def _evaluate(
-    evaluator: Evaluator, task_sets: Sequence[TaskSet], cuts: Sequence[Cut], formats: Sequence[Format], notes: Console
-) -> Iterator[Row]:
-    """Every row in turn, with a bar for each on stderr if that is a terminal."""
-    with _bars(notes) as progress:
-        for tasks, cut, form in product(task_sets, cuts, formats):
-            bar = progress.add_task(f"{tasks.benchmark} {tasks.split} {cut} {form}", total=len(tasks.tasks))
-            yield evaluator.row(tasks, cut, form, partial(progress.advance, bar))

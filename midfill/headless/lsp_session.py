@@ -108,7 +108,6 @@ class LspSession:
         self._process.send(DID_MOVE_CURSOR, params)
 
     def close(self, uri: str) -> None:
-        """Close a document."""
         del self.documents[uri]
         params = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri))
         self._process.send(types.TEXT_DOCUMENT_DID_CLOSE, params)
