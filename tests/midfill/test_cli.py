@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from midfill.__main__ import foreign_package
-from midfill.cli import main
+from midfill.__main__ import foreign_package, main
 from midfill.commands import app
 from protocol.settings import CORE_SETTINGS, option_name
 
