@@ -1,7 +1,5 @@
 """The shapes of models that benches run with random weights, and these weights, in memory or as a folder.
 
-    python bench/checkpoints.py S FOLDER
-
 The tokenizer is the tiny model's, filled up with unused tokens if the shape has a larger vocabulary. Weights are
 scaled so that every token that is not printable ASCII is improbable: no completion ends before its last token.
 """
@@ -13,13 +11,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import torch
 import transformers
-import typer
 
 from inference.backends.llama.weights import DecoderWeights, LayerWeights
 from inference.checkpoints.architecture import Architecture
@@ -30,43 +25,33 @@ MAX_POSITIONS = 8192
 SUPPRESSED = 0.01  # of the size of other rows of the embedding, which is the head too
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A model's dimensions; head_dim is 64 for all."""
-
-    layers: int
-    hidden: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    vocabulary: int
-
-    @property
-    def architecture(self) -> Architecture:
-        return Architecture(
-            model_type="qwen2",
-            layers=self.layers,
-            hidden=self.hidden,
-            intermediate=self.intermediate,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            head_dim=64,
-            vocabulary=self.vocabulary,
-            norm_epsilon=1e-6,
-            max_positions=4096,
-            tied_embeddings=True,
-            qk_norm=False,
-            rope_theta=10000.0,
-            rope_type="default",
-        )
+def _shape(
+    layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, vocabulary: int = 8192
+) -> Architecture:
+    return Architecture(
+        model_type="qwen2",
+        layers=layers,
+        hidden=hidden,
+        intermediate=intermediate,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=64,
+        vocabulary=vocabulary,
+        norm_epsilon=1e-6,
+        max_positions=4096,
+        tied_embeddings=True,
+        qk_norm=False,
+        rope_theta=10000.0,
+        rope_type="default",
+    )
 
 
 SHAPES = {
-    "tiny": Shape(1, 64, 64, 1, 1, 8192),
-    "S": Shape(8, 320, 864, 5, 1, 8192),
-    "M": Shape(12, 512, 1408, 8, 2, 8192),
-    "SmolLM2": Shape(30, 576, 1536, 9, 3, 49152),
-    "L": Shape(24, 896, 4864, 14, 2, 151936),  # of Qwen2.5-Coder-0.5B
+    "tiny": _shape(1, 64, 64, 1, 1),
+    "S": _shape(8, 320, 864, 5, 1),
+    "M": _shape(12, 512, 1408, 8, 2),
+    "SmolLM2": _shape(30, 576, 1536, 9, 3, 49152),
+    "L": _shape(24, 896, 4864, 14, 2, 151936),  # of Qwen2.5-Coder-0.5B
 }
 
 MODEL_HELP = f"bundled, tiny, a folder, or any of {', '.join(SHAPES)}."
@@ -120,7 +105,7 @@ def write_checkpoint(name: str, folder: Path) -> Path:
     printable = write_tokenizer(folder / "tokenizer.json", shape.vocabulary)
     transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(0)
-    model = transformers.Qwen2ForCausalLM(_config(shape)).bfloat16()
+    model = random_model(shape)
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             if parameter.dim() == 2:
@@ -149,8 +134,9 @@ def write_tokenizer(path: Path, vocabulary: int) -> torch.Tensor:
     return printable
 
 
-def _config(shape: Shape) -> transformers.Qwen2Config:
-    return transformers.Qwen2Config(
+def random_model(shape: Architecture) -> transformers.Qwen2ForCausalLM:
+    """transformers' own module of these dimensions, in bfloat16."""
+    config = transformers.Qwen2Config(
         vocab_size=shape.vocabulary,
         hidden_size=shape.hidden,
         intermediate_size=shape.intermediate,
@@ -160,15 +146,4 @@ def _config(shape: Shape) -> transformers.Qwen2Config:
         max_position_embeddings=MAX_POSITIONS,
         tie_word_embeddings=True,
     )
-
-
-def main(
-    shape: Annotated[str, typer.Argument(help=f"One of {', '.join(SHAPES)}.")],
-    folder: Annotated[Path, typer.Argument(help="Folder to write the checkpoint to.")],
-) -> None:
-    """Write a checkpoint."""
-    print(write_checkpoint(shape, folder))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    return transformers.Qwen2ForCausalLM(config).bfloat16()

@@ -11,20 +11,18 @@ a forward reads its bytes, relative to that of the same threads on a buffer of t
 from __future__ import annotations
 
 import gc
-import json
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import torch
 import transformers
 import typer
-from checkpoints import SHAPES, random_weights
+from checkpoints import SHAPES, random_model, random_weights
+from figures import JsonFile, machine, write
 from rich.console import Console
 from rich.table import Table
 
@@ -98,22 +96,13 @@ def torch_decoder(weights: DecoderWeights, shape: Architecture, threads: int) ->
 
 def transformers_model(shape: Architecture, threads: int) -> Engine:
     """transformers' own module of the same dimensions, in bfloat16, with its dynamic cache."""
-    config = transformers.Qwen2Config(
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        tie_word_embeddings=True,
-    )
-    model = transformers.Qwen2ForCausalLM(config).bfloat16().eval()
+    model = random_model(shape).eval()
     caches: dict[int, transformers.DynamicCache] = {}
 
     @torch.inference_mode()
     def forward(resident: int, new: int) -> object:
         if resident not in caches:
-            caches[resident] = transformers.DynamicCache(config=config)
+            caches[resident] = transformers.DynamicCache(config=model.config)
             model(torch.ones(1, resident, dtype=torch.long), past_key_values=caches[resident], logits_to_keep=1)
         logits = model(torch.ones(1, new, dtype=torch.long), past_key_values=caches[resident]).logits
         caches[resident].crop(-new)
@@ -169,21 +158,6 @@ def engines_of(shape: Architecture, threads: list[int], peers: bool, level: Leve
             yield transformers_model(shape, count)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One engine in one case: medians over rounds."""
-
-    shape: str
-    case: str
-    engine: str
-    threads: int
-    microseconds: float
-    quartiles: tuple[float, float]
-    fastest: float  # round; on a busy machine the nearest to an idle one
-    times_torch: float | None  # how many times as fast as torch in the same rounds
-    share_of_bandwidth: float
-
-
 def time_in_turns(
     engines: list[Engine], shape: Architecture, resident: int, new: int, rounds: int
 ) -> tuple[dict[Engine, list[float]], dict[Engine, list[float]]]:
@@ -208,9 +182,13 @@ def quartiles(seconds: list[float]) -> tuple[float, float]:
     return round(low * 1e6, 1), round(high * 1e6, 1)
 
 
-def measure(name: str, threads: list[int], rounds: int, peers: bool, level: Level | None) -> Iterator[Row]:
-    """The rows of one shape."""
-    shape = SHAPES[name].architecture
+def measure(name: str, threads: list[int], rounds: int, peers: bool, level: Level | None) -> Iterator[dict[str, Any]]:
+    """The rows of one shape, one per case and engine: medians over rounds.
+
+    `fastest` is the round that on a busy machine was nearest to an idle one; `times_torch` says how many times as fast
+    as torch the engine was in the same rounds.
+    """
+    shape = SHAPES[name]
     engines = list(engines_of(shape, threads, peers, level))
     torch_of = {engine.threads: engine for engine in engines if engine.name == TORCH}
     for resident, new in CASES:
@@ -218,17 +196,17 @@ def measure(name: str, threads: list[int], rounds: int, peers: bool, level: Leve
         for engine, times in seconds.items():
             theirs = seconds[torch_of[engine.threads]] if torch_of else []
             ratios = [slow / quick for slow, quick in zip(theirs, times, strict=bool(theirs))]
-            yield Row(
-                shape=name,
-                case=f"{resident}+{new}",
-                engine=engine.name,
-                threads=engine.threads,
-                microseconds=round(statistics.median(times) * 1e6, 1),
-                quartiles=quartiles(times),
-                fastest=round(min(times) * 1e6, 1),
-                times_torch=round(statistics.median(ratios), 2) if ratios else None,
-                share_of_bandwidth=round(statistics.median(shares[engine]), 3),
-            )
+            yield {
+                "shape": name,
+                "case": f"{resident}+{new}",
+                "engine": engine.name,
+                "threads": engine.threads,
+                "microseconds": round(statistics.median(times) * 1e6, 1),
+                "quartiles": quartiles(times),
+                "fastest": round(min(times) * 1e6, 1),
+                "times_torch": round(statistics.median(ratios), 2) if ratios else None,
+                "share_of_bandwidth": round(statistics.median(shares[engine]), 3),
+            }
 
 
 def main(
@@ -237,23 +215,21 @@ def main(
     rounds: Annotated[int, typer.Option(min=1)] = 20,
     peers: Annotated[bool, typer.Option(help="Measure torch and transformers too.")] = True,
     level: Annotated[str | None, typer.Option(help="The kernel's instruction-set level, such as avx2.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure, and print a line per engine and case."""
     torch.manual_seed(0)
-    rows: list[Row] = []
+    rows = []
     table = Table(
         "shape", "case", "engine", "threads", "µs", "quartiles", "fastest", "times torch", "share of bandwidth"
     )
     for name in shape or ["S", "M", "L"]:
         for row in measure(name, threads or [1, 2], rounds, peers, cast("Level | None", level)):
             rows.append(row)
-            table.add_row(*(str(value) for value in asdict(row).values()))
+            table.add_row(*map(str, row.values()))
         gc.collect()
     Console(width=120).print(table)
-    if json_file is not None:
-        figures = {"machine": platform.processor() or platform.machine(), "rounds": rounds}
-        json_file.write_text(json.dumps(figures | {"rows": [asdict(row) for row in rows]}, indent=2))
+    write(json_file, {"machine": machine(), "rounds": rounds, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -13,23 +13,21 @@ turns, and figures are medians over repeats.
 
 from __future__ import annotations
 
-import json
 import random
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
 import typer
 from checkpoints import MODEL_HELP, model_called
-from playing import machine
+from figures import JsonFile, machine, write
 from rich.console import Console
 from rich.table import Table
 
@@ -42,35 +40,16 @@ from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.text.tokenization import TextTokenizer
+from midfill.replay.options import STRATEGIES
 from midfill.replay.results import percentile
-from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt
+from midfill.takes_options import takes_options
+from protocol.messages import Completion, CompletionRequest, Prompt, Usage
 from protocol.settings import Strategy
 
 FILE_TOKENS = (2048, 4096)
 CONTEXT_TOKENS = 5120
 STORE_MB = 4096
 SLOTS = 16  # as many users' requests share a forward
-STRATEGIES: tuple[Strategy, ...] = ("none", "psm", "spm", "efim")
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """The load: every user's file, and the number of rounds."""
-
-    files: tuple[str, ...]
-    rounds: int
-    max_new_tokens: int
-
-    def request(self, strategy: Strategy, user: int, number: int) -> CompletionRequest:
-        """A user's request of a round, counted from 0."""
-        text = self.files[user]
-        half = len(text) // 2
-        step = half / (self.rounds + 2)  # a fourteenth of the file, in five rounds
-        first, typed = int(step), int(step * (number + 2))
-        prompt = Prompt(text[:typed], text[half:], order="spm" if strategy == "spm" else "psm")
-        if strategy == "efim":
-            prompt = Prompt(text[:first], text[half:], increment=text[first:typed])
-        return CompletionRequest(f"user-{user}", prompt, self.max_new_tokens, reuse=strategy != "none")
 
 
 def files_of_length(tokenizer: TextTokenizer, count: int, tokens: tuple[int, int]) -> tuple[str, ...]:
@@ -88,48 +67,28 @@ def files_of_length(tokenizer: TextTokenizer, count: int, tokens: tuple[int, int
 class Setup:
     """The size of the load, the repeats, and the size of the core."""
 
-    users: int
-    rounds: int
-    max_new_tokens: int
-    repeats: int
-    threads: int
-    dry: bool  # everything but the model
+    users: Annotated[int, typer.Option(min=1)] = 16
+    rounds: Annotated[int, typer.Option(min=1)] = 5
+    max_new_tokens: Annotated[int, typer.Option(min=1)] = 128
+    repeats: Annotated[int, typer.Option(min=1)] = 2
+    threads: Annotated[int, typer.Option(min=1)] = 2
+    dry: Annotated[bool, typer.Option("--dry", help="Everything but the model: counts only, fast.")] = False
+
+    def request(self, strategy: Strategy, user: int, text: str, number: int) -> CompletionRequest:
+        """A user's request in its file of a round, counted from 0."""
+        half = len(text) // 2
+        step = half / (self.rounds + 2)  # a fourteenth of the file, in five rounds
+        first, typed = int(step), int(step * (number + 2))
+        prompt = Prompt(text[:typed], text[half:], order="spm" if strategy == "spm" else "psm")
+        if strategy == "efim":
+            prompt = Prompt(text[:first], text[half:], increment=text[first:typed])
+        return CompletionRequest(f"user-{user}", prompt, self.max_new_tokens, reuse=strategy != "none")
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """One request's completion, and how long its user waited."""
-
-    completion: Completion
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run of one strategy."""
-
-    seconds: float
-    latency_s: float  # mean over requests
-    latency_p95_s: float
-    requests_per_s: float
-    tokens_per_s: float  # generated
-    prompt_tokens: int
-    recomputed_tokens: int
-
-    @classmethod
-    def of(cls, answers: Sequence[Answered], seconds: float) -> Run:
-        """The figures of a run from its answers and its duration."""
-        latencies = [answer.seconds for answer in answers]
-        usages = [answer.completion.usage for answer in answers]
-        return cls(
-            seconds=seconds,
-            latency_s=sum(latencies) / len(latencies),
-            latency_p95_s=percentile(latencies, 0.95),
-            requests_per_s=len(answers) / seconds,
-            tokens_per_s=sum(usage.generated_tokens for usage in usages) / seconds,
-            prompt_tokens=sum(usage.prompt_tokens for usage in usages),
-            recomputed_tokens=sum(usage.recomputed_tokens for usage in usages),
-        )
+Answered = tuple[Usage, float]
+"""What one request cost, and how many seconds its user waited."""
+Run = dict[str, float]
+"""The figures of one run of one strategy."""
 
 
 @contextmanager
@@ -143,34 +102,45 @@ def core(model: str, setup: Setup) -> Iterator[Scheduler]:
         threads=setup.threads,
         speculation=False,
     )
-    load = partial(_load_dry if setup.dry else load_engine, options)
-    scheduler = Scheduler(EngineHolder(model, load, _ignore))
+
+    def load(progress: ReportProgress | None = None) -> Engine:
+        return load_dry_engine(options) if setup.dry else load_engine(options, progress)
+
+    scheduler = Scheduler(EngineHolder(model, load, lambda _: None))
     _ask(scheduler, CompletionRequest("warm-up", Prompt("import ", ""), 4))
     scheduler.forget("warm-up")
     yield scheduler
     scheduler.close()
 
 
-def play(scheduler: Scheduler, load: Load, strategy: Strategy) -> Run:
-    """Run all users at once, each round after round."""
-    users = len(load.files)
-    together = threading.Barrier(users + 1)
+def play(scheduler: Scheduler, setup: Setup, files: Sequence[str], strategy: Strategy) -> Run:
+    """Run all users at once, each with a file and round after round; `latency_s` is the mean over requests."""
+    together = threading.Barrier(len(files) + 1)
 
-    def user(number: int) -> list[Answered]:
+    def user(number: int, text: str) -> list[Answered]:
         together.wait()
-        return [_ask(scheduler, load.request(strategy, number, turn)) for turn in range(load.rounds)]
+        return [_ask(scheduler, setup.request(strategy, number, text, turn)) for turn in range(setup.rounds)]
 
-    with ThreadPoolExecutor(users) as pool:
-        futures = [pool.submit(user, number) for number in range(users)]
+    with ThreadPoolExecutor(len(files)) as pool:
+        futures = [pool.submit(user, number, text) for number, text in enumerate(files)]
         together.wait()
         since = time.perf_counter()
         answers = [answer for future in futures for answer in future.result()]
         seconds = time.perf_counter() - since
-    return Run.of(answers, seconds)
+    usages, latencies = zip(*answers, strict=True)
+    return {
+        "seconds": seconds,
+        "latency_s": sum(latencies) / len(latencies),
+        "latency_p95_s": percentile(latencies, 0.95),
+        "requests_per_s": len(answers) / seconds,
+        "tokens_per_s": sum(usage.generated_tokens for usage in usages) / seconds,
+        "prompt_tokens": sum(usage.prompt_tokens for usage in usages),
+        "recomputed_tokens": sum(usage.recomputed_tokens for usage in usages),
+    }
 
 
 def _ask(scheduler: Scheduler, request: CompletionRequest) -> Answered:
-    """The answer to a request; raises the request's error."""
+    """Wait for the answer to a request; raises the request's error."""
     answered: Future[Outcome] = Future()
     since = time.perf_counter()
     scheduler.submit(request, answered.set_result)
@@ -178,44 +148,33 @@ def _ask(scheduler: Scheduler, request: CompletionRequest) -> Answered:
     seconds = time.perf_counter() - since
     if not isinstance(answer, Completion):
         raise answer
-    return Answered(answer, seconds)
-
-
-def _load_dry(options: EngineOptions, _: ReportProgress | None = None) -> Engine:
-    return load_dry_engine(options)
-
-
-def _ignore(status: CoreStatus) -> None:
-    """Ignores the core's status."""
+    return answer.usage, seconds
 
 
 def figures(runs: dict[Strategy, list[Run]]) -> dict[str, Any]:
     """For each strategy its runs and the medians over repeats; for EFIM its ratios to the others, run by run."""
     rows: dict[str, Any] = {
         strategy: {
-            "latency_ms": round(1000 * median(run.latency_s for run in repeats), 1),
-            "latency_p95_ms": round(1000 * median(run.latency_p95_s for run in repeats), 1),
-            "requests_per_s": round(median(run.requests_per_s for run in repeats), 3),
-            "tokens_per_s": round(median(run.tokens_per_s for run in repeats), 1),
-            "recomputed_tokens": repeats[0].recomputed_tokens,
-            "reuse_share": round(1 - repeats[0].recomputed_tokens / repeats[0].prompt_tokens, 4),
-            "runs": [asdict(run) for run in repeats],
+            "latency_ms": round(1000 * median(run["latency_s"] for run in repeats), 1),
+            "latency_p95_ms": round(1000 * median(run["latency_p95_s"] for run in repeats), 1),
+            "requests_per_s": round(median(run["requests_per_s"] for run in repeats), 3),
+            "tokens_per_s": round(median(run["tokens_per_s"] for run in repeats), 1),
+            "recomputed_tokens": repeats[0]["recomputed_tokens"],
+            "reuse_share": round(1 - repeats[0]["recomputed_tokens"] / repeats[0]["prompt_tokens"], 4),
+            "runs": repeats,
         }
         for strategy, repeats in runs.items()
     }
 
-    def ratio(other: Strategy, what: Callable[[Run], float]) -> float:
-        return round(median(what(a) / what(b) for a, b in zip(runs["efim"], runs[other], strict=True)), 3)
+    def ratio(other: Strategy, what: str) -> float:
+        return round(median(a[what] / b[what] for a, b in zip(runs["efim"], runs[other], strict=True)), 3)
 
     return {
         "strategies": rows,
         "efim_against": {
-            other: {
-                "latency": ratio(other, lambda run: run.latency_s),
-                "throughput": ratio(other, lambda run: run.requests_per_s),
-            }
+            other: {"latency": ratio(other, "latency_s"), "throughput": ratio(other, "requests_per_s")}
             for other in runs
-            if other != "efim" and "efim" in runs
+            if other != "efim"
         },
     }
 
@@ -224,29 +183,23 @@ def measure(name: str, setup: Setup) -> dict[str, Any]:
     """The figures of one model."""
     with model_called(name) as model:
         files = files_of_length(find_checkpoint(model).tokenizer(), setup.users, FILE_TOKENS)
-        load = Load(files, setup.rounds, setup.max_new_tokens)
         runs: dict[Strategy, list[Run]] = {strategy: [] for strategy in STRATEGIES}
         for repeat in range(setup.repeats):
             first = repeat % len(STRATEGIES)
             for strategy in (*STRATEGIES[first:], *STRATEGIES[:first]):
                 with core(model, setup) as scheduler:
-                    runs[strategy].append(play(scheduler, load, strategy))
+                    runs[strategy].append(play(scheduler, setup, files, strategy))
     return figures(runs)
 
 
+@takes_options
 def main(
+    arguments: Setup,
     model: Annotated[list[str] | None, typer.Option(help=MODEL_HELP)] = None,
-    users: Annotated[int, typer.Option(min=1)] = 16,
-    rounds: Annotated[int, typer.Option(min=1)] = 5,
-    max_new_tokens: Annotated[int, typer.Option(min=1)] = 128,
-    repeats: Annotated[int, typer.Option(min=1)] = 2,
-    threads: Annotated[int, typer.Option(min=1)] = 2,
-    dry: Annotated[bool, typer.Option("--dry", help="Everything but the model: counts only, fast.")] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure, and print a line per model and strategy."""
-    setup = Setup(users, rounds, max_new_tokens, repeats, threads, dry)
-    models = {name: measure(name, setup) for name in model or ["S", "M"]}
+    models = {name: measure(name, arguments) for name in model or ["S", "M"]}
     columns = ("latency_ms", "latency_p95_ms", "requests_per_s", "tokens_per_s", "recomputed_tokens", "reuse_share")
     table = Table("model", "strategy", *(column.replace("_", " ") for column in columns))
     for name, measured in models.items():
@@ -258,9 +211,7 @@ def main(
         for other, ratios in measured["efim_against"].items():
             compared = f"{ratios['latency']} of its latency, {ratios['throughput']} times its throughput"
             console.print(f"{name}: efim against {other}: {compared}")
-    if json_file is not None:
-        result = {"machine": machine(), **asdict(setup), "models": models}
-        json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write(json_file, {"machine": machine(), **asdict(arguments), "models": models})
 
 
 if __name__ == "__main__":

@@ -16,16 +16,16 @@ import asyncio
 import json
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any
 
 import typer
+from figures import RANKS, JsonFile, machine, percentiles, write
 from llama_server import run_llama_server
-from llamacpp import play_in_turns, version
-from playing import RANKS, TRACE, Session, machine, open_midfill, percentiles
+from llamacpp import play_in_turns, ratios, version
+from playing import TRACE, Session, open_midfill
 from rich.console import Console
 from rich.table import Table
 from sides import ContinueSide, LlamaVimSide, MidfillSide, Side, Timed
@@ -35,6 +35,7 @@ from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from inference.text.tokenization import read_tokenizer
 from inference.training.interchange import from_gguf
 from inference.training.interchange.to_gguf import write_gguf
+from midfill.replay.trace import read_trace
 
 FIELDS = ("fim_pre_token_id", "fim_suf_token_id", "fim_mid_token_id")
 SLOTS = 4
@@ -42,12 +43,8 @@ INFILL_SLOT = 3  # midfill has one document, and takes the first slot
 OURS = "midfill, EFIM"
 
 
-@dataclass(frozen=True, slots=True)
-class Rival:
-    """A running engine: the settings with which midfill uses it, and the side that asks it as another client does."""
-
-    settings: dict[str, Any]
-    side: Callable[[Session], Side]
+Rival = tuple[dict[str, Any], Callable[[Session], Side]]
+"""A running engine: the settings with which midfill uses it, and the side that asks it as another client does."""
 
 
 @contextmanager
@@ -67,31 +64,28 @@ def llama_server(program: Path, gguf: Path | None, fim_ids: str, threads: int) -
                 command += ["--override-kv", f"tokenizer.ggml.{field}=int:{id_}"]
             settings = {"model": folder, "fimFormat": "midfill", "healing": "on"}
         with run_llama_server(command, gguf, threads, spm=False, slots=SLOTS) as running:
-
-            def infill(session: Session) -> Side:
-                return LlamaVimSide("/infill, as llama.vim", running, INFILL_SLOT, session.text, session)
-
-            yield Rival({**settings, "engine": f"llama-server={running.url}"}, infill)
+            yield (
+                {**settings, "engine": f"llama-server={running.url}"},
+                lambda session: LlamaVimSide("/infill, as llama.vim", session, running, INFILL_SLOT),
+            )
 
 
 @contextmanager
 def vllm(python: Path, model: Path, threads: int) -> Iterator[Rival]:
     """vLLM with the model of a folder."""
     tokenizer = read_tokenizer(model / "tokenizer.json")
-    with tempfile.TemporaryDirectory() as folder, run_vllm(python, model, threads, Path(folder) / "log") as running:
-
-        def psm(session: Session) -> Side:
-            return ContinueSide("PSM, as Continue", running, tokenizer, session.text, session)
-
-        yield Rival({"model": str(model), "engine": f"openai={running.url}", "healing": "on"}, psm)
+    with run_vllm(python, model, threads) as running:
+        yield (
+            {"model": str(model), "engine": f"openai={running.url}", "healing": "on"},
+            lambda session: ContinueSide("PSM, as Continue", session, running, tokenizer),
+        )
 
 
 async def compare(rival: Rival, session: Session) -> dict[str, list[Timed]]:
     """Both sides' keystrokes, midfill's first."""
-    given = {"maxTokens": session.max_new_tokens, "multiLine": False, **rival.settings}
-    async with AsyncExitStack() as stack:
-        target = await stack.enter_async_context(open_midfill(session.text, session.language, given))
-        return await play_in_turns([MidfillSide(OURS, target), rival.side(session)], session)
+    settings, side = rival
+    async with open_midfill(session, {"multiLine": False, **settings}) as target:
+        return await play_in_turns([MidfillSide(OURS, target), side(session)], session)
 
 
 def figures(ours: list[Timed], theirs: list[Timed]) -> dict[str, Any]:
@@ -107,7 +101,7 @@ def figures(ours: list[Timed], theirs: list[Timed]) -> dict[str, Any]:
             }
             for side, milliseconds in zip((ours, theirs), taken, strict=True)
         ],
-        "times": {rank: round(taken[1][rank] / taken[0][rank], 2) for rank in taken[0]},
+        "times": ratios(*taken),
     }
 
 
@@ -129,10 +123,10 @@ def main(
     warm_up: Annotated[int, typer.Option(min=0, help="How many to play before.")] = 5,
     max_new_tokens: Annotated[int, typer.Option(min=1)] = 16,
     threads: Annotated[int, typer.Option(min=1, help="Of the engine.")] = 2,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure, and print a line per side."""
-    session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)
+    session = Session(read_trace(trace), language, start, limit, warm_up, max_new_tokens)
     if vllm_python is not None:
         running = vllm(vllm_python, model or BUNDLED_FOLDERS["tiny"], threads)
         engine = {"vLLM": vllm_version(vllm_python)}
@@ -141,21 +135,18 @@ def main(
     else:
         raise typer.BadParameter("give --llama-server or --vllm")
     with running as rival:
-        times = asyncio.run(compare(rival, session))
-    (_, ours), (name, theirs) = times.items()
+        (_, ours), (name, theirs) = asyncio.run(compare(rival, session)).items()
     result = {"all keys": figures(ours, theirs), "keys that ask the engine": figures(*asked(ours, theirs))}
     table = Table("keys", "side", *(f"p{rank}, ms" for rank in RANKS), "recomputed", "new tokens", "times")
     for keys, found in result.items():
         for side, row in zip((OURS, name), found["sides"], strict=True):
             cells = [f"{milliseconds:.1f}" for milliseconds in row["time_to_suggestion_ms"].values()]
             recomputed = " / ".join(f"{count:.0f}" for count in row["recomputed_tokens"].values())
-            ratios = "" if side == OURS else " / ".join(map(str, found["times"].values()))
+            times = "" if side == OURS else " / ".join(map(str, found["times"].values()))
             shown = f"{keys} ({found['keystrokes']})"
-            table.add_row(shown, side, *cells, recomputed, f"{row['generated_tokens_mean']:.1f}", ratios)
+            table.add_row(shown, side, *cells, recomputed, f"{row['generated_tokens_mean']:.1f}", times)
     Console(width=140).print(table)
-    if json_file is not None:
-        facts = {"machine": machine(), **engine, "threads": threads, "other_side": name}
-        json_file.write_text(json.dumps({**facts, **result}, indent=2) + "\n", encoding="utf-8")
+    write(json_file, {"machine": machine(), **engine, "threads": threads, "other_side": name, **result})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ interval. With --allow-code-execution the benchmark's tests run on the models' c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Annotated, Literal
 
 import matplotlib as mpl
 import typer
+from figures import JsonFile, write
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import Progress
@@ -193,7 +193,7 @@ def main(
     allow_code_execution: Annotated[
         bool, typer.Option("--allow-code-execution", help="Run the benchmark's tests on the models' code.")
     ] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the rows.")] = None,
+    json_file: JsonFile = None,
     plot_file: Annotated[Path | None, typer.Option("--plot", help="SVG or PNG file for the figure.")] = None,
 ) -> None:
     """Compare a model trained with fragments with one trained without, in PSM, in EFIM, and with healing."""
@@ -213,8 +213,7 @@ def main(
     for tasks_of, scores in results.items():
         console.print(table_of(tasks_of, scores))
     console.print("Brackets hold 95 % intervals. Differences are computed task by task.")
-    if json_file is not None:
-        json_file.write_text(json.dumps(list(rows_of(results)), indent=1) + "\n")
+    write(json_file, list(rows_of(results)))
     if plot_file is not None:
         plot(results, plot_file)
 

@@ -10,19 +10,18 @@ activations. All the files need FIM markers: `gguf-new-metadata --special-token-
 
 from __future__ import annotations
 
-import json
 import math
 import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 import typer
+from figures import JsonFile, machine, write
 from llama_server import LlamaServer, run_llama_server
-from playing import machine
 from rich.console import Console
 from rich.table import Table
 
@@ -47,19 +46,6 @@ class Choices:
     different: int
     largest_margin: float  # nats by which the first engine prefers its own token, where they differ
     margins_above_half: int  # of them more than 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What one file showed."""
-
-    file: str
-    lines: int
-    tokens: int
-    lines_with_other_tokens: int
-    kernel_and_llama: Choices
-    float32_and_kernel: Choices
-    float32_and_llama: Choices
 
 
 def pieces_of_text(lines: int) -> list[str]:
@@ -122,8 +108,8 @@ def load(checkpoint: Checkpoint, threads: int, *, kernel: bool) -> Model:
     return load_decoder(checkpoint, shape, CONTEXT_TOKENS, cpu, torch.float32, options, lambda *_: None)
 
 
-def measure(file: Path, program: Path, threads: int, lines: int, prompts: int, new_tokens: int) -> Figures:
-    """Compare one file."""
+def measure(file: Path, program: Path, threads: int, lines: int, prompts: int, new_tokens: int) -> dict[str, Any]:
+    """What one file shows, by name."""
     checkpoint = open_checkpoint(file, str(file))
     tokenizer = checkpoint.tokenizer()
     pieces = pieces_of_text(lines)
@@ -136,15 +122,15 @@ def measure(file: Path, program: Path, threads: int, lines: int, prompts: int, n
     theirs = [new for _, new in texts]
     kernel, float32 = (load(checkpoint, threads, kernel=kernel) for kernel in (True, False))
     ours = [greedy(kernel, [*prompt, *new[:-1]], len(prompt) - 1) for prompt, new in texts]
-    return Figures(
-        file=file.name,
-        lines=sum(piece.count("\n") for piece in pieces),
-        tokens=sum(len(tokenizer.encode(piece)) for piece in pieces),
-        lines_with_other_tokens=differing,
-        kernel_and_llama=compare(kernel, texts, theirs),
-        float32_and_kernel=compare(float32, texts, ours),
-        float32_and_llama=compare(float32, texts, theirs),
-    )
+    return {
+        "file": file.name,
+        "lines": sum(piece.count("\n") for piece in pieces),
+        "tokens": sum(len(tokenizer.encode(piece)) for piece in pieces),
+        "lines_with_other_tokens": differing,
+        "kernel_and_llama": asdict(compare(kernel, texts, theirs)),
+        "float32_and_kernel": asdict(compare(float32, texts, ours)),
+        "float32_and_llama": asdict(compare(float32, texts, theirs)),
+    }
 
 
 def main(
@@ -154,22 +140,21 @@ def main(
     prompts: Annotated[int, typer.Option(min=1, help="Prompts to continue.")] = 20,
     new_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each continuation.")] = 64,
     threads: Annotated[int, typer.Option(min=1, help="Of either side.")] = 2,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Compare, and print a line per file."""
     torch.set_num_threads(threads)
     pairs = ("kernel, llama.cpp", "float32, kernel", "float32, llama.cpp")
     table = Table("file", "lines", "tokens", "lines that differ", *(f"{pair}: choices that differ" for pair in pairs))
     found = [measure(file, server, threads, lines, prompts, new_tokens) for file in files]
-    for figures in found:
-        compared = (figures.kernel_and_llama, figures.float32_and_kernel, figures.float32_and_llama)
-        shown = [f"{each.different} of {each.positions}, by {each.largest_margin:.2f} at most" for each in compared]
-        counts = (figures.lines, figures.tokens, figures.lines_with_other_tokens)
-        table.add_row(figures.file, *(f"{count:,}" for count in counts), *shown)
+    for name, *counts, first, second, third in (figures.values() for figures in found):
+        shown = (
+            f"{each['different']} of {each['positions']}, by {each['largest_margin']:.2f} at most"
+            for each in (first, second, third)
+        )
+        table.add_row(name, *(f"{count:,}" for count in counts), *shown)
     Console(width=160).print(table)
-    if json_file is not None:
-        result = {"machine": machine(), "files": [asdict(figures) for figures in found]}
-        json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write(json_file, {"machine": machine(), "files": found})
 
 
 if __name__ == "__main__":

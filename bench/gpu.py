@@ -8,12 +8,13 @@ kernel by kernel; the memory plan, and the memory that the device has allocated 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
+from typing import Literal
 
 import torch
+import typer
 
 from inference.backends import cuda
 from inference.backends.chunk import Chunk
@@ -24,34 +25,33 @@ from inference.loading.default_dtype import default_dtype
 from inference.loading.llama import load_decoder
 from inference.loading.options import EngineOptions
 from protocol.errors import BadInput
-from protocol.settings import TINY_MODEL
+from protocol.settings import TINY_MODEL, Weights
 
 
-def main() -> None:
+def main(
+    model: str = TINY_MODEL,
+    device: str = "cuda",
+    weights: Literal["auto", "int8", "fp8"] = "auto",
+    context: int = 2048,
+    rounds: int = 20,
+) -> None:
     """Print the table, or a message if there is no CUDA device."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default=TINY_MODEL)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--weights", default="auto", choices=["auto", "int8", "fp8"])
-    parser.add_argument("--context", type=int, default=2048)
-    parser.add_argument("--rounds", type=int, default=20)
-    options = parser.parse_args()
     try:
-        device = cuda.find_device(options.device)
+        found = cuda.find_device(device)
     except BadInput as error:
         raise SystemExit(str(error)) from error
-    cuda.use(device)
-    for line in measure(options.model, device, options.weights, options.context, options.rounds):
+    cuda.use(found)
+    for line in measure(model, found, weights, context, rounds):
         print(line)
 
 
-def measure(model: str, device: torch.device, weights: str, context: int, rounds: int) -> list[str]:
+def measure(model: str, device: torch.device, weights: Weights, context: int, rounds: int) -> list[str]:
     """The lines of the table."""
     checkpoint = find_checkpoint(model)
     shape = checkpoint.architecture
     context = min(context, shape.max_positions)
     name = default_dtype("cuda", shape, may_use_kernel=False, capability=cuda.capability(device))
-    settings = EngineOptions(model, weights=weights)  # type: ignore[arg-type]
+    settings = EngineOptions(model, weights=weights)
     graphed = load_decoder(checkpoint, shape, context, device, getattr(torch, name), settings, lambda *_: None)  # type: ignore[arg-type]
     assert isinstance(graphed, GraphedDecoder)
     workspace = graphed.new_workspace()
@@ -90,4 +90,4 @@ def median_s(work: Callable[[], object], device: torch.device, rounds: int) -> f
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -9,7 +9,6 @@ microseconds, and the number of healed tokens.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Annotated
 
 import torch
 import typer
+from figures import JsonFile, write
 from rich.console import Console
 
 from inference.backends.greedy import greedy_choices
@@ -37,7 +37,7 @@ def microseconds(step: Callable[[], object]) -> float:
 def main(
     vocabulary: Annotated[Path, typer.Argument(help="A tokenizer.json.")],
     rounds: Annotated[int, typer.Option(help="Number of times to type the line.")] = 5,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Time the steps of token healing."""
     torch.set_num_threads(1)
@@ -67,8 +67,7 @@ def main(
         "tokens_left_to_healing": {"mean": mean(left), "most": max(left)},
     }
     Console().print(figures)
-    if json_file is not None:
-        json_file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    write(json_file, figures)
 
 
 if __name__ == "__main__":

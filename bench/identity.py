@@ -12,25 +12,25 @@ log-probability among equal texts.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
+from unittest.mock import patch
 
 import typer
+from figures import JsonFile, write
 from msgspec import structs
 from rich.console import Console
 
 from inference.backends.cpu.library import unavailable_reason
 from inference.engine.active_request import ActiveRequest
-from inference.engine.engine import Engine, EngineInfo
+from inference.engine.engine import Engine
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
-from kv_store.interface import StoreStats
 from midfill.replay.targets import EngineTarget
 from midfill.replay.trace import play, read_trace, text_at
 from protocol.messages import Completion, CompletionRequest
@@ -71,58 +71,26 @@ WAYS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures of one way of computing."""
-
-    way: str
-    texts: int
-    differing: int  # from the reference's
-    logprob_distance: float  # the largest between mean log-probabilities of equal texts
-    forwards: int
-    drafted_tokens: int
-    accepted_tokens: int
-    seconds: float
-
-
-class Recorder:
-    """Stands for an engine: returns empty completions, and keeps the requests for suggestions.
-
-    It leaves out ahead work, which gets no turn between keystrokes without a pause.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.requests: list[CompletionRequest] = []
-
-    @property
-    def info(self) -> EngineInfo:
-        return self._engine.info
-
-    def complete(self, request: CompletionRequest) -> Completion:
-        if request.max_tokens > 0:
-            self.requests.append(request)
-        return self._engine.complete(request)
-
-    def forget(self, session: str) -> None:
-        self._engine.forget(session)
-
-    def stats(self) -> StoreStats:
-        return self._engine.stats()
-
-
 async def record(model: str, trace: Path, user: int, count: int) -> list[CompletionRequest]:
     """The first `count` requests of one user for suggestions; fewer if the trace ends before."""
     session = read_trace(trace)
     prefix_tokens, suffix_tokens = WINDOWS[user]
     settings = replace(Settings(), max_tokens=MAX_NEW_TOKENS, prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens)
-    recorder = Recorder(load_dry_engine(EngineOptions(model, context_tokens=8192)))
-    target = EngineTarget(recorder, settings, "rust", text_at(session, 0))  # type: ignore[arg-type]
-    for step in play(session, 0, None):
-        await target.play(step, tell_move=True)
-        if len(recorder.requests) >= count:
-            break
-    return [structs.replace(request, session=f"user {user}") for request in recorder.requests[:count]]
+    engine = load_dry_engine(EngineOptions(model, context_tokens=8192))
+    target = EngineTarget(engine, settings, "rust", text_at(session, 0))
+    requests: list[CompletionRequest] = []
+
+    def complete(request: CompletionRequest) -> Completion:
+        if request.max_tokens > 0:  # not ahead work, which gets no turn between keystrokes without a pause
+            requests.append(structs.replace(request, session=f"user {user}"))
+        return Engine.complete(engine, request)
+
+    with patch.object(engine, "complete", complete):
+        for step in play(session, 0, None):
+            await target.play(step, tell_move=True)
+            if len(requests) >= count:
+                break
+    return requests[:count]
 
 
 def compute(engine: Engine, users: Sequence[Sequence[CompletionRequest]], at_once: int) -> tuple[Answers, int]:
@@ -148,8 +116,11 @@ def compute(engine: Engine, users: Sequence[Sequence[CompletionRequest]], at_onc
 
 def measure(
     way: Way, model: str, users: Sequence[Sequence[CompletionRequest]], reference: Answers | None
-) -> tuple[Figures, Answers]:
-    """Compute all requests in one way, and compare them with the reference; without one, with themselves."""
+) -> tuple[dict[str, Any], Answers]:
+    """Compute all requests in one way, and compare them with the reference; without one, with themselves.
+
+    `logprob_distance` is the largest between mean log-probabilities of equal texts.
+    """
     engine = load_engine(
         EngineOptions(model, context_tokens=8192, dtype="float32", slots=len(users), healing="off", **way.options)
     )
@@ -163,18 +134,17 @@ def measure(
         for ours, theirs in pairs
         if (ours.text, ours.finish_reason) == (theirs.text, theirs.finish_reason)
     ]
-    figures = Figures(
-        way=way.name,
-        texts=len(pairs),
-        differing=len(pairs) - len(same),
-        logprob_distance=max(
-            (abs((ours.mean_logprob or 0) - (theirs.mean_logprob or 0)) for ours, theirs in same), default=0.0
-        ),
-        forwards=forwards,
-        drafted_tokens=sum(answer.usage.drafted_tokens for answer in answers.values()),
-        accepted_tokens=sum(answer.usage.accepted_tokens for answer in answers.values()),
-        seconds=round(seconds, 1),
-    )
+    distances = (abs((ours.mean_logprob or 0) - (theirs.mean_logprob or 0)) for ours, theirs in same)
+    figures = {
+        "way": way.name,
+        "texts": len(pairs),
+        "differing": len(pairs) - len(same),
+        "logprob_distance": max(distances, default=0.0),
+        "forwards": forwards,
+        "drafted_tokens": sum(answer.usage.drafted_tokens for answer in answers.values()),
+        "accepted_tokens": sum(answer.usage.accepted_tokens for answer in answers.values()),
+        "seconds": round(seconds, 1),
+    }
     return figures, answers
 
 
@@ -182,14 +152,14 @@ def main(
     model: Annotated[str, typer.Option(help="Model, as for `midfill lsp`.")] = "tiny",
     trace: Annotated[Path, typer.Option(help="A recorded editing session.")] = TRACE,
     requests: Annotated[int, typer.Option(help="Maximum number of suggestions to request.")] = 1000,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Compare the texts of every way of computing."""
     if (reason := unavailable_reason()) is not None:
         raise SystemExit(f"this benchmark needs the CPU kernel: {reason}")
     each = -(-requests // len(WINDOWS))
     users = [asyncio.run(record(model, trace, user, each)) for user in range(len(WINDOWS))]
-    results: list[Figures] = []
+    results = []
     reference: Answers | None = None
     console = Console()
     console.print(ROW.format(*HEADINGS))
@@ -197,13 +167,11 @@ def main(
         figures, answers = measure(way, model, users, reference)
         reference = reference or answers
         results.append(figures)
-        console.print(
-            ROW.format(*(figure if isinstance(figure, str) else f"{figure:g}" for figure in astuple(figures)))
-        )
-    if json_file is not None:
-        json_file.write_text(json.dumps([asdict(figures) for figures in results], indent=2) + "\n", encoding="utf-8")
+        name, *numbers = figures.values()
+        console.print(ROW.format(name, *(f"{number:g}" for number in numbers)))
+    write(json_file, results)
     exact = {way.name for way in WAYS if way.is_exact}
-    if any(figures.differing or figures.logprob_distance for figures in results if figures.way in exact):
+    if any(figures["differing"] or figures["logprob_distance"] for figures in results if figures["way"] in exact):
         sys.exit("speculation or batching changed the kernel's results")
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
@@ -26,32 +25,30 @@ from typing import Annotated, Any
 
 import typer
 from checkpoints import MODEL_HELP, model_called
-from playing import TRACE, Session, machine, open_midfill, percentiles
+from figures import JsonFile, machine, percentiles, write
+from playing import TRACE, Session, open_midfill
 from rich.console import Console
 from rich.table import Table
 
-from midfill.replay.targets import SessionTarget, StepResult
-from midfill.replay.trace import Step
+from midfill.replay.targets import StepResult
+from midfill.replay.trace import read_trace
 
 
 async def time_to_suggestion(
-    model: str, session: Session, settings: Mapping[str, object], *, moves: bool, pause_ms: float = 0.0
+    model: str, session: Session, settings: Mapping[str, object], *, moves: bool, pause_ms: float
 ) -> list[StepResult]:
     """The answers to the counted requests."""
-    settings = {"model": model, "maxTokens": session.max_new_tokens, **settings}
-    async with open_midfill(session.text, session.language, settings) as target:
+    answers = []
+    async with open_midfill(session, {"model": model, **settings}) as target:
         gc.disable()  # an editor would not have this bench's garbage
         try:
-            answers = [await _play(target, step, moves, pause_ms / 1000) for step in session.steps()]
+            for step in session.steps():
+                if pause_ms:
+                    await asyncio.sleep(pause_ms / 1000)
+                answers.append(await target.play(step, tell_move=moves))
         finally:
             gc.enable()
     return answers[session.warm_up :]
-
-
-async def _play(target: SessionTarget, step: Step, moves: bool, pause_s: float) -> StepResult:
-    if pause_s:
-        await asyncio.sleep(pause_s)
-    return await target.play(step, tell_move=moves)
 
 
 def figures(answers: list[StepResult]) -> dict[str, Any]:
@@ -83,14 +80,6 @@ def _prepare_ms(answer: StepResult) -> float:
     return answer.usage.prepare_ms if answer.usage else 0.0
 
 
-def measure(
-    model: str, session: Session, settings: Mapping[str, object], *, moves: bool, pause_ms: float
-) -> dict[str, Any]:
-    """Play the session with a model: one of the shapes, or a value of midfill's `--model`."""
-    with model_called(model) as checkpoint:
-        return figures(asyncio.run(time_to_suggestion(checkpoint, session, settings, moves=moves, pause_ms=pause_ms)))
-
-
 def main(
     model: Annotated[list[str] | None, typer.Option(help=MODEL_HELP)] = None,
     trace: Annotated[Path, typer.Option(help="A recorded session.")] = TRACE,
@@ -103,14 +92,16 @@ def main(
     threads: Annotated[int, typer.Option(min=0, help="The setting `threads`; 0 takes half the cores.")] = 0,
     moves: Annotated[bool, typer.Option(help="Announce cursor moves, as editors do.")] = True,
     pause: Annotated[float, typer.Option(min=0, help="Pause before each key, in milliseconds.")] = 0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure, and print a line per model and percentile."""
-    session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)
+    session = Session(read_trace(trace), language, start, limit, warm_up, max_new_tokens)
     settings = {"weights": weights, "threads": threads}
-    models = {
-        name: measure(name, session, settings, moves=moves, pause_ms=pause) for name in model or ["tiny", "S", "M"]
-    }
+    models = {}
+    for name in model or ["tiny", "S", "M"]:
+        with model_called(name) as checkpoint:
+            played = time_to_suggestion(checkpoint, session, settings, moves=moves, pause_ms=pause)
+            models[name] = figures(asyncio.run(played))
     times = ("time to suggestion", "own share", "language server", "way", "core", "prefill", "decode")
     columns = [f"{time.replace(' ', '_')}_ms" for time in times]
     table = Table("model", "ms", *times)
@@ -118,9 +109,9 @@ def main(
         for rank in measured["own_share_ms"]:
             table.add_row(name, rank, *(str(measured[column][rank]) for column in columns))
     Console(width=120).print(table)
-    if json_file is not None:
-        result = {"machine": machine(), "trace": session.trace.name, "pause_ms": pause, **settings, "models": models}
-        json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write(
+        json_file, {"machine": machine(), "trace": session.trace.name, "pause_ms": pause, **settings, "models": models}
+    )
 
 
 if __name__ == "__main__":

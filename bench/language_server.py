@@ -13,10 +13,10 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
+from figures import JsonFile, write
 from lsprotocol import types
 
 from lsp_server.features import text_documents
@@ -70,7 +70,7 @@ def did_change_ms(edits: int) -> dict[int, list[float]]:
 def main(
     starts: Annotated[int, typer.Option(min=1)] = 10,
     edits: Annotated[int, typer.Option(min=1)] = 2000,
-    json_file: Annotated[Path | None, typer.Option("--json")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure, and print medians and 99th percentiles in milliseconds."""
     measured = {"start to initialize answered": [first_answer_ms() for _ in range(starts)]}
@@ -81,8 +81,7 @@ def main(
     }
     for what, row in rows.items():
         print(f"{what:32} p50 {row['p50_ms']:9.3f} ms   p99 {row['p99_ms']:9.3f} ms")
-    if json_file is not None:
-        json_file.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    write(json_file, rows)
 
 
 if __name__ == "__main__":

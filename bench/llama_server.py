@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -16,6 +18,7 @@ from typing import Any
 from protocol.messages import Prompt
 
 START_SECONDS = 120.0
+END_SECONDS = 60.0
 REQUEST_SECONDS = 600.0  # on a machine that other processes keep busy
 CONTEXT_TOKENS = 8192  # of the batch too: `/infill` cuts the prefix to three quarters of it and the suffix to one
 
@@ -103,13 +106,8 @@ def run_llama_server(
     options = ["--model", str(model), "--host", "127.0.0.1", "--port", str(port), "--parallel", str(slots)]
     options += ["--ctx-size", str(slots * CONTEXT_TOKENS), "--batch-size", str(CONTEXT_TOKENS)]
     options += ["--threads", str(threads), "--threads-batch", str(threads), *(["--spm-infill"] if spm else [])]
-    process = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _wait_until_ready(process, port)
+    with server_process([*command, *options], port, "/health", START_SECONDS):
         yield LlamaServer(port)
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def free_port() -> int:
@@ -119,21 +117,38 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise RuntimeError(f"{process.args!r} ended with status {process.returncode} before it was ready")
-        if _is_healthy(port):
-            return
-        time.sleep(0.1)
-    raise RuntimeError(f"{process.args!r} was not ready within {START_SECONDS:.0f} s")
+@contextmanager
+def server_process(
+    command: Sequence[str], port: int, path: str, patience_s: float, variables: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Run a server that answers at the port, from its first answer at `path` to the end of the block.
+
+    RuntimeError, with the end of its output, if it ends before or takes longer than `patience_s` seconds.
+    """
+    deadline = time.monotonic() + patience_s
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **(variables or {})})
+        try:
+            while not _answers(port, path):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    log.seek(0)
+                    said = log.read()[-4000:].decode(errors="replace")
+                    raise RuntimeError(f"{command} ({process.returncode}) was not ready within {patience_s} s:\n{said}")
+                time.sleep(0.1)
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
-def _is_healthy(port: int) -> bool:
+def _answers(port: int, path: str) -> bool:
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=1)) as connection:
         try:
-            connection.request("GET", "/health")
+            connection.request("GET", path)
             return connection.getresponse().status == http.client.OK
         except OSError:
             return False

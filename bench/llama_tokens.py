@@ -27,8 +27,8 @@ import torch
 import typer
 from checkpoints import SHAPES, random_weights, write_checkpoint
 from decode import kernel, median_time
+from figures import JsonFile, machine, write
 from llama_server import quantize
-from playing import machine
 from rich.console import Console
 from rich.table import Table
 
@@ -91,7 +91,7 @@ def play_llama(bench: LlamaBench, chosen: dict[Row, str], times: Times) -> None:
 
 def kernels(shape: str, threads: int) -> dict[str, Callable[[int, int], object]]:
     """The kernel's forwards by name, with each kind of weights."""
-    architecture = SHAPES[shape].architecture
+    architecture = SHAPES[shape]
     weights = random_weights(architecture)
     engines = [
         kernel(weights, architecture, "int4", threads, "bfloat16"),
@@ -191,7 +191,7 @@ def main(
     threads: Annotated[int, typer.Option(min=1)] = 2,
     rounds: Annotated[int, typer.Option(min=1)] = 5,
     models: Annotated[Path | None, typer.Option(help="Folder that keeps model files between runs.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure, and print a line per shape, case and engine."""
     table = Table("shape", "case", "engine", "ms", "spread", *(f"times llama.cpp {kind}" for kind in KINDS))
@@ -205,9 +205,7 @@ def main(
             ratios = [str(row["times_as_fast_as"][kind]) for kind in KINDS]
             table.add_row(name, row["case"], row["engine"], str(row["milliseconds"]), f"{low} to {high}", *ratios)
     Console(width=130).print(table)
-    if json_file is not None:
-        result = {"machine": machine(), "threads": threads, "rounds": rounds, "shapes": shapes}
-        json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write(json_file, {"machine": machine(), "threads": threads, "rounds": rounds, "shapes": shapes})
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ server.
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -26,8 +25,9 @@ from typing import Annotated, Any
 
 import typer
 from checkpoints import MODEL_HELP, model_called
+from figures import RANKS, JsonFile, machine, percentiles, write
 from llama_server import LlamaServer, quantize, run_llama_server
-from playing import RANKS, TRACE, Session, machine, open_midfill, percentiles
+from playing import TRACE, Session, open_midfill
 from rich.console import Console
 from rich.table import Table
 from sides import STOP, LlamaSide, MidfillSide, Side, Timed
@@ -36,7 +36,7 @@ from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from inference.training.interchange.to_gguf import write_gguf
 from lsp_server.editing.documents import Position
-from midfill.replay.trace import position_at
+from midfill.replay.trace import position_at, read_trace
 from protocol.messages import CompletionRequest, Prompt
 
 OURS = {"midfill": "auto", "midfill int8": "int8"}
@@ -55,27 +55,21 @@ class Peer:
     tell_moves: bool
 
     @contextmanager
-    def sides(self, model: str, folder: Path, text: str, session: Session) -> Iterator[list[LlamaSide]]:
+    def sides(self, model: str, folder: Path, session: Session) -> Iterator[list[LlamaSide]]:
         """One per kind of weights and order, all running."""
+        whole = folder / "model.bf16.gguf"
+        write_gguf(model, whole)
         with ExitStack() as stack:
             sides = []
             for kind in self.kinds:
-                file = self._converted(model, folder, kind)
+                file = folder / f"model.{kind}.gguf"
+                if file != whole:
+                    quantize(self.program.with_name("llama-quantize"), whole, file, kind)
                 for spm in (False, True):
                     server = stack.enter_context(run_llama_server([str(self.program)], file, self.threads, spm=spm))
                     name = f"llama.cpp {kind}{', spm' if spm else ''}"
-                    sides.append(LlamaSide(name, server, text, session, tell_moves=self.tell_moves))
+                    sides.append(LlamaSide(name, session, server, tell_moves=self.tell_moves))
             yield sides
-
-    def _converted(self, model: str, folder: Path, kind: str) -> Path:
-        file = folder / "model.bf16.gguf"
-        if not file.exists():
-            write_gguf(model, file)
-        if kind == "bf16":
-            return file
-        smaller = folder / f"model.{kind}.gguf"
-        quantize(self.program.with_name("llama-quantize"), file, smaller, kind)
-        return smaller
 
 
 def agreement(model: str, server: LlamaServer, prompts: Sequence[Prompt], max_new_tokens: int) -> dict[str, int]:
@@ -113,7 +107,7 @@ def figures(times: dict[str, list[Timed]]) -> dict[str, Any]:
         theirs = percentiles(taken[name])
         rows[name] = {
             "time_to_suggestion_ms": theirs,
-            "times": {ours: _ratios(percentiles(taken[ours]), theirs) for ours in OURS},
+            "times": {ours: ratios(percentiles(taken[ours]), theirs) for ours in OURS},
             "times_per_key": {ours: median(map(truediv, taken[name], taken[ours])) for ours in OURS},
             "recomputed_tokens": percentiles([keystroke.recomputed_tokens for keystroke in timed]),
             "generated_tokens_mean": mean(keystroke.generated_tokens for keystroke in timed),
@@ -122,21 +116,21 @@ def figures(times: dict[str, list[Timed]]) -> dict[str, Any]:
     return rows
 
 
-def _ratios(ours: dict[str, float], theirs: dict[str, float]) -> dict[str, float]:
+def ratios(ours: dict[str, float], theirs: dict[str, float]) -> dict[str, float]:
+    """How many times as long theirs take, by rank."""
     return {rank: round(theirs[rank] / ours[rank], 2) for rank in ours}
 
 
 async def compare(model: str, session: Session, peer: Peer, folder: Path) -> dict[str, Any]:
     """Both sides' figures with one model."""
-    text = session.text
-    settings = {"model": model, "maxTokens": session.max_new_tokens, "multiLine": False, "threads": peer.threads}
-    with peer.sides(model, folder, text, session) as theirs:
-        prompts = [theirs[0].prompt(_anywhere(text, index)) for index in range(AGREEMENT_PROMPTS)]
+    settings = {"model": model, "multiLine": False, "threads": peer.threads}
+    with peer.sides(model, folder, session) as theirs:
+        prompts = [theirs[0].prompt(_anywhere(session.text, index)) for index in range(AGREEMENT_PROMPTS)]
         agreed = agreement(model, theirs[0].server, prompts, session.max_new_tokens)
         async with AsyncExitStack() as stack:
             ours = []
             for name, weights in OURS.items():
-                opened = open_midfill(text, session.language, {**settings, "weights": weights})
+                opened = open_midfill(session, {**settings, "weights": weights})
                 ours.append(MidfillSide(name, await stack.enter_async_context(opened)))
             times = await play_in_turns([*ours, *theirs], session)
     return {"keystrokes": session.limit, "agreement": agreed, "sides": figures(times)}
@@ -168,23 +162,17 @@ def main(
     max_new_tokens: Annotated[int, typer.Option(min=1)] = 16,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each engine.")] = 2,
     moves_for_all: Annotated[bool, typer.Option(help="Let llama.cpp prefill ahead at cursor moves too.")] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure, and print a line per side and percentile."""
-    session = Session.read(trace, language, start, limit, warm_up, max_new_tokens)
+    session = Session(read_trace(trace), language, start, limit, warm_up, max_new_tokens)
     peer = Peer(server, threads, tuple(kind or ("bf16", "q8_0")), moves_for_all)
     models = {}
     for name in model or ["tiny", "S", "M"]:
         with model_called(name) as checkpoint, tempfile.TemporaryDirectory() as folder:
             models[name] = asyncio.run(compare(checkpoint, session, peer, Path(folder)))
-    table = Table(
-        "model",
-        "side",
-        *(f"p{rank}, ms" for rank in RANKS),
-        *(f"times {ours}" for ours in OURS),
-        "recomputed",
-        "new tokens",
-    )
+    headings = (*(f"p{rank}, ms" for rank in RANKS), *(f"times {ours}" for ours in OURS))
+    table = Table("model", "side", *headings, "recomputed", "new tokens")
     for name, measured in models.items():
         for side, row in measured["sides"].items():
             cells = [f"{milliseconds:.1f}" for milliseconds in row["time_to_suggestion_ms"].values()]
@@ -195,9 +183,7 @@ def main(
     console.print(table)
     for name, measured in models.items():
         console.print(name, measured["agreement"])
-    if json_file is not None:
-        result = {"machine": machine(), "llama.cpp": version(server), "threads": threads, "models": models}
-        json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write(json_file, {"machine": machine(), "llama.cpp": version(server), "threads": threads, "models": models})
 
 
 if __name__ == "__main__":

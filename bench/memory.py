@@ -10,7 +10,6 @@ prints for main memory and for disk the peak, its share of the budget, and the r
 
 from __future__ import annotations
 
-import json
 import random
 import tempfile
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from typing import Annotated
 
 import torch
 import typer
+from figures import JsonFile, write
 from rich.console import Console
 from rich.table import Table
 
@@ -127,7 +127,7 @@ def main(
     documents: Annotated[int, typer.Option(help="Open documents.")] = 50,
     room_for: Annotated[int, typer.Option(help="Number of full prompts that fit into main memory's budget.")] = 8,
     edits: Annotated[int, typer.Option(help=f"Number of edits, each of {KEYS_PER_EDIT} keystrokes.")] = 600,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure the store's memory."""
     with tempfile.TemporaryDirectory() as folder:
@@ -142,8 +142,7 @@ def main(
     console = Console()
     console.print(table)
     console.print(f"{documents} documents, {edits * KEYS_PER_EDIT} keystrokes, {evicted:,} tokens evicted")
-    if json_file is not None:
-        json_file.write_text(json.dumps([asdict(tier) for tier in tiers], indent=2) + "\n", encoding="utf-8")
+    write(json_file, [asdict(tier) for tier in tiers])
 
 
 if __name__ == "__main__":

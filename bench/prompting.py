@@ -9,16 +9,14 @@ affects less), and the ratio to the smallest document.
 
 from __future__ import annotations
 
-import json
-import platform
 import random
-import sys
 import time
 from datetime import date
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from figures import JsonFile, machine, percentiles, write
 from rich.console import Console
 from rich.table import Table
 
@@ -28,7 +26,6 @@ from inference.text.tokenization import TextTokenizer, read_tokenizer
 from lsp_server.editing.documents import Document, Edit, Position
 from lsp_server.prompts.planner import PromptPlanner
 from lsp_server.prompts.windows import WindowBudget
-from midfill.replay.results import percentile
 
 EDITS_PER_TURN = 100
 
@@ -64,7 +61,7 @@ class Typist:
 def main(
     lines: Annotated[list[int] | None, typer.Option(help="Document sizes.")] = None,
     edits: Annotated[int, typer.Option(help="Edits per document.")] = 20_000,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Time edits in documents of several sizes."""
     sizes = lines or [500, 50_000]
@@ -74,32 +71,17 @@ def main(
     for _ in range(edits // EDITS_PER_TURN):
         for typist in typists.values():
             typist.type(EDITS_PER_TURN)
-    figures = {size: _percentiles(typist.milliseconds) for size, typist in typists.items()}
-    cpu_figures = {size: _percentiles(typist.cpu_milliseconds) for size, typist in typists.items()}
-    console = Console()
+    figures = {size: percentiles(typist.milliseconds, 6) for size, typist in typists.items()}
+    cpu_figures = {size: percentiles(typist.cpu_milliseconds, 6) for size, typist in typists.items()}
     table = Table("lines", "clock", "p50 ms", "p95 ms", "p99 ms", f"p99 to that of {sizes[0]} lines")
     for clock, by_size in (("wall", figures), ("CPU", cpu_figures)):
         for size, figure in by_size.items():
             ratio = figure["p99"] / by_size[sizes[0]]["p99"]
             table.add_row(str(size), clock, *(f"{figure[rank]:.3f}" for rank in ("p50", "p95", "p99")), f"{ratio:.2f}")
-    console.print(table)
-    if json_file is not None:
-        json_file.write_text(
-            json.dumps(
-                {
-                    "machine": platform.processor() or platform.machine(),
-                    "date": str(date.today()),
-                    "edits": edits,
-                    "milliseconds": figures,
-                    "cpu_milliseconds": cpu_figures,
-                }
-            )
-        )
-
-
-def _percentiles(milliseconds: list[float]) -> dict[str, float]:
-    return {f"p{rank}": percentile(milliseconds, rank / 100) for rank in (50, 95, 99)}
+    Console().print(table)
+    given = {"machine": machine(), "date": str(date.today()), "edits": edits}
+    write(json_file, {**given, "milliseconds": figures, "cpu_milliseconds": cpu_figures})
 
 
 if __name__ == "__main__":
-    sys.exit(typer.run(main))
+    typer.run(main)

@@ -8,7 +8,6 @@ request in this repository's longest module. Prints medians and spreads of the t
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from statistics import median
 from typing import Annotated
 
 import typer
+from figures import JsonFile, write
 from rich.console import Console
 
 from inference.loading.engine import load_engine
@@ -46,7 +46,7 @@ def first_keystroke(model: str, folder: Path | None) -> tuple[Completion, float]
 def main(
     model: Annotated[str, typer.Option(help="Model, as for `midfill lsp`.")] = "tiny",
     rounds: Annotated[int, typer.Option(help="Number of pairs of starts.")] = 5,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Compare first keystrokes."""
     with tempfile.TemporaryDirectory() as name:
@@ -69,8 +69,7 @@ def main(
         f"{figures['ratio_of_medians']:.1f} times faster; {last_warm.usage.recomputed_tokens} of "
         f"{last_cold.usage.prompt_tokens} prompt tokens recomputed"
     )
-    if json_file is not None:
-        json_file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    write(json_file, figures)
 
 
 if __name__ == "__main__":

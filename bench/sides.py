@@ -54,17 +54,23 @@ class MidfillSide:
         return Timed(answer.milliseconds, usage.recomputed_tokens, usage.generated_tokens, usage.forwards)
 
 
-class LlamaVimSide:
+class _PeerSide:
+    """A server asked directly, and a mirror of the document from which its prompts are cut."""
+
+    def __init__(self, name: str, session: Session) -> None:
+        self.name = name
+        self._document = Document.from_text("file:///bench", session.language, 1, session.text)
+        self._max_new_tokens = session.max_new_tokens
+
+
+class LlamaVimSide(_PeerSide):
     """`/infill` as llama.vim asks it: whole lines around the cursor, which move with it, in a slot of its own."""
 
     LINES_BEFORE, LINES_AFTER = 256, 64  # llama.vim's n_prefix and n_suffix
 
-    def __init__(self, name: str, server: LlamaServer, slot: int, text: str, session: Session) -> None:
-        self.name = name
-        self._server = server
-        self._slot = slot
-        self._document = Document.from_text("file:///bench", session.language, 1, text)
-        self._max_new_tokens = session.max_new_tokens
+    def __init__(self, name: str, session: Session, server: LlamaServer, slot: int) -> None:
+        super().__init__(name, session)
+        self._server, self._slot = server, slot
 
     async def play(self, step: Step) -> Timed:
         for edit in step.edits:
@@ -76,16 +82,13 @@ class LlamaVimSide:
         return Timed(answer.milliseconds, answer.recomputed_tokens, answer.generated_tokens)
 
 
-class LlamaSide:
-    """llama-server, and a mirror of the document from which its windows are cut."""
+class LlamaSide(_PeerSide):
+    """llama-server with the windows that midfill's own PSM strategy cuts."""
 
-    def __init__(self, name: str, server: LlamaServer, text: str, session: Session, *, tell_moves: bool) -> None:
-        self.name = name
-        self.server = server
-        self._document = Document.from_text("file:///bench", session.language, 1, text)
+    def __init__(self, name: str, session: Session, server: LlamaServer, *, tell_moves: bool) -> None:
+        super().__init__(name, session)
+        self.server, self._tell_moves = server, tell_moves
         self._planner = PromptPlanner(self._document, WindowBudget(), "psm")
-        self._max_new_tokens = session.max_new_tokens
-        self._tell_moves = tell_moves
 
     async def play(self, step: Step) -> Timed:
         if self._tell_moves and step.moved_to is not None:
@@ -102,7 +105,7 @@ class LlamaSide:
         return self._planner.plan(cursor).prompt
 
 
-class ContinueSide:
+class ContinueSide(_PeerSide):
     """vLLM as Continue asks it: PSM, rendered to text, in the windows of Continue's defaults.
 
     Of at most 1,024 tokens, 30 % are the lines before the cursor and 20 % those behind it (`maxPromptTokens`,
@@ -112,12 +115,9 @@ class ContinueSide:
 
     PREFIX_TOKENS, SUFFIX_TOKENS = 307, 204
 
-    def __init__(self, name: str, server: VllmServer, tokenizer: TextTokenizer, text: str, session: Session) -> None:
-        self.name = name
-        self._server = server
-        self._tokenizer = tokenizer
-        self._document = Document.from_text("file:///bench", session.language, 1, text)
-        self._max_new_tokens = session.max_new_tokens
+    def __init__(self, name: str, session: Session, server: VllmServer, tokenizer: TextTokenizer) -> None:
+        super().__init__(name, session)
+        self._server, self._tokenizer = server, tokenizer
 
     async def play(self, step: Step) -> Timed:
         for edit in step.edits:

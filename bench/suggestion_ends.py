@@ -36,7 +36,7 @@ from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from midfill.evaluation.held_out import cut_files
 from midfill.headless.engine_core import EngineCore
-from protocol.messages import Completion, CompletionRequest
+from protocol.messages import Completion
 from protocol.settings import Settings
 
 COLUMNS = ("right", "short", "long", "lines", "header", "broken", "limit")
@@ -52,16 +52,6 @@ class Gap:
     before: str
     middle: str
     after: str
-
-
-class RecordingCore(EngineCore):
-    """Keeps the last completion."""
-
-    last: Completion | None = None
-
-    async def complete(self, request: CompletionRequest) -> Completion:
-        self.last = await super().complete(request)
-        return self.last
 
 
 def gaps(folders: list[Path], limit: int, seed: int) -> Iterator[Gap]:
@@ -118,14 +108,15 @@ def _depth(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-async def suggestion(session: EditingSession, gap: Gap) -> str:
-    """The text that an editor would show; empty if none."""
+async def suggestion(session: EditingSession, gap: Gap) -> tuple[str, Completion | None]:
+    """The text that an editor would show, empty if none, and the core's completion."""
     opened = session.documents.open("file:///held-out.py", "python", 1, gap.before + gap.after)
     line = gap.before.count("\n")
     cursor = Position(line, len(gap.before.rpartition("\n")[2]))
     insertions = await session.suggest(opened, Query(cursor))
     session.close("file:///held-out.py")
-    return insertions[0].text if insertions else ""
+    completion = opened.last_exchange[1] if opened.last_exchange is not None else None
+    return insertions[0].text if insertions else "", completion
 
 
 def parses(text: str) -> bool:
@@ -163,7 +154,7 @@ def measure(
     folders: list[Path], settings: Settings, limit: int, seed: int, on_case: Callable[[Gap, str, set[str]], None]
 ) -> dict[str, Counter[str]]:
     """How many suggestions each column counts, by kind of place; "shown" counts those that are shown."""
-    core = RecordingCore(load_engine(replace(engine_options(settings), threads=0)))
+    core = EngineCore(load_engine(replace(engine_options(settings), threads=0)))
     counts: dict[str, Counter[str]] = {}
 
     async def run() -> None:
@@ -171,8 +162,8 @@ def measure(
         for gap in gaps(folders, limit, seed):
             found = counts.setdefault(gap.kind, Counter())
             if found["n"] < limit:
-                shown = await suggestion(session, gap)
-                said = set(verdicts(gap, shown, core.last))
+                shown, completion = await suggestion(session, gap)
+                said = set(verdicts(gap, shown, completion))
                 found.update(["n", *said, *([] if NOTHING_SHOWN in said else ["shown"])])
                 on_case(gap, shown, said)
 

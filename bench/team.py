@@ -17,26 +17,28 @@ apart. Fairness is the slowest typist's p95 over the median typist's.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shlex
 import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Annotated, Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import psutil
 import typer
-from playing import MOVE_S, machine, parts_of, percentiles
+from figures import JsonFile, machine, percentiles, write
+from llama_server import free_port
+from playing import MOVE_S, parts_of
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -77,10 +79,6 @@ class CountedCore:
     overtaken: int = 0
     failures: Counter[str] = field(default_factory=Counter)
 
-    async def open(self, endpoint: Endpoint) -> None:
-        """Connect."""
-        self.client = await CoreClient.open(endpoint, self._hear)
-
     @property
     def lost(self) -> int:
         """Requests without an outcome: those on their way, and none after the end."""
@@ -112,7 +110,7 @@ class CountedCore:
     def release(self, session: str) -> None:
         self.client.release(session)
 
-    def _hear(self, status: CoreStatus) -> None:
+    def hear(self, status: CoreStatus) -> None:
         self.chars_per_token = status.chars_per_token
 
 
@@ -187,9 +185,7 @@ class ReplicaProcess:
     """A server that this bench starts, kills and starts again at the same port."""
 
     def __init__(self, command: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port: int = probe.getsockname()[1]
+        self._port = free_port()
         self._command = shlex.split(command.replace("{port}", str(self._port)))
         self.url = f"http://127.0.0.1:{self._port}"
         self.start()
@@ -208,7 +204,6 @@ class ReplicaProcess:
         raise SystemExit(f"{shlex.join(self._command)} does not listen at port {self._port}")
 
     def kill(self) -> None:
-        """End the process at once."""
         self._process.kill()
         self._process.wait()
 
@@ -256,64 +251,41 @@ async def never_read(endpoint: Endpoint) -> None:
             client.transport.abort()
 
 
-@contextmanager
-def private_runtime() -> Iterator[None]:
-    """A runtime folder of this bench, so that its core is not the user's."""
-    with private_core_environment() as environment:
-        before = {name: os.environ.get(name) for name in environment}
-        os.environ.update(environment)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What a run consists of, besides the typists; times in seconds."""
-
-    settings: Settings
-    language: str
-    seconds: float
-    warm_up: float
-    has_flood: bool
-    has_silent_reader: bool
-    killed: ReplicaProcess | None
-
-
-async def run(load: Load, typists: Sequence[Typist]) -> list[int]:
+async def run(
+    typists: Sequence[Typist],
+    settings: Settings,
+    language: str,
+    seconds: float,
+    warm_up: float,
+    disturbances: Sequence[Callable[[Endpoint], Coroutine[Any, Any, None]]],
+    killed: ReplicaProcess | None,
+) -> list[int]:
     """Let all type; the core's resident bytes, sampled once a second."""
-    core = local_core(load.settings)
+    core = local_core(settings)
     address = await core.find_or_start()
     endpoint, process = endpoint_of(address, core.file), psutil.Process(address.pid)
     for typist in typists:
-        await typist.core.open(endpoint)
+        typist.core.client = await CoreClient.open(endpoint, typist.core.hear)
     await typists[0].core.complete(CompletionRequest("bench/first", OTHERS_PROMPT, 0))  # loads the model
-    end = time.monotonic() + load.warm_up + load.seconds
+    end = time.monotonic() + warm_up + seconds
     resident = []
-    async with AsyncExitStack() as stack:
-        typing = [asyncio.create_task(typist.type(load.settings, load.language, end)) for typist in typists]
-        others = []
-        if load.has_flood:
-            others.append(asyncio.create_task(flood(endpoint)))
-        if load.has_silent_reader:
-            others.append(asyncio.create_task(never_read(endpoint)))
-        progress = stack.enter_context(Progress(console=Console(stderr=True)))
-        bar = progress.add_task("warm-up", total=load.warm_up + load.seconds)
+    with Progress(console=Console(stderr=True)) as progress:
+        typing = [asyncio.create_task(typist.type(settings, language, end)) for typist in typists]
+        others = [asyncio.create_task(disturb(endpoint)) for disturb in disturbances]
+        bar = progress.add_task("warm-up", total=warm_up + seconds)
         is_counting = False
         while any(not task.done() for task in typing):
             left = max(0.0, end - time.monotonic())
-            if not is_counting and left <= load.seconds:
+            if not is_counting and left <= seconds:
                 is_counting = True
                 for typist in typists:
                     typist.start_counting()
-                if load.killed is not None:
-                    others.append(asyncio.create_task(kill_and_restart(load.killed, load.seconds)))
+                if killed is not None:
+                    others.append(asyncio.create_task(kill_and_restart(killed, seconds)))
             keys = sum(typist.keys for typist in typists) if is_counting else 0
             failed = sum(typist.core.failures.total() for typist in typists)
             told = f"{keys} keys, {failed} failed" if is_counting else "warm-up"
-            progress.update(bar, completed=load.warm_up + load.seconds - left, description=told)
+            progress.update(bar, completed=warm_up + seconds - left, description=told)
             if is_counting:
                 resident.append(process.memory_info().rss)
             for task in others:
@@ -379,13 +351,13 @@ def main(
     silent_reader: Annotated[bool, typer.Option(help="Add a client that asks and never reads.")] = False,
     slots: Annotated[int, typer.Option(min=0, help="The setting `slots`.")] = 0,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="The setting `maxTokens`.")] = 16,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure, and print a line per figure."""
     if kill_replica and len(replica or ()) < 2:
         raise typer.BadParameter("--kill-replica needs at least two --replica")
     with ExitStack() as stack:
-        stack.enter_context(private_runtime())
+        stack.enter_context(patch.dict(os.environ, stack.enter_context(private_core_environment())))
         replicas = []
         for command in replica or ():
             replicas.append(ReplicaProcess(command))
@@ -399,24 +371,22 @@ def main(
             model=model, engine=engine, slots=slots, max_tokens=max_new_tokens, hold_back_percent=0, other_files=False
         )
         killed = replicas[0] if kill_replica else None
-        load = Load(settings, language, seconds, warm_up, has_flood, silent_reader, killed)
+        disturbances = [*([flood] if has_flood else []), *([never_read] if silent_reader else [])]
         recorded = read_trace(trace)
         if keys_per_second is None and not recorded.times:
             raise typer.BadParameter(f"{trace} has no times: --keys-per-second is needed")
         parts = enumerate(parts_of(recorded, typists))
         team = [Typist(f"typist-{number}", part, keys_per_second, longest_pause) for number, part in parts]
-        resident = asyncio.run(run(load, team))
+        resident = asyncio.run(run(team, settings, language, seconds, warm_up, disturbances, killed))
         result = figures(team, resident)
     table = Table("figure", "value")
     for name, value in result.items():
         told = " / ".join(map(str, value.values())) if isinstance(value, dict) and name != "failures" else str(value)
         table.add_row(name.replace("_", " "), told)
     Console(width=120).print(table)
-    if json_file is not None:
-        given = {"model": model, "engine": engine, "seconds": seconds, "keys_per_second": keys_per_second}
-        given["longest_pause"] = longest_pause
-        given |= {"flood": has_flood, "silent_reader": silent_reader, "kill_replica": kill_replica}
-        json_file.write_text(json.dumps({"machine": machine(), **given, **result}, indent=2) + "\n", encoding="utf-8")
+    given = {"model": model, "engine": engine, "seconds": seconds, "keys_per_second": keys_per_second}
+    given |= {"longest_pause": longest_pause, "flood": has_flood, "silent_reader": silent_reader}
+    write(json_file, {"machine": machine(), **given, "kill_replica": kill_replica, **result})
 
 
 if __name__ == "__main__":

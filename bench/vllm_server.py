@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
-from llama_server import free_port
+from llama_server import free_port, server_process
 
 START_SECONDS = 900.0  # it may compile kernels
 REQUEST_SECONDS = 600.0
@@ -81,7 +80,7 @@ def vllm_version(python: Path) -> str:
 
 
 @contextmanager
-def run_vllm(python: Path, model: Path, threads: int, log: Path) -> Iterator[VllmServer]:
+def run_vllm(python: Path, model: Path, threads: int) -> Iterator[VllmServer]:
     """Run the vLLM of a Python environment, with the model of a folder and its prefix cache; it ends with the block."""
     port = free_port()
     command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
@@ -94,30 +93,8 @@ def run_vllm(python: Path, model: Path, threads: int, log: Path) -> Iterator[Vll
         "VLLM_CPU_KVCACHE_SPACE": str(KV_GIGABYTES),
         "OMP_NUM_THREADS": str(threads),
     }
-    url = f"http://127.0.0.1:{port}"
-    with log.open("wb") as output, httpx.Client(timeout=REQUEST_SECONDS) as client:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **settings})
-        try:
-            _wait_until_ready(process, client, url, log)
-            yield VllmServer(client, url, str(model))
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], client: httpx.Client, url: str, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise RuntimeError(f"vLLM ended with status {process.returncode} before it was ready:\n{_end(log)}")
-        try:
-            if client.get(f"{url}/v1/models").is_success:
-                return
-        except httpx.TransportError:
-            pass  # it does not listen yet
-        time.sleep(0.5)
-    raise RuntimeError(f"vLLM was not ready within {START_SECONDS:.0f} s:\n{_end(log)}")
-
-
-def _end(log: Path) -> str:
-    return log.read_text(encoding="utf-8", errors="replace")[-2000:]
+    with (
+        httpx.Client(timeout=REQUEST_SECONDS) as client,
+        server_process(command, port, "/v1/models", START_SECONDS, settings),
+    ):
+        yield VllmServer(client, f"http://127.0.0.1:{port}", str(model))

@@ -11,7 +11,6 @@ whose CPU time is counted. A prefill ahead of the keys counts as used if a key f
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -22,13 +21,14 @@ from typing import Annotated, Any
 
 import psutil
 import typer
-from playing import MOVE_S, START_SECONDS, machine, parts_of, percentiles
+from figures import JsonFile, machine, percentiles, write
+from playing import MOVE_S, START_SECONDS, parts_of
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from midfill.headless.lsp_session import LspSession, PendingAnswer, open_session
-from midfill.headless.private_core import private_core_environment
+from midfill.headless.private_core import private_core_environment, processes_in
 from midfill.replay.trace import Step, Trace, play, read_trace
 from protocol.errors import Cancelled, MidfillError
 
@@ -116,11 +116,9 @@ class Memory:
     cpu_at_rest: float = 0.0  # share of one CPU core
 
     def sample(self) -> None:
-        """Add the present size."""
         self.samples.append(self.process.memory_info().rss)
 
     def cpu_s(self) -> float:
-        """CPU seconds so far."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
@@ -128,12 +126,11 @@ class Memory:
 def processes_of(environment: dict[str, str]) -> list[Memory]:
     """The language servers and the core of this bench, with the children of their own."""
     found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if set(environment.items()) <= set(process.environ().items()):
-                arguments = process.cmdline()
-                kind = next((word for word in ("lsp", "core") if word in arguments), arguments[-1])
-                found.append(Memory(process, {"lsp": "language server"}.get(kind, kind)))
+    for process in processes_in(environment):
+        with suppress(psutil.Error):  # it has gone
+            arguments = process.cmdline()
+            kind = next((word for word in ("lsp", "core") if word in arguments), arguments[-1])
+            found.append(Memory(process, {"lsp": "language server"}.get(kind, kind)))
     return found
 
 
@@ -207,7 +204,7 @@ def main(
     ] = 40,
     longest_pause: Annotated[float, typer.Option(min=0, help="Longest pause of the recording, in seconds.")] = 10,
     model: Annotated[str, typer.Option(help="The setting `model`.")] = "bundled",
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure, and print a line per figure and process."""
     plan = Plan(60 * minutes, turn, rest, longest_pause)
@@ -221,9 +218,8 @@ def main(
         cells = [str(row[key]) for key in ("first_mb", "most_mb", "last_mb")]
         table.add_row(row["name"], *cells, f"{row['cpu_at_rest']:.2%}")
     console.print(table)
-    if json_file is not None:
-        given = {"machine": machine(), "trace": trace.name, "model": model, "windows": windows, "minutes": minutes}
-        json_file.write_text(json.dumps({**given, **result}, indent=2) + "\n", encoding="utf-8")
+    given = {"machine": machine(), "trace": trace.name, "model": model, "windows": windows, "minutes": minutes}
+    write(json_file, {**given, **result})
 
 
 if __name__ == "__main__":

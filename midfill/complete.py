@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from msgspec import structs
+from msgspec import structs, to_builtins
 from rich.console import Console
 
-from midfill.explain import PromptPart, as_objects, explanation, parts_of
+from midfill.explain import PromptPart, explanation, parts_of
 from protocol.errors import BadInput, CoreUnavailable, MidfillError, Unauthorized
 from protocol.identity import ANSWER_SETTINGS, describe, differences
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Usage
@@ -87,7 +87,7 @@ def complete_command(
     """
     result = asyncio.run(complete(settings, FilePosition.parse(place)))
     if as_json:
-        prompt = {"prompt": as_objects(result.parts)} if explain else {}
+        prompt = {"prompt": to_builtins(result.parts)} if explain else {}
         typer.echo(json.dumps(_as_json(result, settings) | prompt, indent=2, ensure_ascii=False))
         return
     if explain:

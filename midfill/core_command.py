@@ -4,120 +4,104 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from midfill.output_files import check_writable
-from midfill.takes_options import takes_options
 from protocol.errors import BadInput
 from protocol.identity import core_settings
 from protocol.rendezvous import cache_folder, resolve_engine, resolve_model
 from protocol.settings import Settings
 
-if TYPE_CHECKING:
-    from inference.server.process import ServeOptions
 
-
-@dataclass(frozen=True, kw_only=True)
-class CoreArguments:
-    """The options of `midfill core`, besides settings."""
-
+def core_command(
+    settings: Settings,
+    context: typer.Context,
     host: Annotated[
         str, typer.Option(help="Address to listen on; other machines can connect if it is not loopback.")
-    ] = "127.0.0.1"
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = 0
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = 0,
     allow_origin: Annotated[
         list[str] | None, typer.Option(help="Origin of a web page that may connect; repeatable.")
-    ] = None
+    ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(help="Host name that requests may use for this core, such as a proxy's; repeatable."),
-    ] = None
+    ] = None,
     tls_cert: Annotated[
         Path | None, typer.Option(help="Certificate chain in PEM: serve TLS 1.2 and later at this port.")
-    ] = None
-    tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate, in PEM, not encrypted.")] = None
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate, in PEM, not encrypted.")] = None,
     users: Annotated[Path | None, typer.Option(help="File of users with tokens of their own; see `midfill token`.")] = (
         None
-    )
+    ),
     user_requests: Annotated[
         int | None,
         typer.Option(min=1, help="Limit of a user's requests at work; others wait.  [default: no limit]"),
-    ] = None
-    user_queue: Annotated[int, typer.Option(min=1, help="Limit of a user's waiting requests; more are refused.")] = 64
+    ] = None,
+    user_queue: Annotated[int, typer.Option(min=1, help="Limit of a user's waiting requests; more are refused.")] = 64,
     user_tokens_per_minute: Annotated[
         int | None, typer.Option(min=1, help="Limit of the tokens computed for a user a minute.  [default: no limit]")
-    ] = None
+    ] = None,
     separate_users: Annotated[
         bool, typer.Option(help="Reuse nothing across users: a text that they share is computed for each.")
-    ] = False
+    ] = False,
     drain_s: Annotated[
         float, typer.Option(min=0, help="Seconds that requests have to finish when SIGTERM or SIGINT ends the core.")
-    ] = 5.0
+    ] = 5.0,
     log_format: Annotated[
-        str, typer.Option(help="`text`, or `json`: one object per line, with one line per request.")
-    ] = "text"
+        Literal["text", "json"],
+        typer.Option(help="`text`, or `json`: one object per line, with one line per request."),
+    ] = "text",
     log_file: Annotated[
         Path | None, typer.Option(help="Append the log to this file instead of writing it to stderr; kept below 4 MiB.")
-    ] = None
+    ] = None,
     replaceable: Annotated[
         bool, typer.Option(help="Exit if a client with other settings connects and no other client is connected.")
-    ] = False
-
-    def __post_init__(self) -> None:
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise BadInput("--tls-cert and --tls-key need each other")
-        if self.log_format not in ("text", "json"):
-            raise BadInput(f"--log-format {self.log_format}: expected text or json")
-
-    def serving(self, settings: Settings) -> ServeOptions:
-        """The core that these and the settings ask for."""
-        from inference.loading.options import engine_options
-        from inference.scheduling.user_limits import UserLimits
-        from inference.server.process import ServeOptions
-
-        return ServeOptions(
-            engine=replace(
-                engine_options(settings),
-                model=resolve_model(settings.model),
-                engine=resolve_engine(settings.engine),
-                cache_folder=cache_folder() if settings.disk_mb else None,
-                separate_users=self.separate_users,
-            ),
-            host=self.host,
-            port=self.port,
-            allowed_origins=tuple(self.allow_origin or ()),
-            allowed_hosts=tuple(self.allow_host or ()),
-            certificate=(self.tls_cert, self.tls_key) if self.tls_cert and self.tls_key else None,
-            users=self.users,
-            limits=UserLimits(self.user_requests, self.user_queue, self.user_tokens_per_minute),
-            drain_s=self.drain_s,
-            log_json=self.log_format == "json",
-            log_file=self.log_file,
-            unload_after_s=settings.unload_after_s or None,
-            exit_after_s=settings.exit_after_s or None,
-            settings=core_settings(settings),
-            replaceable=self.replaceable,
-            speed_folder=cache_folder(),
-        )
-
-
-@takes_options
-def core_command(settings: Settings, context: typer.Context, arguments: CoreArguments) -> None:
+    ] = False,
+) -> None:
     """Run the inference core that language servers share, or control the running ones with a subcommand.
 
     Language servers start a core if none runs. Run one by hand to serve other machines, or programs that speak HTTP.
     """
     if context.invoked_subcommand is not None:
         return
-    from inference.server.process import serve
+    if (tls_cert is None) != (tls_key is None):
+        raise BadInput("--tls-cert and --tls-key need each other")
+    from inference.loading.options import engine_options
+    from inference.scheduling.user_limits import UserLimits
+    from inference.server.process import ServeOptions, serve
 
-    if arguments.log_file is not None:
-        check_writable(arguments.log_file)
-        log = arguments.log_file.open("ab", buffering=0)
+    if log_file is not None:
+        check_writable(log_file)
+        log = log_file.open("ab", buffering=0)
         os.dup2(log.fileno(), sys.stderr.fileno())
-    if not serve(arguments.serving(settings)):
+    options = ServeOptions(
+        engine=replace(
+            engine_options(settings),
+            model=resolve_model(settings.model),
+            engine=resolve_engine(settings.engine),
+            cache_folder=cache_folder() if settings.disk_mb else None,
+            separate_users=separate_users,
+        ),
+        host=host,
+        port=port,
+        allowed_origins=tuple(allow_origin or ()),
+        allowed_hosts=tuple(allow_host or ()),
+        certificate=(tls_cert, tls_key) if tls_cert and tls_key else None,
+        users=users,
+        limits=UserLimits(user_requests, user_queue, user_tokens_per_minute),
+        drain_s=drain_s,
+        log_json=log_format == "json",
+        log_file=log_file,
+        unload_after_s=settings.unload_after_s or None,
+        exit_after_s=settings.exit_after_s or None,
+        settings=core_settings(settings),
+        replaceable=replaceable,
+        speed_folder=cache_folder(),
+    )
+    if not serve(options):
         os._exit(0)  # a normal exit would stop the model's thread within torch, which aborts the process

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
+
+from protocol.messages import Value
 
 if TYPE_CHECKING:
     from lsp_server.prompts.planner import Plan
@@ -36,8 +37,7 @@ _COLOURS = {
 _SHOWN_LINES = 30  # of a window, in the terminal: its ends are what matters
 
 
-@dataclass(frozen=True, slots=True)
-class PromptPart:
+class PromptPart(Value, frozen=True):
     """A part of a prompt in its order; a snippet has the path of its file and the source that proposed it."""
 
     part: Literal["snippet", "prefix", "suffix", "increment"]
@@ -58,14 +58,6 @@ def _parts(plan: Plan) -> Iterator[PromptPart]:
     windows = PromptPart("prefix", prompt.prefix), PromptPart("suffix", prompt.suffix)
     yield from reversed(windows) if prompt.order == "spm" else windows
     yield PromptPart("increment", prompt.increment)
-
-
-def as_objects(parts: tuple[PromptPart, ...]) -> list[dict[str, Any]]:
-    """The parts for JSON."""
-    return [
-        {"part": each.part, "text": each.text, **({"origin": each.origin, "path": each.path} if each.path else {})}
-        for each in parts
-    ]
 
 
 def explanation(parts: tuple[PromptPart, ...]) -> RenderableType:

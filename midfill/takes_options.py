@@ -1,9 +1,22 @@
-"""Turns a frozen dataclass into the options of a command."""
+"""Turns a frozen dataclass into the options of a command, and reads an option that lists names."""
 
 import inspect
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
+
+from protocol.errors import BadInput
+
+Name = TypeVar("Name", bound=str)
+
+
+def chosen(option: str, names: str, known: tuple[Name, ...]) -> tuple[Name, ...]:
+    """The names that an option lists with commas, in the order of the known ones; BadInput for an unknown one."""
+    given = [name.strip() for name in names.split(",")]
+    for name in given:
+        if name not in known:
+            raise BadInput(f"{option} {names}: unknown {name!r}, choose from {', '.join(known)}")
+    return tuple(name for name in known if name in given)
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
-
-from protocol.errors import BadInput
 
 _File = Annotated[Path, typer.Option("--users", help="The file of users that the core was started with.")]
 
@@ -15,14 +13,14 @@ _File = Annotated[Path, typer.Option("--users", help="The file of users that the
 def add_command(
     name: Annotated[str, typer.Argument(help="User's name; one that has a token gets another one.")],
     users: _File,
-    role: Annotated[str, typer.Option(help="`user`, or `metrics`: may read /metrics and nothing else.")] = "user",
+    role: Annotated[
+        Literal["user", "metrics"], typer.Option(help="`user`, or `metrics`: may read /metrics and nothing else.")
+    ] = "user",
 ) -> None:
     """Add a token for a user and print it, once: the file keeps only its digest."""
     from inference.server.admission.users import add_token
 
-    if role not in ("user", "metrics"):
-        raise BadInput(f"--role {role}: expected user or metrics")
-    typer.echo(add_token(users, name, "metrics" if role == "metrics" else "user"))
+    typer.echo(add_token(users, name, role))
 
 
 def list_command(users: _File) -> None:

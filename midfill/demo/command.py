@@ -28,12 +28,12 @@ def demo_command(
     The demo types code key by key and shows the cost of each key. Both run as real processes. Unless --share is given,
     the demo starts a core of its own, which ends with it.
     """
-    from midfill.demo.demo import DemoOptions, run_demo
+    from midfill.demo.demo import run_demo
 
     check_writable(svg)
     console = Console()
     try:
-        asyncio.run(run_demo(console, settings, DemoOptions(speed, share, svg)))
+        asyncio.run(run_demo(console, settings, speed, share, svg))
     except KeyboardInterrupt:
         console.print("stopped")
         raise typer.Exit(_INTERRUPTED) from None

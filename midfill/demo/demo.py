@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
 from importlib import resources
 from pathlib import Path
 
 from rich.console import Console
-from rich.live import Live
 
 from lsp_server.editing.documents import Document
-from midfill.demo.connect import how_to_connect
 from midfill.demo.editor import Editor
 from midfill.demo.other_layouts import mean_recomputed
 from midfill.demo.picture import write_picture
 from midfill.demo.player import Keystroke, play
-from midfill.demo.report import report
+from midfill.demo.report import report, summarize
 from midfill.demo.script import SAMPLE, SCRIPT
-from midfill.demo.summary import summarize
-from midfill.demo.views import LiveView, PlainView, View
+from midfill.demo.views import showing
 from midfill.headless.lsp_process import LanguageServerFailed
 from midfill.headless.lsp_session import LspSession, open_session
 from midfill.headless.lsp_values import ServerStatus
@@ -34,25 +30,16 @@ _SILENCE_SECONDS = 180.0
 _OTHER_LAYOUTS: tuple[Strategy, ...] = ("psm", "spm")
 
 
-@dataclass(frozen=True, slots=True)
-class DemoOptions:
-    """The options of the demo; `speed` 1 is about 12 keys per second."""
-
-    speed: float = 1.0
-    share: bool = False
-    svg: Path | None = None
-
-
-async def run_demo(console: Console, settings: Settings, options: DemoOptions) -> None:
-    """Run the demo; MidfillError if anything in it fails."""
+async def run_demo(console: Console, settings: Settings, speed: float, share: bool, svg: Path | None) -> None:
+    """Run the demo; MidfillError if anything in it fails. `speed` 1 is about 12 keys per second."""
     text = resources.files("midfill").joinpath("samples", SAMPLE).read_text(encoding="utf-8")
-    core: AbstractContextManager[dict[str, str]] = nullcontext({}) if options.share else private_core_environment()
+    core: AbstractContextManager[dict[str, str]] = nullcontext({}) if share else private_core_environment()
     with core as environment:
         async with open_session(_server_command(settings), environment=environment) as session:
             session.open(_URI, "python", text)
             with console.status("starting the language server and the core") as spinner:
                 await session.wait_until_ready(_SILENCE_SECONDS, lambda status: spinner.update(_progress(status)))
-            keystrokes = await _play(console, session, text, _SECONDS_PER_KEY / options.speed)
+            keystrokes = await _play(console, session, text, _SECONDS_PER_KEY / speed)
             status = session.status
     if status is None or not any(key.cost for key in keystrokes):
         raise LanguageServerFailed("the language server answered no keystroke: run `midfill doctor`")
@@ -60,10 +47,15 @@ async def run_demo(console: Console, settings: Settings, options: DemoOptions) -
     result = report(summarize(keystrokes), other_layouts, status.model, status.device)
     console.print(result)
     console.print()
-    console.print(how_to_connect(), soft_wrap=True)
-    if options.svg is not None:
-        write_picture(options.svg, keystrokes, result)
-        console.print(f"wrote the picture to {options.svg}")
+    command = "midfill" if shutil.which("midfill") else Path(sys.executable).with_name("midfill")
+    console.print(
+        f"Connect your editor: docs/editors.md has the lines for VS Code, Neovim, Helix and others. They run "
+        f"`{command} lsp`.",
+        soft_wrap=True,
+    )
+    if svg is not None:
+        write_picture(svg, keystrokes, result)
+        console.print(f"wrote the picture to {svg}")
 
 
 def _progress(status: ServerStatus) -> str:
@@ -79,17 +71,8 @@ def _server_command(settings: Settings) -> list[str]:
 async def _play(console: Console, session: LspSession, text: str, seconds_per_key: float) -> list[Keystroke]:
     editor = Editor(Document.from_text(_URI, "python", 1, text))
     keystrokes: list[Keystroke] = []
-    with _view(console) as view:
+    with showing(console) as show:
         async for keystroke in play(session, editor, SCRIPT, seconds_per_key):
             keystrokes.append(keystroke)
-            view.show(keystrokes)
+            show(keystrokes)
     return keystrokes
-
-
-@contextmanager
-def _view(console: Console) -> Iterator[View]:
-    if console.is_terminal:
-        with Live(console=console, auto_refresh=False) as live:
-            yield LiveView(live)
-    else:
-        yield PlainView(console)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lsp_server.editing.documents import Document, Edit, Position
+from lsp_server.editing.spans import end_of
 from protocol.errors import BadInput
 
 _CLOSER_OF = {"(": ")", "[": "]", "{": "}"}
@@ -61,7 +62,7 @@ class Editor:
     def accept(self, text: str, end: Position) -> KeyPress:
         """Insert a suggestion in place of the text from the cursor to `end`."""
         edit = Edit(self.cursor, end, text)
-        self._apply(edit, _end_of_inserted(edit), "accept")
+        self._apply(edit, end_of(edit.start, edit.text), "accept")
         return KeyPress("accept", edit, accepted=True)
 
     def undo(self) -> KeyPress:
@@ -102,13 +103,8 @@ class Editor:
         return self._apply(Edit(self.cursor, self.cursor, text), Position(line, column + len(text) - back), label)
 
     def _apply(self, edit: Edit, cursor: Position, label: str) -> KeyPress:
-        self._inverse = Edit(edit.start, _end_of_inserted(edit), self.document.slice(edit.start, edit.end))
+        self._inverse = Edit(edit.start, end_of(edit.start, edit.text), self.document.slice(edit.start, edit.end))
         self._cursor_before = self.cursor
         self.document.apply(edit)
         self.cursor = cursor
         return KeyPress(label, edit)
-
-
-def _end_of_inserted(edit: Edit) -> Position:
-    *above, last = edit.text.split("\n")
-    return Position(edit.start.line + len(above), len(last) + (0 if above else edit.start.column))

@@ -1,16 +1,65 @@
-"""The tables of the demo's result."""
+"""The figures of one run of the demo, and their table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from midfill.demo.summary import Summary
-from midfill.demo.views import HEAT_STYLES
+from midfill.demo.player import Keystroke
+from midfill.replay.results import percentile
+from protocol.heat import Heat
 from protocol.settings import Strategy
+
+HEAT_STYLES: dict[Heat, str] = {"hot": "bold red", "warm": "bold yellow", "cold": "bold blue"}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The figures of one run. A request is a keystroke that was answered; ahead work is counted separately."""
+
+    requests: int
+    hot: int
+    accepted: int
+    undone: int
+    computed: int  # requests that the core computed; the last suggestion answered the others
+    prompt_tokens: int  # of all computed requests together
+    recomputed_tokens: int
+    ahead_tokens: int
+    median_ms: float
+    p95_ms: float
+
+    @property
+    def hot_share(self) -> float:
+        return self.hot / self.requests if self.requests else 0.0
+
+    @property
+    def mean_recomputed(self) -> float:
+        return self.recomputed_tokens / self.computed if self.computed else 0.0
+
+
+def summarize(keystrokes: Sequence[Keystroke]) -> Summary:
+    """The summary of a run, or of its beginning."""
+    answered = [key for key in keystrokes if key.cost is not None and not key.cost.ahead]
+    costs = [key.cost for key in answered if key.cost is not None]
+    computed = [cost.usage for cost in costs if cost.source == "core"]
+    times = [key.milliseconds for key in answered]
+    return Summary(
+        requests=len(answered),
+        hot=sum(cost.heat == "hot" for cost in costs),
+        accepted=sum(key.press.accepted for key in keystrokes),
+        undone=sum(key.press.undone for key in keystrokes),
+        computed=len(computed),
+        prompt_tokens=sum(usage.prompt_tokens for usage in computed),
+        recomputed_tokens=sum(usage.recomputed_tokens for usage in computed),
+        ahead_tokens=sum(key.cost.usage.recomputed_tokens for key in keystrokes if key.cost and key.cost.ahead),
+        median_ms=statistics.median(times) if times else 0.0,
+        p95_ms=percentile(times, 0.95),
+    )
 
 
 def report(summary: Summary, other_layouts: Mapping[Strategy, float], model: str, device: str) -> RenderableType:

@@ -2,66 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console, Group, RenderableType
 from rich.constrain import Constrain
 from rich.live import Live
 from rich.panel import Panel
+from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from midfill.demo.code_view import code_view
+from lsp_server.editing.documents import Position
 from midfill.demo.player import Keystroke
+from midfill.demo.report import HEAT_STYLES, summarize
 from midfill.demo.script import SAMPLE
-from midfill.demo.summary import summarize
-from midfill.headless.lsp_values import UsageReport
-from protocol.heat import Heat
+from midfill.headless.lsp_values import Suggestion, UsageReport
 
 WIDTH = 80
-HEAT_STYLES: dict[Heat, str] = {"hot": "bold red", "warm": "bold yellow", "cold": "bold blue"}
 LOG_ROWS = 6
 _BAR_CELLS = 20
 _PLAIN_GHOST_LENGTH = 60
 _CODE_ROWS = 17
 _OTHER_ROWS = 14  # of the frame, beside the code
+GHOST = "italic bright_black"
+_HIGHLIGHTER = Syntax("", "python", theme="ansi_dark", background_color="default")
 
 
-class View(Protocol):
-    """Shows a run as it goes."""
+@contextmanager
+def showing(console: Console) -> Iterator[Callable[[Sequence[Keystroke]], None]]:
+    """A function that shows the newest keystroke: in a frame that it redraws, or as a line if there is no terminal."""
+    if not console.is_terminal:
+        yield lambda keystrokes: console.print(
+            plain_line(keystrokes[-1]), markup=False, highlight=False, soft_wrap=True
+        )
+        return
 
-    def show(self, keystrokes: Sequence[Keystroke]) -> None:
-        """Show the newest keystroke, the last of `keystrokes`."""
-        ...
+    def draw(keystrokes: Sequence[Keystroke]) -> None:
+        code_rows = max(6, min(_CODE_ROWS, console.height - _OTHER_ROWS))
+        live.update(frame(keystrokes, code_rows), refresh=True)
 
-
-class PlainView:
-    """A line per keystroke."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def show(self, keystrokes: Sequence[Keystroke]) -> None:
-        key = keystrokes[-1]
-        line = key.lines[key.cursor.line].rstrip("\n")
-        ghost = key.suggestion.text.replace("\n", "⏎") if key.suggestion else ""
-        if len(ghost) > _PLAIN_GHOST_LENGTH:
-            ghost = f"{ghost[:_PLAIN_GHOST_LENGTH]}…"
-        tail = line[(key.suggestion.end if key.suggestion else key.cursor).column :]
-        text = f"{line[: key.cursor.column]}▏{ghost and f'«{ghost}»'}{tail}".strip()
-        self._console.print(f"{_plain_cost(key)}  {text}", markup=False, highlight=False, soft_wrap=True)
+    with Live(console=console, auto_refresh=False) as live:
+        yield draw
 
 
-class LiveView:
-    """A frame that is redrawn with every keystroke."""
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
-
-    def show(self, keystrokes: Sequence[Keystroke]) -> None:
-        code_rows = max(6, min(_CODE_ROWS, self._live.console.height - _OTHER_ROWS))
-        self._live.update(frame(keystrokes, code_rows), refresh=True)
+def plain_line(key: Keystroke) -> str:
+    """A keystroke's cost, and the line of the cursor with the suggestion."""
+    line = key.lines[key.cursor.line].rstrip("\n")
+    ghost = key.suggestion.text.replace("\n", "⏎") if key.suggestion else ""
+    if len(ghost) > _PLAIN_GHOST_LENGTH:
+        ghost = f"{ghost[:_PLAIN_GHOST_LENGTH]}…"
+    tail = line[(key.suggestion.end if key.suggestion else key.cursor).column :]
+    text = f"{line[: key.cursor.column]}▏{ghost and f'«{ghost}»'}{tail}".strip()
+    return f"{_plain_cost(key)}  {text}"
 
 
 def frame(keystrokes: Sequence[Keystroke], code_rows: int = _CODE_ROWS) -> RenderableType:
@@ -128,3 +121,32 @@ def _plain_cost(key: Keystroke) -> str:
     heat = "ahead" if cost.ahead else cost.heat
     tokens = f"{usage.recomputed_tokens} of {usage.prompt_tokens} tokens" if cost.source == "core" else "0 tokens"
     return f"{key.press.label:<16} {heat:<5} {tokens:>22} {key.milliseconds:>4.0f} ms"
+
+
+def code_view(keystroke: Keystroke, height: int) -> Text:
+    """`height` lines with their numbers, the cursor a third from the top."""
+    code = _HIGHLIGHTER.highlight("".join(keystroke.lines)).split("\n", allow_blank=True)
+    cursor = keystroke.cursor
+    first = max(0, min(cursor.line - height // 3, len(keystroke.lines) - height))
+    rows: list[Text] = []
+    for number in range(first, min(first + height, len(code))):
+        here = number == cursor.line
+        pieces = cursor_line(code[number], cursor, keystroke.suggestion) if here else [code[number]]
+        rows.append(Text.assemble((f"{number + 1:4} ", "bold" if here else "bright_black"), pieces[0]))
+        rows += [Text.assemble("     ", piece) for piece in pieces[1:]]
+    return Text("\n", no_wrap=True, overflow="ellipsis").join(rows[:height])
+
+
+def cursor_line(line: Text, cursor: Position, suggestion: Suggestion | None) -> Sequence[Text]:
+    """The cursor's line with the ghost text in it; it may become several lines."""
+    before, after = line[: cursor.column], line[cursor.column :]
+    if suggestion is None:
+        block, rest = (after[:1], after[1:]) if after else (Text(" "), Text())
+        block.stylize("reverse")
+        return [Text.assemble(before, block, rest)]
+    tail = line[suggestion.end.column :]
+    ghost = [Text(part, style=GHOST) for part in suggestion.text.split("\n")]
+    ghost[0].stylize("reverse", 0, 1)
+    ghost[0] = Text.assemble(before, ghost[0])
+    ghost[-1] = Text.assemble(ghost[-1], tail)
+    return ghost

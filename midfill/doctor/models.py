@@ -104,9 +104,9 @@ def _line(choice: Choice) -> str:
 
 
 def _choice(model: LocalModel, settings: Settings, device: Device, free: int) -> Choice:
-    needed = _needed(model, settings, device)
     if model.problem:
-        return Choice(model, needed, model.problem)
+        return Choice(model, 0, model.problem)
+    needed = _needed(model, settings, device)
     if not model.fim:
         return Choice(model, needed, "its tokenizer has no fill-in-the-middle markers that midfill knows")
     return Choice(model, needed, _lack(needed, device, free))
@@ -120,9 +120,7 @@ def _lack(needed: int, device: Device, free: int) -> str:
 
 
 def _needed(model: LocalModel, settings: Settings, device: Device) -> int:
-    """About the bytes with one workspace and nothing resident, as the core plans them; 0 for a model with a problem."""
-    if model.problem:
-        return 0
+    """About the bytes with one workspace and nothing resident, as the core plans them; 0 if they are unknown."""
     try:
         checkpoint = open_checkpoint(model.path, model.name)
         dtype = choose_dtype(settings, device, checkpoint.architecture)

@@ -9,24 +9,23 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from midfill.takes_options import takes_options
+from midfill.output_files import check_writable
+from midfill.takes_options import chosen, takes_options
 from protocol.errors import BadInput
 from protocol.settings import Settings
 
 if TYPE_CHECKING:
     from lsp_server.prompts.windows import WindowBudget
     from midfill.evaluation.engines import Evaluated
-    from midfill.evaluation.runner import Evaluator, Row, TaskSet
+    from midfill.evaluation.runner import TaskSet
     from midfill.evaluation.sandbox import Sandbox
-    from midfill.evaluation.tasks import Cut, Format, Split
-
-Name = TypeVar("Name", bound=str)
+    from midfill.evaluation.tasks import Split
 
 HELD_OUT_TASKS = 500  # without --limit
 
@@ -115,21 +114,22 @@ def _evaluate_in_file(settings: Settings, model: AbstractContextManager[Evaluate
     from midfill.evaluation.runner import Evaluator
     from midfill.evaluation.tasks import CUTS, FORMATS, SPLITS
 
-    splits = _chosen("--split", arguments.splits, SPLITS)
-    formats, cuts = _chosen("--format", arguments.formats, FORMATS), _chosen("--cut", arguments.cuts, CUTS)
+    splits = chosen("--split", arguments.splits, SPLITS)
+    formats, cuts = chosen("--format", arguments.formats, FORMATS), chosen("--cut", arguments.cuts, CUTS)
     task_sets = _task_sets(arguments, splits)
     notes = Console(stderr=True)
     sandbox = _sandbox(arguments, task_sets, notes)
     if settings.core and "token" in cuts:
         raise BadInput("--cut token needs the model's tokenizer, which a core does not show: choose given or character")
     rows = []
-    with _json_lines(arguments.json_file) as write, _loaded(model, notes) as evaluated:
+    with _json_lines(arguments.json_file) as write, _loaded(model, notes) as evaluated, _bars(notes) as progress:
         common = {"model": evaluated.name, "seed": arguments.seed, "max_new_tokens": arguments.max_new_tokens}
         budget = _windows(settings, evaluated)
         evaluator = Evaluator(evaluated.complete, evaluated.token_ends, budget, arguments.seed, sandbox)
-        for row in _evaluate(evaluator, task_sets, cuts, formats, notes):
-            write(row_object(row, evaluated.heals, common))
-            rows.append(row)
+        for tasks, cut, form in product(task_sets, cuts, formats):
+            bar = progress.add_task(f"{tasks.benchmark} {tasks.split} {cut} {form}", total=len(tasks.tasks))
+            rows.append(evaluator.row(tasks, cut, form, partial(progress.advance, bar)))
+            write(row_object(rows[-1], evaluated.heals, common))
     arguments.console.print(report(rows, evaluated.title))
 
 
@@ -180,20 +180,9 @@ def _json_lines(file: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]
     elif file == Path("-"):
         yield lambda row: typer.echo(json.dumps(row))
     else:
-        try:
-            stream = file.open("w", encoding="utf-8", buffering=1)
-        except OSError as error:
-            raise BadInput(f"--json {file} cannot be written: {error.strerror}") from error
-        with stream:
+        check_writable(file)
+        with file.open("w", encoding="utf-8", buffering=1) as stream:
             yield lambda row: print(json.dumps(row), file=stream)
-
-
-def _chosen(option: str, names: str, known: tuple[Name, ...]) -> tuple[Name, ...]:
-    given = [name.strip() for name in names.split(",")]
-    for name in given:
-        if name not in known:
-            raise BadInput(f"{option} {names}: unknown {name!r}, choose from {', '.join(known)}")
-    return tuple(name for name in known if name in given)
 
 
 def _task_sets(arguments: EvalArguments, splits: Sequence[Split]) -> list[TaskSet]:
@@ -241,13 +230,3 @@ def _windows(settings: Settings, evaluated: Evaluated) -> WindowBudget:
         suffix_tokens=settings.suffix_tokens,
         chars_per_token=evaluated.chars_per_token,
     )
-
-
-def _evaluate(
-    evaluator: Evaluator, task_sets: Sequence[TaskSet], cuts: Sequence[Cut], formats: Sequence[Format], notes: Console
-) -> Iterator[Row]:
-    """Every row in turn, with a bar for each on stderr if that is a terminal."""
-    with _bars(notes) as progress:
-        for tasks, cut, form in product(task_sets, cuts, formats):
-            bar = progress.add_task(f"{tasks.benchmark} {tasks.split} {cut} {form}", total=len(tasks.tasks))
-            yield evaluator.row(tasks, cut, form, partial(progress.advance, bar))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Collection
+from pathlib import Path, PurePosixPath
 from random import Random
 
 from inference.training.corpus.source_rules import is_test, is_vendored, read_source, reason_to_drop
@@ -34,21 +34,26 @@ def cut_files(folders: list[Path], split: Split, count: int, seed: int) -> list[
     return sorted(chosen, key=lambda task: task.name)
 
 
-def _read(folder: Path) -> dict[str, str]:
-    if not folder.is_dir():
-        raise BadInput(f"{folder} is not a folder")
+def source_texts(folder: Path, suffixes: Collection[str]) -> dict[str, str]:
+    """The texts of a folder's source files by their paths: no tests, no copies of others, nothing generated."""
     texts = {}
-    for file in sorted(folder.rglob("*.py")):
-        path = file.relative_to(folder)
-        if is_test(path) or is_vendored(path) or not file.is_file():
+    for file in sorted(folder.rglob("*")):
+        path = PurePosixPath(file.relative_to(folder).as_posix())
+        if file.suffix not in suffixes or is_test(path) or is_vendored(path) or not file.is_file():
             continue
         try:
             text = read_source(file.read_bytes())
         except OSError as error:
             raise BadInput(f"{file} cannot be read: {error.strerror}") from error
         if text is not None and reason_to_drop(text) is None:
-            texts[f"{folder.name}/{path.as_posix()}"] = text
+            texts[str(path)] = text
     return texts
+
+
+def _read(folder: Path) -> dict[str, str]:
+    if not folder.is_dir():
+        raise BadInput(f"{folder} is not a folder")
+    return {f"{folder.name}/{path}": text for path, text in source_texts(folder, (".py",)).items()}
 
 
 def _cut_lines(name: str, text: str, count: int, rng: Random) -> list[Task]:

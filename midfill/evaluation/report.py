@@ -23,21 +23,22 @@ def report(rows: Sequence[Row], title: str) -> RenderableType:
         for column in _COLUMNS:
             table.add_column(column, justify="left" if column in _COLUMNS[:2] else "right")
         for row in several:
-            figures = (row.exact_match, row.pass_at_1, row.edit_similarity, row.first_word)
-            table.add_row(row.cut, row.form, *map(_cell, figures))
+            table.add_row(row.cut, row.form, *(cell(figure, "%") for figure in row.figures.values()))
         tables.append(table)
     return Group(title, *tables, "Each figure has its 95 % interval below it.")
 
 
-def _cell(estimate: Estimate | None) -> str:
+def cell(estimate: Estimate | None, unit: str = "") -> str:
+    """A figure in percent, with its interval below it."""
     if estimate is None:
         return "-"
     low, high = estimate.interval
-    return f"{estimate.value:.1%}\n{low * 100:.1f} to {high * 100:.1f}"
+    return f"{estimate.value * 100:.1f}{unit}\n{low * 100:.1f} to {high * 100:.1f}"
 
 
 def row_object(row: Row, heals: bool | None, common: dict[str, Any]) -> dict[str, Any]:
     """The row for JSON: shares from 0 to 1, null where nothing was measured; `common` goes at its end."""
+    first_word = row.figures["first_word"]
     return {
         "benchmark": row.benchmark,
         "split": row.split,
@@ -45,23 +46,12 @@ def row_object(row: Row, heals: bool | None, common: dict[str, Any]) -> dict[str
         "cut": row.cut,
         "healing": heals,
         "n": row.n,
-        "exact_match": _value(row.exact_match),
-        "pass_at_1": _value(row.pass_at_1),
-        "edit_similarity": _value(row.edit_similarity),
-        "exact_match_interval": _interval(row.exact_match),
-        "pass_at_1_interval": _interval(row.pass_at_1),
-        "edit_similarity_interval": _interval(row.edit_similarity),
-        "first_word": _value(row.first_word),
-        "first_word_interval": _interval(row.first_word),
-        "first_word_n": row.first_word.n if row.first_word else 0,
+        **{name: each and round(each.value, 4) for name, each in row.figures.items()},
+        **{
+            f"{name}_interval": each and [round(bound, 4) for bound in each.interval]
+            for name, each in row.figures.items()
+        },
+        "first_word_n": first_word.n if first_word else 0,
         "timed_out": row.timed_out,
         **common,
     }
-
-
-def _value(estimate: Estimate | None) -> float | None:
-    return None if estimate is None else round(estimate.value, 4)
-
-
-def _interval(estimate: Estimate | None) -> list[float] | None:
-    return None if estimate is None else [round(bound, 4) for bound in estimate.interval]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
@@ -48,10 +48,7 @@ class Row:
     form: Format
     cut: Cut
     n: int
-    exact_match: Estimate | None
-    edit_similarity: Estimate | None
-    first_word: Estimate | None
-    pass_at_1: Estimate | None
+    figures: Mapping[str, Estimate | None]  # exact_match, pass_at_1, edit_similarity, first_word
     timed_out: int
 
 
@@ -96,10 +93,12 @@ def _row(tasks: TaskSet, cut: Cut, form: Format, scores: Sequence[Score]) -> Row
         form=form,
         cut=cut,
         n=len(scores),
-        exact_match=share([score.exact for score in scores]),
-        edit_similarity=mean([score.similarity for score in scores]),
-        first_word=share([score.first_word for score in scores if score.first_word is not None]),
-        pass_at_1=share([outcome == "passed" for outcome in outcomes]),
+        figures={
+            "exact_match": share([score.exact for score in scores]),
+            "pass_at_1": share([outcome == "passed" for outcome in outcomes]),
+            "edit_similarity": mean([score.similarity for score in scores]),
+            "first_word": share([score.first_word for score in scores if score.first_word is not None]),
+        },
         timed_out=outcomes.count("timed out"),
     )
 

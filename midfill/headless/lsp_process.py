@@ -115,7 +115,6 @@ class LspProcess(LanguageClient):
         self.protocol.notify(method, params)
 
     def begin(self, method: str, params: object) -> Asked:
-        """Send a request."""
         self._check_running()
         message_id = str(uuid.uuid4())
         future = self.protocol.send_request(method, params, msg_id=message_id)

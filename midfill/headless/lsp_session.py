@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 from lsprotocol import types
 
 from lsp_server.custom_messages import DID_MOVE_CURSOR, DOCUMENT_HASH, LAST_EXCHANGE, REASON, REFRESH, STATUS, USAGE
@@ -107,7 +108,6 @@ class LspSession:
         self._process.send(DID_MOVE_CURSOR, params)
 
     def close(self, uri: str) -> None:
-        """Close a document."""
         del self.documents[uri]
         params = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri))
         self._process.send(types.TEXT_DOCUMENT_DID_CLOSE, params)
@@ -210,7 +210,7 @@ class LspSession:
         await self._news.wait()
 
     def _heard_status(self, message: Any) -> None:
-        self.status = ServerStatus.from_json(message)
+        self.status = msgspec.convert(message, ServerStatus)
         self._news.set()
 
     def _heard_usage(self, message: Any) -> None:

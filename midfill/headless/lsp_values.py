@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from lsp_server.editing.documents import Position
 from lsp_server.editing.positions import ClientPosition
 from protocol.heat import Heat
@@ -58,8 +60,7 @@ class Answer:
     cost: UsageReport | None
 
 
-@dataclass(frozen=True, slots=True)
-class ServerStatus:
+class ServerStatus(msgspec.Struct, frozen=True):
     """The server's status (`midfill/status`)."""
 
     state: str
@@ -67,8 +68,3 @@ class ServerStatus:
     model: str
     device: str
     progress: float | None  # of loading, 0..1; None if unknown
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> ServerStatus:
-        """From the parameters of `midfill/status`."""
-        return cls(fields["state"], fields["message"], fields["model"], fields["device"], fields["progress"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -31,19 +31,20 @@ def private_core_environment() -> Iterator[dict[str, str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def processes_in(environment: Mapping[str, str]) -> Iterator[psutil.Process]:
+    """The processes of this user that have these variables."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):  # another user's, or gone
+            if environment.items() <= process.environ().items():
+                yield process
+
+
 def _end_processes_of(folder: Path) -> None:
     """End all processes with this runtime folder, including a core that has not published its address yet."""
-    running = [process for process in psutil.process_iter() if _runtime_folder_of(process) == str(folder)]
+    running = list(processes_in({RUNTIME_VARIABLE: str(folder)}))
     for process in running:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
     _, stubborn = psutil.wait_procs(running, _TERMINATE_SECONDS)
     for process in stubborn:
         process.kill()
-
-
-def _runtime_folder_of(process: psutil.Process) -> str | None:
-    try:
-        return process.environ().get(RUNTIME_VARIABLE)
-    except (psutil.Error, OSError):
-        return None  # another user's, or gone

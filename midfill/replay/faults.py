@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 
 from lsp_server.editing.documents import Document, Position, line_length
 from lsp_server.editing.languages import language
+from midfill.headless.lsp_values import Suggestion
 
 DUPLICATE = "repeats the text after the cursor"
 CLOSERS = "closes a bracket that is not open"
@@ -18,23 +18,14 @@ _CLOSING = {")": "(", "]": "[", "}": "{"}
 _SAYS_ENOUGH = 3  # word characters; a shorter repetition is no duplicate
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A suggestion as a client has it: `text` in place of [start, end) of a document."""
-
-    text: str
-    start: Position
-    end: Position
-
-
-def find_faults(document: Document, shown: Shown) -> list[str]:
+def find_faults(document: Document, shown: Suggestion) -> list[str]:
     """The faults of a suggestion for this document, of `KINDS`; empty if it has none."""
     line = document.lines[shown.end.line]
     behind = line[shown.end.column : line_length(line)]
     found = []
     if _says_rest_of_line(shown.text, behind) or _says_next_line(document, shown, behind):
         found.append(DUPLICATE)
-    if _unmatched_closers(document, shown) > _unmatched_closers(document, Shown("", shown.start, shown.start)):
+    if _unmatched_closers(document, shown) > _unmatched_closers(document, Suggestion("", shown.start, shown.start)):
         found.append(CLOSERS)
     return found
 
@@ -48,7 +39,7 @@ def _says_rest_of_line(text: str, behind: str) -> bool:
     return any(_word_characters(overlap) >= _SAYS_ENOUGH for overlap in overlaps)
 
 
-def _says_next_line(document: Document, shown: Shown, behind: str) -> bool:
+def _says_next_line(document: Document, shown: Suggestion, behind: str) -> bool:
     """Whether one of the new lines equals the document's next line that is not blank."""
     below = (line.rstrip() for line in document.lines[shown.end.line + 1 :])
     next_line = next((line for line in below if line), "")
@@ -57,7 +48,7 @@ def _says_next_line(document: Document, shown: Shown, behind: str) -> bool:
     return _word_characters(next_line) >= _SAYS_ENOUGH and next_line in lines
 
 
-def _unmatched_closers(document: Document, shown: Shown) -> int:
+def _unmatched_closers(document: Document, shown: Suggestion) -> int:
     """Closing brackets without an opening one, once the suggestion is accepted."""
     head = document.slice(Position(0, 0), shown.start)
     tail = document.slice(shown.end, document.end)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from midfill.takes_options import chosen
 from protocol.errors import BadInput
 from protocol.settings import Strategy
 
@@ -55,8 +56,4 @@ class ReplayOptions:
     @property
     def layouts(self) -> tuple[Strategy, ...]:
         """The strategies to compare; BadInput for an unknown one."""
-        chosen = tuple(name.strip() for name in self.strategies.split(","))
-        for name in chosen:
-            if name not in STRATEGIES:
-                raise BadInput(f"--strategies {self.strategies}: unknown {name!r}, choose from {', '.join(STRATEGIES)}")
-        return tuple(name for name in STRATEGIES if name in chosen)
+        return chosen("--strategies", self.strategies, STRATEGIES)

@@ -14,7 +14,8 @@ from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.engine_core import EngineCore
 from midfill.headless.lsp_session import LspSession
-from midfill.replay.faults import OUTDATED, Shown, find_faults
+from midfill.headless.lsp_values import Suggestion
+from midfill.replay.faults import OUTDATED, find_faults
 from midfill.replay.trace import Step
 from protocol.errors import MidfillError
 from protocol.messages import Completion, CompletionRequest, Usage
@@ -82,7 +83,7 @@ class EngineTarget:
         faults = [OUTDATED] if outdated else []
         for insertion in insertions:
             end = Position(step.cursor.line, step.cursor.column + insertion.replaced)
-            faults += find_faults(self._document.document, Shown(insertion.text, step.cursor, end))
+            faults += find_faults(self._document.document, Suggestion(insertion.text, step.cursor, end))
         suggestion = insertions[0].text if insertions else ""
         return StepResult(usage, suggestion, ahead_tokens, milliseconds, tuple(faults))
 
@@ -114,7 +115,7 @@ class SessionTarget:
         ahead_tokens = sum(cost.usage.recomputed_tokens for cost in session.ahead)
         faults: list[str] = []
         for shown in answer.suggestions:
-            faults += find_faults(session.documents[URI], Shown(shown.text, shown.start, shown.end))
+            faults += find_faults(session.documents[URI], shown)
         suggestion = answer.suggestions[0].text if answer.suggestions else ""
         usage, core_ms = (answer.cost.usage, answer.cost.milliseconds) if answer.cost else (None, 0.0)
         return StepResult(usage, suggestion, ahead_tokens, answer.milliseconds, tuple(faults), core_ms)

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.bench.conftest import ROOT, RunBench
+from tests.bench.conftest import Figures, RunBench
+from tests.inference.tiny import ROOT
 
 PROGRAM = f"""#!/bin/sh
 if [ "$1" = -c ]; then
@@ -19,12 +19,11 @@ exec '{sys.executable}' -m tests.inference.remote.fake_servers vllm "$8" "$4"
 """
 
 
-def test_vllm_is_asked_by_midfill_and_in_rendered_psm(tmp_path: Path, run_bench: RunBench) -> None:
+def test_vllm_is_asked_by_midfill_and_in_rendered_psm(tmp_path: Path, figures: Figures) -> None:
     program = tmp_path / "python"
     program.write_text(PROGRAM)
     program.chmod(0o755)
-    run_bench("engines.py", "--vllm", program, "--warm-up", "1", "--limit", "12", "--json", tmp_path / "figures.json")
-    result = json.loads((tmp_path / "figures.json").read_text())
+    result = figures("engines.py", "--vllm", program, "--warm-up", "1", "--limit", "12")
     assert result["vLLM"] == "fake"
     assert result["other_side"] == "PSM, as Continue"
     ours, theirs = result["all keys"]["sides"]

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from inference.backends.cpu.library import unavailable_reason
-from tests.bench.conftest import RunBench
+from tests.bench.conftest import Figures, needs_kernel
 
 pytest.importorskip("gguf")
 
@@ -20,15 +18,14 @@ print(json.dumps([{"n_gen": int(options["-n"]), "samples_ns": [seconds * 1e9] * 
 FAKE_QUANTIZER = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])\n"
 
 
-@pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
-def test_a_tiny_run_takes_the_better_of_the_peers_settings(tmp_path: Path, run_bench: RunBench) -> None:
+@needs_kernel
+def test_a_tiny_run_takes_the_better_of_the_peers_settings(tmp_path: Path, figures: Figures) -> None:
     for name, text in (("llama-bench", FAKE_BENCH), ("llama-quantize", FAKE_QUANTIZER)):
         program = tmp_path / name
         program.write_text(f"#!{sys.executable}\n{text}")
         program.chmod(0o755)
     size = ("--shape", "tiny", "--rounds", "1", "--threads", "1")
-    run_bench("llama_tokens.py", "--llama-bench", tmp_path / "llama-bench", *size, "--json", tmp_path / "figures.json")
-    rows = json.loads((tmp_path / "figures.json").read_text())["shapes"]["tiny"]
+    rows = figures("llama_tokens.py", "--llama-bench", tmp_path / "llama-bench", *size)["shapes"]["tiny"]
     found = {(row["case"], row["engine"]): row for row in rows}
     assert found["512+1", "llama.cpp q8_0"]["milliseconds"] == 1000 / 16, "a run's 16 tokens, one at a time"
     assert found["2048+4", "llama.cpp bf16"]["milliseconds"] == 1000

@@ -6,32 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from inference.backends.cpu.library import unavailable_reason
-from tests.bench.conftest import RunBench
-from tests.inference.tiny import write_checkpoint
+from tests.bench.conftest import Figures, needs_kernel
 
 pytest.importorskip("gguf")
 
 FAKE = Path(__file__).with_name("fake_llama_server.py")
 
 
-@pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
+@needs_kernel
 def test_a_tiny_run_compares_each_order_with_midfill(
-    tmp_path: Path, run_bench: RunBench, monkeypatch: pytest.MonkeyPatch
+    model: str, tmp_path: Path, figures: Figures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shape = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1}  # heads that the kernel knows
-    model = str(write_checkpoint(tmp_path / "model", max_position_embeddings=8192, **shape))
     server = tmp_path / "llama-server"
     server.write_text(f"#!{sys.executable}\n{FAKE.read_text()}")
     server.chmod(0o755)
     monkeypatch.setenv("FAKE_LLAMA_LOG", str(tmp_path / "log"))
     arguments = ("--server", server, "--model", model, "--kind", "bf16", "--warm-up", "1", "--limit", "2")
-    run_bench("llamacpp.py", *arguments, "--json", tmp_path / "figures.json")
-    result = json.loads((tmp_path / "figures.json").read_text())
+    result = figures("llamacpp.py", *arguments)
     assert result["llama.cpp"] == "version: fake"
-    figures = result["models"][model]
-    assert figures["agreement"] == {"prompts": 8, "same_tokens": 0, "same_continuation": 0}, "the fake knows no words"
-    sides = figures["sides"]
+    found = result["models"][model]
+    assert found["agreement"] == {"prompts": 8, "same_tokens": 0, "same_continuation": 0}, "the fake knows no words"
+    sides = found["sides"]
     assert list(sides) == ["midfill", "midfill int8", "llama.cpp bf16", "llama.cpp bf16, spm"]
     assert sides["midfill"]["times"]["midfill"] == {"p50": 1.0, "p95": 1.0, "p99": 1.0}
     assert sides["llama.cpp bf16"]["recomputed_tokens"]["p50"] == 500

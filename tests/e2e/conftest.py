@@ -16,7 +16,7 @@ import pytest
 
 from protocol.rendezvous import read_address
 from protocol.settings import TINY_MODEL
-from tests.lsp_server.editor import Editor
+from tests.lsp_server.editor import Editor, until
 
 OpenEditor = Callable[..., AbstractAsyncContextManager[Editor]]
 
@@ -24,9 +24,15 @@ OpenEditor = Callable[..., AbstractAsyncContextManager[Editor]]
 READY_SECONDS = 90.0
 
 
-@pytest.fixture(scope="session")
-def model() -> str:
-    return TINY_MODEL
+async def ready(editor: Editor) -> None:
+    await until(lambda: editor.statuses and editor.statuses[-1].state in ("ready", "failed"), READY_SECONDS)
+    assert editor.statuses[-1].state == "ready", editor.statuses[-1].message
+
+
+async def open_ready(editor: Editor, text: str) -> None:
+    """Open a document, and wait for the model."""
+    editor.open(text)
+    await ready(editor)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +53,7 @@ def core_pids(runtime: Path) -> list[int]:
 
 
 @pytest.fixture
-def open_editor(runtime: Path, model: str) -> OpenEditor:
+def open_editor(runtime: Path) -> OpenEditor:
     """Opens an editor with a language server of its own, whose log fails the test if it holds an error."""
 
     @asynccontextmanager
@@ -55,7 +61,7 @@ def open_editor(runtime: Path, model: str) -> OpenEditor:
         editor = Editor()
         environment = os.environ | {
             "MIDFILL_RUNTIME_DIR": str(runtime),
-            "MIDFILL_MODEL": model,
+            "MIDFILL_MODEL": TINY_MODEL,
             "MIDFILL_EXIT_AFTER_S": "30",  # where a run is broken off
         }
         await editor.start_io(sys.executable, "-m", "midfill", "lsp", env=environment)

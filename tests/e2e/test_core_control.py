@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from lsprotocol import types
 
-from tests.e2e.conftest import READY_SECONDS, OpenEditor, core_pids
-from tests.e2e.test_language_server import ready
+from tests.e2e.conftest import READY_SECONDS, OpenEditor, core_pids, open_ready, ready
 from tests.lsp_server.editor import Editor, until
 
 TEXT = "def add(a, b):\n    return a + b\n\n\n"
@@ -31,20 +30,11 @@ def configure(editor: Editor, settings: dict[str, Any]) -> None:
     editor.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings=settings))
 
 
-async def in_state(editor: Editor, state: str) -> None:
-    await until(lambda: [status.state for status in editor.statuses[-1:]] == [state], READY_SECONDS)
-
-
-async def execute(editor: Editor, command: str, *arguments: object) -> Any:
-    params = types.ExecuteCommandParams(f"midfill.{command}", list(arguments))
-    return await editor.workspace_execute_command_async(params)
-
-
 async def test_a_bad_device_is_corrected_in_the_settings(open_editor: OpenEditor, runtime: Path) -> None:
     async with open_editor({"device": "banana"}) as editor:
         editor.open(TEXT)
         await editor.suggest(3, 0)
-        await until(lambda: editor.statuses[-1].state == "failed", READY_SECONDS)
+        await editor.until_state("failed")
         assert "banana" in editor.statuses[-1].message
         (failed,) = core_pids(runtime)
         configure(editor, {"device": "cpu"})
@@ -55,8 +45,7 @@ async def test_a_bad_device_is_corrected_in_the_settings(open_editor: OpenEditor
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
 async def test_a_core_that_hangs_is_told_and_replaced(open_editor: OpenEditor, runtime: Path) -> None:
     async with open_editor() as editor:
-        editor.open(TEXT)
-        await ready(editor)
+        await open_ready(editor, TEXT)
         (hung,) = core_pids(runtime)
         os.kill(hung, signal.SIGSTOP)
         assert await editor.suggest(3, 0) == []
@@ -67,10 +56,9 @@ async def test_a_core_that_hangs_is_told_and_replaced(open_editor: OpenEditor, r
 
 async def test_a_restart_replaces_the_process(open_editor: OpenEditor, runtime: Path) -> None:
     async with open_editor() as editor:
-        editor.open(TEXT)
-        await ready(editor)
+        await open_ready(editor, TEXT)
         (former,) = core_pids(runtime)
-        await execute(editor, "restartCore")
+        await editor.execute("midfill.restartCore")
         assert await another_core(editor, runtime, former) != former
         assert editor.messages == []
 
@@ -82,19 +70,18 @@ def resident(core: dict[str, Any]) -> dict[str, int]:
 
 async def test_what_is_resident_is_freed_in_memory_and_on_disk(open_editor: OpenEditor, runtime: Path) -> None:
     async with open_editor() as editor:
-        editor.open(TEXT)
-        await ready(editor)
+        await open_ready(editor, TEXT)
         await until(lambda: any(usage.ahead for usage in editor.usages))  # nothing is computed after this
-        (before,) = await execute(editor, "listCores")
+        (before,) = await editor.execute("midfill.listCores")
         assert before["memory"]["weights_bytes"] > 10_000_000
         assert "weights " in before["summary"]
-        assert "resident tokens; the process had " in await execute(editor, "freeMemory", False)
-        (freed,) = await execute(editor, "listCores")
+        assert "resident tokens; the process had " in await editor.execute("midfill.freeMemory", False)
+        (freed,) = await editor.execute("midfill.listCores")
         assert resident(freed)["device"] == 0
         assert resident(freed)["disk"] > 0
         assert freed["memory"]["workspaces"] == 1
-        await execute(editor, "freeMemory", True)
-        (emptied,) = await execute(editor, "listCores")
+        await editor.execute("midfill.freeMemory", True)
+        (emptied,) = await editor.execute("midfill.listCores")
         assert resident(emptied) == {"device": 0, "disk": 0}
         assert emptied["state"] == "ready"
 
@@ -103,15 +90,14 @@ async def test_a_stopped_core_stays_stopped_until_a_suggestion_is_requested_by_h
     open_editor: OpenEditor, runtime: Path
 ) -> None:
     async with open_editor() as one, open_editor() as other:
-        one.open(TEXT)
-        await ready(one)
-        await execute(one, "stopCore")
+        await open_ready(one, TEXT)
+        await one.execute("midfill.stopCore")
         assert core_pids(runtime) == []
         async with open_editor() as later:  # it starts none either
             for editor in (one, other, later):
-                await in_state(editor, "stopped")
+                await editor.until_state("stopped")
                 assert "stopped the core: request a suggestion by hand" in editor.statuses[-1].message
-            (listed,) = await execute(later, "listCores")
+            (listed,) = await later.execute("midfill.listCores")
             assert listed["state"] == "stopped"
             later.open(TEXT)
             waiting = asyncio.ensure_future(later.suggest(3, 0))
@@ -120,7 +106,7 @@ async def test_a_stopped_core_stays_stopped_until_a_suggestion_is_requested_by_h
             waiting.cancel()
             await later.suggest(3, 0, kind=types.InlineCompletionTriggerKind.Invoked)
             for editor in (one, other, later):
-                await in_state(editor, "ready")
+                await editor.until_state("ready")
         assert len(core_pids(runtime)) == 1
 
 
@@ -129,8 +115,7 @@ async def test_a_core_that_another_editor_uses_stays_until_that_one_leaves(
 ) -> None:
     async with open_editor() as other:
         async with open_editor() as editor:
-            editor.open(TEXT)
-            await ready(editor)
+            await open_ready(editor, TEXT)
             (shared,) = core_pids(runtime)
             configure(other, {"storeMb": 200})
             differs = "storeMb = 2048 (requested: 200); 1 other client uses it"

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import psutil
 
-from tests.e2e.conftest import OpenEditor, core_pids
-from tests.e2e.test_language_server import ready
-from tests.lsp_server.editor import until
+from tests.e2e.conftest import OpenEditor, core_pids, open_ready, ready
+from tests.lsp_server.editor import Editor, until
 
 
 async def test_a_killed_core_is_started_again_and_no_edit_lost(open_editor: OpenEditor, runtime: Path) -> None:
     text = "def add(a, b):\n    return a + b\n\n\n"
     async with open_editor({"maxTokens": 1000}) as editor:
-        editor.open(text)
-        await ready(editor)
+        await open_ready(editor, text)
         (first,) = core_pids(runtime)
         pending = asyncio.create_task(editor.suggest(3, 0))
         await asyncio.sleep(0.02)
@@ -43,23 +41,22 @@ async def test_a_killed_core_is_started_again_and_no_edit_lost(open_editor: Open
         assert editor.messages == []
 
 
+async def prompt_tokens_of_this_file(editor: Editor) -> int:
+    await open_ready(editor, Path(__file__).read_text(encoding="utf-8"))
+    await until(lambda: any(usage.ahead for usage in editor.usages))
+    await editor.suggest(12, 0)
+    tokens: int = (await editor.last_usage()).usage.prompt_tokens
+    return tokens
+
+
 async def test_what_was_resident_is_warm_from_disk_after_a_restart(open_editor: OpenEditor, runtime: Path) -> None:
-    text = Path(__file__).read_text(encoding="utf-8")
     async with open_editor() as editor:
-        editor.open(text)
-        await ready(editor)
-        await until(lambda: any(usage.ahead for usage in editor.usages))
-        await editor.suggest(12, 0)
-        prompt_tokens = (await editor.last_usage()).usage.prompt_tokens
+        prompt_tokens = await prompt_tokens_of_this_file(editor)
     (pid,) = core_pids(runtime)
     core = psutil.Process(pid)
     core.terminate()  # it saves what is resident
     core.wait(100)
     async with open_editor() as editor:
-        editor.open(text)
-        await ready(editor)
-        await until(lambda: any(usage.ahead for usage in editor.usages))
-        await editor.suggest(12, 0)
-        assert (await editor.last_usage()).usage.prompt_tokens == prompt_tokens > 500
+        assert await prompt_tokens_of_this_file(editor) == prompt_tokens > 500
         recomputed = sum(usage.usage.recomputed_tokens for usage in editor.usages)
         assert recomputed < prompt_tokens / 10

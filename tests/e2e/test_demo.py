@@ -9,8 +9,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
+
+from midfill.headless.private_core import processes_in
 
 TIMEOUT_SECONDS = 110.0
 HEALED_TOKENS = 4  # token healing computes the partial word at the cursor again
@@ -22,16 +23,8 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     kept = {name: text for name, text in os.environ.items() if not name.startswith("MIDFILL_")}
     mark = str(tmp_path)
     yield {**kept, "TMPDIR": mark, "XDG_RUNTIME_DIR": mark, "COLUMNS": "100"}
-    left = [process for process in psutil.process_iter() if variable_of(process, "TMPDIR") == mark]
-    assert left == []
+    assert list(processes_in({"TMPDIR": mark})) == []
     assert list(tmp_path.glob("midfill-*")) == []
-
-
-def variable_of(process: psutil.Process, name: str) -> str | None:
-    try:
-        return process.environ().get(name)
-    except (psutil.Error, OSError):
-        return None  # of another user, or gone
 
 
 def start(environment: dict[str, str], *options: str) -> "subprocess.Popen[str]":

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from lsprotocol import types
@@ -19,7 +19,7 @@ from pygls.exceptions import JsonRpcException
 
 from tests.e2e.conftest import OpenEditor
 from tests.inference.checkpoints.fake_hub import FakeHub
-from tests.lsp_server.editor import Editor, until
+from tests.lsp_server.editor import until
 
 LARGE = 64 * 2**20  # several of the 10 MB pieces that the hub's library takes at once
 
@@ -77,13 +77,10 @@ def test_errors_and_choices_are_told(hub: FakeHub) -> None:
 async def test_an_editor_downloads_with_progress_and_cancel(
     hub: FakeHub, open_editor: OpenEditor, tmp_path: Path
 ) -> None:
-    async def ask(editor: Editor, name: str) -> Any:
-        params = types.ExecuteCommandParams("midfill.downloadModel", [name])
-        return await editor.workspace_execute_command_async(params)
-
     async with open_editor(progress=True) as editor:
+        ask = partial(editor.execute, "midfill.downloadModel")
         hub.pause_s = 0.3
-        asked = asyncio.ensure_future(ask(editor, "someone/m-GGUF:Q8_0"))
+        asked = asyncio.ensure_future(ask("someone/m-GGUF:Q8_0"))
         await until(lambda: any(parts(tmp_path)), 60)
         shown = zip(editor.progress_tokens, editor.progress, strict=True)
         (token,) = {token for token, value in shown if "downloading someone/m-GGUF:Q8_0" in str(value)}
@@ -91,8 +88,8 @@ async def test_an_editor_downloads_with_progress_and_cancel(
         assert await asked == {"cancelled": True}
         (kept,) = parts(tmp_path)
         hub.pause_s = 0
-        assert (await ask(editor, "someone/m-GGUF:Q8_0"))["path"].endswith("m-Q8_0.gguf")
+        assert (await ask("someone/m-GGUF:Q8_0"))["path"].endswith("m-Q8_0.gguf")
         assert hub.ranges[-1] == ("m-Q8_0.gguf", f"bytes={kept}-")
-        assert len((await ask(editor, "someone/m-GGUF"))["choices"]) == 2
+        assert len((await ask("someone/m-GGUF"))["choices"]) == 2
         with pytest.raises(JsonRpcException, match="the Hugging Face hub has no model 'someone/none'"):
-            await ask(editor, "someone/none")
+            await ask("someone/none")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import READY_SECONDS, OpenEditor, core_pids
-from tests.lsp_server.editor import Editor, until
+from tests.e2e.conftest import READY_SECONDS, OpenEditor, core_pids, open_ready, ready
+from tests.lsp_server.editor import until
 
 SOURCE = Path(__file__).parents[2] / "protocol" / "wire.py"
 TEXT = SOURCE.read_text(encoding="utf-8")
@@ -21,15 +21,9 @@ HOT_TOKENS = 3
 HEALED_TOKENS = 4
 
 
-async def ready(editor: Editor) -> None:
-    await until(lambda: editor.statuses and editor.statuses[-1].state in ("ready", "failed"), READY_SECONDS)
-    assert editor.statuses[-1].state == "ready", editor.statuses[-1].message
-
-
 async def test_typing_is_followed_suggested_and_hot(open_editor: OpenEditor) -> None:
     async with open_editor() as editor:
-        editor.open(TEXT)
-        await ready(editor)
+        await open_ready(editor, TEXT)
         editor.change(2, (LINE, 0), (LINE, 0), "\n")
         editor.move_cursor(LINE, 0)
         version, suggestions, heats = itertools.count(3), [], []
@@ -54,8 +48,7 @@ async def test_suggests_behind_an_emoji_in_every_encoding(
     open_editor: OpenEditor, encoding: str, character: int
 ) -> None:
     async with open_editor(encoding=encoding) as editor:
-        editor.open('s = "😋"\nprint(s)\n')
-        await ready(editor)
+        await open_ready(editor, 's = "😋"\nprint(s)\n')
         editor.change(2, (0, character), (0, character), ".")
         for item in await editor.suggest(0, character + 1):
             assert item.range is not None
@@ -77,8 +70,7 @@ async def test_windows_share_one_core(open_editor: OpenEditor, runtime: Path) ->
 
 async def test_the_newest_request_is_answered_and_the_others_at_once(open_editor: OpenEditor) -> None:
     async with open_editor() as editor:
-        editor.open(TEXT)
-        await ready(editor)
+        await open_ready(editor, TEXT)
         requests = [asyncio.create_task(editor.suggest(LINE + 1, column)) for column in range(5)]
         *superseded, newest = await asyncio.gather(*requests)
         assert superseded == [[], [], [], []]
@@ -89,8 +81,7 @@ async def test_the_newest_request_is_answered_and_the_others_at_once(open_editor
 
 async def test_a_wrong_token_is_told_in_words(open_editor: OpenEditor, runtime: Path) -> None:
     async with open_editor() as editor:
-        editor.open("x")
-        await ready(editor)
+        await open_ready(editor, "x")
         (address,) = (file.read_text() for file in runtime.glob("core-*.json"))
         url = address[address.index("ws://") : address.index("/ws") + 3]
         async with open_editor({"core": url, "coreToken": "wrong"}) as stranger:

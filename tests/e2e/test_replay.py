@@ -51,12 +51,3 @@ def test_without_a_model_the_strategies_compare_as_the_design_says() -> None:
     assert efim["hot_share_single_cursor"] >= 0.985
     assert efim["recomputed_tokens"]["p95"] <= 8
     assert efim["keystrokes_saved_share"] is None
-
-
-def test_what_is_no_trace_is_refused_in_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "session.json"
-    path.write_text("{}")
-    command = [sys.executable, "-m", "midfill", "replay", str(path), "--dry"]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert finished.returncode == 2
-    assert finished.stderr == f"midfill: {path} is not a trace: it has no list `txns`\n"

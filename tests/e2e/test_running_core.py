@@ -1,7 +1,6 @@
 """`midfill complete` and `midfill doctor` beside a core that is running."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -20,28 +19,25 @@ from midfill.doctor.core import cores
 from protocol.errors import AlreadyServed, BadInput, Unauthorized
 from protocol.rendezvous import address_file, read_address
 from protocol.settings import TINY_MODEL, Settings
+from tests.midfill import conftest
 
+runtime = conftest.runtime  # of each test; that of other tests here is of their module
 START_SECONDS = 100.0
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["subprocess.Popen[bytes]"]:
+def core(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["subprocess.Popen[bytes]"]:
     """A core that serves the tiny model in a runtime folder of its own, which this process uses too."""
-    for name in [name for name in os.environ if name.startswith("MIDFILL_")]:
-        monkeypatch.delenv(name)
-    folder = tmp_path / "runtime"
-    monkeypatch.setenv("MIDFILL_RUNTIME_DIR", str(folder))
     monkeypatch.setenv("MIDFILL_MODEL", TINY_MODEL)
-    process = subprocess.Popen([sys.executable, "-m", "midfill", "core"], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + START_SECONDS
-    while not address_file(folder, TINY_MODEL).exists():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    yield process
-    process.terminate()
-    process.wait()
+    with subprocess.Popen([sys.executable, "-m", "midfill", "core"], stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + START_SECONDS
+        while not address_file(runtime, TINY_MODEL).exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield process
+        process.terminate()
 
 
 @pytest.fixture
@@ -69,14 +65,13 @@ def test_the_doctor_finds_it(core: "subprocess.Popen[bytes]") -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_the_documented_requests(core: "subprocess.Popen[bytes]") -> None:
-    folder = Path(os.environ["MIDFILL_RUNTIME_DIR"])
-    address = read_address(address_file(folder, TINY_MODEL))
+def test_the_documented_requests(core: "subprocess.Popen[bytes]", runtime: Path) -> None:
+    address = read_address(address_file(runtime, TINY_MODEL))
     assert address is not None
     http = (ROOT / "docs" / "core.md").read_text(encoding="utf-8").partition("## HTTP")[2]
     commands = http.partition("```sh\n")[2].partition("```")[0]
     port = str(urlsplit(address.url).port)
-    commands = commands.replace("8765", port).replace("cat FILE", f"cat '{folder / 'token'}'")
+    commands = commands.replace("8765", port).replace("cat FILE", f"cat '{runtime / 'token'}'")
     answers = subprocess.run(
         ["bash", "-e", "-c", commands.replace("\n\n", "\necho\n")], capture_output=True, text=True, check=True
     ).stdout.splitlines()[1:]
@@ -89,9 +84,8 @@ def test_the_documented_requests(core: "subprocess.Popen[bytes]") -> None:
     assert 'midfill_requests_total{kind="suggestion",outcome="completed"} 2.0' in answers
 
 
-async def test_a_token_that_is_not_the_cores(core: "subprocess.Popen[bytes]", source: Path) -> None:
-    token_file = Path(os.environ["MIDFILL_RUNTIME_DIR"]) / "token"
-    token_file.write_text("another")
+async def test_a_token_that_is_not_the_cores(core: "subprocess.Popen[bytes]", source: Path, runtime: Path) -> None:
+    (runtime / "token").write_text("another")
     with pytest.raises(Unauthorized, match="does not know the token"):
         await complete(Settings(model=TINY_MODEL), FilePosition(source, 1, 10))
     (problem,) = (await cores(Settings(model=TINY_MODEL))).problems
@@ -102,9 +96,10 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
-def test_a_second_core_of_the_model_is_refused_with_the_address_of_the_first(core: "subprocess.Popen[bytes]") -> None:
-    folder = Path(os.environ["MIDFILL_RUNTIME_DIR"])
-    address = read_address(address_file(folder, TINY_MODEL))
+def test_a_second_core_of_the_model_is_refused_with_the_address_of_the_first(
+    core: "subprocess.Popen[bytes]", runtime: Path
+) -> None:
+    address = read_address(address_file(runtime, TINY_MODEL))
     assert address is not None
     second = subprocess.run(
         [sys.executable, "-m", "midfill", "core", "--port", "0"], capture_output=True, text=True, check=False

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2 as httpx
 import pytest
 
+from bench.llama_server import free_port, server_process
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from inference.loading.options import EngineOptions
 from inference.remote.servers.child import LlamaServerChild, start_llama_server
@@ -20,7 +17,7 @@ from protocol.settings import Settings
 
 SLOTS = 2
 VLLM_BLOCK_TOKENS = 32
-VLLM_STARTS_WITHIN_S = 900
+VLLM_STARTS_WITHIN_S = 900  # it compiles kernels before it answers
 
 
 @pytest.fixture(scope="session")
@@ -39,45 +36,16 @@ def llama_server_program(engines_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def vllm_url(engines_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def vllm_url(engines_folder: Path) -> Iterator[str]:
     """The address of a vLLM on this machine's CPU that serves the model `tiny`."""
     port = free_port()
-    log = tmp_path_factory.mktemp("vllm") / "log"
     command = [str(engines_folder / "vllm" / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--model", str(BUNDLED_FOLDERS["tiny"]), "--served-model-name", "tiny", "--enforce-eager"]
     command += ["--host", "127.0.0.1", "--port", str(port)]
     command += ["--max-model-len", "4096", "--block-size", str(VLLM_BLOCK_TOKENS), "--enable-prompt-tokens-details"]
     offline = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **offline})
-    url = f"http://127.0.0.1:{port}"
-    try:
-        wait_until_healthy(process, url, log)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
-
-
-def free_port() -> int:
-    """A port that no server listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
-
-
-def wait_until_healthy(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """Return once the server answers; vLLM compiles kernels before."""
-    deadline = time.monotonic() + VLLM_STARTS_WITHIN_S
-    while time.monotonic() < deadline:
-        assert process.poll() is None, f"{url} ended:\n{log.read_text()[-4000:]}"
-        try:
-            if httpx.get(f"{url}/health").is_success:
-                return
-        except httpx.TransportError:
-            time.sleep(1)
-    raise TimeoutError(f"{url} did not answer within {VLLM_STARTS_WITHIN_S} s:\n{log.read_text()[-4000:]}")
+    with server_process(command, port, "/health", VLLM_STARTS_WITHIN_S, offline):
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="session")

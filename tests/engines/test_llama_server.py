@@ -11,6 +11,7 @@ from typing import Literal
 import psutil
 import pytest
 
+from inference.checkpoints.checkpoint import find_checkpoint
 from inference.loading.options import EngineOptions, engine_options
 from inference.remote.choosing import open_engine
 from inference.remote.connecting import connect
@@ -116,15 +117,15 @@ def test_a_cancelled_request_frees_its_slot(engine: RemoteEngine) -> None:
     assert time.monotonic() - started < PATIENCE_S  # 2,000 tokens would take longer than a keystroke waits
 
 
-def test_the_child_ends_with_the_engine(llama_server_program: Path, tiny_gguf: Path, settings: Settings) -> None:
+def test_the_child_ends_with_the_engine(
+    llama_server_program: Path, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = EngineOptions(str(tiny_gguf), engine=f"llama-server={llama_server_program}", context_tokens=512)
-    before = set(psutil.pids())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("inference.remote.connecting.find_tokenizer", _tiny_tokenizer)
-        engine = open_engine(options)
+    tokenizer = find_checkpoint("tiny").tokenizer()
+    monkeypatch.setattr("inference.remote.connecting.find_tokenizer", lambda *_: tokenizer)
+    engine = open_engine(options)
     assert engine.info.context_tokens == 512
-    started = [process for process in map(_process, set(psutil.pids()) - before) if process is not None]
-    servers = [process for process in started if "llama-server" in process.name()]
+    servers = [child for child in psutil.Process().children(recursive=True) if "llama-server" in child.name()]
     assert servers
     engine.close()
     _, alive = psutil.wait_procs(servers, PATIENCE_S)
@@ -143,16 +144,3 @@ def test_a_server_that_dies_is_told_and_its_successor_is_found(
     engine.close()
     with pytest.raises(EngineUnavailable, match="cannot be reached"):
         connect(engine_options(settings))
-
-
-def _tiny_tokenizer(*_: object) -> object:
-    from inference.checkpoints.checkpoint import find_checkpoint
-
-    return find_checkpoint("tiny").tokenizer()
-
-
-def _process(pid: int) -> psutil.Process | None:
-    try:
-        return psutil.Process(pid)
-    except psutil.NoSuchProcess:
-        return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.llama_server import free_port, server_process
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from inference.loading.options import EngineOptions
 from inference.remote.connecting import connect
@@ -18,7 +18,6 @@ from inference.remote.engine import RemoteEngine
 from inference.text.tokenization import read_tokenizer
 from protocol.errors import MidfillError
 from protocol.messages import StopRule
-from tests.engines.conftest import free_port, wait_until_healthy
 from tests.inference.remote.fake_servers import PATIENCE_S, FakeServer, until
 from tests.inference.remote.test_engine import ask
 from tests.inference.remote.test_replicas import SESSIONS, Cluster, homes
@@ -59,18 +58,14 @@ def cluster(opened: ExitStack) -> Cluster:
 
 
 @pytest.fixture
-def engine(cluster: Cluster, engines_folder: Path, tmp_path: Path, opened: ExitStack) -> RemoteEngine:
+def engine(cluster: Cluster, engines_folder: Path, opened: ExitStack) -> RemoteEngine:
     """Connected to the router, whose options are those that the documentation names."""
-    port, log = free_port(), tmp_path / "log"
+    port = free_port()
     command = [str(engines_folder / "router" / "bin" / "vllm-router"), "--policy", "consistent_hash"]
     command += ["--worker-urls", *cluster.urls, "--port", str(port)]
     command += ["--health-check-interval-secs", CHECK_SECONDS, "--prometheus-port", str(free_port())]
-    process = subprocess.Popen(command, stdout=opened.enter_context(log.open("wb")), stderr=subprocess.STDOUT)
-    opened.callback(process.wait, timeout=PATIENCE_S)
-    opened.callback(process.kill)
-    url = f"http://127.0.0.1:{port}"
-    wait_until_healthy(process, url, log)
-    engine = connect(EngineOptions(engine=f"openai={url}", healing="on"))
+    opened.enter_context(server_process(command, port, "/health", 10 * PATIENCE_S))
+    engine = connect(EngineOptions(engine=f"openai=http://127.0.0.1:{port}", healing="on"))
     opened.callback(engine.close)
     return engine
 

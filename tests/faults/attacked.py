@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import resource
 import socket
 import subprocess
@@ -11,9 +12,10 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,6 +28,7 @@ from protocol.settings import TINY_MODEL
 from protocol.wire import Complete, Completed, Failed, Prefilled, StatusChanged, decode_core, encode
 
 PATIENCE_S = 120.0
+Request = Callable[[str, random.Random], CompletionRequest]
 SOURCE = Path(__file__).read_text(encoding="utf-8")
 
 
@@ -124,6 +127,37 @@ def typist(core: Core, keys: int = 80) -> list[float]:
 
 def percentile(times: list[float], rank: int) -> float:
     return times[len(times) * rank // 100]
+
+
+def flood(websockets: Sequence[ClientConnection], over: threading.Event, pause_s: float, request: Request) -> None:
+    """Send a request of a session of its own every `pause_s` seconds, over one after the other of the connections.
+
+    Answers are read if they are there, and dropped.
+    """
+    rng = random.Random(1)
+    for number, websocket in enumerate(cycle(websockets)):
+        if over.wait(pause_s):
+            return
+        websocket.send(encode(Complete(number, request(f"f/{number}", rng))))
+        with suppress(TimeoutError):
+            while True:
+                websocket.recv(0)
+
+
+def cold(rng: random.Random, chars: int) -> Prompt:
+    """A prompt like no other."""
+    words = "".join(f"{rng.randrange(10**6)} = {rng.randrange(10**6)}\n" for _ in range(100))
+    return Prompt(words * (chars // len(words) + 1), "\n")
+
+
+def assert_answered_beside(core: Core, attack: Callable[[threading.Event], None], name: str, keys: int = 80) -> None:
+    """That a typist waits less than seconds, as where a client could take up the core, while the attack runs."""
+    alone = typist(core, keys)
+    with beside(attack):
+        attacked = typist(core, keys)
+    figures = [f"{percentile(times, rank):.0f}" for times in (alone, attacked) for rank in (50, 95)]
+    print(f"\n{name}: alone p50 {figures[0]} p95 {figures[1]}, beside p50 {figures[2]} p95 {figures[3]} ms")  # noqa: T201
+    assert percentile(attacked, 95) < 1000
 
 
 @contextmanager

@@ -7,16 +7,28 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from protocol.messages import CompletionRequest, Prompt
-from protocol.wire import Complete, Completed, encode
-from tests.faults.attacked import Core, ask, attacked_core, beside, percentile, typist, wait_until
+from protocol.messages import CompletionRequest
+from protocol.wire import Completed
+from tests.faults.attacked import (
+    Core,
+    Request,
+    ask,
+    assert_answered_beside,
+    attacked_core,
+    cold,
+    flood,
+    percentile,
+    typist,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
@@ -41,65 +53,33 @@ def _holds_no_more_afterwards(core: Core, request: pytest.FixtureRequest) -> Ite
     assert after.megabytes <= before.megabytes + 150
 
 
-def cold(rng: random.Random, chars: int) -> Prompt:
-    """A prompt like no other."""
-    words = "".join(f"{rng.randrange(10**6)} = {rng.randrange(10**6)}\n" for _ in range(100))
-    return Prompt(words * (chars // len(words) + 1), "\n")
-
-
-def flood_of_cold_prompts(core: Core, over: threading.Event) -> None:
-    """Fifty prompts of 3,000 tokens a second."""
-    rng = random.Random(1)
-    with core.websocket() as websocket:
-        for number in range(10**6):
-            if over.wait(0.02):
-                return
-            websocket.send(encode(Complete(number, CompletionRequest(f"f/{number}", cold(rng, 9000), 16))))
-            with contextlib.suppress(TimeoutError):
-                while True:
-                    websocket.recv(0)
-
-
-def alternatives(core: Core, over: threading.Event) -> None:
-    """Sixteen alternatives of 500 tokens, without end."""
-    with core.websocket() as websocket:
-        for number in range(10**6):
-            if over.is_set():
-                return
-            request = CompletionRequest("f/a.py", cold(random.Random(number), 500), 500, alternatives=16)
-            websocket.send(encode(Complete(number, request)))
-            over.wait(1)
-
-
 def prompts_of_ten_megabytes(core: Core, over: threading.Event) -> None:
     rng = random.Random(2)
     with core.websocket() as websocket:
-        for number in range(10**6):
+        for number in count():
             if over.is_set():
                 return
             ask(websocket, CompletionRequest(f"f/{number}", cold(rng, 10**7), 1), number)
 
 
-def ahead_work(core: Core, over: threading.Event) -> None:
-    rng = random.Random(3)
+FLOODS: dict[str, tuple[float, Request]] = {
+    "fifty prompts of 3,000 tokens a second": (0.02, lambda name, rng: CompletionRequest(name, cold(rng, 9000), 16)),
+    "ahead work": (0.02, lambda name, rng: CompletionRequest(name, cold(rng, 9000), 0)),
+    "sixteen alternatives of 500 tokens": (
+        1.0,
+        lambda _, rng: CompletionRequest("f/a.py", cold(rng, 500), 500, alternatives=16),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_typist_is_answered_beside_a_flood(core: Core, name: str) -> None:
     with core.websocket() as websocket:
-        for number in range(10**6):
-            if over.wait(0.02):
-                return
-            websocket.send(encode(Complete(number, CompletionRequest(f"f/{number}", cold(rng, 9000), 0))))
-            with contextlib.suppress(TimeoutError):
-                while True:
-                    websocket.recv(0)
+        assert_answered_beside(core, lambda over: flood([websocket], over, *FLOODS[name]), name)
 
 
-@pytest.mark.parametrize("attack", [flood_of_cold_prompts, alternatives, prompts_of_ten_megabytes, ahead_work])
-def test_typist_is_answered_beside(core: Core, attack: Callable[[Core, threading.Event], None]) -> None:
-    alone = typist(core)
-    with beside(lambda over: attack(core, over)):
-        attacked = typist(core)
-    figures = [f"{percentile(times, rank):.0f}" for times in (alone, attacked) for rank in (50, 95)]
-    print(f"\n{attack.__name__}: alone p50 {figures[0]} p95 {figures[1]}, beside p50 {figures[2]} p95 {figures[3]} ms")  # noqa: T201
-    assert percentile(attacked, 95) < 1000  # seconds, where a client could take up the core
+def test_typist_is_answered_beside_prompts_of_ten_megabytes(core: Core) -> None:
+    assert_answered_beside(core, lambda over: prompts_of_ten_megabytes(core, over), "prompts of 10 MB")
 
 
 def test_two_thousand_idle_clients_cost_little(core: Core) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
@@ -18,10 +16,8 @@ from websockets.asyncio.client import connect
 from websockets.sync.client import connect as connect_sync
 
 from inference.server.admission.users import add_token
-from protocol.messages import CompletionRequest
-from protocol.wire import Complete, encode
-from tests.faults.attacked import Core, attacked_core, beside, percentile, typist
-from tests.faults.test_core import cold
+from tests.faults.attacked import Core, assert_answered_beside, attacked_core, flood, percentile, typist
+from tests.faults.test_core import FLOODS
 from tests.inference.server.admission.test_tls import issue
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -82,25 +78,10 @@ async def test_two_thousand_idle_tls_clients(team: Team) -> None:
 
 
 def test_a_user_with_ten_connections_takes_one_users_share(team: Team) -> None:
-    def flood(over: threading.Event) -> None:
-        rng, url = random.Random(1), f"ws://{team.core.address}/ws"
-        with ExitStack() as stack:
-            clients = [stack.enter_context(connect_sync(url, additional_headers=team.bearer("bob"))) for _ in range(10)]
-            for number in range(10**6):
-                if over.wait(0.02):
-                    return
-                client = clients[number % len(clients)]
-                client.send(encode(Complete(number, CompletionRequest(f"f/{number}", cold(rng, 9000), 16))))
-                with contextlib.suppress(TimeoutError):
-                    while True:
-                        client.recv(0)
-
-    alone = typist(team.core, 40)
-    with beside(flood):
-        times = typist(team.core, 40)
-    figures = [f"{percentile(of, rank):.0f}" for of in (alone, times) for rank in (50, 95)]
-    print(f"\nalone p50 {figures[0]} p95 {figures[1]}, beside ten connections p50 {figures[2]} p95 {figures[3]} ms")  # noqa: T201
-    assert percentile(times, 95) < 1000
+    url, request = f"ws://{team.core.address}/ws", FLOODS["fifty prompts of 3,000 tokens a second"]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(connect_sync(url, additional_headers=team.bearer("bob"))) for _ in range(10)]
+        assert_answered_beside(team.core, lambda over: flood(clients, over, *request), "ten connections", keys=40)
 
 
 @pytest.mark.parametrize("chunk", [2**20, 1])

@@ -155,7 +155,7 @@ class Editor(LanguageClient):
     def switch(self, off: str | None, rivals: list[str] | None = None, *, uri: str = URI) -> None:
         self.tell_in_json(DID_SWITCH, {"textDocument": {"uri": uri}, "off": off, "rivals": rivals})
 
-    async def execute(self, command: str, *arguments: object) -> object:
+    async def execute(self, command: str, *arguments: object) -> Any:
         return await self.workspace_execute_command_async(types.ExecuteCommandParams(command, list(arguments)))
 
     async def last_usage(self) -> Any:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from midfill.__main__ import foreign_package
-from midfill.cli import main
+from midfill.__main__ import foreign_package, main
 from midfill.commands import app
 from protocol.settings import CORE_SETTINGS, option_name
 
@@ -90,6 +89,10 @@ def test_every_setting_of_a_core_is_an_option_of_its_command() -> None:
         (["lsp", "--max-tokens", "0"], "midfill: --max-tokens = 0: must be at least 1"),
         (["core", "--log-file", "{empty}/no/core.log"], "midfill: {empty}/no/core.log cannot be written: No such file"),
         (["demo", "--svg", "{empty}/no/demo.svg"], "midfill: {empty}/no/demo.svg cannot be written: No such file"),
+        (["stats", "--html", "{empty}/no/page.html"], "midfill: {empty}/no/page.html cannot be written: No such file"),
+        (["replay", "{trace}", "--dry", "--html", "{empty}"], "midfill: {empty} cannot be written: Is a directory"),
+        (["replay", "{trace}", "--dry", "--json", "{empty}"], "midfill: {empty} cannot be written: Is a directory"),
+        (["replay", "{trace}", "--dry"], "midfill: {trace} is not a trace: it has no list `txns`"),
         (["complete", "a.py"], "midfill: a.py: expected FILE:LINE:COL"),
     ],
 )
@@ -101,11 +104,13 @@ def test_bad_input_ends_a_command_with_one_line_and_status_2(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    empty = tmp_path / "empty"
+    empty, trace = tmp_path / "empty", tmp_path / "session.json"
     empty.mkdir()
-    monkeypatch.setattr(sys, "argv", ["midfill", *(argument.format(empty=empty) for argument in arguments)])
+    trace.write_text("{}")
+    given = [argument.format(empty=empty, trace=trace) for argument in arguments]
+    monkeypatch.setattr(sys, "argv", ["midfill", *given])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(message.format(empty=empty))
+    assert line.startswith(message.format(empty=empty, trace=trace))

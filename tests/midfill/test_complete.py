@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,37 +59,26 @@ async def test_a_gguf_file_gives_the_suggestion_of_its_checkpoint(
 
 
 @pytest.mark.parametrize(
-    ("line", "column", "message"),
+    ("place", "message"),
     [
-        (9, 1, "has no line 9: valid lines: 1 to 5"),
-        (2, 13, "has no column 13: valid columns: 1 to 12"),
-        (5, 2, "valid columns: 1 to 1"),
+        ("sample.py:9:1", "has no line 9: valid lines: 1 to 5"),
+        ("sample.py:2:13", "has no column 13: valid columns: 1 to 12"),
+        ("sample.py:5:2", "valid columns: 1 to 1"),
+        ("binary.py:1:1", r"not UTF-8 text .* at byte 4"),
+        ("missing.py:1:1", "No such file"),
+        (":1:1", "directory"),
+        (
+            ".env:1:5",
+            r"/\.env: This file gets no suggestions, and its text enters no prompt: \.env in the built-in list of "
+            r"secrets\.$",
+        ),
     ],
 )
-async def test_a_place_beyond_the_file(source: Path, runtime: Path, line: int, column: int, message: str) -> None:
+async def test_no_place_for_a_suggestion(source: Path, runtime: Path, place: str, message: str) -> None:
+    source.with_name("binary.py").write_bytes(b"x = \xff\xfe")
+    source.with_name(".env").write_text("KEY=1\n")
     with pytest.raises(BadInput, match=message):
-        await complete(Settings(), FilePosition(source, line, column))
-
-
-async def test_files_that_cannot_be_read(tmp_path: Path, runtime: Path) -> None:
-    binary = tmp_path / "binary.py"
-    binary.write_bytes(b"x = \xff\xfe")
-    with pytest.raises(BadInput, match=r"not UTF-8 text .* at byte 4"):
-        await complete(Settings(), FilePosition(binary, 1, 1))
-    with pytest.raises(BadInput, match="No such file"):
-        await complete(Settings(), FilePosition(tmp_path / "missing.py", 1, 1))
-    with pytest.raises(BadInput, match="directory"):
-        await complete(Settings(), FilePosition(tmp_path, 1, 1))
-
-
-async def test_secrets_are_kept_out(tmp_path: Path, runtime: Path) -> None:
-    secret = tmp_path / ".env"
-    secret.write_text("KEY=1\n")
-    with pytest.raises(BadInput) as refused:
-        await complete(Settings(), FilePosition(secret, 1, 5))
-    assert str(refused.value) == (
-        f"{secret}: This file gets no suggestions, and its text enters no prompt: .env in the built-in list of secrets."
-    )
+        await complete(Settings(), FilePosition.parse(f"{source.parent}/{place}"))
 
 
 async def test_a_language_that_is_off_is_the_reason(source: Path, tiny_model: str, runtime: Path) -> None:
@@ -97,24 +87,25 @@ async def test_a_language_that_is_off_is_the_reason(source: Path, tiny_model: st
     assert result.reason.explanation == "Suggestions are off for python: disabledLanguages has this language."
 
 
-async def test_a_bad_model(source: Path, tmp_path: Path, runtime: Path) -> None:
-    with pytest.raises(BadModel, match=r"config\.json"):
-        await complete(Settings(model=str(tmp_path)), FilePosition(source, 1, 1))
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        (Settings(model="{folder}"), BadModel, r"config\.json"),
+        (Settings(core="wss://gpu-box:8765"), Unauthorized, "set coreToken"),  # this machine's token goes to no other
+        (Settings(core="ws://127.0.0.1:9/ws", core_token="secret"), CoreUnavailable, r"127\.0\.0\.1:9"),
+    ],
+)
+async def test_a_model_or_core_on_another_machine_that_cannot_be_used(
+    source: Path, runtime: Path, settings: Settings, error: type[MidfillError], message: str
+) -> None:
+    settings = replace(settings, model=settings.model.format(folder=source.parent))
+    with pytest.raises(error, match=message):
+        await complete(settings, FilePosition(source, 2, 12))
 
 
 async def test_a_core_that_is_gone_is_done_without(source: Path, tiny_model: str, runtime: Path) -> None:
     write_address(address_file(runtime, tiny_model), CoreAddress("ws://127.0.0.1:9/ws", 1, tiny_model))
     assert (await complete(Settings(model=tiny_model, max_tokens=4), FilePosition(source, 2, 12))).text
-
-
-async def test_this_machines_token_goes_to_no_other(source: Path, runtime: Path) -> None:
-    with pytest.raises(Unauthorized, match="set coreToken"):
-        await complete(Settings(core="wss://gpu-box:8765"), FilePosition(source, 2, 12))
-
-
-async def test_a_core_on_another_machine_is_not_done_without(source: Path, runtime: Path) -> None:
-    with pytest.raises(CoreUnavailable, match=r"127\.0\.0\.1:9"):
-        await complete(Settings(core="ws://127.0.0.1:9/ws", core_token="secret"), FilePosition(source, 2, 12))
 
 
 def test_the_command(source: Path, tiny_model: str, runtime: Path) -> None:
@@ -135,11 +126,6 @@ def test_what_an_editor_would_hold_back_is_printed_and_said(source: Path, tiny_m
     assert "editors show this suggestion only on request" in held.stderr
     assert shown.stderr == ""
     assert json.loads(CliRunner().invoke(app, [*options, "100", "--json"]).stdout)["held_back"]
-
-
-def test_the_command_says_what_is_wrong(tmp_path: Path, runtime: Path) -> None:
-    result = CliRunner().invoke(app, ["complete", f"{tmp_path}/no.py:1:1"])
-    assert isinstance(result.exception, MidfillError)
 
 
 @asynccontextmanager
@@ -168,37 +154,28 @@ async def test_settings_left_at_their_defaults_are_the_core_s_to_choose_and_told
     assert capsys.readouterr().err == "midfill: the running core answers, with --weights = int8 (requested: auto)\n"
 
 
-async def test_a_core_with_other_settings_than_those_given_is_not_asked(
-    source: Path, tiny_model: str, runtime: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("other settings", "the running core has --healing = auto (requested: on); loading the model in this process"),
+        ("failed", "the running core has failed (no device 'banana'); loading the model in this process"),
+        ("other version", "has another version of midfill"),
+    ],
+)
+async def test_a_core_that_cannot_answer_is_told_and_not_asked(
+    source: Path, tiny_model: str, runtime: Path, capsys: pytest.CaptureFixture[str], case: str, said: str
 ) -> None:
+    settings = Settings(model=tiny_model, max_tokens=4, healing="on" if case == "other settings" else "auto")
     async with fake_core(runtime, tiny_model) as core:
-        result = await complete(Settings(model=tiny_model, healing="on", max_tokens=4), FilePosition(source, 2, 12))
-    assert result.usage is not None
+        if case == "failed":
+            core.status = CoreStatus("failed", tiny_model, detail="no device 'banana'")
+        if case == "other version":
+            address = CoreAddress(core.url, os.getpid(), tiny_model, protocol_version=1)
+            write_address(address_file(runtime, tiny_model), address)
+        assert (await complete(settings, FilePosition(source, 2, 12))).usage is not None
     assert core.asked == []
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("midfill:"))
-    assert line == "midfill: the running core has --healing = auto (requested: on); loading the model in this process"
-
-
-async def test_a_core_that_has_failed_is_not_asked(
-    source: Path, tiny_model: str, runtime: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with fake_core(runtime, tiny_model) as core:
-        core.status = CoreStatus("failed", tiny_model, detail="no device 'banana'")
-        result = await complete(Settings(model=tiny_model, max_tokens=4), FilePosition(source, 2, 12))
-    assert result.usage is not None
-    assert core.asked == []
-    assert "the running core has failed (no device 'banana'); loading the model in this" in capsys.readouterr().err
-
-
-async def test_a_core_of_another_version_is_not_asked(
-    source: Path, tiny_model: str, runtime: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with fake_core(runtime, tiny_model) as core:
-        file = address_file(runtime, tiny_model)
-        write_address(file, CoreAddress(core.url, os.getpid(), tiny_model, protocol_version=1))
-        assert (await complete(Settings(model=tiny_model, max_tokens=4), FilePosition(source, 2, 12))).usage is not None
-    assert core.asked == []
-    assert "has another version of midfill" in capsys.readouterr().err
+    assert said in line
 
 
 def explained(tmp_path: Path, tiny_model: str, *options: str) -> str:

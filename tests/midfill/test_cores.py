@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
@@ -28,24 +29,27 @@ def command(model: str, *options: str) -> list[str]:
     return [sys.executable, str(ROOT / "tests/lsp_server/fake_core.py"), "--model", model, *options]
 
 
+@contextmanager
+def running_core(runtime: Path, model: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A core for a model in this runtime folder, once it is published; it is killed with the block."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "MIDFILL_RUNTIME_DIR": str(runtime)}
+    with subprocess.Popen(command(model, *options), env=environment) as process:
+        try:
+            deadline = time.monotonic() + 100
+            while not address_file(runtime, model).exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.fixture
 def start(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Starts a core for a model; the process."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    processes = []
-
-    def start(model: str, *options: str) -> int:
-        processes.append(subprocess.Popen(command(model, *options)))
-        deadline = time.monotonic() + 100
-        while not address_file(runtime, model).exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        return processes[-1].pid
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.wait()
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for a core that a command starts
+    with ExitStack() as stack:
+        yield lambda model, *options: stack.enter_context(running_core(runtime, model, *options)).pid
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -56,11 +60,8 @@ def run(*arguments: str) -> tuple[int, str, str]:
 def test_cores_are_listed_with_the_settings_that_were_chosen(start: Start) -> None:
     first, second = start("one", "--store-mb", "7"), start("two", "--protocol", "1")
     listed = {core["model"]: core for core in json.loads(run("list", "--json")[1])}
-    assert (listed["one"]["pid"], listed["one"]["state"], listed["one"]["settings"]) == (
-        first,
-        "ready",
-        {"store_mb": 7},
-    )
+    chosen = [listed["one"][name] for name in ("pid", "state", "settings")]
+    assert chosen == [first, "ready", {"store_mb": 7}]
     assert (listed["two"]["pid"], listed["two"]["state"]) == (second, "other version")
     assert listed["one"]["memory"]["weights_bytes"] == 20_000_000
     lines = run("list")[1].splitlines()
@@ -75,16 +76,9 @@ def test_one_core_or_all_are_stopped_whatever_their_version(start: Start) -> Non
     start("one"), start("two"), start("three", "--protocol", "1")
     assert run("stop", "--model", "one")[1].startswith("stopped one (process ")
     listed = json.loads(run("list", "--json")[1])
-    assert {core["model"]: core["state"] for core in listed} == {
-        "two": "ready",
-        "three": "other version",
-        "one": "stopped",
-    }
-    assert (listed[-1]["detail"], listed[-1]["pid"], listed[-1]["memoryBytes"]) == (
-        "by `midfill core stop`",
-        None,
-        None,
-    )
+    states = {core["model"]: core["state"] for core in listed}
+    assert states == {"two": "ready", "three": "other version", "one": "stopped"}
+    assert [listed[-1][name] for name in ("detail", "pid", "memoryBytes")] == ["by `midfill core stop`", None, None]
     assert len(run("stop")[1].splitlines()) == 2
     assert sorted(line.partition("  ")[0] for line in run("list")[1].splitlines()) == ["one", "three", "two"]
 

@@ -12,15 +12,13 @@ from rich.console import Console
 
 from lsp_server.editing.documents import Document, Position
 from lsp_server.editing.positions import ClientPosition
-from midfill.demo.connect import how_to_connect
 from midfill.demo.editor import Editor, KeyPress
 from midfill.demo.picture import write_picture
 from midfill.demo.player import Keystroke
-from midfill.demo.report import report
+from midfill.demo.report import report, summarize
 from midfill.demo.script import SAMPLE, SCRIPT, Backspace, Jump, Type
-from midfill.demo.summary import summarize
 from midfill.demo.typist import Typist
-from midfill.demo.views import PlainView, frame
+from midfill.demo.views import frame, plain_line
 from midfill.headless.lsp_values import Suggestion, UsageReport
 from protocol.errors import BadInput
 from protocol.heat import Heat
@@ -86,15 +84,10 @@ def test_backspace_at_the_start_of_a_line_is_refused() -> None:
         editor_at("x\n║").backspace()
 
 
-def test_accepting_replaces_what_the_suggestion_covers() -> None:
+def test_accepting_replaces_what_the_suggestion_covers_and_undo_takes_it_back() -> None:
     editor = editor_at("f(║)\n")
     editor.accept("a,\n  b)", Position(0, 3))
     assert marked(editor) == "f(a,\n  b)║\n"
-
-
-def test_undo_takes_an_accepted_suggestion_back() -> None:
-    editor = editor_at("f(║)\n")
-    editor.accept("a,\n  b)", Position(0, 3))
     editor.undo()
     assert marked(editor) == "f(║)\n"
     with pytest.raises(BadInput, match="nothing to undo"):
@@ -211,11 +204,8 @@ def test_frame_fits_the_terminal_and_shows_text_ghost_and_cost(width: int) -> No
 
 
 def test_plain_lines() -> None:
-    console = Console(file=io.StringIO(), width=80, color_system=None)
-    PlainView(console).show(RUN[:2])
-    assert isinstance(console.file, io.StringIO)
-    line = console.file.getvalue()
-    assert line.split() == ["x", "hot", "1", "of", "1000", "tokens", "10", "ms", "x▏«yz⏎", "more»", "=", "1"]
+    words = ["x", "hot", "1", "of", "1000", "tokens", "10", "ms", "x▏«yz⏎", "more»", "=", "1"]
+    assert plain_line(RUN[1]).split() == words
 
 
 def test_report_states_what_was_run_and_what_was_counted() -> None:
@@ -231,9 +221,3 @@ def test_picture(tmp_path: Path) -> None:
     svg = path.read_text(encoding="utf-8")
     assert svg.startswith("<svg")
     assert "warehouse.py" in svg
-
-
-def test_how_to_connect_names_every_editor() -> None:
-    text = how_to_connect().plain
-    for word in ("Neovim", "require('midfill').setup", "Helix", "[language-server.midfill]", "VS Code"):
-        assert word in text

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from midfill.doctor.engine import engine
+from midfill.doctor.findings import Section
 from protocol.settings import Settings
 from tests.inference.remote.conftest import folder_tokenizer, opened, server, tokenizer_folder  # noqa: F401
 from tests.inference.remote.fake_servers import FakeServer, llama_server, openai_server, serving
@@ -19,13 +20,18 @@ def url(request: pytest.FixtureRequest, server: FakeServer, opened: ExitStack) -
     return f"{request.param}={opened.enter_context(serving(kinds[request.param](server)))}"
 
 
+async def examined(settings: Settings) -> Section:
+    section = await engine(settings)
+    assert section is not None
+    return section
+
+
 async def test_the_local_engine_has_no_section() -> None:
     assert await engine(Settings()) is None
 
 
 async def test_a_sound_engine(url: str, tokenizer_folder: Path) -> None:  # noqa: F811
-    section = await engine(Settings(engine=url))
-    assert section is not None
+    section = await examined(Settings(engine=url))
     assert section.problems == ()
     facts = dict(section.facts)
     assert facts["model"] == str(tokenizer_folder)
@@ -37,8 +43,7 @@ async def test_a_sound_engine(url: str, tokenizer_folder: Path) -> None:  # noqa
 
 async def test_a_replica_that_does_not_serve_is_a_problem(server: FakeServer, opened: ExitStack) -> None:  # noqa: F811
     url = opened.enter_context(serving(openai_server(server)))
-    section = await engine(Settings(engine=f"openai={url},http://127.0.0.1:9"))
-    assert section is not None
+    section = await examined(Settings(engine=f"openai={url},http://127.0.0.1:9"))
     told = [value for name, value in section.facts if name == "replica"]
     assert told == [f"openai at {url}: up", "openai at http://127.0.0.1:9: down"]
     assert "http://127.0.0.1:9 cannot be reached" in section.problems[0]
@@ -46,31 +51,27 @@ async def test_a_replica_that_does_not_serve_is_a_problem(server: FakeServer, op
 
 async def test_an_engine_without_a_cache(url: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     monkeypatch.setattr(server, "cached", lambda *_, **__: 0)
-    section = await engine(Settings(engine=url))
-    assert section is not None
-    assert "recomputes repeated prompts" in section.problems[0]
+    assert "recomputes repeated prompts" in (await examined(Settings(engine=url))).problems[0]
 
 
 async def test_a_hidden_cache_is_not_invented(server: FakeServer, opened: ExitStack) -> None:  # noqa: F811
     server.reports_cached = False
-    section = await engine(Settings(engine=f"openai={opened.enter_context(serving(openai_server(server)))}"))
-    assert section is not None
+    section = await examined(Settings(engine=f"openai={opened.enter_context(serving(openai_server(server)))}"))
     assert dict(section.facts)["cache"] == "not reported"
 
 
 async def test_other_tokens_are_a_problem(url: str, server: FakeServer) -> None:  # noqa: F811
     server.tokens_of = lambda text: [1, 2, 3]
-    section = await engine(Settings(engine=url))
-    assert section is not None
-    assert "is not that of the model" in section.problems[0]
+    assert "is not that of the model" in (await examined(Settings(engine=url))).problems[0]
 
 
-async def test_an_engine_that_does_not_answer_or_is_missing() -> None:
-    for setting, problem in {
-        "openai=http://127.0.0.1:9": "cannot be reached",
-        "llama-server=/no/such/program": "there is no program",
-        "nonsense": "engine = 'nonsense'",
-    }.items():
-        section = await engine(Settings(engine=setting))
-        assert section is not None
-        assert problem in section.problems[0]
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ("openai=http://127.0.0.1:9", "cannot be reached"),
+        ("llama-server=/no/such/program", "there is no program"),
+        ("nonsense", "engine = 'nonsense'"),
+    ],
+)
+async def test_an_engine_that_does_not_answer_or_is_missing(setting: str, problem: str) -> None:
+    assert problem in (await examined(Settings(engine=setting))).problems[0]

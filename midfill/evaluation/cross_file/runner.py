@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,6 +15,7 @@ from rich.table import Table
 from midfill.evaluation.cross_file.conditions import CONDITIONS, TODAY, Desk
 from midfill.evaluation.cross_file.packages import PACKAGES, Language, packages_folder, unpacked
 from midfill.evaluation.cross_file.tasks import CrossFileTask, cut_tasks
+from midfill.evaluation.report import cell
 from midfill.evaluation.runner import Complete
 from midfill.evaluation.scoring import Estimate, mean, share
 from protocol.messages import StopRule
@@ -34,15 +35,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class CrossFileRow:
-    """One condition on the tasks of one language; `gain` is its exact match less today's, task by task."""
+    """One condition on the tasks of one language."""
 
     language: Language
     condition: str
     n: int
-    exact_match: Estimate | None
-    identifier_match: Estimate | None
-    shown: Estimate | None
-    gain: Estimate | None
+    figures: Mapping[str, Estimate | None]  # by the headings of the report
 
 
 def collect_tasks(
@@ -95,18 +93,14 @@ def rows(scored: Sequence[tuple[CrossFileTask, Mapping[str, Outcome]]]) -> list[
         outcomes = [each for task, each in scored if task.package.language == language]
         for condition in CONDITIONS if outcomes else ():
             own = [each[condition] for each in outcomes]
-            gains = [float(each[condition].exact) - float(each[TODAY].exact) for each in outcomes]
-            found.append(
-                CrossFileRow(
-                    language,
-                    condition,
-                    len(own),
-                    share([each.exact for each in own]),
-                    share([each.identifiers for each in own]),
-                    share([each.shown for each in own]),
-                    mean(gains),
-                )
-            )
+            gains = [float(each[condition].exact) - float(each[TODAY].exact) for each in outcomes]  # task by task
+            figures = {
+                "exact match": share([each.exact for each in own]),
+                "identifier match": share([each.identifiers for each in own]),
+                "symbol shown": share([each.shown for each in own]),
+                "points over today's": mean(gains),
+            }
+            found.append(CrossFileRow(language, condition, len(own), figures))
     return found
 
 
@@ -117,26 +111,15 @@ def report(found: Sequence[CrossFileRow], title: str) -> RenderableType:
         several = [row for row in found if row.language == language]
         table = Table(title=f"{language}, n = {several[0].n}", title_justify="left")
         table.add_column("context")
-        for column in ("exact match", "identifier match", "symbol shown", "points over today's"):
+        for column in several[0].figures:
             table.add_column(column, justify="right")
         for row in several:
-            figures = (row.exact_match, row.identifier_match, row.shown, row.gain)
-            table.add_row(row.condition, *map(_cell, figures))
+            table.add_row(row.condition, *map(cell, row.figures.values()))
         tables.append(table)
     return Group(title, *tables, "Under each figure its 95 % interval.")
 
 
-def _cell(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "-"
-    low, high = estimate.interval
-    return f"{estimate.value * 100:.1f}\n{low * 100:.1f} to {high * 100:.1f}"
-
-
 def task_object(task: CrossFileTask, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     """A task's outcomes for JSON."""
-    shown = {
-        name: {"exact": each.exact, "identifiers": each.identifiers, "shown": each.shown}
-        for name, each in outcomes.items()
-    }
+    shown = {name: asdict(each) for name, each in outcomes.items()}
     return {"task": task.name, "language": task.package.language, "symbol": task.symbol, "outcomes": shown}

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from logging import Logger
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from random import Random
 
-from inference.training.corpus.source_rules import is_test, is_vendored, read_source, reason_to_drop
 from lsp_server.context.imports import imports_of
 from lsp_server.context.index.grammars import GRAMMAR_BY_SUFFIX, Definition, definitions_in
 from midfill.evaluation.cross_file.packages import SUFFIXES, Language, Package
+from midfill.evaluation.held_out import source_texts
 
 _MAX_PER_FILE = 3
 _MAX_PER_PACKAGE = 60
@@ -63,18 +63,9 @@ class CrossFileTask:
 
 
 def source_files(package: Package, folder: Path) -> dict[str, str]:
-    """The texts of a package's source files by their paths: no tests, no copies of others, nothing generated."""
-    texts = {}
-    for file in sorted(folder.rglob("*")):
-        path = PurePosixPath(file.relative_to(folder).as_posix())
-        if file.suffix not in SUFFIXES[package.language] or not file.is_file():
-            continue
-        if is_test(path) or is_vendored(path) or re.search(r"\.(?:test|spec)\.tsx?$", path.name):
-            continue
-        text = read_source(file.read_bytes())
-        if text is not None and reason_to_drop(text) is None:
-            texts[path.as_posix()] = text
-    return texts
+    """The texts of a package's source files by their paths, without tests as TypeScript names them, too."""
+    texts = source_texts(folder, SUFFIXES[package.language])
+    return {path: text for path, text in texts.items() if not re.search(r"\.(?:test|spec)\.tsx?$", path)}
 
 
 def cut_tasks(package: Package, folder: Path, seed: int) -> list[CrossFileTask]:

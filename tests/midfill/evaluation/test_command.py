@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -17,17 +19,25 @@ DATA = Path(__file__).with_name("data")
 KEYS = ["benchmark", "split", "format", "cut", "healing", "n", "exact_match", "pass_at_1", "edit_similarity"]
 
 
-def rows(*arguments: str) -> tuple[list[dict[str, object]], str]:
-    """The rows that the command writes to stdout, and what it says on stderr."""
-    result = CliRunner().invoke(app, ["eval", "--json", "-", *arguments], catch_exceptions=False)
-    assert result.exit_code == 0
-    return [json.loads(line) for line in result.stdout.splitlines()], result.stderr
+Rows = Callable[..., tuple[list[dict[str, object]], str]]
 
 
-def test_a_row_per_split_cut_and_format(tiny_model: str, runtime: Path) -> None:
+@pytest.fixture
+def rows(tiny_model: str, runtime: Path) -> Rows:
+    """Runs the command: the rows that it writes to stdout, and what it says on stderr."""
+
+    def run(*arguments: str, limit: int = 2, tasks: tuple[str, ...] = ("--human-eval", str(DATA))) -> Any:
+        given = ["--model", tiny_model, *tasks, "--limit", str(limit), "--max-new-tokens", "4", *arguments]
+        result = CliRunner().invoke(app, ["eval", "--json", "-", *given], catch_exceptions=False)
+        assert result.exit_code == 0
+        return [json.loads(line) for line in result.stdout.splitlines()], result.stderr
+
+    return run
+
+
+def test_a_row_per_split_cut_and_format(rows: Rows) -> None:
     found, said = rows(
-        *("--human-eval", str(DATA), "--model", tiny_model, "--limit", "2", "--max-new-tokens", "4"),
-        *("--cut", "given,character", "--format", "psm,efim", "--allow-code-execution", "--without-sandbox"),
+        "--cut", "given,character", "--format", "psm,efim", "--allow-code-execution", "--without-sandbox"
     )
     assert [(row["split"], row["cut"], row["format"]) for row in found] == [
         (split, cut, form)
@@ -43,31 +53,23 @@ def test_a_row_per_split_cut_and_format(tiny_model: str, runtime: Path) -> None:
     assert "runs generated code" in said
 
 
-def test_no_code_is_run_unless_it_is_allowed(tiny_model: str, runtime: Path) -> None:
-    found, said = rows(
-        *("--human-eval", str(DATA), "--model", tiny_model, "--limit", "1", "--max-new-tokens", "2"),
-        *("--split", "single-line", "--format", "spm"),
-    )
+def test_no_code_is_run_unless_it_is_allowed(rows: Rows) -> None:
+    found, said = rows("--split", "single-line", "--format", "spm", limit=1)
     assert [row["pass_at_1"] for row in found] == [None]
     assert [row["exact_match"] for row in found] == [0.0]
     assert "--allow-code-execution" in said
 
 
-def test_every_split_of_the_benchmark(tiny_model: str, runtime: Path) -> None:
+def test_every_split_of_the_benchmark(rows: Rows) -> None:
     splits = "single-line,multi-line,random-span,random-span-light"
-    found, _ = rows(
-        *("--human-eval", str(DATA), "--model", tiny_model, "--limit", "1", "--max-new-tokens", "2"),
-        *("--split", splits, "--format", "efim"),
-    )
+    found, _ = rows("--split", splits, "--format", "efim", limit=1)
     assert [row["split"] for row in found] == splits.split(",")
 
 
-def test_a_core_by_its_address_gives_the_same_rows(tiny_model: str, runtime: Path) -> None:
-    options = ("--human-eval", str(DATA), "--limit", "2", "--max-new-tokens", "4", "--format", "efim")
-    here, _ = rows(*options, "--model", tiny_model)
+def test_a_core_by_its_address_gives_the_same_rows(rows: Rows, tiny_model: str) -> None:
+    here, _ = rows("--format", "efim")
     with serving(EngineOptions(tiny_model, threads=1)) as served:
-        core = ("--core", f"ws://{served.address}/ws", "--core-token", TOKEN)
-        there, _ = rows(*options, *core)
+        there, _ = rows("--format", "efim", "--core", f"ws://{served.address}/ws", "--core-token", TOKEN)
     assert [row | {"model": "", "healing": None} for row in there] == [
         row | {"model": "", "healing": None} for row in here
     ]
@@ -75,20 +77,14 @@ def test_a_core_by_its_address_gives_the_same_rows(tiny_model: str, runtime: Pat
 
 
 @pytest.mark.parametrize(("given", "heals"), [("on", True), ("off", False)])
-def test_healing_is_chosen_and_told(tiny_model: str, runtime: Path, given: str, heals: bool) -> None:
-    found, _ = rows(
-        *("--human-eval", str(DATA), "--model", tiny_model, "--limit", "1", "--max-new-tokens", "2"),
-        *("--split", "single-line", "--format", "efim", "--healing", given),
-    )
+def test_healing_is_chosen_and_told(rows: Rows, given: str, heals: bool) -> None:
+    found, _ = rows("--split", "single-line", "--format", "efim", "--healing", given, limit=1)
     assert [row["healing"] for row in found] == [heals]
 
 
-def test_held_out_files_need_no_permission(tiny_model: str, runtime: Path) -> None:
-    folder = Path(__file__).parents[3] / "protocol"
-    found, said = rows(
-        *("--held-out", str(folder), "--model", tiny_model, "--limit", "2", "--max-new-tokens", "2"),
-        *("--format", "efim", "--prefix-tokens", "64", "--suffix-tokens", "32"),
-    )
+def test_held_out_files_need_no_permission(rows: Rows) -> None:
+    tasks = ("--held-out", str(Path(__file__).parents[3] / "protocol"))
+    found, said = rows("--format", "efim", "--prefix-tokens", "64", "--suffix-tokens", "32", tasks=tasks)
     assert [(row["benchmark"], row["split"], row["n"]) for row in found] == [
         ("held-out", "single-line", 2),
         ("held-out", "random-span", 2),

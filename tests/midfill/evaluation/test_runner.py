@@ -9,7 +9,7 @@ import pytest
 from inference.checkpoints.checkpoint import find_checkpoint
 from lsp_server.prompts.windows import WindowBudget
 from midfill.evaluation.human_eval import read_benchmark
-from midfill.evaluation.runner import Complete, Evaluator, TaskSet, token_ends_of
+from midfill.evaluation.runner import Complete, Evaluator, Row, TaskSet, token_ends_of
 from midfill.evaluation.sandbox import Sandbox
 from midfill.evaluation.tasks import FORMATS, SPLITS, Split
 from protocol.messages import Prompt, StopRule
@@ -39,14 +39,17 @@ def evaluator(complete: Complete, sandbox: Sandbox | None) -> Evaluator:
     return Evaluator(complete, lambda text: list(range(0, len(text), 3)), WindowBudget(), 0, sandbox)
 
 
+def values(row: Row, *names: str) -> list[float | None]:
+    return [figure and figure.value for figure in (row.figures[name] for name in names)]
+
+
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_perfect_model_is_perfect(split: Split) -> None:
     done: list[None] = []
     row = evaluator(knows(split), Sandbox(allow_unconfined=True)).row(
         task_set(split), "token", "efim", lambda: done.append(None)
     )
-    figures = (row.exact_match, row.pass_at_1, row.edit_similarity)
-    assert [figure.value for figure in figures if figure] == [1.0, 1.0, 1.0]
+    assert values(row, "exact_match", "pass_at_1", "edit_similarity") == [1.0, 1.0, 1.0]
     assert row.n == len(done) == 6
     assert row.timed_out == 0
 
@@ -55,15 +58,12 @@ def test_a_useless_model_is_useless() -> None:
     row = evaluator(lambda prompt, stop: "?", Sandbox(allow_unconfined=True)).row(
         task_set("random-span"), "character", "psm", lambda: None
     )
-    figures = (row.exact_match, row.pass_at_1, row.first_word)
-    assert [figure.value for figure in figures if figure] == [0.0, 0.0, 0.0]
+    assert values(row, "exact_match", "pass_at_1", "first_word") == [0.0, 0.0, 0.0]
 
 
 def test_without_a_sandbox_nothing_is_run() -> None:
     row = evaluator(knows("single-line"), None).row(task_set("single-line"), "given", "psm", lambda: None)
-    assert row.pass_at_1 is None
-    assert row.exact_match is not None
-    assert row.exact_match.value == 1
+    assert values(row, "pass_at_1", "exact_match") == [None, 1]
 
 
 def test_a_line_stops_at_its_newline_and_a_span_at_the_models_end() -> None:

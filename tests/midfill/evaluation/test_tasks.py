@@ -22,32 +22,21 @@ def words(text: str) -> list[int]:
     return [index for index in range(1, len(text)) if text[index] == " "] + [len(text)]
 
 
-def test_given_is_the_beginning_of_the_middle() -> None:
-    assert place_cursor(LINE, "given", words, 0).typed == ""
-    assert place_cursor(SPAN, "given", words, 0).typed == ""
-
-
-def test_a_random_span_begins_at_a_random_character_already() -> None:
-    assert place_cursor(SPAN, "character", words, 0).typed == ""
-
-
-def test_a_token_cut_of_a_span_moves_to_the_next_boundary() -> None:
-    assert place_cursor(SPAN, "token", words, 0).typed == "al"
-
-
-def test_a_cut_at_characters_stands_anywhere_in_the_code_of_the_line() -> None:
-    typed = {place_cursor(replace(LINE, name=str(number)), "character", words, 0).typed for number in range(300)}
-    assert typed == {LINE.middle[:end] for end in range(4, len(LINE.middle))}
-
-
-def test_the_cursor_in_several_lines_stands_in_the_first() -> None:
-    typed = {place_cursor(replace(LINES, name=str(number)), "character", words, 0).typed for number in range(300)}
-    assert typed == {LINES.middle[:end] for end in range(4, LINES.middle.index("\n"))}
-
-
-def test_a_cut_at_tokens_stands_at_their_boundaries() -> None:
-    typed = {place_cursor(replace(LINE, name=str(number)), "token", words, 0).typed for number in range(50)}
-    assert typed == {"    total", "    total +="}
+@pytest.mark.parametrize(
+    ("task", "cut", "places"),
+    [
+        (LINE, "given", {""}),  # the beginning of the middle
+        (SPAN, "given", {""}),
+        (SPAN, "character", {""}),  # it begins at a random character already
+        (SPAN, "token", {"al"}),  # the next boundary
+        (LINE, "character", {LINE.middle[:end] for end in range(4, len(LINE.middle))}),  # anywhere in the line's code
+        (LINES, "character", {LINES.middle[:end] for end in range(4, LINES.middle.index("\n"))}),  # in the first line
+        (LINE, "token", {"    total", "    total +="}),
+    ],
+)
+def test_where_the_cursor_may_stand(task: Task, cut: Cut, places: set[str]) -> None:
+    typed = {place_cursor(replace(task, name=str(number)), cut, words, 0).typed for number in range(300)}
+    assert typed == places
 
 
 @pytest.mark.parametrize("cut", CUTS)

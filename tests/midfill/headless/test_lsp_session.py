@@ -141,6 +141,8 @@ async def test_an_answer_to_an_older_text_has_no_suggestions() -> None:
 
 async def test_a_refused_request_says_why_and_the_session_goes_on() -> None:
     async with session_with("refuse\n") as session:
+        with pytest.raises(BadInput, match="column 9"):  # beyond the document, so it is not sent
+            await session.suggest(URI, Position(0, 9))
         with pytest.raises(LanguageServerFailed, match="refused as asked"):
             await session.suggest(URI, Position(0, 6))
         assert (await session.suggest(URI, Position(0, 2))).suggestions
@@ -154,12 +156,6 @@ async def test_a_server_that_dies_is_an_error_with_its_last_words() -> None:
             await session.suggest(URI, Position(0, 0))
 
 
-async def test_positions_beyond_the_document_are_refused_before_they_are_sent() -> None:
-    async with session_with("a\n") as session:
-        with pytest.raises(BadInput, match="column 9"):
-            await session.suggest(URI, Position(0, 9))
-
-
 async def test_waiting_for_the_model() -> None:
     async with session_with("a\n") as session:
         heard: list[ServerStatus] = []
@@ -169,16 +165,13 @@ async def test_waiting_for_the_model() -> None:
         assert (session.status.state, session.status.model) == ("ready", "m")
 
 
-async def test_a_model_that_fails_is_an_error() -> None:
-    async with session_with("broken\n") as session:
-        with pytest.raises(LanguageServerFailed, match="weights are broken"):
-            await session.wait_until_ready(silence_s=10)
-
-
-async def test_a_model_that_never_comes_is_an_error() -> None:
+async def test_a_model_that_never_comes_or_fails_is_an_error() -> None:
     async with open_session(SERVER) as session:
         with pytest.raises(LanguageServerFailed, match="loading"):
             await session.wait_until_ready(silence_s=1.0)
+        session.open(URI, "python", "broken\n")
+        with pytest.raises(LanguageServerFailed, match="weights are broken"):
+            await session.wait_until_ready(silence_s=10)
 
 
 async def test_no_such_program() -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +19,8 @@ from inference.server.admission.connections import Connections
 from inference.server.pages.keys import PageKeys
 from inference.server.process import bind, serve_app
 from midfill.play.app import make_app
-from protocol.rendezvous import address_file
 from protocol.settings import Settings
-from tests.midfill.test_cores import ROOT, command
+from tests.midfill.test_cores import running_core
 
 
 @dataclass(frozen=True)
@@ -53,14 +50,13 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
     runtime = tmp_path_factory.mktemp("runtime")
     runtime.chmod(0o700)
     keys, connections, over = PageKeys(), Connections(8), threading.Event()
-    with pytest.MonkeyPatch.context() as patch, bind("127.0.0.1", 0) as listener:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        bind("127.0.0.1", 0) as listener,
+        running_core(runtime, "one") as one,
+        running_core(runtime, "two") as two,
+    ):
         patch.setenv("MIDFILL_RUNTIME_DIR", str(runtime))
-        patch.setenv("PYTHONPATH", str(ROOT))
-        cores = [subprocess.Popen(command(model)) for model in ("one", "two")]
-        deadline = time.monotonic() + 100
-        while not all(address_file(runtime, model).exists() for model in ("one", "two")):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
         port = listener.getsockname()[1]
         app = make_app(Settings(model="one"), port, keys, connections)
         thread = threading.Thread(target=asyncio.run, args=(serve_app(app, connections, [listener], over.is_set),))
@@ -68,10 +64,7 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
         yield Play(port, keys)
         over.set()
         thread.join()
-        assert [core.poll() for core in cores] == [None, None]  # they outlive the playground
-        for core in cores:
-            core.kill()
-            core.wait()
+        assert [core.poll() for core in (one, two)] == [None, None]  # they outlive the playground
 
 
 class Page:
@@ -147,14 +140,8 @@ def test_suggestions_follow_the_edits_in_utf_16(page: Page) -> None:
 
 def test_another_model_is_another_core(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     async def models(_: Settings) -> list[dict[str, Any]]:
-        fields = {
-            "source": "test",
-            "family": "",
-            "sizeBytes": 2_000_000,
-            "quantization": "",
-            "problem": "",
-            "here": True,
-        }
+        fields = {"source": "test", "family": "", "sizeBytes": 2_000_000, "quantization": "", "problem": ""}
+        fields |= {"here": True}
         return [{**fields, "name": "two"}, {**fields, "name": "three", "problem": "too large"}]
 
     monkeypatch.setattr("midfill.play.session.models_of_this_machine", models)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from midfill.commands import app
@@ -34,9 +33,3 @@ def test_it_says_what_it_wrote(tmp_path: Path) -> None:
     assert f"wrote {figures}" in printed
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert json.loads(figures.read_text())["requests"] == 3
-
-
-@pytest.mark.parametrize("option", ["--html", "--json"])
-def test_what_cannot_be_written_is_said_at_once(tmp_path: Path, option: str) -> None:
-    done = CliRunner().invoke(app, ["replay", str(TRACE), "--dry", option, str(tmp_path)])
-    assert done.exit_code != 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lsp_server.editing.documents import Document
-from midfill.replay.faults import CLOSERS, DUPLICATE, Shown, find_faults
+from midfill.headless.lsp_values import Suggestion
+from midfill.replay.faults import CLOSERS, DUPLICATE, find_faults
 from midfill.replay.trace import position_at
 
 
@@ -33,4 +34,4 @@ def test_rudeness(marked: str, text: str, expected: list[str]) -> None:
     offset = marked.index("║")
     document = Document.from_text("file:///a", "python", 1, marked.replace("║", ""))
     cursor = position_at(document.text, offset)
-    assert find_faults(document, Shown(text, cursor, cursor)) == expected
+    assert find_faults(document, Suggestion(text, cursor, cursor)) == expected

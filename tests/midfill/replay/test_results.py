@@ -1,3 +1,5 @@
+import pytest
+
 from midfill.replay.faults import CLOSERS
 from midfill.replay.results import Record, ReplayResult, StrategyResult, keystrokes_saved_share, percentile, summary
 from midfill.replay.trace import Patch, Trace, play
@@ -13,24 +15,17 @@ def test_percentiles_are_values_that_occurred() -> None:
     assert percentile([], 0.5) == 0.0
 
 
-def test_an_accepted_suggestion_saves_all_but_one_keystroke() -> None:
-    steps = list(play(typed("abcdef")))
-    shown = ["", "cdef", "", "", "", ""]
-    assert keystrokes_saved_share(steps, shown) == round(3 / 6, 4)
-
-
-def test_a_suggestion_that_is_not_typed_saves_nothing() -> None:
-    steps = list(play(typed("abcdef")))
-    assert keystrokes_saved_share(steps, ["xyz", "cdX", "", "efg", "", ""]) == 0.0
-
-
-def test_a_suggestion_of_one_keystroke_saves_nothing() -> None:
-    assert keystrokes_saved_share(list(play(typed("abc"))), ["b", "c", ""]) == 0.0
-
-
-def test_a_jump_ends_what_a_suggestion_can_save() -> None:
-    trace = Trace("test", "\n\n", None, ((Patch(0, 0, "a"),), (Patch(3, 0, "b"),)))
-    assert keystrokes_saved_share(list(play(trace)), ["bc", ""]) == 0.0
+@pytest.mark.parametrize(
+    ("trace", "shown", "saved"),
+    [
+        (typed("abcdef"), ["", "cdef", "", "", "", ""], 3 / 6),  # all but one keystroke
+        (typed("abcdef"), ["xyz", "cdX", "", "efg", "", ""], 0),  # they are not typed
+        (typed("abc"), ["b", "c", ""], 0),  # of one keystroke
+        (Trace("test", "\n\n", None, ((Patch(0, 0, "a"),), (Patch(3, 0, "b"),))), ["bc", ""], 0),  # a jump ends it
+    ],
+)
+def test_accepted_suggestions_save_keystrokes(trace: Trace, shown: list[str], saved: float) -> None:
+    assert keystrokes_saved_share(list(play(trace)), shown) == saved
 
 
 def record(step: int, recomputed: int, *, single_cursor: bool = True) -> Record:

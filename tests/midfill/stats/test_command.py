@@ -60,11 +60,8 @@ def test_table() -> None:
 
 def test_days() -> None:
     count(TODAY, LAST_WEEK, LAST_YEAR)
-    assert [json.loads(run("--json", *days))["shown"] for days in ([], ["--days", "7"], ["--days", "8"])] == [
-        30,
-        10,
-        20,
-    ]
+    shown = [json.loads(run("--json", *days))["shown"] for days in ([], ["--days", "7"], ["--days", "8"])]
+    assert shown == [30, 10, 20]
     run("--days", "0", code=2)
 
 
@@ -119,11 +116,6 @@ def test_export(tmp_path: Path) -> None:
     first, second = csv.DictReader(exported.splitlines())
     assert (first["day"], first["model"], second["language"]) == (LAST_WEEK.day, LAST_WEEK.model, "python")
     assert (second["shown"], second["hot"], second["answered_in_7_ms"], second["warm"]) == ("10", "9", "1", "0")
-
-
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["stats", "--html", str(tmp_path / "no" / "page.html")])
-    assert "page.html cannot be written" in str(result.exception)
 
 
 def test_reset() -> None:

@@ -46,7 +46,7 @@ def test_each_condition_has_its_sources_and_equal_prompts_are_computed_once(task
     assert outcomes["definitions"].exact
     found = {row.condition: row for row in rows([(task, outcomes)])}
     assert list(found) == list(CONDITIONS)
-    gain, today = found["definitions"].gain, outcomes[TODAY].exact
+    gain, today = found["definitions"].figures["points over today's"], outcomes[TODAY].exact
     assert gain is not None
     assert gain.value == 1 - today
     assert task_object(task, outcomes)["task"] == "sample/user.py:3"
