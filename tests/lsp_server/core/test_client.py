@@ -13,7 +13,6 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 
 from lsp_server.core import client as client_module
-from lsp_server.core import watch
 from lsp_server.core.client import CoreClient, Endpoint
 from protocol.errors import BadInput, BadModel, CoreBlocked, CoreSilent, CoreUnavailable, Unauthorized
 from protocol.messages import PROTOCOL_VERSION, CompletionRequest, CoreStatus, Prompt
@@ -230,8 +229,8 @@ def test_the_token_is_not_shown() -> None:
 
 async def test_a_core_that_hangs_is_left_while_an_answer_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection is open, and nothing comes: not even a pong."""
-    monkeypatch.setattr(watch, "PING_AFTER_S", 0.01)
-    monkeypatch.setattr(watch, "READY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(client_module, "_PING_AFTER_S", 0.01)
+    monkeypatch.setattr(client_module, "_READY_TIMEOUT_S", 0.1)
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         protocol = await shake_hands(reader)
@@ -256,7 +255,7 @@ async def test_a_core_that_hangs_is_left_while_an_answer_is_pending(monkeypatch:
 async def test_a_core_that_only_takes_long_is_not_left(
     client: CoreClient, core: FakeCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "PING_AFTER_S", 0.01)
+    monkeypatch.setattr(client_module, "_PING_AFTER_S", 0.01)
 
     async def slow(_: CompletionRequest) -> str:
         await asyncio.sleep(0.2)
