@@ -78,7 +78,7 @@ async def test_a_newer_request_continues_the_progress(core: FakeCore, reads_unti
 async def test_the_progress_ends_when_the_core_says_nothing_more(
     core: FakeCore, reads_until: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lsp_server.progress._SILENCE_S", 0.1)
+    monkeypatch.setattr("lsp_server.notices._SILENCE_S", 0.1)
     async with connected_editor() as editor:
         await editor.start({"core": core.url, "coreToken": core.token}, progress=True)
         await editor.until_state("ready")
