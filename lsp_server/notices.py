@@ -52,7 +52,6 @@ class Notices:
         self._core_status: dict[str, object] = {"busy": False, "message": "", "kind": "Inactive"}
 
     def introduce(self, client: types.ClientCapabilities) -> None:
-        """Take the client's capabilities."""
         experimental = client.experimental
         asked = experimental if isinstance(experimental, dict) else {}
         self._knows_midfill = bool(asked.get("midfill"))
@@ -73,7 +72,6 @@ class Notices:
             self._show(types.ShowMessageParams(types.MessageType.Warning, f"midfill: {message}"))
 
     def core_status(self, status: LinkStatus) -> None:
-        """Report the core's status."""
         detail = status.core.detail if status.core else ""
         message = str(status.error) if status.error else "; ".join(filter(None, (detail, status.note)))
         if status.state == "failed":

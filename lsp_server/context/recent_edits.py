@@ -44,7 +44,6 @@ class Baselines:
             del self._baselines[next(iter(self._baselines))]
 
     def closed(self, uri: str) -> None:
-        """Forget a document's lines."""
         self._baselines.pop(uri, None)
 
     def edited(self, document: Document) -> EditedText | None:

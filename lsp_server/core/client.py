@@ -189,15 +189,12 @@ class CoreClient:
             del self._pending[message.id]
 
     def forget(self, session: str) -> None:
-        """Tell the core to drop everything of the session's document."""
         self._send(Forget(session))
 
     def release(self, session: str) -> None:
-        """Tell the core that the session's document was closed."""
         self._send(Release(session))
 
     def unload(self) -> None:
-        """Tell the core to free its model's memory."""
         self._send(Unload())
 
     def stop(self, how: StopHow) -> None:

@@ -53,7 +53,6 @@ class CoreProcess:
         self._signal(self._process.terminate)
 
     def kill(self) -> None:
-        """End the process at once."""
         self._signal(self._process.kill)
 
     def _signal(self, send: Callable[[], None]) -> None:

@@ -57,7 +57,6 @@ class IgnoreFile:
 
     @property
     def cause(self) -> Cause:
-        """The cause of its verdicts."""
         return "midfillignore" if self.path.name == _OWN_NAME else "gitignore"
 
 

@@ -64,7 +64,6 @@ class Verdicts:
         self._decide_again()
 
     def is_allowed(self, uri: str) -> bool:
-        """Whether the user allows the document in spite of its verdict."""
         return uri in self._allowed
 
     def inherit(self, earlier: Verdicts) -> None:

@@ -61,7 +61,6 @@ class _Count:
 
     @property
     def faults(self) -> Faults:
-        """The faults so far."""
         return Faults(self.closers, self.strings, self.openers)
 
 

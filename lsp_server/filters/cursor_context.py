@@ -49,12 +49,10 @@ class CursorContext:
 
     @cached_property
     def indent_unit(self) -> str:
-        """The document's white space for one step of indentation."""
         return indent_unit((*self.lines_above, *self.lines_below))
 
     @cached_property
     def statement(self) -> Statement:
-        """The statement around the cursor."""
         return Statement.around(self)
 
     def work_out(self, *, indents: bool) -> None:
@@ -79,7 +77,6 @@ class Insertion:
     taken: int = 0  # by the entry that is selected in the popup; the filters leave it alone
 
     def with_text(self, text: str) -> Insertion:
-        """The same insertion with another text."""
         return self if text == self.text else Insertion(text, self.replaced, self.taken)
 
 

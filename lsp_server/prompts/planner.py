@@ -70,7 +70,6 @@ class PromptPlanner:
         self._laid_ahead = False  # whether ahead work laid the newest one, and no keystroke has used it
 
     def edited(self, change: LineChange) -> None:
-        """Follow an edit that was applied to the document."""
         self._edges.edited(change)
 
     def observe(self, prompt: Prompt, prompt_tokens: int) -> None:

@@ -182,7 +182,6 @@ class EditingSession:
             self.explainer.reading(self._last, tokens)
 
     def configure(self, settings: Settings) -> None:
-        """Use these settings from now on."""
         self.documents.configure(settings)
         self.explainer.tell_all(self._last)
 

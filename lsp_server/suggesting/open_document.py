@@ -106,7 +106,6 @@ class OpenDocument:
 
     @property
     def is_in_long_line(self) -> bool:
-        """Whether the cursor's line is too long for suggestions."""
         return len(self.document.lines[self.cursor.line]) > LONGEST_LINE
 
     def look_at(self, cursor: Position) -> None:

@@ -125,12 +125,10 @@ class Acceptances:
             self._outcome(shown, Statistics(typed_through=1) if shown.was_typed else Statistics(dismissed=1))
 
     def closed(self, uri: str) -> None:
-        """Record that this document was closed."""
         self.ended(uri)
         self.kept.closed(uri)
 
     def close(self) -> None:
-        """Record that all documents were closed."""
         for uri in [*self._open]:
             self.ended(uri)
         self.kept.close()

@@ -76,7 +76,6 @@ class KeptText:
         return grows
 
     def edited(self, opened: OpenDocument, replacements: Iterable[Replacement]) -> None:
-        """Follow the edits of a document."""
         ours = [followed for followed in self._followed if followed.opened is opened]
         for replacement in replacements if ours else ():
             edit = replacement.edit

@@ -105,7 +105,6 @@ class IndexWriter:
         return int(pages * page_size)
 
     def put(self, path: str, stamp: FileStamp, definitions: Iterable[Definition]) -> None:
-        """Replace a file's definitions."""
         with self._connection as transaction:
             transaction.execute("DELETE FROM files WHERE path = ?", (path,))
             row = transaction.execute("INSERT INTO files (path, changed, size) VALUES (?, ?, ?)", (path, *stamp))
@@ -118,7 +117,6 @@ class IndexWriter:
             )
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove files and their definitions."""
         with self._connection as transaction:
             transaction.executemany("DELETE FROM files WHERE path = ?", ((path,) for path in paths))
 
