@@ -15,6 +15,7 @@ from pathlib import Path
 import filelock
 
 from lsp_server.core.local_cores import answering_core
+from lsp_server.core.os_process import CoreProcess
 from protocol.errors import AlreadyServed, BadInput, CoreBlocked, CoreSilent, CoreUnavailable
 from protocol.messages import PROTOCOL_VERSION
 from protocol.rendezvous import CoreAddress, is_held, read_address
@@ -120,8 +121,6 @@ class LocalCore:
 
     def _end_other_version(self, address: CoreAddress) -> None:
         """End a core that another version of midfill has started, unless programs are connected to it."""
-        from lsp_server.core.os_process import CoreProcess
-
         process = CoreProcess.of(address)
         if process is None or address.pid in self._terminated:
             return
@@ -136,8 +135,6 @@ class LocalCore:
 
     def _end_if_hung(self, address: CoreAddress, silence: CoreSilent) -> None:
         """Kill a core that does not answer: at once if its process is stopped, else after _SILENCE_S seconds."""
-        from lsp_server.core.os_process import CoreProcess
-
         process = CoreProcess.of(address)
         if process is None:
             return

@@ -132,7 +132,7 @@ class EditingSession:
         if not self._is_enabled(opened):
             return None
         if not query.on_one_line:
-            opened.outcome = reasons.popup_entry()
+            opened.outcome = reasons.POPUP_ENTRY
             return None
         if not await self._is_allowed(opened) or (opened.edits, opened.requests, opened.cursor) != now:
             return None
@@ -304,7 +304,7 @@ class EditingSession:
                 suggestions.append(suggestion_at(query.cursor, ending + worth, rest, held=held))
         opened.suggestions = tuple(suggestions)
         if not shown:
-            opened.outcome = reasons.nothing_left() if texts[0].strip() else reasons.nothing_predicted()
+            opened.outcome = reasons.NOTHING_LEFT if texts[0].strip() else reasons.NOTHING_PREDICTED
         elif held and percent is not None:
             opened.outcome = reasons.unlikely(percent, limit, opened.document.uri)
         return () if held else tuple(shown.values())

@@ -57,7 +57,7 @@ class Explainer:
         if settings.disabled_folders and (folder := _folder_around(opened.document.uri, settings.disabled_folders)):
             return reasons.folder_off(folder)
         if opened.out_of_step:
-            return reasons.out_of_step()
+            return reasons.OUT_OF_STEP
         if opened.is_in_long_line:
             return reasons.long_line(LONGEST_LINE)
         found = opened.literals.at(opened.cursor) if len(settings.suggest_in) < 2 else None

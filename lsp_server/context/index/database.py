@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import platformdirs
 
 from lsp_server.context.cutting import FileStamp
+from lsp_server.editing.documents import split_lines
 
 if TYPE_CHECKING:
     from lsp_server.context.index.grammars import Definition
@@ -127,8 +128,6 @@ class IndexWriter:
 
 def look_up(file: Path, names: Iterable[str]) -> Iterator[Found]:
     """The definitions with one of these names; none if there is no index yet, or if it cannot be read."""
-    from lsp_server.editing.documents import split_lines
-
     wanted = list(dict.fromkeys(names))[:_MOST_FOUND]
     if not wanted or not file.is_file():
         return
