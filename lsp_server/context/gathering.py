@@ -29,11 +29,6 @@ _MAX_OPEN_TEXTS = 20
 _MAX_LINES = 2_000  # of another open document, around its last visit
 
 
-def sources_of(indexes: Mapping[Path, Path]) -> Mapping[ContextSource, Source]:
-    """The sources that work in a thread; `indexes` gives the index file of each workspace folder."""
-    return {"definitions": Definitions(indexes), "similar": SimilarChunks(), "edits": RecentEdits()}
-
-
 def place_of(document: Document, cursor: Position, ring: ContextRing) -> Place:
     """A snapshot of what sources may read for a prompt at the cursor."""
     lines, (line, column) = document.lines, cursor
@@ -72,7 +67,11 @@ class Gathering:
     def __init__(self, ring: ContextRing, verdicts: Verdicts, indexes: Mapping[Path, Path]) -> None:
         self._ring = ring
         self._verdicts = verdicts
-        self._sources = sources_of(indexes)
+        self._sources: Mapping[ContextSource, Source] = {
+            "definitions": Definitions(indexes),
+            "similar": SimilarChunks(),
+            "edits": RecentEdits(),
+        }
         self._texts = NeighbourTexts()
         self._thread = ThreadPoolExecutor(1, "context")
         self._running: asyncio.Task[None] | None = None

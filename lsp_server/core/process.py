@@ -56,19 +56,14 @@ class LocalCore:
     """
 
     def __init__(
-        self,
-        file: Path,
-        command: Sequence[str],
-        log_file: Path,
-        timeout_s: float,
-        environment: Mapping[str, str] | None = None,
+        self, file: Path, command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
     ) -> None:
         """`file` is the core's address file; `environment` is added to this process's own."""
         self.file = file
         self._lock = filelock.FileLock(file.with_suffix(".starting"), mode=0o600)  # the core itself holds `.lock`
         self._command = command
         self._environment = environment or {}
-        self._log_file = log_file
+        self._log_file = file.with_suffix(".log")
         self._timeout_s = timeout_s
         self._terminated: set[int] = set()
         self._silent_since: float | None = None

@@ -36,14 +36,6 @@ class _Laid(NamedTuple):
     context: Context
 
 
-def _no_context(_budget: WindowBudget, _adds: bool) -> Context:
-    return Context()
-
-
-def _nothing_excluded(_: str) -> bool:
-    return False
-
-
 class PromptPlanner:
     """The prompts of one document: EFIM's from anchors, PSM's and SPM's from the windows at the cursor.
 
@@ -57,8 +49,8 @@ class PromptPlanner:
         document: Document,
         budget: WindowBudget,
         strategy: Strategy = "efim",
-        context: Callable[[WindowBudget, bool], Context] = _no_context,
-        is_excluded: Callable[[str], bool] = _nothing_excluded,
+        context: Callable[[WindowBudget, bool], Context] = lambda *_: Context(),
+        is_excluded: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self.document = document
         self.budget = budget

@@ -18,7 +18,7 @@ from lsp_server.filters.order import fitted, worth_showing
 from lsp_server.suggesting import reasons
 from lsp_server.suggesting.debounce import Pace
 from lsp_server.suggesting.explaining import Explainer
-from lsp_server.suggesting.last_suggestion import Suggestion, suggestion_at
+from lsp_server.suggesting.last_suggestion import Suggestion
 from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.open_documents import OpenDocuments
 from lsp_server.suggesting.queries import Query
@@ -58,7 +58,7 @@ class EditingSession:
         client: str,
         on_cost: Callable[[PromptCost], None],
         on_reason: Callable[[str, Reason | None], None] = lambda *_: None,
-        on_refresh: Callable[[OpenDocument], None] = lambda _: None,
+        on_refresh: Callable[[str], None] = lambda _: None,
         idle_s: float = _IDLE_SECONDS,
         opening_s: float = _OPENING_SECONDS,
         loading_s: float = _LOADING_SECONDS,
@@ -301,7 +301,7 @@ class EditingSession:
             shown[insertion.text] = query.item(insertion)
             if ending is not None:
                 rest = Insertion(ending + insertion.text, insertion.replaced)
-                suggestions.append(suggestion_at(query.cursor, ending + worth, rest, held=held))
+                suggestions.append(Suggestion(query.cursor, query.cursor, ending + worth, rest, held))
         opened.suggestions = tuple(suggestions)
         if not shown:
             opened.outcome = reasons.NOTHING_LEFT if texts[0].strip() else reasons.NOTHING_PREDICTED

@@ -24,8 +24,8 @@ _SILENCE_S = 3.0
 class Explainer:
     """The reasons of one client's documents.
 
-    `on_reason` gets a document's URI and its new reason, or None. `on_refresh` gets a document whose last request went
-    unanswered, once nothing is in its way: the client should request again.
+    `on_reason` gets a document's URI and its new reason, or None. `on_refresh` gets the URI of one whose last request
+    went unanswered, once nothing is in its way: the client should request again.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Explainer:
         documents: OpenDocuments,
         core: Core,
         on_reason: Callable[[str, Reason | None], None],
-        on_refresh: Callable[[OpenDocument], None],
+        on_refresh: Callable[[str], None],
     ) -> None:
         self._documents, self._core = documents, core
         self._on_reason, self._on_refresh = on_reason, on_refresh
@@ -90,7 +90,7 @@ class Explainer:
             opened.outcome = None
             if opened.unanswered == (opened.edits, opened.cursor):
                 opened.unanswered = None
-                self._on_refresh(opened)
+                self._on_refresh(opened.document.uri)
 
     def closed(self, opened: OpenDocument) -> None:
         """Withdraw the reason of a document that was closed: it may be opened again."""

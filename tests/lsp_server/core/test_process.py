@@ -52,7 +52,7 @@ def _command(folder: Path, *options: str) -> list[str]:
 
 
 def _local_core(folder: Path, *options: str, timeout_s: float = PATIENCE_S) -> LocalCore:
-    return LocalCore(address_file(folder, "fake"), _command(folder, *options), folder / "core.log", timeout_s)
+    return LocalCore(address_file(folder, "fake"), _command(folder, *options), timeout_s)
 
 
 def _has_ended(pid: int) -> bool:
@@ -102,29 +102,29 @@ async def test_an_address_file_that_is_none_is_replaced(folder: Path) -> None:
 
 async def test_a_core_that_ends_is_reported_with_its_last_words(folder: Path) -> None:
     core = _local_core(folder, "--fail", "weights.safetensors is truncated")
-    with pytest.raises(CoreUnavailable, match=r"exited with status 1 .*core\.log\)\nweights\.safetensors is truncated"):
+    with pytest.raises(
+        CoreUnavailable, match=r"status 1 .*core-\w+\.log\)\nweights\.safetensors is truncated"
+    ):
         await core.find_or_start()
-    assert (folder / "core.log").stat().st_mode & 0o077 == 0
+    assert address_file(folder, "fake").with_suffix(".log").stat().st_mode & 0o077 == 0
 
 
 async def test_a_core_that_refuses_would_refuse_again(folder: Path) -> None:
     program = "import sys; print('midfill: no model', file=sys.stderr); sys.exit(2)"
-    core = LocalCore(
-        address_file(folder, "fake"), [sys.executable, "-c", program], folder / "core.log", timeout_s=PATIENCE_S
-    )
-    with pytest.raises(BadInput, match=r"^no model \(log: .*core\.log\)"):
+    core = LocalCore(address_file(folder, "fake"), [sys.executable, "-c", program], timeout_s=PATIENCE_S)
+    with pytest.raises(BadInput, match=r"^no model \(log: .*core-\w+\.log\)"):
         await core.find_or_start()
 
 
 async def test_a_core_that_does_not_come_up_is_reported(folder: Path) -> None:
     command = [sys.executable, "-c", "import time; time.sleep(30)"]
-    core = LocalCore(address_file(folder, "fake"), command, folder / "core.log", timeout_s=0.3)
+    core = LocalCore(address_file(folder, "fake"), command, timeout_s=0.3)
     with pytest.raises(CoreUnavailable, match="no core started"):
         await core.find_or_start()
 
 
 async def test_a_command_that_cannot_run(folder: Path) -> None:
-    core = LocalCore(address_file(folder, "fake"), ["/no/such/program"], folder / "core.log", timeout_s=5.0)
+    core = LocalCore(address_file(folder, "fake"), ["/no/such/program"], timeout_s=5.0)
     with pytest.raises(FileNotFoundError):
         await core.find_or_start()
 
