@@ -12,7 +12,7 @@ from pathlib import Path
 from lsp_server.context.cutting import CutSnippet
 from lsp_server.context.definitions import Definitions
 from lsp_server.context.neighbours import NeighbourTexts, neighbours_of
-from lsp_server.context.proposals import OpenText, Place, Source, TextProposal
+from lsp_server.context.proposals import FileText, Place, Source, TextProposal
 from lsp_server.context.recent_edits import RecentEdits
 from lsp_server.context.ring import ContextRing
 from lsp_server.context.similar import SimilarChunks
@@ -43,13 +43,13 @@ def place_of(document: Document, cursor: Position, ring: ContextRing) -> Place:
     )
 
 
-def _open_texts(document: Document, ring: ContextRing) -> Iterator[OpenText]:
+def _open_texts(document: Document, ring: ContextRing) -> Iterator[FileText]:
     others = [each for each in ring.documents if each.document.uri != document.uri]
     for each in [other for other in others if related(other.document.language_id, document.language_id)][
         :_MAX_OPEN_TEXTS
     ]:
         first = _first_line(each)
-        yield OpenText(each.document.uri, tuple(each.document.lines[first : first + _MAX_LINES]), first)
+        yield FileText(each.document.uri, tuple(each.document.lines[first : first + _MAX_LINES]), first)
 
 
 def _first_line(visits: DocumentVisits) -> int:

@@ -90,15 +90,6 @@ Proposal = LineProposal | TextProposal
 
 
 @dataclass(frozen=True, slots=True)
-class OpenText:
-    """An open document at one moment, for a source that works in a thread: `lines` are a copy."""
-
-    uri: str
-    lines: tuple[str, ...]
-    first: int  # the document's line that `lines` begin with
-
-
-@dataclass(frozen=True, slots=True)
 class EditedText:
     """What the user changed in an open document: its lines from `first` on were `old` and are `new`."""
 
@@ -111,11 +102,12 @@ class EditedText:
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """A file on disk that is not open, as it was at `stamp`."""
+    """Another file at one moment, for a source that works in a thread: open, or on disk as it was at `stamp`."""
 
     uri: str
     lines: tuple[str, ...]
-    stamp: FileStamp
+    first: int = 0  # the file's line that `lines` begin with
+    stamp: FileStamp | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +122,7 @@ class Place:
     head: tuple[str, ...]
     before: tuple[str, ...]
     after: tuple[str, ...]
-    open_texts: tuple[OpenText, ...] = ()
+    open_texts: tuple[FileText, ...] = ()
     neighbours: tuple[FileText, ...] = ()
     edited: tuple[EditedText, ...] = ()
 

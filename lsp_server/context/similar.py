@@ -34,9 +34,9 @@ class SimilarChunks:
         if not wanted:
             return ()
         scored = (
-            (overlap, uri, start + first, lines[first : first + CHUNK_LINES], stamp)
-            for uri, lines, start, stamp in _texts(place)
-            for first, names in self._chunks(uri, lines)
+            (overlap, file.uri, file.first + first, file.lines[first : first + CHUNK_LINES], file.stamp)
+            for file in (*place.open_texts, *place.neighbours)
+            for first, names in self._chunks(file.uri, file.lines[:_MAX_FILE_LINES])
             if (overlap := _jaccard(wanted, names)) >= _LEAST_OVERLAP
         )
         best = nlargest(3 * _MAX_PROPOSALS, scored, key=lambda chunk: chunk[0])
@@ -57,13 +57,6 @@ class SimilarChunks:
         while len(self._remembered) > _MAX_REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
         return known[1]
-
-
-def _texts(place: Place) -> Iterator[tuple[str, tuple[str, ...], int, FileStamp | None]]:
-    for document in place.open_texts:
-        yield document.uri, document.lines, document.first, None
-    for file in place.neighbours:
-        yield file.uri, file.lines[:_MAX_FILE_LINES], 0, file.stamp
 
 
 def _cut(lines: Sequence[str]) -> Iterator[tuple[int, frozenset[str]]]:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -67,12 +67,9 @@ class Endpoint:
     """Where a core listens, and the token that it requires."""
 
     url: str
-    token: str
+    token: str = field(repr=False)
     own: bool = False  # the token is this machine's own: sent only to a core that proves that it knows it
     differs: str = ""  # how the core's settings differ from the requested ones
-
-    def __repr__(self) -> str:
-        return f"Endpoint({self.url!r})"
 
 
 OnPrefill = Callable[[str, tuple[int, int] | None], None]

@@ -102,9 +102,7 @@ async def test_an_address_file_that_is_none_is_replaced(folder: Path) -> None:
 
 async def test_a_core_that_ends_is_reported_with_its_last_words(folder: Path) -> None:
     core = _local_core(folder, "--fail", "weights.safetensors is truncated")
-    with pytest.raises(
-        CoreUnavailable, match=r"status 1 .*core-\w+\.log\)\nweights\.safetensors is truncated"
-    ):
+    with pytest.raises(CoreUnavailable, match=r"status 1 .*core-\w+\.log\)\nweights\.safetensors is truncated"):
         await core.find_or_start()
     assert address_file(folder, "fake").with_suffix(".log").stat().st_mode & 0o077 == 0
 

@@ -2,9 +2,7 @@
 
 import pytest
 
-from lsp_server.exclusion.secret_files import SecretFiles
-
-SECRETS = SecretFiles()
+from lsp_server.exclusion.secret_files import secret_reason
 
 
 @pytest.mark.parametrize(
@@ -75,7 +73,7 @@ SECRETS = SecretFiles()
     ],
 )
 def test_a_secret_is_told(path: str) -> None:
-    reason = SECRETS.reason(path)
+    reason = secret_reason(path)
     assert reason is not None
     assert reason.endswith(" in the built-in list of secrets")
 
@@ -109,8 +107,8 @@ def test_a_secret_is_told(path: str) -> None:
     ],
 )
 def test_source_code_is_no_secret(path: str) -> None:
-    assert SECRETS.reason(path) is None
+    assert secret_reason(path) is None
 
 
 def test_the_reason_names_the_pattern() -> None:
-    assert SECRETS.reason("/w/a.pem") == "*.pem in the built-in list of secrets"
+    assert secret_reason("/w/a.pem") == "*.pem in the built-in list of secrets"

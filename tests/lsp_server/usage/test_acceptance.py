@@ -91,7 +91,7 @@ async def test_accepted_whole_and_half_of_it_kept(editor: Editor) -> None:
     assert editor.outcomes == (1, 1, 0, 0, 0)
     assert editor.characters == (8, 0)
     assert (editor.total.kept_share_30s, editor.total.kept_share_10min) == (0.5, 0.5)
-    assert len(editor.acceptances.kept) == 0
+    assert not editor.acceptances.kept._followed
 
 
 @pytest.mark.parametrize("is_told", [True, False])
@@ -281,7 +281,7 @@ async def test_followed_texts_are_bounded_and_a_key_moves_few(editor: Editor, mo
         number = editor.answer(0, "one two", line=line)
         editor.change((0, 0, "one two"), line=line)
         editor.acceptances.accepted(number, 0)
-    assert len(editor.acceptances.kept) == kept.MOST_FOLLOWED
+    assert len(editor.acceptances.kept._followed) == kept.MOST_FOLLOWED
     assert editor.total.watched_10min == (1000 - kept.MOST_FOLLOWED) * len("one two")
     moves: list[object] = []
     follow = kept.follow_span

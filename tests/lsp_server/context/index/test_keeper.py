@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from lsp_server.context.index import keeper as keeping
 from lsp_server.context.index.database import index_file, look_up
 from lsp_server.context.index.keeper import IndexKeeper
 
 
 @pytest.fixture
-def keeper() -> IndexKeeper:
-    return IndexKeeper(settle_s=0, apart_s=0)
+def keeper(monkeypatch: pytest.MonkeyPatch) -> IndexKeeper:
+    monkeypatch.setattr(keeping, "SETTLE_S", 0)
+    monkeypatch.setattr(keeping, "APART_S", 0)
+    return IndexKeeper()
 
 
 async def test_changes_reach_the_index(tmp_path: Path, keeper: IndexKeeper) -> None:
@@ -38,7 +41,7 @@ async def test_nothing_is_indexed_where_that_is_off(tmp_path: Path, keeper: Inde
 
 
 async def test_a_scan_ends_with_the_server(tmp_path: Path) -> None:
-    keeper = IndexKeeper(settle_s=60)
+    keeper = IndexKeeper()
     keeper.use((tmp_path,), enabled=True)
     await keeper.close()
     assert not index_file(tmp_path).exists()
