@@ -52,7 +52,7 @@ class Definitions:
         wanted = dict.fromkeys((*(each.name for each in imports if each.name), *near))
         found: dict[str, list[Found]] = {}
         for each in self.find(self.indexes[folder], list(wanted)[:_MAX_NAMES]):
-            if each.path != relative and _is_related(each.path, relative):
+            if each.path != relative and _family(each.path) == _family(relative):
                 found.setdefault(each.name, []).append(each)
         scored = _best(_scored(imports, near, members, found))
         ranked = sorted(scored.items(), key=lambda each: -each[1])[:_MAX_PROPOSALS]
@@ -112,10 +112,6 @@ def _fit(path: str, module: str) -> float:
     if stem.endswith(f"/{module}"):
         return 1.0
     return _ELSEWHERE if f"/{module}/" in f"{stem}/" else 0.0
-
-
-def _is_related(path: str, other: str) -> bool:
-    return _family(path) == _family(other)
 
 
 def _family(path: str) -> str:

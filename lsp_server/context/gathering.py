@@ -7,6 +7,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from lsp_server.context.cutting import CutSnippet
@@ -44,10 +45,9 @@ def place_of(document: Document, cursor: Position, ring: ContextRing) -> Place:
 
 
 def _open_texts(document: Document, ring: ContextRing) -> Iterator[FileText]:
-    others = [each for each in ring.documents if each.document.uri != document.uri]
-    for each in [other for other in others if related(other.document.language_id, document.language_id)][
-        :_MAX_OPEN_TEXTS
-    ]:
+    others = (each for each in ring.documents if each.document.uri != document.uri)
+    alike = (each for each in others if related(each.document.language_id, document.language_id))
+    for each in islice(alike, _MAX_OPEN_TEXTS):
         first = _first_line(each)
         yield FileText(each.document.uri, tuple(each.document.lines[first : first + _MAX_LINES]), first)
 

@@ -42,7 +42,7 @@ class SimilarChunks:
         best = nlargest(3 * _MAX_PROPOSALS, scored, key=lambda chunk: chunk[0])
         chosen: list[_Scored] = []
         for chunk in best:
-            if not any(_overlap(chunk, other) for other in chosen):
+            if not any(chunk[1] == other[1] and abs(chunk[2] - other[2]) < CHUNK_LINES for other in chosen):
                 chosen.append(chunk)
         return [
             TextProposal(uri, "similar", rank("similar", _score(overlap), number), first, lines, stamp=stamp)
@@ -73,7 +73,3 @@ def _jaccard(some: frozenset[str], others: frozenset[str]) -> float:
 def _score(overlap: float) -> float:
     """From 0.5 at the least overlap; half of all identifiers in common is as good as it gets."""
     return 0.5 + 0.5 * min(1.0, overlap / 0.5)
-
-
-def _overlap(chunk: _Scored, other: _Scored) -> bool:
-    return chunk[1] == other[1] and abs(chunk[2] - other[2]) < CHUNK_LINES

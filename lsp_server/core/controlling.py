@@ -139,10 +139,10 @@ async def _describe(address: CoreAddress, file: Path) -> dict[str, Any]:
 
 def _entry(address: CoreAddress, state: str, detail: str, memory: CoreMemory | None = None) -> dict[str, Any]:
     known = {} if memory else {"memoryBytes": resident_bytes(address.pid)}
-    chosen = {name: value for name, value in address.settings.items() if _is_chosen(name, value)}
+    chosen = {
+        name: value
+        for name, value in address.settings.items()
+        if name not in SETTINGS or SETTINGS[name].default != value
+    }
     described = entry(address.model, state, detail, address.url, memory)
     return {**described, **known, "pid": address.pid, "settings": chosen}
-
-
-def _is_chosen(name: str, value: object) -> bool:
-    return name not in SETTINGS or SETTINGS[name].default != value

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import filelock
@@ -78,11 +79,9 @@ class LocalCore:
             async with asyncio.timeout(self._timeout_s):
                 while True:
                     address = await self.find()
-                    if address is None and not is_held(self.file) and self._try_lock():
-                        try:
+                    if address is None and not is_held(self.file):
+                        with suppress(filelock.Timeout), self._lock.acquire(blocking=False):
                             address = await self.find() or await self._start()
-                        finally:
-                            self._lock.release()
                     if address is not None:
                         return address
                     await asyncio.sleep(_POLL_S)
@@ -142,13 +141,6 @@ class LocalCore:
             logger.warning("%s; replacing it", silence)
             process.kill()
             self._silent_since = None
-
-    def _try_lock(self) -> bool:
-        try:
-            self._lock.acquire(blocking=False)
-        except filelock.Timeout:
-            return False
-        return True
 
     async def _start(self) -> CoreAddress | None:
         """Start the core; None if another process started one first."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from lsp_server.context.ring import Context
 from lsp_server.editing.documents import Document, LineChange, Position
 from lsp_server.prompts.anchors import Anchor, Fit, find, lay
 from lsp_server.prompts.windows import StickyEdges, WindowBudget, suffix_stop
 from protocol.messages import Prompt
-from protocol.settings import ContextSource
-
-Strategy = Literal["none", "psm", "spm", "efim"]
+from protocol.settings import ContextSource, Strategy
 
 _MAX_ANCHORS = 8
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lsp_server.core.link import LinkStatus
-from lsp_server.editing.literals import LiteralKind
 from lsp_server.exclusion.verdict import Verdict
 from protocol.errors import MidfillError
+from protocol.settings import SuggestIn
 
 Switch = Literal["", "workspace", "buffer", "editor", "setting", "hidden"]
 """What switches suggestions off in the client itself; empty if nothing does."""
@@ -97,7 +97,7 @@ def folder_off(folder: str) -> Reason:
     return Reason("off", "off in this folder", f"Suggestions are off in {folder}: disabledFolders has this folder.")
 
 
-def literal_off(literal: LiteralKind) -> Reason:
+def literal_off(literal: SuggestIn) -> Reason:
     """The cursor is in a comment or a string, and the setting `suggestIn` leaves these out."""
     where = literal.removesuffix("s")
     return Reason("off", f"off in {literal}", f"The cursor is in a {where}, and suggestIn does not have {literal}.")

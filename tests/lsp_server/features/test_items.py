@@ -7,7 +7,7 @@ from lsprotocol.types import Range, TextEdit
 
 from lsp_server.editing.documents import Document, Position
 from lsp_server.editing.positions import PositionCodec, PositionEncoding
-from lsp_server.features.items import accepted_command, inline_item, popup_item
+from lsp_server.features.suggestions import accepted_command, inline_item, popup_item
 from lsp_server.filters.cursor_context import Insertion
 
 ACCEPTED = accepted_command(7, 0)
