@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lsp_server.editor import PATIENCE_S, Editor, connected_editor
+from tests.lsp_server.editor import PATIENCE_S, Editor, editor_on
 from tests.lsp_server.fake_core import FakeCore, shake_hands
 
 
@@ -49,7 +49,5 @@ async def deaf_url() -> AsyncIterator[str]:
 @pytest.fixture
 async def editor(core: FakeCore) -> AsyncIterator[Editor]:
     """An editor whose language server is connected to the fake core."""
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token})
-        await editor.until_state("ready")
+    async with editor_on(core) as editor:
         yield editor

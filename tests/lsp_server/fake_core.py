@@ -65,8 +65,22 @@ def completion(text: str, prompt_tokens: int = 100, recomputed_tokens: int = 1) 
     return Completion(text, "stop", Usage(prompt_tokens, recomputed_tokens, generated, generated + 1, 0.0, 1.0, 2.0))
 
 
-async def say_x(_: CompletionRequest) -> str:
-    return "x = 1"
+def says(text: str) -> Answer:
+    async def answer(_: CompletionRequest) -> str:
+        return text
+
+    return answer
+
+
+def fails(error: Exception) -> Answer:
+    async def fail(_: CompletionRequest) -> str:
+        raise error
+
+    return fail
+
+
+async def never(_: CompletionRequest) -> str:
+    return await asyncio.Future[str]()
 
 
 async def shake_hands(reader: asyncio.StreamReader) -> ServerProtocol:
@@ -84,7 +98,7 @@ class FakeCore:
 
     def __init__(self, token: str = "secret") -> None:
         self.token = token
-        self.answer: Answer = say_x
+        self.answer = says("x = 1")
         self.status = READY
         self.requests: list[CompletionRequest] = []
         self.cancelled: list[int] = []
@@ -107,6 +121,17 @@ class FakeCore:
     def asked(self) -> list[CompletionRequest]:
         """The requests for suggestions, without the work ahead."""
         return [request for request in self.requests if request.max_tokens]
+
+    def hold(self, text: str = "x = 1") -> asyncio.Event:
+        """Answer with this text, but only after the event."""
+        release = asyncio.Event()
+
+        async def answer(_: CompletionRequest) -> str:
+            await release.wait()
+            return text
+
+        self.answer = answer
+        return release
 
     async def set_status(self, status: CoreStatus) -> None:
         self.status = status
