@@ -29,11 +29,6 @@ def _log_as_a_process_does() -> Iterator[None]:
     logger.setLevel(before)
 
 
-def send(editor: Editor, body: bytes) -> None:
-    assert editor.protocol.writer is not None
-    editor.protocol.writer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
-
-
 def message(**fields: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", **fields}).encode()
 
@@ -66,7 +61,7 @@ def message(**fields: Any) -> bytes:
 )
 async def test_a_mistake_is_one_line(editor: Editor, caplog: pytest.LogCaptureFixture, body: bytes, shown: str) -> None:
     editor.open("a")
-    send(editor, body)
+    editor.send(body)
     assert (await editor.document_hash()).length == 1
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
@@ -88,7 +83,7 @@ async def test_a_bug_keeps_its_traceback(
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(OpenDocuments, "__getitem__", broken)
-    send(editor, message(method=DID_FOCUS, params=NOT_OPEN))
+    editor.send(message(method=DID_FOCUS, params=NOT_OPEN))
     await until(lambda: caplog.records)
     (record,) = caplog.records
     assert record.levelno == logging.ERROR

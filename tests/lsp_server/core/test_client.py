@@ -18,13 +18,9 @@ from protocol.errors import BadInput, BadModel, CoreBlocked, CoreSilent, CoreUna
 from protocol.messages import PROTOCOL_VERSION, CompletionRequest, CoreStatus, Prompt
 from protocol.wire import StatusChanged, encode
 from tests.lsp_server.editor import PATIENCE_S, until
-from tests.lsp_server.fake_core import READY, FakeCore, shake_hands
+from tests.lsp_server.fake_core import READY, FakeCore, fails, never, shake_hands
 
 REQUEST = CompletionRequest("s", Prompt("a", "b"), max_tokens=4)
-
-
-async def never(_: CompletionRequest) -> str:
-    return await asyncio.Future[str]()
 
 
 @pytest.fixture
@@ -80,10 +76,7 @@ async def test_hears_nothing_before_it_is_open() -> None:
 
 
 async def test_the_core_s_errors_are_raised_by_their_class(client: CoreClient, core: FakeCore) -> None:
-    async def fail(_: CompletionRequest) -> str:
-        raise BadModel("no FIM markers")
-
-    core.answer = fail
+    core.answer = fails(BadModel("no FIM markers"))
     with pytest.raises(BadModel, match="no FIM markers"):
         await client.complete(REQUEST)
 
@@ -277,13 +270,7 @@ async def test_a_core_that_only_takes_long_is_not_left(
 async def test_no_request_waits_for_an_answer_that_cannot_be_read(
     client: CoreClient, core: FakeCore, text: str, failing: list[int]
 ) -> None:
-    release = asyncio.Event()
-
-    async def wait(_: CompletionRequest) -> str:
-        await release.wait()
-        return "well"
-
-    core.answer = wait
+    release = core.hold("well")
     pending = [asyncio.create_task(client.complete(REQUEST)) for _ in range(2)]
     await until(lambda: len(core.requests) == 2)
     (connection,) = core.connections
