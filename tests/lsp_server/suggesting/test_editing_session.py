@@ -33,10 +33,17 @@ class StubCore:
         self.requests: list[CompletionRequest] = []
         self.forgotten: list[str] = []
         self.released: list[str] = []
-        self.answer: Callable[[], Awaitable[Completion]] = self.say_one
+        self.give(completion("1"))
 
-    async def say_one(self) -> Completion:
-        return completion("1")
+    def give(self, result: Completion | MidfillError) -> None:
+        """Answer every request with this."""
+
+        async def answer() -> Completion:
+            if isinstance(result, MidfillError):
+                raise result
+            return result
+
+        self.answer: Callable[[], Awaitable[Completion]] = answer
 
     async def complete(self, request: CompletionRequest) -> Completion:
         self.requests.append(request)
@@ -79,11 +86,7 @@ async def test_a_block_that_the_limit_cut_ends_with_its_last_whole_line(
     session: EditingSession, core: StubCore
 ) -> None:
     document = await allowed(session, "def f():\n    ")
-
-    async def answer() -> Completion:
-        return replace(completion("a = 1\n    return a.som"), finish_reason="length")
-
-    core.answer = answer
+    core.give(replace(completion("a = 1\n    return a.som"), finish_reason="length"))
     (shown,) = await session.suggest(document, Query(Position(1, 4)))
     assert shown.text == "a = 1"
 
@@ -163,10 +166,7 @@ async def test_single_line_where_blocks_are_off(core: StubCore, session: Editing
 async def test_the_cost_counts_what_was_inserted_since_the_last_answer(
     core: StubCore, session: EditingSession, costs: list[PromptCost]
 ) -> None:
-    async def five_tokens() -> Completion:
-        return completion("1", prompt_tokens=100, recomputed_tokens=5)
-
-    core.answer = five_tokens
+    core.give(completion("1", prompt_tokens=100, recomputed_tokens=5))
     document = opened(session, "x")
     document.inserted = "12345678"
     await session.suggest(document, Query(Position(0, 1)))
@@ -174,32 +174,25 @@ async def test_the_cost_counts_what_was_inserted_since_the_last_answer(
     assert [cost.heat for cost in costs] == ["hot", "warm"]
 
 
-@pytest.mark.parametrize("error", [CoreUnavailable("gone"), BadInput("too long")])
-async def test_errors_of_the_core_mean_no_suggestion(
-    core: StubCore, session: EditingSession, costs: list[PromptCost], error: MidfillError
+@pytest.mark.parametrize(
+    ("answer", "costs_counted"),
+    [
+        (CoreUnavailable("gone"), 0),
+        (BadInput("too long"), 0),
+        (Completion("half", "cancelled", completion("").usage), 0),
+        (completion("  \n"), 1),
+    ],
+)
+async def test_errors_and_answers_that_say_nothing_mean_no_suggestion(
+    core: StubCore,
+    session: EditingSession,
+    costs: list[PromptCost],
+    answer: Completion | MidfillError,
+    costs_counted: int,
 ) -> None:
-    async def fail() -> Completion:
-        raise error
-
-    core.answer = fail
+    core.give(answer)
     assert await session.suggest(opened(session, "x"), Query(Position(0, 1))) == ()
-    assert costs == []
-
-
-async def test_what_was_cut_short_is_not_shown(core: StubCore, session: EditingSession) -> None:
-    async def cancelled() -> Completion:
-        return Completion("half", "cancelled", completion("").usage)
-
-    core.answer = cancelled
-    assert await session.suggest(opened(session, "x"), Query(Position(0, 1))) == ()
-
-
-async def test_white_space_is_no_suggestion(core: StubCore, session: EditingSession) -> None:
-    async def blank() -> Completion:
-        return completion("  \n")
-
-    core.answer = blank
-    assert await session.suggest(opened(session, "x"), Query(Position(0, 1))) == ()
+    assert len(costs) == costs_counted
 
 
 async def test_debounce_asks_only_after_a_rest(core: StubCore, session: EditingSession) -> None:
@@ -213,10 +206,7 @@ async def test_debounce_asks_only_after_a_rest(core: StubCore, session: EditingS
 
 
 async def test_crlf_documents_get_crlf(core: StubCore, session: EditingSession) -> None:
-    async def two_lines() -> Completion:
-        return completion("\n    pass")
-
-    core.answer = two_lines
+    core.give(completion("\n    pass"))
     insertion = await session.suggest(opened(session, "x\r\nif x:"), Query(Position(1, 5)))
     assert insertion == (Insertion("\r\n    pass"),)
 
@@ -394,11 +384,8 @@ async def test_opening_what_was_never_used_drops_nothing_else(lending: Lending) 
 
 
 def answering(core: StubCore, text: str, *alternatives: str, mean_logprob: float | None = None) -> None:
-    async def answer() -> Completion:
-        others = tuple(Alternative(other, "stop") for other in alternatives)
-        return replace(completion(text), alternatives=others, mean_logprob=mean_logprob)
-
-    core.answer = answer
+    others = tuple(Alternative(other, "stop") for other in alternatives)
+    core.give(replace(completion(text), alternatives=others, mean_logprob=mean_logprob))
 
 
 async def test_what_is_unlikely_is_held_back_until_it_is_typed(core: StubCore, session: EditingSession) -> None:
@@ -430,11 +417,7 @@ async def test_a_line_that_the_token_limit_cut_is_dropped_from_every_text(
     core: StubCore, session: EditingSession
 ) -> None:
     cut, whole = Alternative("if a:\n    b\n    cc", "length"), Alternative("if d:\n    e\n    ff", "eos")
-
-    async def answer() -> Completion:
-        return replace(completion("x"), alternatives=(cut, whole))
-
-    core.answer = answer
+    core.give(replace(completion("x"), alternatives=(cut, whole)))
     suggested = await session.suggest(opened(session, ""), Query(Position(0, 0), invoked=True))
     assert [insertion.text for insertion in suggested] == ["x", "if a:\n    b", whole.text]
 
