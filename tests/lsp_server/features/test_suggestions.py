@@ -129,15 +129,6 @@ async def test_latest_request_wins_and_the_older_is_answered_at_once(editor: Edi
     release.set()
 
 
-async def test_an_edit_answers_what_it_outdates(editor: Editor, core: FakeCore) -> None:
-    core.answer = never
-    editor.open("a")
-    pending = asyncio.create_task(editor.suggested_text(0, 1))
-    await until(lambda: core.asked)
-    editor.change(2, (0, 0), (0, 0), "x")
-    assert await pending == ""
-
-
 async def test_cancelled_requests_end_in_the_core(editor: Editor, core: FakeCore) -> None:
     core.answer = never
     editor.open("a")
@@ -161,14 +152,6 @@ async def test_typing_what_is_suggested_asks_nobody(editor: Editor, core: FakeCo
     editor.change(6, (0, 4), (0, 4), "2")
     await editor.suggest(0, 5)
     assert len(core.asked) == 2
-
-
-async def test_nothing_in_a_disabled_language(editor: Editor, core: FakeCore) -> None:
-    settings = {"core": core.url, "coreToken": core.token, "disabledLanguages": ["plaintext"]}
-    editor.configure({"midfill": settings})
-    editor.open("a", language="plaintext")
-    assert await editor.suggest(0, 1) == []
-    assert core.requests == []
 
 
 async def test_popup_for_clients_without_inline_completion(core: FakeCore) -> None:

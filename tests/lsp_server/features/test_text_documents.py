@@ -90,16 +90,6 @@ async def test_a_change_that_cannot_be_read_asks_for_a_resync_once(
     assert await editor.suggest(0, 1)
 
 
-async def test_version_that_goes_backwards_asks_for_a_resync(editor: Editor) -> None:
-    editor.open("a\n", version=5)
-    editor.change(4, (0, 0), (0, 0), "x")
-    await until(lambda: editor.resyncs)
-    assert "version 4" in editor.resyncs[0].reason
-    assert "version 5" in editor.resyncs[0].reason
-    editor.open("xa\n", version=6)
-    assert await editor.suggest(0, 1)
-
-
 async def test_closed_documents_are_released(editor: Editor, core: FakeCore) -> None:
     editor.open("a")
     await editor.suggest(0, 1)

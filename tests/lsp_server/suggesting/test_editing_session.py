@@ -108,7 +108,7 @@ async def test_the_request_says_where_and_how(core: StubCore, session: EditingSe
     document = opened(session, "def f():\n    ")
     assert await session.suggest(document, Query(Position(1, 4))) == (Insertion("1"),)
     (request,) = core.requests
-    assert (request.session, request.max_tokens, request.reuse) == ("me/file:///a", 9, False)
+    assert (request.session, request.max_tokens, request.reuse, request.alternatives) == ("me/file:///a", 9, False, 0)
     assert request.stop == StopRule(indent=4)
 
 
@@ -157,12 +157,6 @@ async def test_a_block_includes_the_bracket_that_the_document_lacks(
     assert core.requests[-1].stop.closes is closes
 
 
-async def test_single_line_where_blocks_are_off(core: StubCore, session: EditingSession) -> None:
-    session.documents.configure(Settings(multi_line=False))
-    await session.suggest(opened(session, ""), Query(Position(0, 0)))
-    assert core.requests[0].stop == StopRule()
-
-
 async def test_the_cost_counts_what_was_inserted_since_the_last_answer(
     core: StubCore, session: EditingSession, costs: list[PromptCost]
 ) -> None:
@@ -203,12 +197,6 @@ async def test_debounce_asks_only_after_a_rest(core: StubCore, session: EditingS
     assert await session.suggest(document, Query(Position(0, 2))) == (Insertion("1"),)
     assert await first == ()
     assert len(core.requests) == 1
-
-
-async def test_crlf_documents_get_crlf(core: StubCore, session: EditingSession) -> None:
-    core.give(completion("\n    pass"))
-    insertion = await session.suggest(opened(session, "x\r\nif x:"), Query(Position(1, 5)))
-    assert insertion == (Insertion("\r\n    pass"),)
 
 
 async def test_a_core_that_comes_up_prepares_for_the_last_document(core: StubCore, session: EditingSession) -> None:
@@ -433,11 +421,6 @@ async def test_by_hand_there_is_a_choice_and_each_can_be_typed(core: StubCore, s
     assert await session.suggest(document, Query(Position(0, 5))) == (Insertion("wo"),)
     assert await session.suggest(document, Query(Position(0, 5), invoked=True)) == (Insertion("wo"), Insertion("hree"))
     assert len(core.requests) == 1
-
-
-async def test_on_their_own_there_is_only_one(core: StubCore, session: EditingSession) -> None:
-    await session.suggest(opened(session, "x = "), Query(Position(0, 4)))
-    assert core.requests[0].alternatives == 0
 
 
 async def test_goes_on_from_the_selected_entry_of_the_popup(core: StubCore, session: EditingSession) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,12 +31,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "index" / "it.sqlite"
 
 
-def scanned(folder: Path, file: Path) -> Scanned:
-    writer = IndexWriter(file)
-    try:
-        return scan(folder, writer, Exclusion([folder.as_uri()], time.monotonic, recheck_s=0).reason)
-    finally:
-        writer.close()
+def scanned(folder: Path, file: Path, **limits: Any) -> Scanned:
+    with closing(IndexWriter(file)) as writer:
+        return scan(folder, writer, Exclusion([folder.as_uri()], time.monotonic, recheck_s=0).reason, **limits)
 
 
 def paths(file: Path, name: str = "load") -> list[str]:
@@ -95,17 +94,13 @@ def test_hostile_files_are_passed_over(folder: Path, file: Path) -> None:
 
 def test_a_scan_out_of_time_keeps_what_it_did_not_reach(folder: Path, file: Path) -> None:
     scanned(folder, file)
-    writer = IndexWriter(file)
     (folder / "pkg" / "lib.ts").unlink()
-    assert scan(folder, writer, lambda _: None, most_s=-1.0) == Scanned(1, 0, 1, is_complete=False)
-    writer.close()
+    assert scanned(folder, file, most_s=-1.0) == Scanned(1, 0, 1, is_complete=False)
     assert paths(file) == ["pkg/lib.py"]
 
 
 def test_the_index_does_not_outgrow_its_limit(folder: Path, file: Path) -> None:
-    writer = IndexWriter(file)
-    assert scan(folder, writer, lambda _: None, most_bytes=1) == Scanned(0, 0, 0, is_complete=False)
-    writer.close()
+    assert scanned(folder, file, most_bytes=1) == Scanned(0, 0, 0, is_complete=False)
 
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to look like one" * 100, b""])
