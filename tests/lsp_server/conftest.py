@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.lsp_server.editor import PATIENCE_S, Editor, editor_on
-from tests.lsp_server.fake_core import FakeCore, shake_hands
+from tests.lsp_server.fake_core import FakeCore, listening, shake_hands
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +40,8 @@ async def deaf_url() -> AsyncIterator[str]:
             await writer.wait_closed()
         gone.set()
 
-    async with await asyncio.start_server(be_deaf, "127.0.0.1", 0, limit=1024) as server:
-        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
+    async with listening(be_deaf, limit=1024) as url:
+        yield url
         finished.set()
         await asyncio.wait_for(gone.wait(), PATIENCE_S)
 

@@ -83,6 +83,15 @@ async def never(_: CompletionRequest) -> str:
     return await asyncio.Future[str]()
 
 
+@asynccontextmanager
+async def listening(
+    handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], **options: Any
+) -> AsyncIterator[str]:
+    """The address of a server whose connections are handled so."""
+    async with await asyncio.start_server(handle, "127.0.0.1", 0, **options) as server:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
+
+
 async def shake_hands(reader: asyncio.StreamReader) -> ServerProtocol:
     """A server's end of a WebSocket that is open as soon as what it has to send is sent; it reads nothing more."""
     protocol = ServerProtocol()

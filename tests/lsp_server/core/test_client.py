@@ -18,7 +18,7 @@ from protocol.errors import BadInput, BadModel, CoreBlocked, CoreSilent, CoreUna
 from protocol.messages import PROTOCOL_VERSION, CompletionRequest, CoreStatus, Prompt
 from protocol.wire import StatusChanged, encode
 from tests.lsp_server.editor import PATIENCE_S, until
-from tests.lsp_server.fake_core import READY, FakeCore, fails, never, shake_hands
+from tests.lsp_server.fake_core import READY, FakeCore, fails, listening, never, shake_hands
 
 REQUEST = CompletionRequest("s", Prompt("a", "b"), max_tokens=4)
 
@@ -66,9 +66,8 @@ async def test_hears_nothing_before_it_is_open() -> None:
         writer.close()
 
     happened: list[object] = []
-    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        client = await CoreClient.open(Endpoint(f"ws://127.0.0.1:{port}/ws", "t"), happened.append)
+    async with listening(greet) as url:
+        client = await CoreClient.open(Endpoint(url, "t"), happened.append)
         happened.append("opened")
         await until(lambda: READY in happened)
         await client.close()
@@ -162,10 +161,9 @@ async def test_nobody_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
         writer.close()
         gone.set()
 
-    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with listening(listen) as url:
         with pytest.raises(CoreUnavailable, match="no core answers"):
-            await CoreClient.open(Endpoint(f"ws://127.0.0.1:{port}/ws", "t"), lambda _: None)
+            await CoreClient.open(Endpoint(url, "t"), lambda _: None)
         await asyncio.wait_for(gone.wait(), PATIENCE_S)
 
 
@@ -234,9 +232,8 @@ async def test_a_core_that_hangs_is_left_while_an_answer_is_pending(monkeypatch:
         writer.close()
 
     states: list[CoreStatus] = []
-    async with await asyncio.start_server(hang, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        client = await CoreClient.open(Endpoint(f"ws://127.0.0.1:{port}/ws", "t"), states.append)
+    async with listening(hang) as url:
+        client = await CoreClient.open(Endpoint(url, "t"), states.append)
         await until(lambda: states)
         with pytest.raises(CoreSilent, match="does not answer"):
             await asyncio.wait_for(client.complete(REQUEST), PATIENCE_S)

@@ -32,6 +32,7 @@ from protocol.rendezvous import (
 )
 from protocol.settings import Settings
 from tests.lsp_server.editor import PATIENCE_S, until
+from tests.lsp_server.fake_core import listening
 
 FAKE_CORE = Path(__file__).parents[1] / "fake_core.py"
 REPOSITORY = Path(__file__).parents[3]
@@ -211,8 +212,7 @@ async def test_a_listener_at_the_address_of_a_core_that_has_ended_never_gets_the
         heard += await reader.read(4096)
         writer.close()
 
-    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
+    async with listening(listen) as url:
         stale = CoreAddress(url, os.getppid(), "fake", protocol_version=PROTOCOL_VERSION)
         write_address(address_file(folder, "fake"), stale)
         address = await _local_core(folder).find_or_start()
