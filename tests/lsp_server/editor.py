@@ -158,7 +158,6 @@ class Editor(LanguageClient):
 
     def send(self, body: bytes) -> None:
         """Send the body of a message, whatever it is."""
-        assert self.protocol.writer is not None
         self.protocol.writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
 
     async def execute(self, command: str, *arguments: object) -> object:

@@ -36,10 +36,6 @@ class StdioEditor(Editor):
         lines = (await self.log).decode().splitlines()
         return [line for line in lines if not line.startswith("import time:")]
 
-    def close_stdin(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-
 
 @asynccontextmanager
 async def stdio_editor(core: FakeCore, **environment: str) -> AsyncIterator[StdioEditor]:
@@ -47,8 +43,6 @@ async def stdio_editor(core: FakeCore, **environment: str) -> AsyncIterator[Stdi
     editor = StdioEditor()
     address = {"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token}
     await editor.start_io(*LSP, env={**os.environ, **address, **environment})
-    assert editor._server is not None
-    assert editor._server.stderr is not None
     editor.process, editor.log = editor._server, asyncio.create_task(editor._server.stderr.read())
     try:
         await editor.start({})
@@ -133,7 +127,7 @@ async def test_a_client_that_leaves_without_waiting(core: FakeCore, tmp_path: Pa
             editor.exit(None)
             await answered
         else:
-            editor.close_stdin()
+            editor.process.stdin.close()
         assert await editor.process.wait() == (0 if shuts_down else 1)
         assert await editor.logged() == []
         await until(lambda: not core.connections)

@@ -65,8 +65,6 @@ def check(found: dict[int, dict[str, object]]) -> None:
 
 def test_a_pipe() -> None:
     with subprocess.Popen(LSP, env=NO_CORE, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         process.stdin.write(SESSION)
         process.stdin.flush()
         check(answers(process.stdout))
@@ -78,7 +76,6 @@ def test_a_file(tmp_path: Path) -> None:
     path = tmp_path / "session"
     path.write_bytes(SESSION)
     with path.open("rb") as file, subprocess.Popen(LSP, env=NO_CORE, stdin=file, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         check(answers(process.stdout))
 
 
@@ -100,9 +97,6 @@ def test_a_client_that_is_gone_is_no_error() -> None:
     knowing = message("initialize", {"capabilities": {"experimental": {"midfill": True}}}, 1)
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(LSP, env=NO_CORE, **streams) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdin.write(knowing + message("initialized", {}))
         process.stdin.flush()
         process.stdout.readline()

@@ -184,5 +184,4 @@ def test_an_address_of_an_older_core_is_read(folder: Path) -> None:
     file = address_file(folder, "m")
     file.write_text('{"url": "ws://127.0.0.1:1/ws", "pid": 7, "model": "m"}')
     address = read_address(file)
-    assert address is not None
     assert (address.pid, address.protocol_version, address.settings) == (7, 1, {})

@@ -21,9 +21,7 @@ def edit(visits: DocumentVisits, start: tuple[int, int], end: tuple[int, int], t
 
 
 def snippet_at(source: Document, line: int, taken: list[range] | None = None, max_chars: int = 9999) -> CutSnippet:
-    snippet = cut(source, line, "a.py", max_chars, taken or [])
-    assert snippet is not None
-    return snippet
+    return cut(source, line, "a.py", max_chars, taken or [])
 
 
 @pytest.mark.parametrize(
@@ -108,7 +106,6 @@ def test_a_chunk_is_found_where_it_moved_to() -> None:
     assert find_again(snippet, source) is snippet
     source.apply(Edit(Position(0, 0), Position(0, 0), "one\ntwo\nthree\n"))
     found = find_again(snippet, source)
-    assert found is not None
     assert (found.first, found.snippet) == (83, snippet.snippet)
 
 

@@ -52,7 +52,6 @@ class Search:
         self.attempts += 1
         if self.error is not None and self.attempts <= self.failures:
             raise self.error
-        assert self.core is not None
         return Endpoint(self.core.url, self.token, differs=self.differs)
 
 

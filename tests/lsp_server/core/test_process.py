@@ -194,9 +194,7 @@ async def test_a_core_of_another_version_that_others_use_is_named(folder: Path) 
     process = await asyncio.create_subprocess_exec(*_command(folder, "--protocol", "1"))
     file = address_file(folder, "fake")
     await until(file.exists)
-    address = read_address(file)
-    assert address is not None
-    client = await CoreClient.open(Endpoint(address.url, read_or_make_token(folder)), lambda _: None)
+    client = await CoreClient.open(Endpoint(read_address(file).url, read_or_make_token(folder)), lambda _: None)
     with pytest.raises(CoreBlocked, match=rf"process {process.pid}\) has another version.*`midfill core stop`"):
         await _local_core(folder).find_or_start()
     await client.close()

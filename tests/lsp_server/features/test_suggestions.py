@@ -26,7 +26,6 @@ def _own_statistics() -> None:
 
 
 async def accept(editor: Editor, item: types.InlineCompletionItem) -> None:
-    assert item.command is not None
     await editor.execute(item.command.command, *(item.command.arguments or ()))
 
 
@@ -85,10 +84,7 @@ async def test_nothing_is_counted_where_that_is_off(core: FakeCore) -> None:
 
 
 async def test_the_command_is_announced(editor: Editor) -> None:
-    assert editor.server is not None
-    provider = editor.server.capabilities.execute_command_provider
-    assert provider is not None
-    assert ACCEPTED_COMMAND in provider.commands
+    assert ACCEPTED_COMMAND in editor.server.capabilities.execute_command_provider.commands
 
 
 async def test_status_for_clients_that_ask_for_it(core: FakeCore) -> None:
@@ -156,7 +152,6 @@ async def test_typing_what_is_suggested_asks_nobody(editor: Editor, core: FakeCo
 
 async def test_popup_for_clients_without_inline_completion(core: FakeCore) -> None:
     async with editor_on(core, inline=False) as editor:
-        assert editor.server is not None
         assert editor.server.capabilities.completion_provider is not None
         editor.open("😋 fo")
         identifier = types.TextDocumentIdentifier(URI)
@@ -169,7 +164,6 @@ async def test_popup_for_clients_without_inline_completion(core: FakeCore) -> No
 
 
 async def test_no_popup_for_clients_with_inline_completion(editor: Editor) -> None:
-    assert editor.server is not None
     assert editor.server.capabilities.completion_provider is None
     assert editor.server.capabilities.inline_completion_provider is not None
 

@@ -17,7 +17,6 @@ from tests.lsp_server.fake_core import FakeCore
 @pytest.mark.parametrize(("encoding", "character"), [("utf-8", 9), ("utf-16", 7), ("utf-32", 6)])
 async def test_counts_columns_as_negotiated(core: FakeCore, encoding: str, character: int) -> None:
     async with editor_on(core, encoding=encoding) as editor:
-        assert editor.server is not None
         assert editor.server.capabilities.position_encoding == encoding
         editor.open('x = "😋"\n')
         editor.change(2, (0, character), (0, character), "y")

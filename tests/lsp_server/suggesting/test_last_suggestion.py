@@ -20,7 +20,6 @@ def suggestion_at(cursor: Position, text: str, *, replaced: int = 0, held: bool 
 
 
 def rest(suggestion: Suggestion | None, mirror: Document, cursor: Position) -> str:
-    assert suggestion is not None
     insertion = rest_of(suggestion, mirror, cursor)
     return insertion.text if insertion else ""
 
@@ -85,7 +84,6 @@ def test_the_rest_is_what_was_shown_to_the_letter() -> None:
 def test_what_replaces_closers_goes_on_replacing_them() -> None:
     mirror = document("def f()\n")
     suggestion = edit(mirror, suggestion_at(Position(0, 6), "a):", replaced=1), (0, 6), (0, 6), "a")
-    assert suggestion is not None
     assert rest_of(suggestion, mirror, Position(0, 7)) == Insertion("):", replaced=1)
 
 
@@ -107,7 +105,6 @@ def test_follows_whatever_is_done_to_what_was_typed(changes: list[tuple[int, int
         stop = min(start + length, len(typed))
         suggestion = edit(mirror, suggestion, _place(typed, start), _place(typed, stop), text)
         typed = typed[:start] + text + typed[stop:]
-    assert suggestion is not None
     assert mirror.slice(suggestion.start, suggestion.end) == typed
     assert suggestion.end == mirror.end
 
