@@ -78,14 +78,7 @@ class RecentEdits:
         """At most three diffs of a document, of at most 16 lines each."""
         hunks = (hunk for edited in place.edited for hunk in islice(_hunks(edited), _MOST_HUNKS))
         return [
-            TextProposal(
-                uri=edited.uri,
-                origin="edits",
-                rank=rank("edits", 1.0, number),
-                first=first,
-                lines=held,
-                shown=shown,
-            )
+            TextProposal(edited.uri, "edits", rank("edits", 1.0, number), first, held, shown)
             for number, (edited, first, held, shown) in enumerate(islice(hunks, _MAX_PROPOSALS))
         ]
 

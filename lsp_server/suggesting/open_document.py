@@ -53,8 +53,12 @@ class OpenDocument:
 
     def apply(self, edit: Edit) -> LineChange:
         """Edit the document, and drop state that this invalidates; a bad edit raises BadInput and changes nothing."""
-        change = self.document.apply(edit)
-        self._edited(change)
+        change = in_source = self.document.apply(edit)
+        if self.cells is not None:
+            self.cells.refresh()
+            in_source = self.cells.change(self.document, change)
+        self.planner.edited(in_source)
+        self.surroundings.ring.edited(self.source, in_source)
         self.literals.edited(change.first)
         self.cursor = self.document.nearest(follow_cursor(self.cursor, edit))
         self.latest.supersede()
@@ -86,13 +90,6 @@ class OpenDocument:
 
     def _in_source(self, position: Position) -> Position:
         return position if self.cells is None else self.cells.position(self.document, position)
-
-    def _edited(self, change: LineChange) -> None:
-        if self.cells is not None:
-            self.cells.refresh()
-            change = self.cells.change(self.document, change)
-        self.planner.edited(change)
-        self.surroundings.ring.edited(self.source, change)
 
     def lose_step(self) -> None:
         """Mark the mirror as out of step: a change of the client was lost."""

@@ -21,11 +21,6 @@ from tests.lsp_server.editor import URI, Editor, connected_editor, editor_on
 from tests.lsp_server.fake_core import FakeCore
 
 
-async def test_a_request_that_cannot_be_read_is_answered(editor: Editor) -> None:
-    with pytest.raises(JsonRpcInvalidParams):
-        await editor.ask_in_json(types.TEXT_DOCUMENT_INLINE_COMPLETION, {"position": "nowhere"})
-
-
 @pytest.mark.parametrize("kind", [0, 1, 2, 3, None, "Automatic"])
 async def test_tolerates_trigger_kinds(editor: Editor, kind: object) -> None:
     editor.open("a")

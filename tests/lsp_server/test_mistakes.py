@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException
+from pygls.exceptions import JsonRpcInvalidParams
 
 from lsp_server.custom_messages import DID_ACCEPT_PARTLY, DID_FOCUS, DID_MOVE_CURSOR, DID_SHOW, DOCUMENT_HASH
 from lsp_server.suggesting.open_documents import OpenDocuments
@@ -72,7 +72,7 @@ async def test_a_mistake_is_one_line(editor: Editor, caplog: pytest.LogCaptureFi
 
 
 async def test_what_is_wrong_with_a_request_is_its_answer(editor: Editor) -> None:
-    with pytest.raises(JsonRpcException, match=r"required field missing @ \$\.params\.position.*\"uri\""):
+    with pytest.raises(JsonRpcInvalidParams, match=r"required field missing @ \$\.params\.position.*\"uri\""):
         await editor.ask_in_json(types.TEXT_DOCUMENT_INLINE_COMPLETION, NOT_OPEN)
 
 

@@ -143,8 +143,7 @@ async def test_a_model_s_name_that_is_being_typed_starts_no_core(
         assert models == {"bundled", "Qwen/Qwen"}
 
 
-async def test_a_core_with_other_settings_is_replaced(fake_starts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lsp_server.server.SETTLE_S", 0.01)
+async def test_a_core_with_other_settings_is_replaced(fake_starts: Path) -> None:
     async with connected_editor() as editor:
         await editor.start({"storeMb": 100})
         await editor.until_state("ready")

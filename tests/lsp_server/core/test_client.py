@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from http import HTTPStatus
-from typing import Any
 
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
@@ -88,15 +87,6 @@ async def test_cancelling_tells_the_core(client: CoreClient, core: FakeCore) -> 
     with pytest.raises(asyncio.CancelledError):
         await pending
     await until(lambda: core.cancelled == [1])
-
-
-async def test_what_was_said_first_arrives_first(client: CoreClient, core: FakeCore) -> None:
-    heard: list[Any] = []
-    core.requests = core.forgotten = heard
-    client.forget("s")
-    client.forget("t")
-    await client.complete(REQUEST)
-    assert heard == ["s", "t", REQUEST]
 
 
 async def test_what_is_pending_fails_when_the_core_goes_away(client: CoreClient, core: FakeCore) -> None:
