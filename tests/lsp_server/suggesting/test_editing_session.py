@@ -82,15 +82,6 @@ async def allowed(session: EditingSession, text: str) -> OpenDocument:
     return document
 
 
-async def test_a_block_that_the_limit_cut_ends_with_its_last_whole_line(
-    session: EditingSession, core: StubCore
-) -> None:
-    document = await allowed(session, "def f():\n    ")
-    core.give(replace(completion("a = 1\n    return a.som"), finish_reason="length"))
-    (shown,) = await session.suggest(document, Query(Position(1, 4)))
-    assert shown.text == "a = 1"
-
-
 async def until_rest(document: OpenDocument) -> None:
     """Wait until nothing is computed for the document any more."""
     async with asyncio.timeout(PATIENCE_S):
@@ -288,25 +279,6 @@ async def test_secrets_enter_no_prompt(core: StubCore, session: EditingSession) 
     assert [request.prompt.context for request in core.requests] == [()]
 
 
-async def test_a_document_that_becomes_excluded_is_purged_from_every_session(
-    core: StubCore, session: EditingSession, tmp_path: Path
-) -> None:
-    session.documents.use_folders([tmp_path.as_uri()])
-    lib = session.documents.open((tmp_path / "lib.py").as_uri(), "python", 1, "def helper():\n    return 1\n")
-    main = session.documents.open((tmp_path / "main.py").as_uri(), "python", 1, "x = ")
-    await session.suggest(lib, Query(Position(2, 0)))
-    await session.suggest(main, Query(Position(0, 4)))
-    assert core.requests[-1].prompt.context
-    lib.balance = Balance("x = (", ")", "python")
-    (tmp_path / ".midfillignore").write_text("lib.py\n")
-    session.documents.use_folders([tmp_path.as_uri()])  # which looks at the ignore files at once
-    await session.suggest(main, Query(Position(0, 4)))
-    assert set(core.forgotten) == {f"me/{each.document.uri}" for each in (lib, main)}
-    assert core.requests[-1].prompt.context == ()
-    assert await session.suggest(lib, Query(Position(2, 0))) == ()
-    assert lib.balance is None
-
-
 class Lending:
     """main.py is completed with a chunk of lib.py before it, and other.py with nothing, in a folder on the disk."""
 
@@ -343,11 +315,18 @@ def lending(core: StubCore, session: EditingSession, tmp_path: Path) -> Lending:
     return Lending(core, session, tmp_path)
 
 
-async def test_a_document_that_only_lent_its_text_is_purged_too(lending: Lending) -> None:
+@pytest.mark.parametrize("asked_for", [False, True])
+async def test_a_document_that_becomes_excluded_is_purged_from_every_session(lending: Lending, asked_for: bool) -> None:
+    """Also one that only lent its text."""
+    if asked_for:
+        await lending.session.suggest(lending.lib, Query(Position(2, 0)))
+        lending.lib.balance = Balance("x = (", ")", "python")
     assert "lib.py" in await lending.complete_main()
     lending.exclude("lib.py")
     assert "lib.py" not in await lending.complete_main()
     assert lending.forgotten == {"lib.py", "main.py"}
+    assert await lending.session.suggest(lending.lib, Query(Position(2, 0))) == ()
+    assert lending.lib.balance is None
 
 
 @pytest.mark.parametrize("asked_for", [False, True])
@@ -405,9 +384,9 @@ async def test_a_line_that_the_token_limit_cut_is_dropped_from_every_text(
     core: StubCore, session: EditingSession
 ) -> None:
     cut, whole = Alternative("if a:\n    b\n    cc", "length"), Alternative("if d:\n    e\n    ff", "eos")
-    core.give(replace(completion("x"), alternatives=(cut, whole)))
+    core.give(replace(completion("x = 1\nreturn x.som"), finish_reason="length", alternatives=(cut, whole)))
     suggested = await session.suggest(opened(session, ""), Query(Position(0, 0), invoked=True))
-    assert [insertion.text for insertion in suggested] == ["x", "if a:\n    b", whole.text]
+    assert [insertion.text for insertion in suggested] == ["x = 1", "if a:\n    b", whole.text]
 
 
 async def test_by_hand_there_is_a_choice_and_each_can_be_typed(core: StubCore, session: EditingSession) -> None:
