@@ -32,8 +32,7 @@ async def deaf_url() -> AsyncIterator[str]:
     finished, gone = asyncio.Event(), asyncio.Event()
 
     async def be_deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        protocol = await shake_hands(reader)
-        writer.write(b"".join(protocol.data_to_send()))
+        await shake_hands(reader, writer)
         await finished.wait()
         writer.transport.abort()
         with contextlib.suppress(OSError):

@@ -92,14 +92,16 @@ async def listening(
         yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
 
 
-async def shake_hands(reader: asyncio.StreamReader) -> ServerProtocol:
-    """A server's end of a WebSocket that is open as soon as what it has to send is sent; it reads nothing more."""
+async def shake_hands(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *messages: CoreMessage) -> None:
+    """Open a WebSocket as a server does, send these messages in the same packet, and read nothing more."""
     protocol = ServerProtocol()
     while not (events := protocol.events_received()):
         protocol.receive_data(await reader.read(4096))
     assert isinstance(events[0], Request)
     protocol.send_response(protocol.accept(events[0]))
-    return protocol
+    for message in messages:
+        protocol.send_text(encode(message).encode())
+    writer.write(b"".join(protocol.data_to_send()))
 
 
 class FakeCore:

@@ -58,9 +58,7 @@ async def test_hears_nothing_before_it_is_open() -> None:
     """Who hears that the core is there asks it at once, and has to have the client by then."""
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        protocol = await shake_hands(reader)
-        protocol.send_text(encode(StatusChanged(READY, PROTOCOL_VERSION)).encode())
-        writer.write(b"".join(protocol.data_to_send()))  # in one packet
+        await shake_hands(reader, writer, StatusChanged(READY, PROTOCOL_VERSION))
         await reader.read()
         writer.close()
 
@@ -214,9 +212,7 @@ async def test_a_core_that_hangs_is_left_while_an_answer_is_pending(monkeypatch:
     monkeypatch.setattr(client_module, "_READY_TIMEOUT_S", 0.1)
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        protocol = await shake_hands(reader)
-        protocol.send_text(encode(StatusChanged(READY, PROTOCOL_VERSION)).encode())
-        writer.write(b"".join(protocol.data_to_send()))
+        await shake_hands(reader, writer, StatusChanged(READY, PROTOCOL_VERSION))
         while await reader.read(4096):
             pass
         writer.close()
