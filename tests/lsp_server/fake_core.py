@@ -239,7 +239,6 @@ class FakeCore:
 async def _main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
-    parser.add_argument("--fail", default="", help="end at once, with this on stderr")
     parser.add_argument("--leave", action="store_true", help="end at once, as where another core serves the model")
     parser.add_argument("--starts", type=Path, help="append a line to this file at every start")
     parser.add_argument("--die-after", type=float, default=60.0, help="seconds")
@@ -250,8 +249,6 @@ async def _main() -> None:
     if options.starts:
         with options.starts.open("a") as file:
             file.write(f"{os.getpid()}\n")
-    if options.fail:
-        sys.exit(options.fail)
     folder = runtime_folder()
     published = address_file(folder, options.model)
     with hold(published) as held:

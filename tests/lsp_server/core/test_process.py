@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.json import encode
 
 from lsp_server.core import local_cores, proof
 from lsp_server.core.client import CoreClient, Endpoint
@@ -86,40 +87,33 @@ async def test_a_killed_core_is_replaced(folder: Path) -> None:
     assert _starts(folder) == [first.pid, second.pid]
 
 
-async def test_stale_addresses_are_not_believed(folder: Path) -> None:
-    stale = address_file(folder, "fake")
-    write_address(stale, CoreAddress("ws://127.0.0.1:9/ws", os.getpid(), "fake"))  # alive, but nobody listens
-    core = _local_core(folder)
-    address = await core.find_or_start()
+STALE = encode(CoreAddress("ws://127.0.0.1:9/ws", os.getpid(), "fake"))  # the process lives, but nobody listens
+
+
+@pytest.mark.parametrize("published", [STALE, b"{"])
+async def test_what_is_no_address_of_a_running_core_is_replaced(folder: Path, published: bytes) -> None:
+    address_file(folder, "fake").write_bytes(published)
+    address = await _local_core(folder).find_or_start()
+    assert _starts(folder) == [address.pid]
     assert address.pid != os.getpid()
 
 
-async def test_an_address_file_that_is_none_is_replaced(folder: Path) -> None:
-    address_file(folder, "fake").write_text("{")
-    core = _local_core(folder)
-    address = await core.find_or_start()
-    assert _starts(folder) == [address.pid]
-
-
-async def test_a_core_that_ends_is_reported_with_its_last_words(folder: Path) -> None:
-    core = _local_core(folder, "--fail", "weights.safetensors is truncated")
-    with pytest.raises(CoreUnavailable, match=r"status 1 .*core-\w+\.log\)\nweights\.safetensors is truncated"):
+@pytest.mark.parametrize(
+    ("program", "error", "message"),
+    [
+        ("sys.exit('it is truncated')", CoreUnavailable, r"exited with status 1 .*core-\w+\.log\)\nit is truncated"),
+        ("print('midfill: no model', file=sys.stderr); sys.exit(2)", BadInput, r"^no model \(log: .*core-\w+\.log\)"),
+        ("time.sleep(30)", CoreUnavailable, "no core started within 1 s"),
+    ],
+)
+async def test_a_core_that_does_not_come_up_is_reported_with_its_last_words(
+    folder: Path, program: str, error: type[Exception], message: str
+) -> None:
+    command = [sys.executable, "-c", f"import sys, time; {program}"]
+    core = LocalCore(address_file(folder, "fake"), command, 1.0 if "sleep" in program else PATIENCE_S)
+    with pytest.raises(error, match=message):
         await core.find_or_start()
     assert address_file(folder, "fake").with_suffix(".log").stat().st_mode & 0o077 == 0
-
-
-async def test_a_core_that_refuses_would_refuse_again(folder: Path) -> None:
-    program = "import sys; print('midfill: no model', file=sys.stderr); sys.exit(2)"
-    core = LocalCore(address_file(folder, "fake"), [sys.executable, "-c", program], timeout_s=PATIENCE_S)
-    with pytest.raises(BadInput, match=r"^no model \(log: .*core-\w+\.log\)"):
-        await core.find_or_start()
-
-
-async def test_a_core_that_does_not_come_up_is_reported(folder: Path) -> None:
-    command = [sys.executable, "-c", "import time; time.sleep(30)"]
-    core = LocalCore(address_file(folder, "fake"), command, timeout_s=0.3)
-    with pytest.raises(CoreUnavailable, match="no core started"):
-        await core.find_or_start()
 
 
 async def test_a_command_that_cannot_run(folder: Path) -> None:
