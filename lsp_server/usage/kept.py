@@ -128,5 +128,5 @@ def _lengths(followed: Followed) -> tuple[int, int]:
     reaches = span.start <= span.end <= document.end
     there = document.slice(span.start, span.end)[: 2 * _COMPARED_CHARACTERS] if reaches else ""
     words, words_now = _WORDS.findall(text), _WORDS.findall(there)
-    same = (step for step in LCSseq.opcodes(words, words_now) if step.tag == "equal")
-    return len(text), sum(len(word) for step in same for word in words[step.src_start : step.src_end])
+    same = LCSseq.opcodes(words, words_now).as_matching_blocks()
+    return len(text), sum(len(word) for block in same for word in words[block.a : block.a + block.size])
