@@ -44,11 +44,6 @@ class IndexKeeper:
         if time.monotonic() - self._last_scan > _OLD_S:
             self.changed()
 
-    async def scanned(self) -> None:
-        """Return when no scan is due or under way."""
-        if self._work is not None:
-            await asyncio.wait([self._work])
-
     async def close(self) -> None:
         """End a scan that is under way; what it has read stays."""
         if self._work is not None:
