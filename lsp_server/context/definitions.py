@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -15,8 +15,6 @@ from lsp_server.context.proposals import Place, TextProposal, rank
 from lsp_server.editing.file_uris import split_uri
 
 _MEMBER = re.compile(r"\.([^\W\d]\w{1,99})")
-
-LookUp = Callable[[Path, Iterable[str]], Iterable[Found]]
 
 _LINES_BEFORE, _LINES_AFTER = 40, 15  # around the cursor, whose identifiers are looked up
 _MAX_PROPOSALS = 24
@@ -36,7 +34,6 @@ class Definitions:
 
     indexes: Mapping[Path, Path]
     """The index file of each folder."""
-    find: LookUp = look_up
 
     def propose(self, place: Place) -> Sequence[TextProposal]:
         """The definitions in other files of the document's folder, best first."""
@@ -51,7 +48,7 @@ class Definitions:
         near, members = _near(place)
         wanted = dict.fromkeys((*(each.name for each in imports if each.name), *near))
         found: dict[str, list[Found]] = {}
-        for each in self.find(self.indexes[folder], list(wanted)[:_MAX_NAMES]):
+        for each in look_up(self.indexes[folder], list(wanted)[:_MAX_NAMES]):
             if each.path != relative and _family(each.path) == _family(relative):
                 found.setdefault(each.name, []).append(each)
         scored = _best(_scored(imports, near, members, found))

@@ -26,24 +26,18 @@ _SKIPPED = frozenset(
 )
 
 
-def scan(
-    folder: Path,
-    writer: IndexWriter,
-    reason: Callable[[str], str | None],
-    most_s: float = _MOST_SECONDS,
-    most_bytes: int = _MOST_INDEX_BYTES,
-) -> None:
+def scan(folder: Path, writer: IndexWriter, reason: Callable[[str], str | None]) -> None:
     """Bring the index of `folder` up to date; `reason` says why the document of a URI is excluded, None if it is not.
 
     Unreadable files are skipped with a line in the log. A scan that a limit ends keeps what it has read; files that
     it did not come to keep their earlier entries.
     """
-    until = time.monotonic() + most_s
+    until = time.monotonic() + _MOST_SECONDS
     known = writer.stamps()
     seen: set[str] = set()
     complete = True
     for path, stamp in _files(folder, reason):
-        if len(seen) >= _MOST_FILES or time.monotonic() > until or writer.size > most_bytes:
+        if len(seen) >= _MOST_FILES or time.monotonic() > until or writer.size > _MOST_INDEX_BYTES:
             complete = False
             break
         seen.add(path)

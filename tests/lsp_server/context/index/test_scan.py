@@ -7,7 +7,6 @@ import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -32,11 +31,11 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "index" / "it.sqlite"
 
 
-def scanned(folder: Path, file: Path, **limits: Any) -> tuple[list[str], list[str]]:
+def scanned(folder: Path, file: Path) -> tuple[list[str], list[str]]:
     """The files that a scan reads, and those that leave the index."""
     with closing(IndexWriter(file)) as real:
         writer = mock.Mock(wraps=real, size=real.size)
-        scan(folder, writer, Exclusion([folder.as_uri()], time.monotonic, recheck_s=0).reason, **limits)
+        scan(folder, writer, Exclusion([folder.as_uri()], time.monotonic, recheck_s=0).reason)
     return [call.args[0] for call in writer.put.call_args_list], sorted(writer.remove.call_args.args[0])
 
 
@@ -96,15 +95,19 @@ def test_hostile_files_are_passed_over(folder: Path, file: Path) -> None:
     assert paths(file) == ["pkg/lib.py", "pkg/lib.ts"]
 
 
-def test_a_scan_out_of_time_keeps_what_it_did_not_reach(folder: Path, file: Path) -> None:
+def test_a_scan_out_of_time_keeps_what_it_did_not_reach(
+    folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scanned(folder, file)
     (folder / "pkg" / "lib.ts").unlink()
-    assert scanned(folder, file, most_s=-1.0) == ([], ["pkg/lib.ts"])
+    monkeypatch.setattr("lsp_server.context.index.scan._MOST_SECONDS", -1.0)
+    assert scanned(folder, file) == ([], ["pkg/lib.ts"])
     assert paths(file) == ["pkg/lib.py"]
 
 
-def test_the_index_does_not_outgrow_its_limit(folder: Path, file: Path) -> None:
-    assert scanned(folder, file, most_bytes=1) == ([], [])
+def test_the_index_does_not_outgrow_its_limit(folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lsp_server.context.index.scan._MOST_INDEX_BYTES", 1)
+    assert scanned(folder, file) == ([], [])
 
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to look like one" * 100, b""])
