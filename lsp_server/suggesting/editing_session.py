@@ -59,12 +59,8 @@ class EditingSession:
         on_cost: Callable[[PromptCost], None],
         on_reason: Callable[[str, Reason | None], None] = lambda *_: None,
         on_refresh: Callable[[str], None] = lambda _: None,
-        idle_s: float = _IDLE_SECONDS,
-        opening_s: float = _OPENING_SECONDS,
-        loading_s: float = _LOADING_SECONDS,
     ) -> None:
         self.documents = OpenDocuments(settings)
-        self._idle_s, self._opening_s, self._loading_s = idle_s, opening_s, loading_s
         self.explainer = Explainer(self.documents, core, on_reason, on_refresh)
         self._core = core
         self._sender = RequestSender(core, client, on_cost)
@@ -84,7 +80,7 @@ class EditingSession:
         if self._opening is not None:
             self._opening.cancel()
         opened = self.documents.open(uri, language_id, version, text)
-        self._opening = asyncio.get_running_loop().call_later(self._opening_s, self.look_ahead, opened)
+        self._opening = asyncio.get_running_loop().call_later(_OPENING_SECONDS, self.look_ahead, opened)
         return opened
 
     def close(self, uri: str) -> None:
@@ -207,7 +203,7 @@ class EditingSession:
         for timer in (self._opening, self._idle):
             if timer is not None:
                 timer.cancel()
-        self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._at_idle, opened, opened.edits)
+        self._idle = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._at_idle, opened, opened.edits)
 
     def _at_idle(self, opened: OpenDocument, edits: int) -> None:
         """Re-lay the anchor of a long increment as ahead work, and collect garbage."""
@@ -247,12 +243,12 @@ class EditingSession:
             return await self._ask(opened, query, self._pace.pause_s(self.settings.debounce_ms))
         self.explainer.tell(opened)
         try:
-            async with asyncio.timeout(self._loading_s):
+            async with asyncio.timeout(_LOADING_SECONDS):
                 while not self._core.ready and self.explainer.status.state in ("starting", "stopped"):
                     await self._core_moved.wait()
                 return await self._ask(opened, query)
         except TimeoutError:
-            opened.outcome = reasons.too_late(self._loading_s)
+            opened.outcome = reasons.too_late(_LOADING_SECONDS)
             return ()
 
     async def _ask(self, opened: OpenDocument, query: Query, pause_s: float = 0.0) -> tuple[Insertion, ...]:

@@ -15,6 +15,7 @@ from lsp_server.editing.documents import Edit, Position
 from lsp_server.filters.balance import Balance
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.statement import Statement
+from lsp_server.suggesting import editing_session
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.queries import Query, Selected
@@ -69,6 +70,14 @@ def costs() -> list[PromptCost]:
 @pytest.fixture
 def session(core: StubCore, costs: list[PromptCost]) -> EditingSession:
     return EditingSession(core, Settings(), "me", costs.append)
+
+
+@pytest.fixture
+def hasty(session: EditingSession, monkeypatch: pytest.MonkeyPatch) -> EditingSession:
+    """Takes any moment for a rest, and waits for no core."""
+    for name in ("_IDLE_SECONDS", "_OPENING_SECONDS", "_LOADING_SECONDS"):
+        monkeypatch.setattr(editing_session, name, 0.01)
+    return session
 
 
 def opened(session: EditingSession, text: str, language: str = "python") -> OpenDocument:
@@ -226,12 +235,11 @@ async def test_nothing_ahead_in_disabled_languages(core: StubCore, session: Edit
     assert core.requests == []
 
 
-async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCore, costs: list[PromptCost]) -> None:
-    session = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01)
-    document = opened(session, "")
-    await session.suggest(document, Query(Position(0, 0)))
+async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCore, hasty: EditingSession) -> None:
+    document = opened(hasty, "")
+    await hasty.suggest(document, Query(Position(0, 0)))
     document.apply(Edit(Position(0, 0), Position(0, 0), "long line\n" * 120))
-    await session.suggest(document, Query(Position(120, 0)))
+    await hasty.suggest(document, Query(Position(120, 0)))
     await until(lambda: len(core.requests) == 3)
     short, long, ahead = core.requests
     assert long.prompt.prefix == short.prompt.prefix == ""
@@ -240,21 +248,19 @@ async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCor
     assert len(ahead.prompt.increment) < len(long.prompt.increment)
 
 
-async def test_at_rest_nothing_is_computed_for_a_closed_document(core: StubCore, costs: list[PromptCost]) -> None:
-    session = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01)
-    document = opened(session, "")
-    await session.suggest(document, Query(Position(0, 0)))
+async def test_at_rest_nothing_is_computed_for_a_closed_document(core: StubCore, hasty: EditingSession) -> None:
+    document = opened(hasty, "")
+    await hasty.suggest(document, Query(Position(0, 0)))
     document.apply(Edit(Position(0, 0), Position(0, 0), "long line\n" * 120))
-    session.look_ahead(document, Position(120, 0))
-    session.close("file:///a")
+    hasty.look_ahead(document, Position(120, 0))
+    hasty.close("file:///a")
     core.requests.clear()
     await asyncio.sleep(0.05)
     assert core.requests == []
 
 
-async def test_at_rest_nothing_is_computed_that_is_resident(core: StubCore, costs: list[PromptCost]) -> None:
-    session = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01)
-    await session.suggest(opened(session, "x = "), Query(Position(0, 4)))
+async def test_at_rest_nothing_is_computed_that_is_resident(core: StubCore, hasty: EditingSession) -> None:
+    await hasty.suggest(opened(hasty, "x = "), Query(Position(0, 4)))
     await asyncio.sleep(0.1)
     assert len(core.requests) == 1
 
@@ -458,22 +464,20 @@ async def test_no_flicker_while_it_is_typed(core: StubCore, session: EditingSess
 
 
 async def test_documents_that_are_opened_at_once_are_one_to_prepare_and_lend_nothing(
-    core: StubCore, costs: list[PromptCost]
+    core: StubCore, hasty: EditingSession
 ) -> None:
-    session = EditingSession(core, Settings(), "me", costs.append, opening_s=0.01)
-    many = [session.open(f"file:///{number}.py", "python", 1, f"x{number} = 1\n" * 9) for number in range(20)]
+    many = [hasty.open(f"file:///{number}.py", "python", 1, f"x{number} = 1\n" * 9) for number in range(20)]
     await until(lambda: core.requests)
     await until_rest(many[-1])
     assert [(request.session, request.prompt.context) for request in core.requests] == [("me/file:///19.py", ())]
-    await session.suggest(many[0], Query(Position(9, 0)))
+    await hasty.suggest(many[0], Query(Position(9, 0)))
     assert [chunk.path for chunk in core.requests[-1].prompt.context] == ["19.py"]
 
 
-async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore, costs: list[PromptCost]) -> None:
-    session = EditingSession(core, Settings(), "me", costs.append, opening_s=0.01)
-    here, _preview = (session.open(f"file:///{name}.py", "python", 1, "x = ") for name in "ab")
-    await session.suggest(here, Query(Position(0, 4)))
-    session.close(session.open("file:///c.py", "python", 1, "x = ").document.uri)
+async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore, hasty: EditingSession) -> None:
+    here, _preview = (hasty.open(f"file:///{name}.py", "python", 1, "x = ") for name in "ab")
+    await hasty.suggest(here, Query(Position(0, 4)))
+    hasty.close(hasty.open("file:///c.py", "python", 1, "x = ").document.uri)
     await asyncio.sleep(0.05)
     assert [request.session for request in core.requests] == ["me/file:///a.py"]
     assert set(here.surroundings.ring.uris) == {"file:///a.py"}
@@ -492,11 +496,10 @@ async def test_a_request_waits_for_the_core_to_start(core: StubCore, session: Ed
     assert [request.max_tokens for request in core.requests] == [Settings().max_tokens]
 
 
-async def test_a_request_does_not_wait_for_ever(core: StubCore, costs: list[PromptCost]) -> None:
+async def test_a_request_does_not_wait_for_ever(core: StubCore, hasty: EditingSession) -> None:
     core.ready = False
-    session = EditingSession(core, Settings(), "me", costs.append, loading_s=0.01)
-    session.core_changed(LinkStatus("starting"))
-    assert await session.suggest(opened(session, "x = "), Query(Position(0, 4))) == ()
+    hasty.core_changed(LinkStatus("starting"))
+    assert await hasty.suggest(opened(hasty, "x = "), Query(Position(0, 4))) == ()
 
 
 async def test_the_latest_of_two_requests_is_answered_while_the_rules_are_looked_at(
