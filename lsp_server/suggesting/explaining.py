@@ -58,7 +58,7 @@ class Explainer:
             return reasons.folder_off(folder)
         if opened.out_of_step:
             return reasons.OUT_OF_STEP
-        if opened.is_in_long_line:
+        if len(opened.document.lines[opened.cursor.line]) > LONGEST_LINE:
             return reasons.long_line(LONGEST_LINE)
         found = opened.literals.at(opened.cursor) if len(settings.suggest_in) < 2 else None
         return None if found is None or found in settings.suggest_in else reasons.literal_off(found)

@@ -10,7 +10,7 @@ from lsp_server.editing.notebooks import Cells
 from lsp_server.editing.spans import follow_cursor
 from lsp_server.exclusion.verdict import Verdict
 from lsp_server.filters.balance import Balance
-from lsp_server.filters.cursor_context import LONGEST_LINE, Insertion
+from lsp_server.filters.cursor_context import Insertion
 from lsp_server.prompts.planner import Plan, PromptPlanner
 from lsp_server.prompts.surroundings import Surroundings
 from lsp_server.suggesting.last_suggestion import Suggestion, follow
@@ -100,10 +100,6 @@ class OpenDocument:
     def excluded(self) -> Verdict | None:
         """Why its text may not enter its own prompts, by the last check of the disk; None if it may."""
         return self.surroundings.verdicts.own(self.document.uri)
-
-    @property
-    def is_in_long_line(self) -> bool:
-        return len(self.document.lines[self.cursor.line]) > LONGEST_LINE
 
     def look_at(self, cursor: Position) -> None:
         """Record the cursor; a place reached without an edit counts as viewed.
