@@ -76,10 +76,6 @@ OnPrefill = Callable[[str, tuple[int, int] | None], None]
 """Receives the session whose prompt is being prefilled for long, its resident tokens and all; None at the end."""
 
 
-def _ignore(*_: object) -> None:
-    """Ignores what the core says."""
-
-
 class CoreClient:
     """An open connection; `wait_closed` returns when it ends, and all pending requests then fail."""
 
@@ -88,8 +84,8 @@ class CoreClient:
         socket: CoreConnection,
         url: str,
         on_status: Callable[[CoreStatus], None],
-        on_kept: Callable[[str], None] = _ignore,
-        on_prefill: OnPrefill = _ignore,
+        on_kept: Callable[[str], None],
+        on_prefill: OnPrefill,
     ) -> None:
         self._on_prefill = on_prefill
         self._prefilling: set[str] = set()  # sessions of which the core has said that their prefill takes long
@@ -111,8 +107,8 @@ class CoreClient:
         cls,
         endpoint: Endpoint,
         on_status: Callable[[CoreStatus], None],
-        on_kept: Callable[[str], None] = _ignore,
-        on_prefill: OnPrefill = _ignore,
+        on_kept: Callable[[str], None] = lambda _: None,
+        on_prefill: OnPrefill = lambda *_: None,
     ) -> CoreClient:
         """Connect. If the core refuses a `stop`, the client calls `on_kept` with the core's reason.
 

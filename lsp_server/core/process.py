@@ -151,7 +151,8 @@ class LocalCore:
             if status == AlreadyServed.exit_status:
                 return None
             if status == BadInput.exit_status:
-                raise BadInput(self._reason())
+                last = (self._last_lines() or ["it logged nothing"])[-1]
+                raise BadInput(f"{last.removeprefix('midfill: ')} (log: {self._log_file})")
             if status is not None:
                 raise CoreUnavailable(self._say(f"the core exited with status {status}"))
             await asyncio.sleep(_POLL_S)
@@ -159,11 +160,6 @@ class LocalCore:
 
     def _say(self, what: str) -> str:
         return "\n".join([f"{what} (log: {self._log_file})", *self._last_lines()])
-
-    def _reason(self) -> str:
-        """The reason why the core refused to start: its last log line."""
-        *_, last = ["it logged nothing", *self._last_lines()]
-        return f"{last.removeprefix('midfill: ')} (log: {self._log_file})"
 
     def _last_lines(self) -> list[str]:
         try:
