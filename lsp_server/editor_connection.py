@@ -7,11 +7,10 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Awaitable
-from typing import Any, Protocol
+from typing import Any
 
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcParseError
-from pygls.io_ import run_async
+from pygls.io_ import StdinAsyncReader, run_async
 
 from lsp_server.mistakes import shorten, why_unreadable
 from lsp_server.server import MidfillServer
@@ -21,16 +20,7 @@ logger = logging.getLogger(__name__)
 
 _CONTENT_LENGTH = re.compile(rb"content-length:[ \t]*([0-9]{1,9})[ \t]*\r?\n", re.IGNORECASE)
 _OTHER_HEADER = re.compile(rb"content-(?!length)[^:]*:.*\r?\n", re.IGNORECASE)
-
-
-class Stream(Protocol):
-    """A stream of bytes, such as asyncio's StreamReader."""
-
-    def readline(self) -> Awaitable[bytes]:
-        """The next line with its end; at the end of the stream the remaining bytes, which may be none."""
-
-    def readexactly(self, n: int, /) -> Awaitable[bytes]:
-        """The next `n` bytes. At the end of the stream fewer, or asyncio.IncompleteReadError."""
+Stream = asyncio.StreamReader | StdinAsyncReader
 
 
 class MessageReader:

@@ -37,9 +37,7 @@ class RequestFailed(JsonRpcException):
     CODE = types.LSPErrorCodes.RequestFailed
 
 
-def refusing_bad_input(
-    handler: Callable[[S, P], Awaitable[R]],
-) -> Callable[[S, P], Awaitable[R]]:
+def refusing_bad_input(handler: Callable[[S, P], Awaitable[R]]) -> Callable[[S, P], Awaitable[R]]:
     """Wrap a request handler: its BadInput becomes an answer of invalid parameters, with the message."""
 
     @functools.wraps(handler)

@@ -111,7 +111,6 @@ class _Shown:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the user has cancelled it."""
         future = self._progress.tokens.get(self._token) if self._progress else None
         return future is not None and future.cancelled()
 
@@ -139,6 +138,5 @@ class _Shown:
             self._progress.report(self._token, share)
 
     def end(self) -> None:
-        """End the progress."""
         if self._progress is not None and self._token in self._progress.tokens:
             self._progress.end(self._token, types.WorkDoneProgressEnd())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from lsprotocol import types
 from pygls.progress import Progress
@@ -12,12 +14,16 @@ from pygls.progress import Progress
 from lsp_server.core.link import LinkStatus
 from lsp_server.custom_messages import DID_CHANGE_STATUS, REASON, REFRESH, RESYNC, STATUS, USAGE
 from lsp_server.editing.positions import ClientPosition
-from lsp_server.progress import LoadProgress, PrefillProgress
+from lsp_server.progress import ShownProgress
 from lsp_server.suggesting.reasons import Reason, of_core
 from lsp_server.suggesting.requests import PromptCost
 from protocol.messages import Usage
 
 _USAGE = Usage.__struct_fields__
+# The delay shows no progress for a core that is already running.
+_LOADING_DELAY_S = 0.5
+# A prefill that the core has not mentioned for so long was cancelled, and no newer request continues it.
+_SILENCE_S = 3.0
 
 
 def reason_json(reason: Reason | None) -> dict[str, Any] | None:
@@ -36,8 +42,9 @@ class Notices:
     ) -> None:
         self._notify = notify
         self._show = show
-        self._progress = LoadProgress(progress)
-        self._prefill = PrefillProgress(progress)
+        self._loading = ShownProgress(progress, delay_s=_LOADING_DELAY_S)
+        self._prefill = ShownProgress(progress, silence_s=_SILENCE_S)  # of the document that the core spoke of last
+        self._prefilled_uri = ""
         self._knows_midfill = False
         self._wants_status = False
         self._last_error = ""
@@ -45,13 +52,12 @@ class Notices:
         self._core_status: dict[str, object] = {"busy": False, "message": "", "kind": "Inactive"}
 
     def introduce(self, client: types.ClientCapabilities) -> None:
-        """Take the client's capabilities."""
         experimental = client.experimental
         asked = experimental if isinstance(experimental, dict) else {}
         self._knows_midfill = bool(asked.get("midfill"))
         self._wants_status = bool(asked.get("didChangeStatus"))
         shows_progress = bool(client.window and client.window.work_done_progress)
-        self._progress.shown.enabled = self._prefill.shown.enabled = shows_progress
+        self._loading.enabled = self._prefill.enabled = shows_progress
 
     def error(self, message: str) -> None:
         """Show a message that the user must act on; a repeated one is shown once."""
@@ -66,12 +72,16 @@ class Notices:
             self._show(types.ShowMessageParams(types.MessageType.Warning, f"midfill: {message}"))
 
     def core_status(self, status: LinkStatus) -> None:
-        """Report the core's status."""
         detail = status.core.detail if status.core else ""
         message = str(status.error) if status.error else "; ".join(filter(None, (detail, status.note)))
         if status.state == "failed":
             self.error(message or "the core failed")
-        self._progress.update(status)
+        if status.state not in ("starting", "loading"):
+            self._loading.update(None)
+        elif core := status.core:
+            self._loading.update(core.detail or f"loading {core.model}", core.progress)
+        else:
+            self._loading.update("starting the core")
         params = {
             "state": status.state,
             "message": message,
@@ -88,7 +98,12 @@ class Notices:
 
     def prefill(self, uri: str, tokens: tuple[int, int] | None) -> None:
         """Report how many tokens of a document's prompt are resident, of how many; None at the end."""
-        self._prefill.update(uri, None if tokens is None else tokens[0] / tokens[1])
+        if tokens is not None:
+            self._prefilled_uri = uri
+            name = unquote(PurePosixPath(urlsplit(uri).path).name)
+            self._prefill.update(f"reading {name}", tokens[0] / tokens[1])
+        elif uri == self._prefilled_uri:
+            self._prefill.update(None)
 
     def reason(self, uri: str, reason: Reason | None) -> None:
         """Report why a document gets no suggestions; None if it gets them."""

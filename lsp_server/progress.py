@@ -5,21 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from pathlib import PurePosixPath
-from urllib.parse import unquote, urlsplit
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from pygls.progress import Progress
 
-from lsp_server.core.link import LinkStatus
-
 logger = logging.getLogger(__name__)
-
-# The delay shows no progress for a core that is already running.
-_DELAY_S = 0.5
-# A prefill that the core has not mentioned for so long was cancelled, and no newer request continues it.
-_SILENCE_S = 3.0
 
 
 class ShownProgress:
@@ -67,35 +58,3 @@ class ShownProgress:
             except TimeoutError:
                 break
         self._progress.end(token, types.WorkDoneProgressEnd())
-
-
-class LoadProgress:
-    """Shown while the core starts or loads its model."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.shown = ShownProgress(progress, delay_s=_DELAY_S)
-
-    def update(self, status: LinkStatus) -> None:
-        """Show, update or end the progress."""
-        if status.state not in ("starting", "loading"):
-            self.shown.update(None)
-        elif core := status.core:
-            self.shown.update(core.detail or f"loading {core.model}", core.progress)
-        else:
-            self.shown.update("starting the core")
-
-
-class PrefillProgress:
-    """Shown for the document that the core spoke of last. The core speaks only of long prefills."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.shown = ShownProgress(progress, silence_s=_SILENCE_S)
-        self._uri = ""
-
-    def update(self, uri: str, share: float | None) -> None:
-        """Show how much of the document's prompt is resident (0..1); None ends the progress of this document."""
-        if share is not None:
-            self._uri = uri
-            self.shown.update(f"reading {unquote(PurePosixPath(urlsplit(uri).path).name)}", share)
-        elif uri == self._uri:
-            self.shown.update(None)

@@ -59,7 +59,7 @@ class MidfillServer(LanguageServer):
         self.notices = Notices(self.protocol.notify, self.window_show_message, self.work_done_progress)
         self.link = CoreLink(self._core_changed, self._prefilled)
         self.session = EditingSession(
-            self.link, settings, secrets.token_hex(4), self._send_cost, self.notices.reason, self._send_refresh
+            self.link, settings, secrets.token_hex(4), self._send_cost, self.notices.reason, self.notices.refresh
         )
         self.index = IndexKeeper()
         self.recorder = Recorder(statistics_file(), self._model)
@@ -157,9 +157,6 @@ class MidfillServer(LanguageServer):
         _, _, uri = session.partition("/")  # a session is named `client/document`
         self.notices.prefill(uri, tokens)
         self.session.prefilled(uri, tokens)
-
-    def _send_refresh(self, opened: OpenDocument) -> None:
-        self.notices.refresh(opened.document.uri)
 
     def _model(self) -> str:
         core = self.link.status.core

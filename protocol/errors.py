@@ -1,21 +1,4 @@
-"""The errors that midfill raises on purpose.
-
-MidfillError
-├── BadInput              the caller sent invalid input (offending value in the message)
-│   ├── BadSettings       an unknown or ill-typed setting
-│   ├── BadTrace          a file that is not a recorded session
-│   └── BadModel          an unusable checkpoint
-├── CoreUnavailable       no core answers: not running, died, or unreachable
-│   ├── Unauthorized      the core refused the token, or does not know it
-│   ├── CoreSilent        the core accepts connections but answers nothing
-│   └── CoreBlocked       a running core can be neither used nor replaced
-├── EngineUnavailable     the engine behind the core does not answer, or refuses the core
-├── DeviceLost            the GPU fails every call in this process
-├── PortInUse             the address to listen on is taken
-├── AlreadyServed         a running core already serves the model
-├── Busy                  a limit of this user or client is reached
-└── Cancelled             the request was cancelled or superseded
-"""
+"""The errors that midfill raises on purpose."""
 
 from __future__ import annotations
 
@@ -30,7 +13,7 @@ class MidfillError(Exception):
 
 
 class BadInput(MidfillError):
-    """The caller sent invalid input."""
+    """The caller sent invalid input; the message has the offending value."""
 
     code = "bad_input"
     exit_status = 2  # as for an unknown option: the same command would fail again

@@ -170,23 +170,17 @@ def _stop_file(address_file: Path) -> Path:
 
 def is_held(address_file: Path) -> bool:
     """Whether the core of this address file runs or starts, judged by its lock."""
-    lock = FileLock(address_file.with_suffix(".lock"), mode=0o600)
-    try:
-        with naming(lock.lock_file):
-            lock.acquire(timeout=0)
-    except Timeout:
-        return True
-    lock.release()
-    return False
+    with hold(address_file, patience_s=0) as is_ours:
+        return not is_ours
 
 
 @contextmanager
-def hold(address_file: Path) -> Iterator[bool]:
+def hold(address_file: Path, patience_s: float = _LOCK_PATIENCE_S) -> Iterator[bool]:
     """Hold the lock of this address file's core; yields False if another core has it."""
     lock = FileLock(address_file.with_suffix(".lock"), mode=0o600)
     try:
         with naming(lock.lock_file):
-            lock.acquire(timeout=_LOCK_PATIENCE_S)
+            lock.acquire(timeout=patience_s)
     except Timeout:
         yield False
         return

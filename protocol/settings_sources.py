@@ -131,7 +131,6 @@ def _typed(value: object, kind: Any) -> Any:
 
 
 def _from_text(text: str, kind: Any) -> Any:
-    """Parses a value from text."""
     if get_origin(kind) is tuple:
         return _checked(msgspec.convert(_split(text), kind))
     if kind is bool:

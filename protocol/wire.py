@@ -9,12 +9,14 @@ the prompt takes long, `Described` or `Failed` per `Describe` and `Free`, and `K
 from __future__ import annotations
 
 import json
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
 from protocol.errors import BadInput
 from protocol.messages import Completion, CompletionRequest, CoreMemory, CoreStatus, Value
+
+_Message = TypeVar("_Message")
 
 StopHow = Literal["stop", "restart", "replace"]
 
@@ -152,18 +154,12 @@ def encode(message: ClientMessage | CoreMessage) -> str:
 
 def decode_client(text: str) -> ClientMessage:
     """The message in `text`; BadInput, with the field at fault, if it is not one."""
-    try:
-        return _from_clients.decode(text)
-    except (ValueError, RecursionError) as error:
-        raise _no_message(text, error) from error
+    return _decoded(text, _from_clients)
 
 
 def decode_core(text: str) -> CoreMessage:
     """The message in `text`; BadInput, with the field at fault, if it is not one."""
-    try:
-        return _from_cores.decode(text)
-    except (ValueError, RecursionError) as error:
-        raise _no_message(text, error) from error
+    return _decoded(text, _from_cores)
 
 
 def read_envelope(text: str | bytes) -> Envelope:
@@ -174,5 +170,8 @@ def read_envelope(text: str | bytes) -> Envelope:
         return Envelope()
 
 
-def _no_message(text: str, error: Exception) -> BadInput:
-    return BadInput(f"not a midfill message: {error}: {text[:200]!r}")
+def _decoded(text: str, decoder: msgspec.json.Decoder[_Message]) -> _Message:
+    try:
+        return decoder.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"not a midfill message: {error}: {text[:200]!r}") from error

@@ -32,25 +32,8 @@ BUDGET = WindowBudget(prefix_tokens=60, suffix_tokens=30, increment_tokens=30, c
 TEXTS = ("", "import os\n\n\ndef f(a, b):\n    return a + b\n" * 6, "\tx = [1, 2]\r\n" * 30, "😀 = 'e\u0301'\n" * 20)
 PIECES = st.sampled_from(
     [
-        "a",
-        "value",
-        "_id",
-        " ",
-        "\n",
-        "\n    ",
-        "(",
-        ")",
-        "():\n",
-        "{",
-        "}",
-        '"',
-        "\t",
-        "é",
-        "😀",
-        "e\u0301",
-        "1",
-        ".",
-        " = ",
+        *("a", "value", "_id", "1", " ", ".", " = ", "\n", "\n    ", "\t"),
+        *("(", ")", "():\n", "{", "}", '"', "é", "😀", "e\u0301"),
     ]
 )
 PLACES = st.floats(0, 1)

@@ -7,6 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("vscode-client/*.md")])
+RESIDENCY = (ROOT / "docs" / "residency.md").read_text(encoding="utf-8")
 FOLDERS = "inference|kv_store|lsp_server|midfill|protocol|tests|bench|nvim|vscode-client"
 
 
@@ -32,3 +33,21 @@ def test_every_row_of_the_comparison_names_a_test() -> None:
         assert found, row
         name, path = found.groups()
         assert re.search(rf'(def |test\("){re.escape(name)}\b', (ROOT / path).read_text(encoding="utf-8")), row
+
+
+def named_tests() -> list[tuple[str, str]]:
+    """File and function of every `tests/...py::test_...`; `::test_...` alone is of the file named before it."""
+    found, file = [], ""
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)?::(test_\w+)`", RESIDENCY):
+        file = path or file
+        found.append((file, name))
+    return found
+
+
+@pytest.mark.parametrize(("file", "name"), named_tests())
+def test_a_test_that_the_page_on_residency_names_exists(file: str, name: str) -> None:
+    assert re.search(rf"def {name}\(", (ROOT / file).read_text(encoding="utf-8"))
+
+
+def test_all_of_the_page_on_residency_is_looked_at() -> None:
+    assert len(named_tests()) == RESIDENCY.count("::test_")

@@ -53,9 +53,7 @@ class Editor:
     @property
     def context(self) -> tuple[Snippet, ...]:
         """What stood before the last prompt's prefix."""
-        exchange = self.opened.last_exchange
-        assert exchange is not None
-        return exchange[0].prompt.context
+        return self.opened.last_exchange[0].prompt.context
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -15,8 +15,6 @@ from lsp_server.context.proposals import Place, TextProposal, rank
 from lsp_server.editing.file_uris import split_uri
 
 _MEMBER = re.compile(r"\.([^\W\d]\w{1,99})")
-
-LookUp = Callable[[Path, Iterable[str]], Iterable[Found]]
 
 _LINES_BEFORE, _LINES_AFTER = 40, 15  # around the cursor, whose identifiers are looked up
 _MAX_PROPOSALS = 24
@@ -36,7 +34,6 @@ class Definitions:
 
     indexes: Mapping[Path, Path]
     """The index file of each folder."""
-    find: LookUp = look_up
 
     def propose(self, place: Place) -> Sequence[TextProposal]:
         """The definitions in other files of the document's folder, best first."""
@@ -51,8 +48,8 @@ class Definitions:
         near, members = _near(place)
         wanted = dict.fromkeys((*(each.name for each in imports if each.name), *near))
         found: dict[str, list[Found]] = {}
-        for each in self.find(self.indexes[folder], list(wanted)[:_MAX_NAMES]):
-            if each.path != relative and _is_related(each.path, relative):
+        for each in look_up(self.indexes[folder], list(wanted)[:_MAX_NAMES]):
+            if each.path != relative and _family(each.path) == _family(relative):
                 found.setdefault(each.name, []).append(each)
         scored = _best(_scored(imports, near, members, found))
         ranked = sorted(scored.items(), key=lambda each: -each[1])[:_MAX_PROPOSALS]
@@ -112,10 +109,6 @@ def _fit(path: str, module: str) -> float:
     if stem.endswith(f"/{module}"):
         return 1.0
     return _ELSEWHERE if f"/{module}/" in f"{stem}/" else 0.0
-
-
-def _is_related(path: str, other: str) -> bool:
-    return _family(path) == _family(other)
 
 
 def _family(path: str) -> str:

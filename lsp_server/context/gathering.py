@@ -7,12 +7,13 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from lsp_server.context.cutting import CutSnippet
 from lsp_server.context.definitions import Definitions
 from lsp_server.context.neighbours import NeighbourTexts, neighbours_of
-from lsp_server.context.proposals import OpenText, Place, Source, TextProposal
+from lsp_server.context.proposals import FileText, Place, Source, TextProposal
 from lsp_server.context.recent_edits import RecentEdits
 from lsp_server.context.ring import ContextRing
 from lsp_server.context.similar import SimilarChunks
@@ -29,11 +30,6 @@ _MAX_OPEN_TEXTS = 20
 _MAX_LINES = 2_000  # of another open document, around its last visit
 
 
-def sources_of(indexes: Mapping[Path, Path]) -> Mapping[ContextSource, Source]:
-    """The sources that work in a thread; `indexes` gives the index file of each workspace folder."""
-    return {"definitions": Definitions(indexes), "similar": SimilarChunks(), "edits": RecentEdits()}
-
-
 def place_of(document: Document, cursor: Position, ring: ContextRing) -> Place:
     """A snapshot of what sources may read for a prompt at the cursor."""
     lines, (line, column) = document.lines, cursor
@@ -48,13 +44,12 @@ def place_of(document: Document, cursor: Position, ring: ContextRing) -> Place:
     )
 
 
-def _open_texts(document: Document, ring: ContextRing) -> Iterator[OpenText]:
-    others = [each for each in ring.documents if each.document.uri != document.uri]
-    for each in [other for other in others if related(other.document.language_id, document.language_id)][
-        :_MAX_OPEN_TEXTS
-    ]:
+def _open_texts(document: Document, ring: ContextRing) -> Iterator[FileText]:
+    others = (each for each in ring.documents if each.document.uri != document.uri)
+    alike = (each for each in others if related(each.document.language_id, document.language_id))
+    for each in islice(alike, _MAX_OPEN_TEXTS):
         first = _first_line(each)
-        yield OpenText(each.document.uri, tuple(each.document.lines[first : first + _MAX_LINES]), first)
+        yield FileText(each.document.uri, tuple(each.document.lines[first : first + _MAX_LINES]), first)
 
 
 def _first_line(visits: DocumentVisits) -> int:
@@ -72,7 +67,11 @@ class Gathering:
     def __init__(self, ring: ContextRing, verdicts: Verdicts, indexes: Mapping[Path, Path]) -> None:
         self._ring = ring
         self._verdicts = verdicts
-        self._sources = sources_of(indexes)
+        self._sources: Mapping[ContextSource, Source] = {
+            "definitions": Definitions(indexes),
+            "similar": SimilarChunks(),
+            "edits": RecentEdits(),
+        }
         self._texts = NeighbourTexts()
         self._thread = ThreadPoolExecutor(1, "context")
         self._running: asyncio.Task[None] | None = None

@@ -94,4 +94,4 @@ def _read(uri: str, stamp: FileStamp) -> FileText | None:
         text = path.read_bytes()[:_MAX_BYTES].decode("utf-8-sig")
     except (OSError, UnicodeDecodeError):
         return None
-    return None if "\0" in text else FileText(uri, tuple(split_lines(text)), stamp)
+    return None if "\0" in text else FileText(uri, tuple(split_lines(text)), stamp=stamp)

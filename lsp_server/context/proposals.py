@@ -25,26 +25,6 @@ def rank(origin: ContextSource, score: float, number: int) -> float:
     return WEIGHTS[origin] * score * FADING[origin] ** number
 
 
-class Proposal(Protocol):
-    """Text of another file that may become a snippet."""
-
-    @property
-    def uri(self) -> str: ...
-
-    @property
-    def origin(self) -> ContextSource: ...
-
-    @property
-    def rank(self) -> float:
-        """Its source's weight times its score; higher ones are chosen first."""
-
-    def is_in(self, snippet: CutSnippet) -> bool:
-        """Whether the snippet already shows this text."""
-
-    def cut(self, path: str, max_chars: int, taken: Sequence[range]) -> CutSnippet | None:
-        """The snippet, with at most `max_chars` code points of path and text, without lines that are `taken`."""
-
-
 @dataclass(frozen=True, slots=True)
 class LineProposal:
     """The lines around one line of an open document that the user visited; they are cut when they are chosen."""
@@ -52,19 +32,18 @@ class LineProposal:
     document: Document
     line: int
     rank: float
-
-    @property
-    def origin(self) -> ContextSource:
-        return "visits"
+    origin: ContextSource = "visits"
 
     @property
     def uri(self) -> str:
         return self.document.uri
 
     def is_in(self, snippet: CutSnippet) -> bool:
+        """Whether the snippet already shows this text."""
         return snippet.uri == self.uri and self.line in snippet.span
 
     def cut(self, path: str, max_chars: int, taken: Sequence[range]) -> CutSnippet | None:
+        """The snippet, with at most `max_chars` code points of path and text, without lines that are `taken`."""
         return cut(self.document, self.line, path, max_chars, taken)
 
 
@@ -106,13 +85,8 @@ class TextProposal:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class OpenText:
-    """An open document at one moment, for a source that works in a thread: `lines` are a copy."""
-
-    uri: str
-    lines: tuple[str, ...]
-    first: int  # the document's line that `lines` begin with
+Proposal = LineProposal | TextProposal
+"""Text of another file that may become a snippet; the one with the highest rank is chosen first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +102,12 @@ class EditedText:
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """A file on disk that is not open, as it was at `stamp`."""
+    """Another file at one moment, for a source that works in a thread: open, or on disk as it was at `stamp`."""
 
     uri: str
     lines: tuple[str, ...]
-    stamp: FileStamp
+    first: int = 0  # the file's line that `lines` begin with
+    stamp: FileStamp | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +122,7 @@ class Place:
     head: tuple[str, ...]
     before: tuple[str, ...]
     after: tuple[str, ...]
-    open_texts: tuple[OpenText, ...] = ()
+    open_texts: tuple[FileText, ...] = ()
     neighbours: tuple[FileText, ...] = ()
     edited: tuple[EditedText, ...] = ()
 

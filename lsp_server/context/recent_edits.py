@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice
 
+from rapidfuzz.distance import Postfix, Prefix
+
 from lsp_server.context.proposals import EditedText, Place, TextProposal, rank
 from lsp_server.editing.documents import Document
 
@@ -16,7 +18,6 @@ _MOST_LINES = 400  # between the first change of a document and the last: more i
 _MOST_HUNK_LINES = 16
 _MOST_HUNKS = 3  # of a document
 _MAX_PROPOSALS = 6
-_BLOCK = 512
 _MAX_DOCUMENTS = 64
 
 
@@ -44,7 +45,6 @@ class Baselines:
             del self._baselines[next(iter(self._baselines))]
 
     def closed(self, uri: str) -> None:
-        """Forget a document's lines."""
         self._baselines.pop(uri, None)
 
     def edited(self, document: Document) -> EditedText | None:
@@ -53,23 +53,13 @@ class Baselines:
         if known is None or known.document is not document:
             return None
         old, new = known.lines, document.lines
-        first = _alike(old, new, min(len(old), len(new)))
-        behind = _alike(old[::-1], new[::-1], min(len(old), len(new)) - first)
+        first = Prefix.similarity(old, new)
+        behind = Postfix.similarity(old[first:], new[first:])
         changed = old[first : len(old) - behind], new[first : len(new) - behind]
         if not any(changed) or max(map(len, changed)) > _MOST_LINES:
             return None
         above = new[first - 1] if first > 0 else ""
         return EditedText(document.uri, first, tuple(changed[0]), tuple(changed[1]), above)
-
-
-def _alike(old: list[str], new: list[str], most: int) -> int:
-    """How many lines at the beginning are the same, `most` at most; whole blocks are compared in one step each."""
-    count = 0
-    while count < most and old[count : count + _BLOCK] == new[count : count + _BLOCK]:
-        count += _BLOCK
-    while count < most and old[count] == new[count]:
-        count += 1
-    return min(count, most)
 
 
 class RecentEdits:
@@ -79,14 +69,7 @@ class RecentEdits:
         """At most three diffs of a document, of at most 16 lines each."""
         hunks = (hunk for edited in place.edited for hunk in islice(_hunks(edited), _MOST_HUNKS))
         return [
-            TextProposal(
-                uri=edited.uri,
-                origin="edits",
-                rank=rank("edits", 1.0, number),
-                first=first,
-                lines=held,
-                shown=shown,
-            )
+            TextProposal(edited.uri, "edits", rank("edits", 1.0, number), first, held, shown)
             for number, (edited, first, held, shown) in enumerate(islice(hunks, _MAX_PROPOSALS))
         ]
 

@@ -70,7 +70,6 @@ class ContextRing:
         return self._selections.get(uri, ())
 
     def visited(self, document: Document, line: int) -> None:
-        """Record that the cursor is in this line."""
         self._baselines.viewed(document)
         self._used(document).touch(line, self._sequence)
 

@@ -34,15 +34,15 @@ class SimilarChunks:
         if not wanted:
             return ()
         scored = (
-            (overlap, uri, start + first, lines[first : first + CHUNK_LINES], stamp)
-            for uri, lines, start, stamp in _texts(place)
-            for first, names in self._chunks(uri, lines)
+            (overlap, file.uri, file.first + first, file.lines[first : first + CHUNK_LINES], file.stamp)
+            for file in (*place.open_texts, *place.neighbours)
+            for first, names in self._chunks(file.uri, file.lines[:_MAX_FILE_LINES])
             if (overlap := _jaccard(wanted, names)) >= _LEAST_OVERLAP
         )
         best = nlargest(3 * _MAX_PROPOSALS, scored, key=lambda chunk: chunk[0])
         chosen: list[_Scored] = []
         for chunk in best:
-            if not any(_overlap(chunk, other) for other in chosen):
+            if not any(chunk[1] == other[1] and abs(chunk[2] - other[2]) < CHUNK_LINES for other in chosen):
                 chosen.append(chunk)
         return [
             TextProposal(uri, "similar", rank("similar", _score(overlap), number), first, lines, stamp=stamp)
@@ -59,13 +59,6 @@ class SimilarChunks:
         return known[1]
 
 
-def _texts(place: Place) -> Iterator[tuple[str, tuple[str, ...], int, FileStamp | None]]:
-    for document in place.open_texts:
-        yield document.uri, document.lines, document.first, None
-    for file in place.neighbours:
-        yield file.uri, file.lines[:_MAX_FILE_LINES], 0, file.stamp
-
-
 def _cut(lines: Sequence[str]) -> Iterator[tuple[int, frozenset[str]]]:
     names = [frozenset(identifiers(line)) for line in lines]
     for first in range(0, max(1, len(lines) - _STEP), _STEP):
@@ -80,7 +73,3 @@ def _jaccard(some: frozenset[str], others: frozenset[str]) -> float:
 def _score(overlap: float) -> float:
     """From 0.5 at the least overlap; half of all identifiers in common is as good as it gets."""
     return 0.5 + 0.5 * min(1.0, overlap / 0.5)
-
-
-def _overlap(chunk: _Scored, other: _Scored) -> bool:
-    return chunk[1] == other[1] and abs(chunk[2] - other[2]) < CHUNK_LINES

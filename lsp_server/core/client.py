@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,7 +16,6 @@ from websockets.protocol import State
 
 from lsp_server.core.connection import CoreConnection
 from lsp_server.core.proof import check_proof
-from lsp_server.core.watch import LOADING_TIMEOUT_S, CoreWatch
 from protocol.errors import (
     BadInput,
     CoreBlocked,
@@ -56,6 +55,11 @@ _OPEN_TIMEOUT_S = 10
 _CLOSE_TIMEOUT_S = 1
 _REFUSED = frozenset({401, 403})
 _POLICY_VIOLATION = 1008
+# A core that hangs is found by pings of its event loop, while an answer is pending.
+_PING_AFTER_S = 1.0
+_READY_TIMEOUT_S = 3.0
+# A core that imports torch or loads weights may be slow to answer a ping; one that has loaded is not.
+_LOADING_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +67,13 @@ class Endpoint:
     """Where a core listens, and the token that it requires."""
 
     url: str
-    token: str
+    token: str = field(repr=False)
     own: bool = False  # the token is this machine's own: sent only to a core that proves that it knows it
     differs: str = ""  # how the core's settings differ from the requested ones
-
-    def __repr__(self) -> str:
-        return f"Endpoint({self.url!r})"
 
 
 OnPrefill = Callable[[str, tuple[int, int] | None], None]
 """Receives the session whose prompt is being prefilled for long, its resident tokens and all; None at the end."""
-
-
-def _ignore(*_: object) -> None:
-    """Ignores what the core says."""
 
 
 class CoreClient:
@@ -87,8 +84,8 @@ class CoreClient:
         socket: CoreConnection,
         url: str,
         on_status: Callable[[CoreStatus], None],
-        on_kept: Callable[[str], None] = _ignore,
-        on_prefill: OnPrefill = _ignore,
+        on_kept: Callable[[str], None],
+        on_prefill: OnPrefill,
     ) -> None:
         self._on_prefill = on_prefill
         self._prefilling: set[str] = set()  # sessions of which the core has said that their prefill takes long
@@ -100,8 +97,8 @@ class CoreClient:
         self._ids = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Any]] = {}  # Completion or CoreMemory
         self._error: CoreUnavailable | None = None  # why this side has ended the connection
-        silence = CoreSilent(f"the core at {url} does not answer")
-        self._watch = CoreWatch(self._ping, lambda: bool(self._pending), lambda: self._leave(silence))
+        self._loaded = False  # whether the core has loaded its model
+        self._watching: asyncio.Task[None] | None = None
         socket.on_lost(self._lost)
         asyncio.get_running_loop().call_soon(socket.listen, self._receive)  # not before its caller has the client
 
@@ -110,8 +107,8 @@ class CoreClient:
         cls,
         endpoint: Endpoint,
         on_status: Callable[[CoreStatus], None],
-        on_kept: Callable[[str], None] = _ignore,
-        on_prefill: OnPrefill = _ignore,
+        on_kept: Callable[[str], None] = lambda _: None,
+        on_prefill: OnPrefill = lambda *_: None,
     ) -> CoreClient:
         """Connect. If the core refuses a `stop`, the client calls `on_kept` with the core's reason.
 
@@ -128,7 +125,7 @@ class CoreClient:
                 compression=None,
                 open_timeout=_OPEN_TIMEOUT_S,
                 close_timeout=_CLOSE_TIMEOUT_S,
-                ping_timeout=LOADING_TIMEOUT_S,
+                ping_timeout=_LOADING_TIMEOUT_S,
                 proxy=None if local else True,
                 create_connection=CoreConnection,
             )
@@ -147,53 +144,50 @@ class CoreClient:
 
         CoreUnavailable if the connection ends first, and the error that the core names if it fails.
         """
-        if self._socket.state is not State.OPEN:
-            raise CoreUnavailable(f"the connection to {self._url} is closed")
-        message_id = next(self._ids)
-        answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._pending[message_id], self._sessions[message_id] = answer, request.session
+        message = Complete(next(self._ids), request)
+        self._sessions[message.id] = request.session
         try:
-            self._send(Complete(message_id, request))
-            self._watch.begin()
-            return await answer
+            completion: Completion = await self._ask(message)
         except asyncio.CancelledError:
-            self._send(Cancel(message_id))
+            self._send(Cancel(message.id))
+            raise
+        except MidfillError:
+            self._end_prefill(request.session)
             raise
         finally:
-            del self._pending[message_id], self._sessions[message_id]
-            if answer.done() and not answer.cancelled():
-                self._end_prefill(request.session)
+            del self._sessions[message.id]
+        self._end_prefill(request.session)
+        return completion
 
     async def memory(self) -> CoreMemory:
         """What the core holds in memory and on disk; errors as from `complete`."""
-        return await self._ask(Describe(next(self._ids)))
+        memory: CoreMemory = await self._ask(Describe(next(self._ids)))
+        return memory
 
     async def free(self, *, disk: bool) -> CoreMemory:
         """Make the core drop resident KV, with `disk` also what is saved; what it holds then."""
-        return await self._ask(Free(next(self._ids), disk))
+        memory: CoreMemory = await self._ask(Free(next(self._ids), disk))
+        return memory
 
-    async def _ask(self, message: Describe | Free) -> CoreMemory:
+    async def _ask(self, message: Complete | Describe | Free) -> Any:
         if self._socket.state is not State.OPEN:
             raise CoreUnavailable(f"the connection to {self._url} is closed")
-        answer: asyncio.Future[CoreMemory] = asyncio.get_running_loop().create_future()
-        self._pending[message.id] = answer
+        answer = self._pending[message.id] = asyncio.get_running_loop().create_future()
         try:
             self._send(message)
-            self._watch.begin()
+            if self._watching is None:
+                self._watching = asyncio.create_task(self._watch())
             return await answer
         finally:
             del self._pending[message.id]
 
     def forget(self, session: str) -> None:
-        """Tell the core to drop everything of the session's document."""
         self._send(Forget(session))
 
     def release(self, session: str) -> None:
-        """Tell the core that the session's document was closed."""
         self._send(Release(session))
 
     def unload(self) -> None:
-        """Tell the core to free its model's memory."""
         self._send(Unload())
 
     def stop(self, how: StopHow) -> None:
@@ -214,7 +208,8 @@ class CoreClient:
 
     async def close(self) -> None:
         """End the connection; at once if the core does not read."""
-        self._watch.end()
+        if self._watching is not None:
+            self._watching.cancel()
         try:
             async with asyncio.timeout(2 * _CLOSE_TIMEOUT_S):  # websockets' own timeout excludes the wait before it
                 await self._socket.close()
@@ -225,8 +220,20 @@ class CoreClient:
     def _send(self, message: ClientMessage) -> None:
         self._socket.write(encode(message))
 
-    async def _ping(self) -> None:
-        await (await self._socket.ping())
+    async def _watch(self) -> None:
+        """Ping from the first pending answer on, once per _PING_AFTER_S, until none is pending."""
+        try:
+            while self._pending:
+                await asyncio.sleep(_PING_AFTER_S)
+                async with asyncio.timeout(_READY_TIMEOUT_S if self._loaded else _LOADING_TIMEOUT_S):
+                    if self._pending:
+                        await (await self._socket.ping())
+        except TimeoutError:
+            self._leave(CoreSilent(f"the core at {self._url} does not answer"))
+        except WebSocketException:
+            pass  # the connection has ended, which fails pending requests
+        finally:
+            self._watching = None
 
     def _leave(self, error: CoreUnavailable) -> None:
         """End the connection at once, for this reason."""
@@ -282,7 +289,7 @@ class CoreClient:
     def _hear(self, message: StatusChanged) -> None:
         if not self._check_version(message.protocol_version):
             return
-        self._watch.loaded = message.status.state == "ready"
+        self._loaded = message.status.state == "ready"
         try:
             self._on_status(message.status)
         except Exception:

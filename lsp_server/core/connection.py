@@ -27,7 +27,6 @@ class CoreConnection(ClientConnection):
         self._on_lost: Callable[[], None] | None = None
 
     def on_lost(self, on_lost: Callable[[], None]) -> None:
-        """Call `on_lost` when the connection has ended."""
         self._on_lost = on_lost
 
     def listen(self, receive: Callable[[str], None]) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 
 from lsp_server.core.client import CoreClient
 from lsp_server.core.local_cores import answering_core, ask_status, closing, endpoint_of, published_core
+from lsp_server.core.os_process import resident_bytes
 from protocol.errors import BadInput, CoreBlocked, CoreUnavailable
 from protocol.messages import PROTOCOL_VERSION, CoreMemory, CoreStatus
 from protocol.rendezvous import CoreAddress, read_stop
@@ -137,13 +138,11 @@ async def _describe(address: CoreAddress, file: Path) -> dict[str, Any]:
 
 
 def _entry(address: CoreAddress, state: str, detail: str, memory: CoreMemory | None = None) -> dict[str, Any]:
-    from lsp_server.core.os_process import resident_bytes
-
     known = {} if memory else {"memoryBytes": resident_bytes(address.pid)}
-    chosen = {name: value for name, value in address.settings.items() if _is_chosen(name, value)}
+    chosen = {
+        name: value
+        for name, value in address.settings.items()
+        if name not in SETTINGS or SETTINGS[name].default != value
+    }
     described = entry(address.model, state, detail, address.url, memory)
     return {**described, **known, "pid": address.pid, "settings": chosen}
-
-
-def _is_chosen(name: str, value: object) -> bool:
-    return name not in SETTINGS or SETTINGS[name].default != value

@@ -11,9 +11,10 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsp_server.core.client import CoreClient, Endpoint
+from lsp_server.core.os_process import CoreProcess
 from lsp_server.core.proof import check_proof
 from protocol.errors import CoreBlocked, CoreSilent, CoreUnavailable, Unauthorized
 from protocol.messages import PROTOCOL_VERSION, CoreStatus
@@ -27,9 +28,6 @@ from protocol.rendezvous import (
     write_stop,
 )
 from protocol.wire import StopHow
-
-if TYPE_CHECKING:
-    from lsp_server.core.os_process import CoreProcess
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +63,6 @@ async def answering_core(file: Path) -> CoreAddress | None:
     try:
         await check_proof(address.url, read_or_make_token(file.parent))
     except Unauthorized as error:
-        from lsp_server.core.os_process import CoreProcess
-
         if CoreProcess.of(address) is None:
             return None  # a former core's address: the next core has not published its own yet
         raise Unauthorized(
@@ -133,8 +129,6 @@ async def end_core(file: Path, how: StopHow) -> bool:
 
 
 def _sure_process(address: CoreAddress) -> CoreProcess:
-    from lsp_server.core.os_process import CoreProcess
-
     process = CoreProcess.of(address)
     if process is None:
         raise CoreBlocked(f"process {address.pid} may not be the core at {address.url}, so midfill does not end it")

@@ -1,12 +1,8 @@
-"""A core's process in the operating system: identifies it, tells its connections and state, and ends it by signals.
-
-Import it only for cores that do not answer: importing psutil would delay the start of a language server.
-"""
+"""A core's process in the operating system: identifies it, tells its connections and state, and ends it by signals."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import psutil
@@ -50,15 +46,12 @@ class CoreProcess:
 
     def terminate(self) -> None:
         """Tell the core to exit; on systems with signals it saves its KV caches first."""
-        self._signal(self._process.terminate)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._process.terminate()
 
     def kill(self) -> None:
-        """End the process at once."""
-        self._signal(self._process.kill)
-
-    def _signal(self, send: Callable[[], None]) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
-            send()
+            self._process.kill()
 
 
 def resident_bytes(pid: int) -> int | None:

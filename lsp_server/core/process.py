@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import filelock
 
 from lsp_server.core.local_cores import answering_core
+from lsp_server.core.os_process import CoreProcess
 from protocol.errors import AlreadyServed, BadInput, CoreBlocked, CoreSilent, CoreUnavailable
 from protocol.messages import PROTOCOL_VERSION
 from protocol.rendezvous import CoreAddress, is_held, read_address
@@ -55,19 +57,14 @@ class LocalCore:
     """
 
     def __init__(
-        self,
-        file: Path,
-        command: Sequence[str],
-        log_file: Path,
-        timeout_s: float,
-        environment: Mapping[str, str] | None = None,
+        self, file: Path, command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
     ) -> None:
         """`file` is the core's address file; `environment` is added to this process's own."""
         self.file = file
         self._lock = filelock.FileLock(file.with_suffix(".starting"), mode=0o600)  # the core itself holds `.lock`
         self._command = command
         self._environment = environment or {}
-        self._log_file = log_file
+        self._log_file = file.with_suffix(".log")
         self._timeout_s = timeout_s
         self._terminated: set[int] = set()
         self._silent_since: float | None = None
@@ -82,11 +79,9 @@ class LocalCore:
             async with asyncio.timeout(self._timeout_s):
                 while True:
                     address = await self.find()
-                    if address is None and not is_held(self.file) and self._try_lock():
-                        try:
+                    if address is None and not is_held(self.file):
+                        with suppress(filelock.Timeout), self._lock.acquire(blocking=False):
                             address = await self.find() or await self._start()
-                        finally:
-                            self._lock.release()
                     if address is not None:
                         return address
                     await asyncio.sleep(_POLL_S)
@@ -120,8 +115,6 @@ class LocalCore:
 
     def _end_other_version(self, address: CoreAddress) -> None:
         """End a core that another version of midfill has started, unless programs are connected to it."""
-        from lsp_server.core.os_process import CoreProcess
-
         process = CoreProcess.of(address)
         if process is None or address.pid in self._terminated:
             return
@@ -136,8 +129,6 @@ class LocalCore:
 
     def _end_if_hung(self, address: CoreAddress, silence: CoreSilent) -> None:
         """Kill a core that does not answer: at once if its process is stopped, else after _SILENCE_S seconds."""
-        from lsp_server.core.os_process import CoreProcess
-
         process = CoreProcess.of(address)
         if process is None:
             return
@@ -151,13 +142,6 @@ class LocalCore:
             process.kill()
             self._silent_since = None
 
-    def _try_lock(self) -> bool:
-        try:
-            self._lock.acquire(blocking=False)
-        except filelock.Timeout:
-            return False
-        return True
-
     async def _start(self) -> CoreAddress | None:
         """Start the core; None if another process started one first."""
         logger.info("starting the core: %s", self._command)
@@ -167,7 +151,8 @@ class LocalCore:
             if status == AlreadyServed.exit_status:
                 return None
             if status == BadInput.exit_status:
-                raise BadInput(self._reason())
+                last = (self._last_lines() or ["it logged nothing"])[-1]
+                raise BadInput(f"{last.removeprefix('midfill: ')} (log: {self._log_file})")
             if status is not None:
                 raise CoreUnavailable(self._say(f"the core exited with status {status}"))
             await asyncio.sleep(_POLL_S)
@@ -175,11 +160,6 @@ class LocalCore:
 
     def _say(self, what: str) -> str:
         return "\n".join([f"{what} (log: {self._log_file})", *self._last_lines()])
-
-    def _reason(self) -> str:
-        """The reason why the core refused to start: its last log line."""
-        *_, last = ["it logged nothing", *self._last_lines()]
-        return f"{last.removeprefix('midfill: ')} (log: {self._log_file})"
 
     def _last_lines(self) -> list[str]:
         try:

@@ -73,8 +73,8 @@ def local_core(settings: Settings) -> LocalCore:
     model, engine = resolve_model(settings.model), resolve_engine(settings.engine)
     settings = replace(settings, model=model, engine=engine)  # the core is started in another folder
     file = address_file(runtime_folder(), core_name(model, engine))
-    log_file = file.with_suffix(".log")
-    return LocalCore(file, core_command(settings, log_file), log_file, _START_TIMEOUT_S, core_environment(settings))
+    command = core_command(settings, file.with_suffix(".log"))
+    return LocalCore(file, command, _START_TIMEOUT_S, core_environment(settings))
 
 
 def _local_target(settings: Settings) -> CoreTarget:

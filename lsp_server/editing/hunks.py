@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rapidfuzz.distance import LCSseq
+from rapidfuzz.distance import LCSseq, Postfix, Prefix
 
 from lsp_server.editing.documents import Edit, Position, Replacement, split_lines
 from lsp_server.editing.spans import end_of
@@ -19,12 +19,12 @@ _UNITS = re.compile(r"\r\n|\w+|.", re.DOTALL)
 
 def trimmed(replacement: Replacement) -> Replacement:
     """The replacement without the beginning and the end that it leaves as they were."""
-    (start, _, text), old = (replacement.edit.start, replacement.edit.end, replacement.edit.text), replacement.replaced
+    start, text, old = replacement.edit.start, replacement.edit.text, replacement.replaced
     if not old or not text:
         return replacement
-    head = _common(old, text)
+    head = Prefix.similarity(old, text)
     head -= old[:head].endswith("\r")  # \r\n stays together
-    tail = _common(old[head:][::-1], text[head:][::-1])
+    tail = Postfix.similarity(old[head:], text[head:])
     tail -= old[len(old) - tail :].startswith("\n")
     inserted, replaced = text[head : len(text) - tail], old[head : len(old) - tail]
     first = end_of(start, old[:head])
@@ -59,20 +59,7 @@ def hunks(replacement: Replacement) -> list[Edit]:
 def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
     """The ranges that differ, each as its bounds in `old` and in `new`; neighbouring ones are one."""
     at = new_at = 0
-    for step in (*LCSseq.opcodes(old, new), None):
-        if step is not None and step.tag != "equal":
-            continue
-        begin, new_begin = (step.src_start, step.dest_start) if step else (len(old), len(new))
-        if begin > at or new_begin > new_at:
-            yield at, begin, new_at, new_begin
-        if step:
-            at, new_at = step.src_end, step.dest_end
-
-
-def _common(one: str, other: str) -> int:
-    """The length of the beginning that both share."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
-    return low
+    for alike in LCSseq.opcodes(old, new).as_matching_blocks():  # the last one is empty, at both ends
+        if alike.a > at or alike.b > new_at:
+            yield at, alike.a, new_at, alike.b
+        at, new_at = alike.a + alike.size, alike.b + alike.size

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Literal
 
 from lsp_server.editing.documents import Document, Position
 from lsp_server.editing.languages import language
-
-LiteralKind = Literal["comments", "strings"]
+from protocol.settings import SuggestIn
 
 # Put at the place: a comment or string that is open there contains it, and one that ends there does not.
 _PROBE = "x"
@@ -25,13 +23,13 @@ class Literals:
         """Forget what an edit of this line may have changed."""
         del self._outside[bisect_right(self._outside, line) :]
 
-    def at(self, place: Position) -> LiteralKind | None:
+    def at(self, place: Position) -> SuggestIn | None:
         """What the place is in; None if it is in neither."""
         lines = self._document.lines
         begin = self._outside[bisect_right(self._outside, place.line) - 1]
         above = "".join(lines[begin : place.line])
         text = above + lines[place.line][: place.column] + _PROBE
-        found: LiteralKind | None = None
+        found: SuggestIn | None = None
         begins_outside = True
         for token in language(self._document.language_id).tokens.finditer(text):
             begins_outside &= not token.start() < len(above) < token.end()

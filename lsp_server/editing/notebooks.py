@@ -18,7 +18,6 @@ class Cells:
         self._cells: Sequence[Document] = ()
 
     def arrange(self, cells: Sequence[Document]) -> None:
-        """Take these cells, in this order."""
         self._cells = cells
         self.refresh()
 

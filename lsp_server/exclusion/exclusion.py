@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lsp_server.editing.file_uris import split_uri, without_query
 from lsp_server.exclusion.ignore_files import IgnoreFiles
-from lsp_server.exclusion.secret_files import SecretFiles
+from lsp_server.exclusion.secret_files import secret_reason
 from lsp_server.exclusion.verdict import Verdict
 
 # Schemes of documents that users write: files, scratch buffers, notebook cells. Documents of other schemes may hold
@@ -30,7 +30,6 @@ class Exclusion:
     def __init__(self, folders: Iterable[str], now: Callable[[], float], recheck_s: float = 2.0) -> None:
         paths = [Path(os.path.normpath(path)) for path in (split_uri(uri).path for uri in folders) if is_usable(path)]
         real_paths = [Path(os.path.realpath(path)) for path in paths]
-        self._secrets = SecretFiles()
         self._ignored = IgnoreFiles(list(dict.fromkeys(paths + real_paths)), now, recheck_s)
 
     def reason(self, uri: str) -> str | None:
@@ -51,12 +50,12 @@ class Exclusion:
 
     def _verdicts_on(self, path: str) -> Iterator[Verdict]:
         if not is_usable(path):
-            if (secret := self._secrets.reason(path)) is not None:
+            if (secret := secret_reason(path)) is not None:
                 yield Verdict(secret, "secret")
             return
         try:
             for place in dict.fromkeys((Path(os.path.normpath(path)), Path(os.path.realpath(path)))):
-                if (secret := self._secrets.reason(place.as_posix())) is not None:
+                if (secret := secret_reason(place.as_posix())) is not None:
                     yield Verdict(secret, "secret")
                 elif (ignored := self._ignored.verdict(place)) is not None:
                     yield ignored

@@ -25,6 +25,7 @@ _OWN_NAME = ".midfillignore"
 _MAX_REMEMBERED = 4096
 _MOST_BYTES = 1 << 21  # of one ignore file
 _MOST_REPORTED = 10  # bad lines of one ignore file
+_NO_RULES = Rules((), ignore_case=False)
 
 
 class Remembered(Generic[_Key, _Value]):
@@ -52,12 +53,11 @@ class IgnoreFile:
 
     path: Path
     folder: Path
-    rules: Rules
+    rules: Rules = _NO_RULES
     problem: str = ""
 
     @property
     def cause(self) -> Cause:
-        """The cause of its verdicts."""
         return "midfillignore" if self.path.name == _OWN_NAME else "gitignore"
 
 
@@ -149,22 +149,18 @@ def _read(path: Path, folder: Path) -> IgnoreFile:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
-            return _useless(path, folder, f"it is longer than {_MOST_BYTES} bytes")
+            return IgnoreFile(path, folder, problem=f"it is longer than {_MOST_BYTES} bytes")
         if b"\0" in data:
-            return _useless(path, folder, "it is not UTF-8 text")
+            return IgnoreFile(path, folder, problem="it is not UTF-8 text")
         lines = data.decode("utf-8-sig", errors="surrogateescape").split("\n")
         rules = Rules(lines, ignore_case=_IGNORE_CASE)
     except OSError as error:
-        return _useless(path, folder, error.strerror or type(error).__name__)
+        return IgnoreFile(path, folder, problem=error.strerror or type(error).__name__)
     except TooManyWildcards as error:
-        return _useless(path, folder, str(error))
+        return IgnoreFile(path, folder, problem=str(error))
     for problem in rules.bad[:_MOST_REPORTED]:
         logger.warning("%s, %s; git ignores the line too", path, problem)
     return IgnoreFile(path, folder, rules)
-
-
-def _useless(path: Path, folder: Path, problem: str) -> IgnoreFile:
-    return IgnoreFile(path, folder, Rules((), ignore_case=_IGNORE_CASE), problem)
 
 
 def _git_folder(folder: Path) -> Path | None:

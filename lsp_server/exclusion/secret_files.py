@@ -136,20 +136,16 @@ _CODE_SUFFIXES = """
 .zig
 """
 
+_CODE = frozenset(_CODE_SUFFIXES.split())
+_ANY = Rules(_PATTERNS.splitlines(), ignore_case=True)
+_DATA = Rules(_DATA_PATTERNS.splitlines(), ignore_case=True)
 
-class SecretFiles:
-    """Recognizes a secret by its path, ignoring case."""
 
-    def __init__(self) -> None:
-        self._any = Rules(_PATTERNS.splitlines(), ignore_case=True)
-        self._data = Rules(_DATA_PATTERNS.splitlines(), ignore_case=True)
-        self._code_suffixes = frozenset(_CODE_SUFFIXES.split())
-
-    def reason(self, path: str) -> str | None:
-        """The pattern of the list that the path matches, for messages; `path` has forward slashes."""
-        is_code = PurePosixPath(path).suffix.lower() in self._code_suffixes
-        for rules in (self._any,) if is_code else (self._any, self._data):
-            rule = rules.last_match(path.lstrip("/"), is_folder=False)
-            if rule is not None and not rule.negated:
-                return f"{rule.text} in the built-in list of secrets"
-        return None
+def secret_reason(path: str) -> str | None:
+    """The pattern of the list that the path matches, ignoring case, for messages; `path` has forward slashes."""
+    is_code = PurePosixPath(path).suffix.lower() in _CODE
+    for rules in (_ANY,) if is_code else (_ANY, _DATA):
+        rule = rules.last_match(path.lstrip("/"), is_folder=False)
+        if rule is not None and not rule.negated:
+            return f"{rule.text} in the built-in list of secrets"
+    return None

@@ -6,19 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
+from lsp_server.exclusion.exclusion import Exclusion
 from lsp_server.exclusion.verdict import Verdict
 
 _KEEP_SECONDS = 2.0
 _MOST_KNOWN = 4096
 _UNKNOWN = Verdict("the ignore files have not been checked yet", "unchecked")
-
-
-class Rules(Protocol):
-    """The interface of `Exclusion` for verdicts; `verdict` may take long, and is called by one thread at a time."""
-
-    def verdict(self, uri: str) -> Verdict | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +28,9 @@ class Verdicts:
     A verdict holds for `keep_s` seconds; after half of them it is renewed in the background if its document is in use.
     """
 
-    def __init__(self, rules: Rules, now: Callable[[], float] = time.monotonic, keep_s: float = _KEEP_SECONDS) -> None:
+    def __init__(
+        self, rules: Exclusion, now: Callable[[], float] = time.monotonic, keep_s: float = _KEEP_SECONDS
+    ) -> None:
         self._rules, self._now, self._keep_s = rules, now, keep_s
         self._known: dict[str, _Known] = {}  # by URI, the oldest check first
         self._excluded: dict[str, Verdict] = {}  # newly excluded since `take_excluded`, by URI
@@ -64,7 +60,6 @@ class Verdicts:
         self._decide_again()
 
     def is_allowed(self, uri: str) -> bool:
-        """Whether the user allows the document in spite of its verdict."""
         return uri in self._allowed
 
     def inherit(self, earlier: Verdicts) -> None:

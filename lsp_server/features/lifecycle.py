@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from lsprotocol import types
@@ -21,16 +20,12 @@ _TRIGGERS = [".", "(", "[", "{", "=", ",", ":"]
 
 def register(server: MidfillServer) -> None:
     """Register these messages with the server."""
-    handlers: dict[str, Callable[..., Any]] = {
-        types.INITIALIZE: initialize,
-        types.INITIALIZED: initialized,
-        types.SHUTDOWN: shutdown,
-        types.WORKSPACE_DID_CHANGE_CONFIGURATION: did_change_configuration,
-        types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: did_change_folders,
-        types.WORKSPACE_DID_CHANGE_WATCHED_FILES: did_change_watched_files,
-    }
-    for method, handler in handlers.items():
-        server.feature(method)(handler)
+    server.feature(types.INITIALIZE)(initialize)
+    server.feature(types.INITIALIZED)(initialized)
+    server.feature(types.SHUTDOWN)(shutdown)
+    server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(did_change_configuration)
+    server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)(did_change_folders)
+    server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)(did_change_watched_files)
 
 
 def initialize(ls: MidfillServer, params: types.InitializeParams) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from lsprotocol import types
 
@@ -17,13 +16,9 @@ logger = logging.getLogger(__name__)
 
 def register(server: MidfillServer) -> None:
     """Register these messages with the server."""
-    handlers: dict[str, Callable[..., Any]] = {
-        types.NOTEBOOK_DOCUMENT_DID_OPEN: did_open_notebook,
-        types.NOTEBOOK_DOCUMENT_DID_CHANGE: did_change_notebook,
-        types.NOTEBOOK_DOCUMENT_DID_CLOSE: did_close_notebook,
-    }
-    for method, handler in handlers.items():
-        server.feature(method)(handler)
+    server.feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)(did_open_notebook)
+    server.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)(did_change_notebook)
+    server.feature(types.NOTEBOOK_DOCUMENT_DID_CLOSE)(did_close_notebook)
 
 
 def did_open_notebook(ls: MidfillServer, params: types.DidOpenNotebookDocumentParams) -> None:

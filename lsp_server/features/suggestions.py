@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 import time
 
 from lsprotocol import types
@@ -15,9 +16,8 @@ from lsp_server.custom_messages import (
     PartlyAcceptedParams,
     ShownParams,
 )
-from lsp_server.editing.documents import Position
+from lsp_server.editing.documents import Document, Position
 from lsp_server.editing.positions import PositionCodec, PositionEncoding
-from lsp_server.features.items import accepted_command, answer_number, inline_item, popup_item
 from lsp_server.features.text_documents import client_position, place_of
 from lsp_server.filters.cursor_context import Insertion
 from lsp_server.mistakes import refusing_bad_input
@@ -25,6 +25,8 @@ from lsp_server.server import MidfillServer
 from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.queries import Query, Selected
 from protocol.errors import BadInput
+
+_WORD_BEFORE = re.compile(r"\w*\Z")
 
 
 def register(server: MidfillServer) -> None:
@@ -106,3 +108,54 @@ def _selected(
             f"the selected entry, from {tuple(start)} to {tuple(end)}, does not contain the cursor {tuple(cursor)}"
         )
     return Selected(start.column, end.column, info.text)
+
+
+def inline_item(
+    codec: PositionCodec, document: Document, cursor: Position, insertion: Insertion, accepted: types.Command
+) -> types.InlineCompletionItem:
+    """The item of `textDocument/inlineCompletion`; the client runs `accepted` when the user accepts the item."""
+    start = Position(cursor.line, cursor.column - insertion.taken)
+    span = _range(codec, document, start, Position(cursor.line, cursor.column + insertion.replaced))
+    return types.InlineCompletionItem(insert_text=insertion.text, range=span, command=accepted)
+
+
+def popup_item(
+    codec: PositionCodec, document: Document, cursor: Position, insertion: Insertion, accepted: types.Command
+) -> types.CompletionItem:
+    """The item of `textDocument/completion`.
+
+    Clients show only items that match the word before the cursor, so the item repeats and replaces that word.
+    """
+    word = _WORD_BEFORE.findall(document.lines[cursor.line][: cursor.column])[0]
+    text = word + insertion.text
+    start = Position(cursor.line, cursor.column - len(word))
+    span = _range(codec, document, start, Position(cursor.line, cursor.column + insertion.replaced))
+    first, *more = text.strip().splitlines()
+    return types.CompletionItem(
+        label=first + (" …" if more else ""),
+        kind=types.CompletionItemKind.Text,
+        detail="midfill",
+        documentation=text,
+        filter_text=text,
+        insert_text_format=types.InsertTextFormat.PlainText,
+        insert_text_mode=types.InsertTextMode.AsIs,
+        text_edit=types.TextEdit(span, text),
+        command=accepted,
+    )
+
+
+def accepted_command(number: int, index: int) -> types.Command:
+    """The command of an answer's item, by the answer's number and the item's place in it."""
+    return types.Command(title="Accepted", command=ACCEPTED_COMMAND, arguments=[number, index])
+
+
+def answer_number(command: types.Command) -> int:
+    """The number of the answer whose item carries this command; BadInput if it is no item of midfill's."""
+    match command.arguments:
+        case [int(number), int()]:
+            return number
+    raise BadInput(f"not a completion item of midfill: its command has the arguments {command.arguments!r:.200}")
+
+
+def _range(codec: PositionCodec, document: Document, start: Position, end: Position) -> types.Range:
+    return types.Range(*(types.Position(*codec.encode(document, place)) for place in (start, end)))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
-from typing import Any
 
 from lsprotocol import types
 
@@ -24,17 +22,13 @@ logger = logging.getLogger(__name__)
 
 def register(server: MidfillServer) -> None:
     """Register these messages with the server."""
-    handlers: dict[str, Callable[..., Any]] = {
-        types.TEXT_DOCUMENT_DID_OPEN: did_open,
-        types.TEXT_DOCUMENT_DID_CHANGE: did_change,
-        types.TEXT_DOCUMENT_DID_CLOSE: did_close,
-        DID_MOVE_CURSOR: did_move_cursor,
-        DID_FOCUS: did_focus,
-        DOCUMENT_HASH: document_hash,
-        LAST_EXCHANGE: last_exchange,
-    }
-    for method, handler in handlers.items():
-        server.feature(method)(handler)
+    server.feature(types.TEXT_DOCUMENT_DID_OPEN)(did_open)
+    server.feature(types.TEXT_DOCUMENT_DID_CHANGE)(did_change)
+    server.feature(types.TEXT_DOCUMENT_DID_CLOSE)(did_close)
+    server.feature(DID_MOVE_CURSOR)(did_move_cursor)
+    server.feature(DID_FOCUS)(did_focus)
+    server.feature(DOCUMENT_HASH)(document_hash)
+    server.feature(LAST_EXCHANGE)(last_exchange)
 
 
 def did_open(ls: MidfillServer, params: types.DidOpenTextDocumentParams) -> None:

@@ -1,1 +1,1 @@
-"""Post-processing of completions: small pure filters, one per file, in the order that `order` gives."""
+"""Post-processing of completions: small pure filters, in the order that `order` gives."""

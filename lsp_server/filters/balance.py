@@ -61,7 +61,6 @@ class _Count:
 
     @property
     def faults(self) -> Faults:
-        """The faults so far."""
         return Faults(self.closers, self.strings, self.openers)
 
 
@@ -151,13 +150,11 @@ class Balance:
 
 def closes_unopened(text: str, language_id: str) -> int | None:
     """Where `text` first closes a bracket that it has not opened, or None."""
-    opened: list[str] = []
+    count = _Count()
     for match in language(language_id).tokens.finditer(text):
-        token = match.group()
-        if token in _OPENER_OF and not _close(opened, _OPENER_OF[token]):
+        count.take((match.group(),))
+        if count.closers:
             return match.start()
-        if token in "([{":
-            opened.append(token)
     return None
 
 

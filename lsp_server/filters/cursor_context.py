@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, takewhile
+from itertools import accumulate
 
 from lsp_server.editing.documents import Document, Position, line_length
 from lsp_server.editing.indentation import indent_unit
@@ -49,12 +50,10 @@ class CursorContext:
 
     @cached_property
     def indent_unit(self) -> str:
-        """The document's white space for one step of indentation."""
         return indent_unit((*self.lines_above, *self.lines_below))
 
     @cached_property
     def statement(self) -> Statement:
-        """The statement around the cursor."""
         return Statement.around(self)
 
     def work_out(self, *, indents: bool) -> None:
@@ -79,7 +78,6 @@ class Insertion:
     taken: int = 0  # by the entry that is selected in the popup; the filters leave it alone
 
     def with_text(self, text: str) -> Insertion:
-        """The same insertion with another text."""
         return self if text == self.text else Insertion(text, self.replaced, self.taken)
 
 
@@ -111,8 +109,8 @@ def context_at(
 
 def _nearest(lines: Sequence[str]) -> tuple[str, ...]:
     """The first lines, up to _WINDOW_CHARS code points."""
-    chars = accumulate(map(len, lines))
-    return tuple(line for line, _ in zip(lines, takewhile(_WINDOW_CHARS.__ge__, chars), strict=False))
+    ends = list(accumulate(map(len, lines)))
+    return tuple(lines[: bisect_right(ends, _WINDOW_CHARS)])
 
 
 def word_characters(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The filters of indentation: no deeper than the lines above ask for, in the document's unit, and never broken."""
+"""The filters of white space: indentation as the lines above ask for it, nothing trailing, the document's line ends."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from lsp_server.editing.languages import language, opens_block
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 
 _COMMENTS = ("#", "//", "/*")
+_STUCK_TO = frozenset("_\"'`([{")  # a space may precede these
 _BODY_OPENERS = (":", "{", "=>")  # after which the body is one step deeper; after `(` two steps are common
 
 
@@ -183,3 +184,18 @@ def _inside(text: str, language_id: str) -> list[range]:
         elif "\n" in said:
             stretches.append(range(token.start(), token.end()))
     return [*stretches, *(range(start, len(text)) for start in opened)]
+
+
+def drop_trailing_space(insertion: Insertion, context: CursorContext) -> Insertion:
+    """Drop white space and blank lines at the end, but keep the space before a following word."""
+    text = insertion.text.rstrip()
+    behind = context.after[insertion.replaced :][:1]
+    keeps_words_apart = behind.isalnum() or behind in _STUCK_TO
+    if text and behind and keeps_words_apart and insertion.text[len(text) :].startswith(" "):
+        text += " "
+    return insertion.with_text(text)
+
+
+def use_line_ends(insertion: Insertion, context: CursorContext) -> Insertion:
+    """Replace \\n by the document's own line ends."""
+    return insertion.with_text(insertion.text.replace("\n", context.line_end))

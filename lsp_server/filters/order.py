@@ -7,9 +7,14 @@ from collections.abc import Callable, Sequence
 from lsp_server.filters.block import end_with_block, end_with_whole_statement
 from lsp_server.filters.closers import keep_balance
 from lsp_server.filters.cursor_context import CursorContext, Insertion
-from lsp_server.filters.indentation import cut_broken_indentation, drop_extra_indentation, use_own_indentation
+from lsp_server.filters.indentation import (
+    cut_broken_indentation,
+    drop_extra_indentation,
+    drop_trailing_space,
+    use_line_ends,
+    use_own_indentation,
+)
 from lsp_server.filters.repeats import cut_at_next_lines, cut_repetition, drop_previous_lines, drop_rest_of_line
-from lsp_server.filters.white_space import drop_trailing_space, use_line_ends
 
 Filter = Callable[[Insertion, CursorContext], Insertion]
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from lsp_server.context.ring import Context
 from lsp_server.editing.documents import Document, LineChange, Position
 from lsp_server.prompts.anchors import Anchor, Fit, find, lay
 from lsp_server.prompts.windows import StickyEdges, WindowBudget, suffix_stop
 from protocol.messages import Prompt
-from protocol.settings import ContextSource
-
-Strategy = Literal["none", "psm", "spm", "efim"]
+from protocol.settings import ContextSource, Strategy
 
 _MAX_ANCHORS = 8
 
@@ -36,14 +34,6 @@ class _Laid(NamedTuple):
     context: Context
 
 
-def _no_context(_budget: WindowBudget, _adds: bool) -> Context:
-    return Context()
-
-
-def _nothing_excluded(_: str) -> bool:
-    return False
-
-
 class PromptPlanner:
     """The prompts of one document: EFIM's from anchors, PSM's and SPM's from the windows at the cursor.
 
@@ -57,8 +47,8 @@ class PromptPlanner:
         document: Document,
         budget: WindowBudget,
         strategy: Strategy = "efim",
-        context: Callable[[WindowBudget, bool], Context] = _no_context,
-        is_excluded: Callable[[str], bool] = _nothing_excluded,
+        context: Callable[[WindowBudget, bool], Context] = lambda *_: Context(),
+        is_excluded: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self.document = document
         self.budget = budget
@@ -70,7 +60,6 @@ class PromptPlanner:
         self._laid_ahead = False  # whether ahead work laid the newest one, and no keystroke has used it
 
     def edited(self, change: LineChange) -> None:
-        """Follow an edit that was applied to the document."""
         self._edges.edited(change)
 
     def observe(self, prompt: Prompt, prompt_tokens: int) -> None:

@@ -61,7 +61,6 @@ class StickyEdges:
         self._edges: list[int] = []
 
     def edited(self, change: LineChange) -> None:
-        """Follow an edit."""
         first, removed, added = change
         moved = (
             edge if edge <= first else edge + added - removed if edge >= first + removed else first

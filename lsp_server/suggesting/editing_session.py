@@ -18,7 +18,7 @@ from lsp_server.filters.order import fitted, worth_showing
 from lsp_server.suggesting import reasons
 from lsp_server.suggesting.debounce import Pace
 from lsp_server.suggesting.explaining import Explainer
-from lsp_server.suggesting.last_suggestion import Suggestion, suggestion_at
+from lsp_server.suggesting.last_suggestion import Suggestion
 from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.open_documents import OpenDocuments
 from lsp_server.suggesting.queries import Query
@@ -58,13 +58,9 @@ class EditingSession:
         client: str,
         on_cost: Callable[[PromptCost], None],
         on_reason: Callable[[str, Reason | None], None] = lambda *_: None,
-        on_refresh: Callable[[OpenDocument], None] = lambda _: None,
-        idle_s: float = _IDLE_SECONDS,
-        opening_s: float = _OPENING_SECONDS,
-        loading_s: float = _LOADING_SECONDS,
+        on_refresh: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.documents = OpenDocuments(settings)
-        self._idle_s, self._opening_s, self._loading_s = idle_s, opening_s, loading_s
         self.explainer = Explainer(self.documents, core, on_reason, on_refresh)
         self._core = core
         self._sender = RequestSender(core, client, on_cost)
@@ -84,7 +80,7 @@ class EditingSession:
         if self._opening is not None:
             self._opening.cancel()
         opened = self.documents.open(uri, language_id, version, text)
-        self._opening = asyncio.get_running_loop().call_later(self._opening_s, self.look_ahead, opened)
+        self._opening = asyncio.get_running_loop().call_later(_OPENING_SECONDS, self.look_ahead, opened)
         return opened
 
     def close(self, uri: str) -> None:
@@ -132,7 +128,7 @@ class EditingSession:
         if not self._is_enabled(opened):
             return None
         if not query.on_one_line:
-            opened.outcome = reasons.popup_entry()
+            opened.outcome = reasons.POPUP_ENTRY
             return None
         if not await self._is_allowed(opened) or (opened.edits, opened.requests, opened.cursor) != now:
             return None
@@ -182,7 +178,6 @@ class EditingSession:
             self.explainer.reading(self._last, tokens)
 
     def configure(self, settings: Settings) -> None:
-        """Use these settings from now on."""
         self.documents.configure(settings)
         self.explainer.tell_all(self._last)
 
@@ -208,7 +203,7 @@ class EditingSession:
         for timer in (self._opening, self._idle):
             if timer is not None:
                 timer.cancel()
-        self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._at_idle, opened, opened.edits)
+        self._idle = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._at_idle, opened, opened.edits)
 
     def _at_idle(self, opened: OpenDocument, edits: int) -> None:
         """Re-lay the anchor of a long increment as ahead work, and collect garbage."""
@@ -248,12 +243,12 @@ class EditingSession:
             return await self._ask(opened, query, self._pace.pause_s(self.settings.debounce_ms))
         self.explainer.tell(opened)
         try:
-            async with asyncio.timeout(self._loading_s):
+            async with asyncio.timeout(_LOADING_SECONDS):
                 while not self._core.ready and self.explainer.status.state in ("starting", "stopped"):
                     await self._core_moved.wait()
                 return await self._ask(opened, query)
         except TimeoutError:
-            opened.outcome = reasons.too_late(self._loading_s)
+            opened.outcome = reasons.too_late(_LOADING_SECONDS)
             return ()
 
     async def _ask(self, opened: OpenDocument, query: Query, pause_s: float = 0.0) -> tuple[Insertion, ...]:
@@ -302,10 +297,10 @@ class EditingSession:
             shown[insertion.text] = query.item(insertion)
             if ending is not None:
                 rest = Insertion(ending + insertion.text, insertion.replaced)
-                suggestions.append(suggestion_at(query.cursor, ending + worth, rest, held=held))
+                suggestions.append(Suggestion(query.cursor, query.cursor, ending + worth, rest, held))
         opened.suggestions = tuple(suggestions)
         if not shown:
-            opened.outcome = reasons.nothing_left() if texts[0].strip() else reasons.nothing_predicted()
+            opened.outcome = reasons.NOTHING_LEFT if texts[0].strip() else reasons.NOTHING_PREDICTED
         elif held and percent is not None:
             opened.outcome = reasons.unlikely(percent, limit, opened.document.uri)
         return () if held else tuple(shown.values())

@@ -24,8 +24,8 @@ _SILENCE_S = 3.0
 class Explainer:
     """The reasons of one client's documents.
 
-    `on_reason` gets a document's URI and its new reason, or None. `on_refresh` gets a document whose last request went
-    unanswered, once nothing is in its way: the client should request again.
+    `on_reason` gets a document's URI and its new reason, or None. `on_refresh` gets the URI of one whose last request
+    went unanswered, once nothing is in its way: the client should request again.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Explainer:
         documents: OpenDocuments,
         core: Core,
         on_reason: Callable[[str, Reason | None], None],
-        on_refresh: Callable[[OpenDocument], None],
+        on_refresh: Callable[[str], None],
     ) -> None:
         self._documents, self._core = documents, core
         self._on_reason, self._on_refresh = on_reason, on_refresh
@@ -57,8 +57,8 @@ class Explainer:
         if settings.disabled_folders and (folder := _folder_around(opened.document.uri, settings.disabled_folders)):
             return reasons.folder_off(folder)
         if opened.out_of_step:
-            return reasons.out_of_step()
-        if opened.is_in_long_line:
+            return reasons.OUT_OF_STEP
+        if len(opened.document.lines[opened.cursor.line]) > LONGEST_LINE:
             return reasons.long_line(LONGEST_LINE)
         found = opened.literals.at(opened.cursor) if len(settings.suggest_in) < 2 else None
         return None if found is None or found in settings.suggest_in else reasons.literal_off(found)
@@ -90,7 +90,7 @@ class Explainer:
             opened.outcome = None
             if opened.unanswered == (opened.edits, opened.cursor):
                 opened.unanswered = None
-                self._on_refresh(opened)
+                self._on_refresh(opened.document.uri)
 
     def closed(self, opened: OpenDocument) -> None:
         """Withdraw the reason of a document that was closed: it may be opened again."""

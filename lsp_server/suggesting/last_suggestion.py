@@ -26,11 +26,6 @@ class Suggestion:
     held: bool = False
 
 
-def suggestion_at(cursor: Position, text: str, shown: Insertion, *, held: bool = False) -> Suggestion:
-    """A fresh suggestion, of which nothing has been typed."""
-    return Suggestion(cursor, cursor, text, shown, held)
-
-
 def follow(suggestion: Suggestion, edit: Edit) -> Suggestion | None:
     """The suggestion after an edit of the typed text; None if the edit changed anything else."""
     if edit.start < suggestion.start or edit.end > suggestion.end:

@@ -50,7 +50,6 @@ class Latest(Generic[T]):
 
     @property
     def busy(self) -> bool:
-        """Whether work is running."""
         return self._current is not None
 
     @property
@@ -59,7 +58,6 @@ class Latest(Generic[T]):
         return self._awaited is not None
 
     def is_for(self, purpose: object) -> bool:
-        """Whether work for this purpose is running."""
         return self._current is not None and self._purpose == purpose
 
     async def _finish(self, work: Work[T]) -> None:

@@ -10,7 +10,7 @@ from lsp_server.editing.notebooks import Cells
 from lsp_server.editing.spans import follow_cursor
 from lsp_server.exclusion.verdict import Verdict
 from lsp_server.filters.balance import Balance
-from lsp_server.filters.cursor_context import LONGEST_LINE, Insertion
+from lsp_server.filters.cursor_context import Insertion
 from lsp_server.prompts.planner import Plan, PromptPlanner
 from lsp_server.prompts.surroundings import Surroundings
 from lsp_server.suggesting.last_suggestion import Suggestion, follow
@@ -53,8 +53,12 @@ class OpenDocument:
 
     def apply(self, edit: Edit) -> LineChange:
         """Edit the document, and drop state that this invalidates; a bad edit raises BadInput and changes nothing."""
-        change = self.document.apply(edit)
-        self._edited(change)
+        change = in_source = self.document.apply(edit)
+        if self.cells is not None:
+            self.cells.refresh()
+            in_source = self.cells.change(self.document, change)
+        self.planner.edited(in_source)
+        self.surroundings.ring.edited(self.source, in_source)
         self.literals.edited(change.first)
         self.cursor = self.document.nearest(follow_cursor(self.cursor, edit))
         self.latest.supersede()
@@ -87,13 +91,6 @@ class OpenDocument:
     def _in_source(self, position: Position) -> Position:
         return position if self.cells is None else self.cells.position(self.document, position)
 
-    def _edited(self, change: LineChange) -> None:
-        if self.cells is not None:
-            self.cells.refresh()
-            change = self.cells.change(self.document, change)
-        self.planner.edited(change)
-        self.surroundings.ring.edited(self.source, change)
-
     def lose_step(self) -> None:
         """Mark the mirror as out of step: a change of the client was lost."""
         self.out_of_step = True
@@ -103,11 +100,6 @@ class OpenDocument:
     def excluded(self) -> Verdict | None:
         """Why its text may not enter its own prompts, by the last check of the disk; None if it may."""
         return self.surroundings.verdicts.own(self.document.uri)
-
-    @property
-    def is_in_long_line(self) -> bool:
-        """Whether the cursor's line is too long for suggestions."""
-        return len(self.document.lines[self.cursor.line]) > LONGEST_LINE
 
     def look_at(self, cursor: Position) -> None:
         """Record the cursor; a place reached without an edit counts as viewed.

@@ -65,7 +65,6 @@ class OpenDocuments:
 
     @property
     def uris(self) -> tuple[str, ...]:
-        """The URIs of all open documents."""
         return tuple(self._open)
 
     @property

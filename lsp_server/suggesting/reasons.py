@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lsp_server.core.link import LinkStatus
-from lsp_server.editing.literals import LiteralKind
 from lsp_server.exclusion.verdict import Verdict
 from protocol.errors import MidfillError
+from protocol.settings import SuggestIn
 
 Switch = Literal["", "workspace", "buffer", "editor", "setting", "hidden"]
 """What switches suggestions off in the client itself; empty if nothing does."""
@@ -50,6 +50,27 @@ _SWITCHED_OFF = {
     "setting": "The editor's setting midfill.enabled is off for this document.",
     "hidden": "The editor shows no inline suggestions: its setting editor.inlineSuggest.enabled is off.",
 }
+OUT_OF_STEP = Reason(
+    "lost",
+    "out of step",
+    "The language server cannot follow this document: a change was lost, or a line has more than 10 million "
+    "characters. Close the document and open it again.",
+)
+NOTHING_PREDICTED = Reason(
+    "nothing", "nothing to add", "The model predicts that nothing is to be added here.", lasts=False
+)
+NOTHING_LEFT = Reason(
+    "filtered",
+    "nothing left",
+    "What the model wrote repeats the text around the cursor, or does not fit it; nothing is left of it.",
+    lasts=False,
+)
+POPUP_ENTRY = Reason(
+    "popup",
+    "popup open",
+    "The entry selected in the editor's completion popup has several lines, and a suggestion cannot extend it.",
+    lasts=False,
+)
 
 
 def switched_off(switch: Switch) -> Reason | None:
@@ -76,7 +97,7 @@ def folder_off(folder: str) -> Reason:
     return Reason("off", "off in this folder", f"Suggestions are off in {folder}: disabledFolders has this folder.")
 
 
-def literal_off(literal: LiteralKind) -> Reason:
+def literal_off(literal: SuggestIn) -> Reason:
     """The cursor is in a comment or a string, and the setting `suggestIn` leaves these out."""
     where = literal.removesuffix("s")
     return Reason("off", f"off in {literal}", f"The cursor is in a {where}, and suggestIn does not have {literal}.")
@@ -85,16 +106,6 @@ def literal_off(literal: LiteralKind) -> Reason:
 def long_line(limit: int) -> Reason:
     """The cursor's line is too long."""
     return Reason("long", "line too long", f"The cursor's line has more than {limit:,} characters.")
-
-
-def out_of_step() -> Reason:
-    """The server's copy of the document is not the client's text."""
-    return Reason(
-        "lost",
-        "out of step",
-        "The language server cannot follow this document: a change was lost, or a line has more than 10 million "
-        "characters. Close the document and open it again.",
-    )
 
 
 def excluded(verdict: Verdict, uri: str) -> Reason:
@@ -154,23 +165,6 @@ def unlikely(percent: float, limit: int, uri: str) -> Reason:
         f"holdBackPercent ({limit})."
     )
     return Reason("unlikely", "held back", said, (Action("Show it", SUGGEST_NOW_COMMAND, (uri,)),), lasts=False)
-
-
-def nothing_predicted() -> Reason:
-    """The model ends its completion at once."""
-    return Reason("nothing", "nothing to add", "The model predicts that nothing is to be added here.", lasts=False)
-
-
-def nothing_left() -> Reason:
-    """The filters left nothing of the completion."""
-    said = "What the model wrote repeats the text around the cursor, or does not fit it; nothing is left of it."
-    return Reason("filtered", "nothing left", said, lasts=False)
-
-
-def popup_entry() -> Reason:
-    """The entry selected in the editor's completion popup cannot be continued."""
-    said = "The entry selected in the editor's completion popup has several lines, and a suggestion cannot extend it."
-    return Reason("popup", "popup open", said, lasts=False)
 
 
 def rivals(names: Sequence[str]) -> Reason | None:

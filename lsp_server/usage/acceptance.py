@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from lsp_server.editing.documents import Position, Replacement
 from lsp_server.editing.hunks import trimmed
@@ -14,18 +13,11 @@ from lsp_server.filters.cursor_context import Insertion
 from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.usage.kept import KeptText
 from lsp_server.usage.keyboard import Keyboard
+from lsp_server.usage.recorder import Recorder
 from lsp_server.usage.shown import Shown
-from lsp_server.usage.statistics import Group, Statistics, one_answer
+from lsp_server.usage.statistics import Statistics, one_answer
 
 _REMEMBERED = 32  # answers that may still be accepted, over all documents
-
-
-class Counter(Protocol):
-    """Where counts go."""
-
-    def group(self, language: str) -> Group: ...
-
-    def count(self, group: Group, more: Statistics) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +38,9 @@ class Acceptances:
     counts as accepted. After that only its reports do.
     """
 
-    def __init__(self, counter: Counter, kept: KeptText | None = None, keyboard: Keyboard | None = None) -> None:
-        self._counter = counter
-        self.kept = kept or KeptText(counter.count)
+    def __init__(self, recorder: Recorder, kept: KeptText | None = None, keyboard: Keyboard | None = None) -> None:
+        self._recorder = recorder
+        self.kept = kept or KeptText(recorder.count)
         self._keyboard = keyboard or Keyboard()
         self._numbers = itertools.count(1)
         self._answers: dict[int, _Answer] = {}
@@ -61,8 +53,8 @@ class Acceptances:
     ) -> int:
         """Record a non-empty answer; returns its number, by which its items are accepted."""
         self._clear_up()
-        group = self._counter.group(opened.document.language_id)
-        self._counter.count(group, one_answer(milliseconds))
+        group = self._recorder.group(opened.document.language_id)
+        self._recorder.count(group, one_answer(milliseconds))
         texts = tuple(insertion.text for insertion in insertions)
         start = Position(cursor.line, cursor.column - insertions[0].taken)
         shown = self._open.get(opened.document.uri)
@@ -125,12 +117,10 @@ class Acceptances:
             self._outcome(shown, Statistics(typed_through=1) if shown.was_typed else Statistics(dismissed=1))
 
     def closed(self, uri: str) -> None:
-        """Record that this document was closed."""
         self.ended(uri)
         self.kept.closed(uri)
 
     def close(self) -> None:
-        """Record that all documents were closed."""
         for uri in [*self._open]:
             self.ended(uri)
         self.kept.close()
@@ -140,7 +130,7 @@ class Acceptances:
         if self._open.get(uri) is not shown:
             self.ended(uri)
             self._open[uri] = shown
-            self._counter.count(shown.group, Statistics(shown=1))
+            self._recorder.count(shown.group, Statistics(shown=1))
 
     def _accept(self, shown: Shown, offset: int, text: str, replaced: int = 0) -> None:
         """Count the suggestion up to `offset`, and follow what is new of it."""
@@ -149,7 +139,7 @@ class Acceptances:
             self._show(shown)
         is_whole = not shown.accepted and offset + shown.replaced >= len(text)
         new = shown.accept(offset, text, replaced)
-        self._counter.count(shown.group, Statistics(accepted_characters=new))
+        self._recorder.count(shown.group, Statistics(accepted_characters=new))
         self._outcome(shown, Statistics(accepted=1) if is_whole else Statistics(accepted_partly=1))
         self._keyboard.rested()
         self._follow(shown)
@@ -157,7 +147,7 @@ class Acceptances:
     def _outcome(self, shown: Shown, outcome: Statistics) -> None:
         if not shown.has_outcome:
             shown.has_outcome = True
-            self._counter.count(shown.group, outcome)
+            self._recorder.count(shown.group, outcome)
 
     def _follow(self, shown: Shown) -> None:
         """Follow the accepted text from when it is in the document."""
@@ -175,7 +165,7 @@ class Acceptances:
 
     def _type(self, opened: OpenDocument, replacements: Sequence[Replacement]) -> None:
         typed = self._keyboard.changed(opened.document.uri, replacements)
-        self._counter.count(self._counter.group(opened.document.language_id), typed)
+        self._recorder.count(self._recorder.group(opened.document.language_id), typed)
 
     def _is_accepted(self, shown: Shown, replacement: Replacement) -> bool:
         """Follow an edit of the suggestion; whether what it inserted is counted, or may be by a coming report."""

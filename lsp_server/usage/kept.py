@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from rapidfuzz.distance import LCSseq
@@ -42,7 +42,7 @@ class Followed:
     group: Group  # of its acceptance
     text: str
     span: Span
-    looks: list[Look] = field(default_factory=lambda: list(LOOKS))  # those to come
+    looks: list[Look]  # those to come
     timer: asyncio.TimerHandle | None = None
 
 
@@ -53,9 +53,6 @@ class KeptText:
         self._count = count
         self._looks = tuple(looks)
         self._followed: dict[Followed, None] = {}  # the oldest first
-
-    def __len__(self) -> int:
-        return len(self._followed)
 
     def follow(self, opened: OpenDocument, group: Group, text: str, span: Span) -> Followed:
         """Follow this text, which was just accepted and stands in this span."""
@@ -76,7 +73,6 @@ class KeptText:
         return grows
 
     def edited(self, opened: OpenDocument, replacements: Iterable[Replacement]) -> None:
-        """Follow the edits of a document."""
         ours = [followed for followed in self._followed if followed.opened is opened]
         for replacement in replacements if ours else ():
             edit = replacement.edit
@@ -127,15 +123,10 @@ def _move(all_followed: Iterable[Followed], edit: Edit) -> None:
 
 
 def _lengths(followed: Followed) -> tuple[int, int]:
-    """How many characters of the text are compared, and how many of them are still there."""
+    """How many characters of the text are compared, and how many, by whole words in their order, are still there."""
     text, span, document = followed.text[:_COMPARED_CHARACTERS], followed.span, followed.opened.document
     reaches = span.start <= span.end <= document.end
     there = document.slice(span.start, span.end)[: 2 * _COMPARED_CHARACTERS] if reaches else ""
-    return len(text), _kept_characters(text, there)
-
-
-def _kept_characters(before: str, now: str) -> int:
-    """How many characters of `before`, by whole words and separators, `now` still has in the same order."""
-    words, words_now = _WORDS.findall(before), _WORDS.findall(now)
-    same = (step for step in LCSseq.opcodes(words, words_now) if step.tag == "equal")
-    return sum(len(word) for step in same for word in words[step.src_start : step.src_end])
+    words, words_now = _WORDS.findall(text), _WORDS.findall(there)
+    same = LCSseq.opcodes(words, words_now).as_matching_blocks()
+    return len(text), sum(len(word) for block in same for word in words[block.a : block.a + block.size])

@@ -54,7 +54,7 @@ class Keyboard:
 
     def _typed(self, uri: str, part: Replacement) -> int | None:
         """How many characters were typed; None if no key did this."""
-        (start, _, text), replaced = (part.edit.start, part.edit.end, part.edit.text), part.replaced
+        start, text, replaced = part.edit.start, part.edit.text, part.replaced
         if is_restored := (uri, start, text) in self._deleted:
             self._deleted.remove((uri, start, text))
         if replaced and len(replaced) <= _LONGEST_REMEMBERED:

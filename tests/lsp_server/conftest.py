@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lsp_server.editor import PATIENCE_S, Editor, connected_editor
-from tests.lsp_server.fake_core import FakeCore, shake_hands
+from tests.lsp_server.editor import PATIENCE_S, Editor, editor_on
+from tests.lsp_server.fake_core import FakeCore, listening, shake_hands
 
 
 @pytest.fixture(autouse=True)
@@ -32,16 +32,15 @@ async def deaf_url() -> AsyncIterator[str]:
     finished, gone = asyncio.Event(), asyncio.Event()
 
     async def be_deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        protocol = await shake_hands(reader)
-        writer.write(b"".join(protocol.data_to_send()))
+        await shake_hands(reader, writer)
         await finished.wait()
         writer.transport.abort()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
         gone.set()
 
-    async with await asyncio.start_server(be_deaf, "127.0.0.1", 0, limit=1024) as server:
-        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
+    async with listening(be_deaf, limit=1024) as url:
+        yield url
         finished.set()
         await asyncio.wait_for(gone.wait(), PATIENCE_S)
 
@@ -49,7 +48,5 @@ async def deaf_url() -> AsyncIterator[str]:
 @pytest.fixture
 async def editor(core: FakeCore) -> AsyncIterator[Editor]:
     """An editor whose language server is connected to the fake core."""
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token})
-        await editor.until_state("ready")
+    async with editor_on(core) as editor:
         yield editor

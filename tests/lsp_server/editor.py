@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any
@@ -27,6 +27,7 @@ from lsp_server.custom_messages import (
 )
 from lsp_server.launch import listen
 from protocol.settings import Settings
+from tests.lsp_server.fake_core import FakeCore
 
 URI = "file:///project/a.py"
 PATIENCE_S = 100.0
@@ -106,6 +107,12 @@ class Editor(LanguageClient):
         change = types.TextDocumentContentChangeWholeDocument(text)
         self.text_document_did_change(types.DidChangeTextDocumentParams(identifier, [change]))
 
+    def close(self, *, uri: str = URI) -> None:
+        self.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri)))
+
+    def configure(self, settings: Any) -> None:
+        self.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings))
+
     def move_cursor(self, line: int, character: int, *, uri: str = URI) -> None:
         params = types.TextDocumentPositionParams(types.TextDocumentIdentifier(uri), types.Position(line, character))
         self.protocol.notify(DID_MOVE_CURSOR, params)
@@ -118,13 +125,7 @@ class Editor(LanguageClient):
         uri: str = URI,
         kind: types.InlineCompletionTriggerKind = types.InlineCompletionTriggerKind.Automatic,
     ) -> list[types.InlineCompletionItem]:
-        result = await self.text_document_inline_completion_async(
-            types.InlineCompletionParams(
-                context=types.InlineCompletionContext(kind),
-                text_document=types.TextDocumentIdentifier(uri),
-                position=types.Position(line, character),
-            )
-        )
+        result = await self.text_document_inline_completion_async(inline_params(line, character, uri=uri, kind=kind))
         assert isinstance(result, types.InlineCompletionList)
         return list(result.items)
 
@@ -155,6 +156,10 @@ class Editor(LanguageClient):
     def switch(self, off: str | None, rivals: list[str] | None = None, *, uri: str = URI) -> None:
         self.tell_in_json(DID_SWITCH, {"textDocument": {"uri": uri}, "off": off, "rivals": rivals})
 
+    def send(self, body: bytes) -> None:
+        """Send the body of a message, whatever it is."""
+        self.protocol.writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+
     async def execute(self, command: str, *arguments: object) -> Any:
         return await self.workspace_execute_command_async(types.ExecuteCommandParams(command, list(arguments)))
 
@@ -171,6 +176,17 @@ class Editor(LanguageClient):
 
     async def until_state(self, state: str) -> None:
         await until(lambda: bool(self.statuses) and self.statuses[-1].state == state)
+
+
+def inline_params(
+    line: int,
+    character: int,
+    *,
+    uri: str = URI,
+    kind: types.InlineCompletionTriggerKind = types.InlineCompletionTriggerKind.Automatic,
+) -> types.InlineCompletionParams:
+    identifier, position = types.TextDocumentIdentifier(uri), types.Position(line, character)
+    return types.InlineCompletionParams(types.InlineCompletionContext(kind), identifier, position)
 
 
 async def until(true: Callable[[], object], seconds: float = PATIENCE_S) -> None:
@@ -192,3 +208,14 @@ async def connected_editor(settings: Settings | None = None) -> AsyncIterator[Ed
         editor.protocol.writer.close()
         await editor.stop()
         listener.close()
+
+
+@asynccontextmanager
+async def editor_on(
+    core: FakeCore, *, state: str = "ready", settings: Mapping[str, Any] | None = None, **capabilities: Any
+) -> AsyncIterator[Editor]:
+    """An editor whose language server is connected to the fake core, which is in this state."""
+    async with connected_editor() as editor:
+        await editor.start({"core": core.url, "coreToken": core.token, **(settings or {})}, **capabilities)
+        await editor.until_state(state)
+        yield editor

@@ -65,18 +65,43 @@ def completion(text: str, prompt_tokens: int = 100, recomputed_tokens: int = 1) 
     return Completion(text, "stop", Usage(prompt_tokens, recomputed_tokens, generated, generated + 1, 0.0, 1.0, 2.0))
 
 
-async def say_x(_: CompletionRequest) -> str:
-    return "x = 1"
+def says(text: str) -> Answer:
+    async def answer(_: CompletionRequest) -> str:
+        return text
+
+    return answer
 
 
-async def shake_hands(reader: asyncio.StreamReader) -> ServerProtocol:
-    """A server's end of a WebSocket that is open as soon as what it has to send is sent; it reads nothing more."""
+def fails(error: Exception) -> Answer:
+    async def fail(_: CompletionRequest) -> str:
+        raise error
+
+    return fail
+
+
+async def never(_: CompletionRequest) -> str:
+    return await asyncio.Future[str]()
+
+
+@asynccontextmanager
+async def listening(
+    handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], **options: Any
+) -> AsyncIterator[str]:
+    """The address of a server whose connections are handled so."""
+    async with await asyncio.start_server(handle, "127.0.0.1", 0, **options) as server:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
+
+
+async def shake_hands(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *messages: CoreMessage) -> None:
+    """Open a WebSocket as a server does, send these messages in the same packet, and read nothing more."""
     protocol = ServerProtocol()
     while not (events := protocol.events_received()):
         protocol.receive_data(await reader.read(4096))
     assert isinstance(events[0], Request)
     protocol.send_response(protocol.accept(events[0]))
-    return protocol
+    for message in messages:
+        protocol.send_text(encode(message).encode())
+    writer.write(b"".join(protocol.data_to_send()))
 
 
 class FakeCore:
@@ -84,7 +109,7 @@ class FakeCore:
 
     def __init__(self, token: str = "secret") -> None:
         self.token = token
-        self.answer: Answer = say_x
+        self.answer = says("x = 1")
         self.status = READY
         self.requests: list[CompletionRequest] = []
         self.cancelled: list[int] = []
@@ -107,6 +132,17 @@ class FakeCore:
     def asked(self) -> list[CompletionRequest]:
         """The requests for suggestions, without the work ahead."""
         return [request for request in self.requests if request.max_tokens]
+
+    def hold(self, text: str = "x = 1") -> asyncio.Event:
+        """Answer with this text, but only after the event."""
+        release = asyncio.Event()
+
+        async def answer(_: CompletionRequest) -> str:
+            await release.wait()
+            return text
+
+        self.answer = answer
+        return release
 
     async def set_status(self, status: CoreStatus) -> None:
         self.status = status
@@ -203,7 +239,6 @@ class FakeCore:
 async def _main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
-    parser.add_argument("--fail", default="", help="end at once, with this on stderr")
     parser.add_argument("--leave", action="store_true", help="end at once, as where another core serves the model")
     parser.add_argument("--starts", type=Path, help="append a line to this file at every start")
     parser.add_argument("--die-after", type=float, default=60.0, help="seconds")
@@ -214,8 +249,6 @@ async def _main() -> None:
     if options.starts:
         with options.starts.open("a") as file:
             file.write(f"{os.getpid()}\n")
-    if options.fail:
-        sys.exit(options.fail)
     folder = runtime_folder()
     published = address_file(folder, options.model)
     with hold(published) as held:

@@ -10,7 +10,7 @@ from lsprotocol import types
 from lsp_server.context.index.database import index_file, look_up
 from lsp_server.context.index.grammars import GRAMMAR_BY_SUFFIX
 from lsp_server.features.lifecycle import INDEXED
-from tests.lsp_server.editor import Editor, connected_editor, until
+from tests.lsp_server.editor import editor_on, until
 from tests.lsp_server.fake_core import FakeCore
 
 
@@ -30,14 +30,8 @@ def indexed(folder: Path, name: str) -> list[str]:
     return [each.path for each in look_up(index_file(folder), [name])]
 
 
-async def started(editor: Editor, core: FakeCore, folder: Path, **settings: object) -> None:
-    await editor.start({"core": core.url, "coreToken": core.token, **settings}, folder=folder.as_uri())
-    await editor.until_state("ready")
-
-
 async def test_definitions_of_the_workspace_stand_in_prompts(core: FakeCore, folder: Path) -> None:
-    async with connected_editor() as editor:
-        await started(editor, core, folder)
+    async with editor_on(core, folder=folder.as_uri()) as editor:
         await until(lambda: indexed(folder, "load") == ["lib.py"])
         uri = (folder / "main.py").as_uri()
         editor.open("from lib import load\n\nload(", uri=uri)
@@ -49,8 +43,7 @@ async def test_definitions_of_the_workspace_stand_in_prompts(core: FakeCore, fol
 
 
 async def test_changes_that_the_client_reports_reach_the_index(core: FakeCore, folder: Path) -> None:
-    async with connected_editor() as editor:
-        await started(editor, core, folder)
+    async with editor_on(core, folder=folder.as_uri()) as editor:
         await until(lambda: indexed(folder, "load") and editor.registered)
         assert [each.method for each in editor.registered] == [types.WORKSPACE_DID_CHANGE_WATCHED_FILES]
         (folder / "new.py").write_text("def brand_new(): ...\n")
@@ -60,8 +53,8 @@ async def test_changes_that_the_client_reports_reach_the_index(core: FakeCore, f
 
 
 async def test_no_index_where_definitions_are_off(core: FakeCore, folder: Path) -> None:
-    async with connected_editor() as editor:
-        await started(editor, core, folder, contextSources=["similar", "visits"])
+    settings = {"contextSources": ["similar", "visits"]}
+    async with editor_on(core, settings=settings, folder=folder.as_uri()) as editor:
         editor.open("load(", uri=(folder / "main.py").as_uri())
         await editor.document_hash(uri=(folder / "main.py").as_uri())
     assert not index_file(folder).exists()

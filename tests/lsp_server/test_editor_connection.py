@@ -16,7 +16,7 @@ from lsp_server.editor_connection import MessageReader
 from lsp_server.launch import listen
 from protocol.errors import BadInput
 from protocol.settings import Settings
-from tests.lsp_server.editor import PATIENCE_S, URI, Editor, connected_editor, until
+from tests.lsp_server.editor import PATIENCE_S, URI, Editor, editor_on, until
 from tests.lsp_server.fake_core import FakeCore
 
 
@@ -96,11 +96,6 @@ async def test_a_web_page_cannot_speak_to_the_language_server(core: FakeCore, ca
     assert "POST / HTTP/1.1" in caplog.text
 
 
-def send(editor: Editor, body: bytes) -> None:
-    assert editor.protocol.writer is not None
-    editor.protocol.writer.write(framed(body))
-
-
 def change_of(uri: str, text: str) -> bytes:
     params = {"textDocument": {"uri": uri, "version": 2}, "contentChanges": [{"text": text}]}
     return json.dumps({"jsonrpc": "2.0", "method": types.TEXT_DOCUMENT_DID_CHANGE, "params": params}).encode()
@@ -113,7 +108,7 @@ async def test_a_change_that_is_not_json_is_a_lost_step(
     caplog.set_level(logging.WARNING, "lsp_server")
     editor.open("a\n")
     editor.open("b\n", uri="file:///project/other.py")
-    send(editor, lost)
+    editor.send(lost)
     await until(lambda: editor.resyncs)
     assert [resync.textDocument.uri for resync in editor.resyncs] == [URI]
     assert "not JSON" in editor.resyncs[0].reason
@@ -128,25 +123,23 @@ async def test_a_lost_change_of_an_unknown_document_may_be_of_any(editor: Editor
     uris = [URI, "file:///project/other.py"]
     for uri in uris:
         editor.open("a\n", uri=uri)
-    send(editor, change_of(URI, "x").replace(URI.encode(), b"\xff"))
+    editor.send(change_of(URI, "x").replace(URI.encode(), b"\xff"))
     await until(lambda: len(editor.resyncs) == 2)
     assert [resync.textDocument.uri for resync in editor.resyncs] == uris
 
 
 async def test_a_request_that_is_not_utf8_is_answered(editor: Editor) -> None:
     editor.protocol._request_futures["r"] = future = asyncio.Future()  # type: ignore[assignment]
-    send(editor, b'{"jsonrpc": "2.0", "id": "r", "method": "midfill/documentHash", "params": "\xff"}')
+    editor.send(b'{"jsonrpc": "2.0", "id": "r", "method": "midfill/documentHash", "params": "\xff"}')
     with pytest.raises(Exception, match="not JSON"):
         await asyncio.wait_for(future, PATIENCE_S)
 
 
 async def test_an_opened_document_that_cannot_be_read_can_be_opened_again(core: FakeCore) -> None:
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token})
-        await editor.until_state("ready")
+    async with editor_on(core) as editor:
         item = {"uri": URI, "languageId": "python", "version": 1, "text": "X"}
         opening = {"jsonrpc": "2.0", "method": types.TEXT_DOCUMENT_DID_OPEN, "params": {"textDocument": item}}
-        send(editor, json.dumps(opening).encode().replace(b"X", b"\xff"))
+        editor.send(json.dumps(opening).encode().replace(b"X", b"\xff"))
         editor.change(2, (0, 0), (0, 0), "y")
         await until(lambda: editor.resyncs)
         assert "is not open" in editor.resyncs[0].reason

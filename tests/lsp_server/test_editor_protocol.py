@@ -17,13 +17,8 @@ from pygls.exceptions import (
 from lsp_server.custom_messages import DOCUMENT_HASH
 from lsp_server.server import MidfillServer
 from lsp_server.suggesting.reasons import RESTART_COMMAND
-from tests.lsp_server.editor import URI, Editor, connected_editor
+from tests.lsp_server.editor import URI, Editor, connected_editor, editor_on
 from tests.lsp_server.fake_core import FakeCore
-
-
-async def test_a_request_that_cannot_be_read_is_answered(editor: Editor) -> None:
-    with pytest.raises(JsonRpcInvalidParams):
-        await editor.ask_in_json(types.TEXT_DOCUMENT_INLINE_COMPLETION, {"position": "nowhere"})
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2, 3, None, "Automatic"])
@@ -48,7 +43,7 @@ async def test_initialize_is_for_once(editor: Editor) -> None:
 async def test_before_initialize_requests_are_refused_and_notifications_dropped(core: FakeCore) -> None:
     async with connected_editor() as editor:
         stolen = {"midfill": {"core": core.url, "coreToken": core.token, "model": "/somewhere"}}
-        editor.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings=stolen))
+        editor.configure(stolen)
         editor.open("a")
         for method in (DOCUMENT_HASH, types.SHUTDOWN, "no/such"):
             with pytest.raises(JsonRpcException, match=f"{method} before initialize") as refused:
@@ -64,12 +59,9 @@ async def test_a_shutdown_ends_everything_that_is_under_way(core: FakeCore, monk
     async def never(_: MidfillServer) -> None:
         await asyncio.Future[None]()
 
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token})
-        await editor.until_state("ready")
+    async with editor_on(core) as editor:
         monkeypatch.setattr(MidfillServer, "connect", never)
-        restart = types.ExecuteCommandParams(RESTART_COMMAND, [])
-        restarts = [asyncio.ensure_future(editor.workspace_execute_command_async(restart)) for _ in range(2)]
+        restarts = [asyncio.ensure_future(editor.execute(RESTART_COMMAND)) for _ in range(2)]
         await editor.until_state("stopped")
     outcomes = await asyncio.gather(*restarts, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [JsonRpcRequestCancelled] * 2

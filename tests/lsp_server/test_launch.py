@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,65 +19,64 @@ from lsp_server.usage.database import read_statistics, statistics_file
 from lsp_server.usage.statistics import total
 from protocol.errors import BadInput, PortInUse
 from protocol.settings import Settings
-from tests.lsp_server.editor import PATIENCE_S, Editor, connected_editor, until
-from tests.lsp_server.fake_core import FakeCore
+from tests.lsp_server.editor import Editor, editor_on, inline_params, until
+from tests.lsp_server.fake_core import FakeCore, never
 
 LSP = (sys.executable, "-X", "importtime", "-m", "midfill", "lsp")
 
 
+class StdioEditor(Editor):
+    """The editor of a language server in a process of its own."""
+
+    process: asyncio.subprocess.Process
+    log: asyncio.Task[bytes]
+
+    async def logged(self) -> list[str]:
+        """The lines of the ended server's log, without the times of its imports."""
+        lines = (await self.log).decode().splitlines()
+        return [line for line in lines if not line.startswith("import time:")]
+
+
 @asynccontextmanager
-async def stdio_editor(environment: Mapping[str, str]) -> AsyncIterator[Editor]:
-    editor = Editor()
-    await editor.start_io(*LSP, env={**os.environ, **environment})
+async def stdio_editor(core: FakeCore, **environment: str) -> AsyncIterator[StdioEditor]:
+    """An editor whose initialized server is told of the core by variables."""
+    editor = StdioEditor()
+    address = {"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token}
+    await editor.start_io(*LSP, env={**os.environ, **address, **environment})
+    editor.process, editor.log = editor._server, asyncio.create_task(editor._server.stderr.read())
     try:
+        await editor.start({})
         yield editor
     finally:
         await editor.stop()
 
 
 async def test_over_stdio_without_a_model_library(core: FakeCore) -> None:
-    async with stdio_editor({"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token}) as editor:
-        process = editor._server
-        assert process is not None
-        assert process.stderr is not None
-        log = asyncio.create_task(process.stderr.read())
-        await editor.start({})
+    async with stdio_editor(core) as editor:
         await editor.until_state("ready")
         editor.open("a")
         assert await editor.suggested_text(0, 1) == "x = 1"
         await editor.shutdown_async(None)
         editor.exit(None)
-        assert await process.wait() == 0
-        imported = {line.rpartition("|")[2].strip() for line in (await log).decode().splitlines()}
+        assert await editor.process.wait() == 0
+        imported = {line.rpartition("|")[2].strip() for line in (await editor.log).decode().splitlines()}
         assert "pygls.lsp.server" in imported
         assert not imported & {"torch", "transformers", "tokenizers", "numpy"}
 
 
 async def test_a_clients_mistake_is_one_line_of_the_log(core: FakeCore) -> None:
-    async with stdio_editor({"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token}) as editor:
-        process = editor._server
-        assert process is not None
-        assert process.stderr is not None
-        log = asyncio.create_task(process.stderr.read())
-        await editor.start({})
+    async with stdio_editor(core) as editor:
         with pytest.raises(JsonRpcInvalidParams):
             await editor.ask_in_json(types.TEXT_DOCUMENT_INLINE_COMPLETION, {"position": "nowhere"})
         await editor.shutdown_async(None)
         editor.exit(None)
-        lines = [line for line in (await log).decode().splitlines() if not line.startswith("import time:")]
-        assert len(lines) == 1, lines
-        assert '{"position": "nowhere"}' in lines[0]
+        (line,) = await editor.logged()
+        assert '{"position": "nowhere"}' in line
 
 
 async def test_a_shutdown_ends_what_is_under_way(core: FakeCore) -> None:
-    async def never(_: object) -> str:
-        return await asyncio.Future[str]()
-
     core.answer = never
-    async with stdio_editor({"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token}) as editor:
-        process = editor._server
-        assert process is not None
-        await editor.start({})
+    async with stdio_editor(core) as editor:
         await editor.until_state("ready")
         editor.open("a")
         under_way = asyncio.create_task(editor.suggest(0, 1))
@@ -86,21 +85,17 @@ async def test_a_shutdown_ends_what_is_under_way(core: FakeCore) -> None:
         with pytest.raises(JsonRpcRequestCancelled):
             await under_way
         editor.exit(None)
-        assert await process.wait() == 0
+        assert await editor.process.wait() == 0
 
 
 async def test_a_client_that_kills_the_server_once_it_is_shut_down(core: FakeCore, tmp_path: Path) -> None:
-    address = {"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token, "XDG_STATE_HOME": str(tmp_path)}
-    async with stdio_editor(address) as editor:
-        process = editor._server
-        assert process is not None
-        await editor.start({})
+    async with stdio_editor(core, XDG_STATE_HOME=str(tmp_path)) as editor:
         await editor.until_state("ready")
         editor.open("a")
         assert await editor.suggest(0, 1)
         await editor.shutdown_async(None)
-        process.kill()
-        await process.wait()
+        editor.process.kill()
+        await editor.process.wait()
     (saved,) = tmp_path.rglob("statistics.sqlite")
     assert total(read_statistics(saved).values()).shown == 1
 
@@ -110,9 +105,7 @@ async def test_who_left_a_server_of_several_lets_go_of_the_core(core: FakeCore) 
     statistics_file().parent.mkdir(parents=True, exist_ok=True)
     statistics_file().write_bytes(b"\xff\xfe")
     try:
-        async with connected_editor() as editor:
-            await editor.start({"core": core.url, "coreToken": core.token})
-            await editor.until_state("ready")
+        async with editor_on(core) as editor:
             editor.open("a")
             assert await editor.suggest(0, 1)
             assert len(core.connections) == 1
@@ -124,14 +117,7 @@ async def test_who_left_a_server_of_several_lets_go_of_the_core(core: FakeCore) 
 @pytest.mark.parametrize("shuts_down", [True, False])
 async def test_a_client_that_leaves_without_waiting(core: FakeCore, tmp_path: Path, *, shuts_down: bool) -> None:
     """Some clients send `exit` before the answer to `shutdown`, and some die: nothing is lost, and nothing logged."""
-    address = {"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token, "XDG_STATE_HOME": str(tmp_path)}
-    async with stdio_editor(address) as editor:
-        process = editor._server
-        assert process is not None
-        assert process.stderr is not None
-        assert process.stdin is not None
-        log = asyncio.create_task(process.stderr.read())
-        await editor.start({})
+    async with stdio_editor(core, XDG_STATE_HOME=str(tmp_path)) as editor:
         await editor.until_state("ready")
         editor.open("a")
         assert await editor.suggest(0, 1)
@@ -141,31 +127,18 @@ async def test_a_client_that_leaves_without_waiting(core: FakeCore, tmp_path: Pa
             editor.exit(None)
             await answered
         else:
-            process.stdin.close()
-        assert await process.wait() == (0 if shuts_down else 1)
-        assert [line for line in (await log).decode().splitlines() if not line.startswith("import time:")] == []
+            editor.process.stdin.close()
+        assert await editor.process.wait() == (0 if shuts_down else 1)
+        assert await editor.logged() == []
         await until(lambda: not core.connections)
     (saved,) = tmp_path.rglob("statistics.sqlite")
     assert total(read_statistics(saved).values()).shown == 1
 
 
 async def test_leaving_without_a_shutdown_is_an_error_to_lsp(core: FakeCore) -> None:
-    async with stdio_editor({"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token}) as editor:
-        process = editor._server
-        assert process is not None
-        await editor.start({})
+    async with stdio_editor(core) as editor:
         editor.exit(None)
-        assert await process.wait() == 1
-
-
-async def test_ends_when_its_client_is_gone(core: FakeCore) -> None:
-    async with stdio_editor({"MIDFILL_CORE": core.url, "MIDFILL_CORE_TOKEN": core.token}) as editor:
-        process = editor._server
-        assert process is not None
-        assert process.stdin is not None
-        await editor.start({})
-        process.stdin.close()
-        await asyncio.wait_for(process.wait(), PATIENCE_S)
+        assert await editor.process.wait() == 1
 
 
 async def test_a_bad_variable_is_named_before_anything_starts() -> None:
@@ -197,9 +170,6 @@ def test_an_address_that_others_can_reach_is_refused(host: str) -> None:
 async def test_requests_see_the_document_as_it_was_when_they_were_sent(editor: Editor, core: FakeCore) -> None:
     """Over TCP, messages that arrive together are handled one after the other, each handler begun."""
     editor.open("a")
-    identifier = types.TextDocumentIdentifier("file:///project/a.py")
-    context = types.InlineCompletionContext(types.InlineCompletionTriggerKind.Automatic)
-    params = types.InlineCompletionParams(context, identifier, types.Position(0, 1))
-    first = editor.protocol.send_request_async(types.TEXT_DOCUMENT_INLINE_COMPLETION, params)
+    first = editor.protocol.send_request_async(types.TEXT_DOCUMENT_INLINE_COMPLETION, inline_params(0, 1))
     editor.change(2, (0, 0), (0, 1), "")
     assert not (await first).items

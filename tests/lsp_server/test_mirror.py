@@ -13,22 +13,8 @@ from tests.lsp_server.editor import URI, connected_editor
 from tests.lsp_server.fake_core import FakeCore
 
 PIECES = [
-    "a",
-    "def f():",
-    "\n",
-    "\r\n",
-    "\r",
-    "\t",
-    "é",
-    "e\u0301",
-    "한",
-    "😋",
-    "👩\u200d💻",
-    "\u2028",
-    "\f",
-    "\x85",
-    "\ufeff",
-    "",
+    *("a", "def f():", "\n", "\r\n", "\r", "\t", "é", "e\u0301"),
+    *("한", "😋", "👩\u200d💻", "\u2028", "\f", "\x85", "\ufeff", ""),
 ]
 EDITS = 150
 

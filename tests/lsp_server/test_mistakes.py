@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException
+from pygls.exceptions import JsonRpcInvalidParams
 
 from lsp_server.custom_messages import DID_ACCEPT_PARTLY, DID_FOCUS, DID_MOVE_CURSOR, DID_SHOW, DOCUMENT_HASH
 from lsp_server.suggesting.open_documents import OpenDocuments
@@ -27,11 +27,6 @@ def _log_as_a_process_does() -> Iterator[None]:
     logger.setLevel(logging.CRITICAL)
     yield
     logger.setLevel(before)
-
-
-def send(editor: Editor, body: bytes) -> None:
-    assert editor.protocol.writer is not None
-    editor.protocol.writer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
 
 def message(**fields: Any) -> bytes:
@@ -66,7 +61,7 @@ def message(**fields: Any) -> bytes:
 )
 async def test_a_mistake_is_one_line(editor: Editor, caplog: pytest.LogCaptureFixture, body: bytes, shown: str) -> None:
     editor.open("a")
-    send(editor, body)
+    editor.send(body)
     assert (await editor.document_hash()).length == 1
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
@@ -77,7 +72,7 @@ async def test_a_mistake_is_one_line(editor: Editor, caplog: pytest.LogCaptureFi
 
 
 async def test_what_is_wrong_with_a_request_is_its_answer(editor: Editor) -> None:
-    with pytest.raises(JsonRpcException, match=r"required field missing @ \$\.params\.position.*\"uri\""):
+    with pytest.raises(JsonRpcInvalidParams, match=r"required field missing @ \$\.params\.position.*\"uri\""):
         await editor.ask_in_json(types.TEXT_DOCUMENT_INLINE_COMPLETION, NOT_OPEN)
 
 
@@ -88,10 +83,9 @@ async def test_a_bug_keeps_its_traceback(
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(OpenDocuments, "__getitem__", broken)
-    send(editor, message(method=DID_FOCUS, params=NOT_OPEN))
+    editor.send(message(method=DID_FOCUS, params=NOT_OPEN))
     await until(lambda: caplog.records)
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
-    assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError
     monkeypatch.undo()

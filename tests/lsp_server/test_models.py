@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from lsp_server.models import models_of_this_machine
@@ -17,7 +16,7 @@ from tests.lsp_server.editor import connected_editor
 async def list_models(settings: dict[str, Any]) -> Any:
     async with connected_editor() as editor:
         await editor.start(settings)
-        return await editor.workspace_execute_command_async(types.ExecuteCommandParams("midfill.listModels", []))
+        return await editor.execute("midfill.listModels")
 
 
 def prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> Path:

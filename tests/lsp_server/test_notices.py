@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from lsprotocol import types
-
 from protocol.errors import BadModel
-from protocol.messages import CompletionRequest, CoreStatus
+from protocol.messages import CoreStatus
 from tests.lsp_server.editor import URI, Editor, connected_editor, until
-from tests.lsp_server.fake_core import FakeCore
+from tests.lsp_server.fake_core import FakeCore, fails
 
 
 async def test_tells_the_cost_of_an_answer(editor: Editor) -> None:
@@ -31,10 +29,7 @@ async def test_clients_that_do_not_know_resync_are_told_in_words(core: FakeCore)
 
 
 async def test_a_model_that_cannot_be_used_is_shown(editor: Editor, core: FakeCore) -> None:
-    async def fail(_: CompletionRequest) -> str:
-        raise BadModel("no FIM markers")
-
-    core.answer = fail
+    core.answer = fails(BadModel("no FIM markers"))
     editor.open("a")
     assert await editor.suggest(0, 1) == []
     await core.set_status(CoreStatus("failed", "fake", detail="fake has no FIM markers"))
@@ -51,7 +46,6 @@ async def test_wrong_token_is_shown_once_and_the_session_goes_on(core: FakeCore)
         assert "refused the token" in editor.messages[0]
         editor.open("a")
         assert await editor.suggest(0, 1) == []
-        params = types.DidChangeConfigurationParams(settings={"core": core.url, "coreToken": core.token})
-        editor.workspace_did_change_configuration(params)
+        editor.configure({"core": core.url, "coreToken": core.token})
         await editor.until_state("ready")
         assert await editor.suggest(0, 1)

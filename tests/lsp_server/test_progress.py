@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from lsprotocol import types
 
 from protocol.messages import CompletionRequest, CoreStatus
-from tests.lsp_server.editor import URI, Editor, connected_editor, until
+from tests.lsp_server.editor import URI, Editor, editor_on, until
 from tests.lsp_server.fake_core import READY, FakeCore
 
 
@@ -21,47 +23,36 @@ def last(editor: Editor) -> tuple[Any, Any]:
     return editor.progress[-1].get("message"), editor.progress[-1].get("percentage")
 
 
-@pytest.fixture
-def reads_until(core: FakeCore) -> asyncio.Event:
-    """The core answers after this event."""
-    event = asyncio.Event()
-
-    async def answer(request: CompletionRequest) -> str:
-        await event.wait()
-        return "x"
-
-    core.answer = answer
-    return event
-
-
-async def test_a_long_prefill_is_shown_with_the_file_and_ends_with_the_answer(
-    core: FakeCore, reads_until: asyncio.Event
-) -> None:
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token}, progress=True)
-        await editor.until_state("ready")
+@asynccontextmanager
+async def reading(
+    core: FakeCore, *, progress: bool = True
+) -> AsyncIterator[tuple[Editor, asyncio.Task[str], asyncio.Event]]:
+    """An editor, its request for a suggestion, and the event that ends the reading of the prompt."""
+    read = core.hold("x")
+    async with editor_on(core, progress=progress) as editor:
         editor.open("a")
         asked = asyncio.create_task(editor.suggested_text(0, 1))
         await until(lambda: core.asked)
         await core.tell_prefill(512, 1280)
+        yield editor, asked, read
+        read.set()
+        await asked
+
+
+async def test_a_long_prefill_is_shown_with_the_file_and_ends_with_the_answer(core: FakeCore) -> None:
+    async with reading(core) as (editor, asked, read):
         await until(lambda: kinds(editor)[-1:] == ["report"])
         assert last(editor) == ("reading a.py", 40)
         await core.tell_prefill(1024, 1280)
         await until(lambda: last(editor) == ("reading a.py", 80))
-        reads_until.set()
+        read.set()
         assert await asked == "x"
         await until(lambda: kinds(editor)[-1] == "end")
         assert kinds(editor).count("begin") == 1
 
 
-async def test_a_newer_request_continues_the_progress(core: FakeCore, reads_until: asyncio.Event) -> None:
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token}, progress=True)
-        await editor.until_state("ready")
-        editor.open("a")
-        overtaken = asyncio.create_task(editor.suggested_text(0, 1))
-        await until(lambda: core.asked)
-        await core.tell_prefill(512, 1280)
+async def test_a_newer_request_continues_the_progress(core: FakeCore) -> None:
+    async with reading(core) as (editor, overtaken, read):
         await until(lambda: kinds(editor)[-1:] == ["report"])
         editor.change(2, (0, 1), (0, 1), "b")
         assert await overtaken == ""
@@ -69,40 +60,26 @@ async def test_a_newer_request_continues_the_progress(core: FakeCore, reads_unti
         await until(lambda: len(core.asked) == 2)
         await core.tell_prefill(1024, 1280)
         await until(lambda: last(editor) == ("reading a.py", 80))
-        reads_until.set()
-        await asked
+        read.set()
+        assert await asked == "x"
         await until(lambda: kinds(editor)[-1] == "end")
         assert kinds(editor).count("begin") == 1
 
 
 async def test_the_progress_ends_when_the_core_says_nothing_more(
-    core: FakeCore, reads_until: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+    core: FakeCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lsp_server.progress._SILENCE_S", 0.1)
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token}, progress=True)
-        await editor.until_state("ready")
-        editor.open("a")
-        asked = asyncio.create_task(editor.suggested_text(0, 1))
-        await until(lambda: core.asked)
-        await core.tell_prefill(512, 1280)
+    monkeypatch.setattr("lsp_server.notices._SILENCE_S", 0.1)
+    async with reading(core) as (editor, _, _):
         await until(lambda: kinds(editor)[-1:] == ["end"])
-        reads_until.set()
-        await asked
 
 
-async def test_without_the_capability_nothing_is_sent(core: FakeCore, reads_until: asyncio.Event) -> None:
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token})
-        await editor.until_state("ready")
-        editor.open("a")
-        asked = asyncio.create_task(editor.suggested_text(0, 1))
-        await until(lambda: core.asked)
-        await core.tell_prefill(512, 1280)
+async def test_without_the_capability_nothing_is_sent(core: FakeCore) -> None:
+    async with reading(core, progress=False) as (editor, asked, read):
         await core.tell_prefill(5, 0)  # makes no sense, and is ignored
-        reads_until.set()
+        read.set()
         assert await asked == "x"
-        assert editor.progress == []
+    assert editor.progress == []
 
 
 async def test_what_was_asked_for_arrives_when_the_model_is_loaded(core: FakeCore) -> None:
@@ -113,9 +90,7 @@ async def test_what_was_asked_for_arrives_when_the_model_is_loaded(core: FakeCor
         return request.prompt.increment
 
     core.answer, core.status = answer, CoreStatus("unloaded", "fake")
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token}, progress=True)
-        await editor.until_state("unloaded")
+    async with editor_on(core, state="unloaded", progress=True) as editor:
         editor.open("a")
         overtaken = asyncio.create_task(editor.suggested_text(0, 1))
         await until(lambda: core.asked)
@@ -134,9 +109,7 @@ async def test_what_was_asked_for_arrives_when_the_model_is_loaded(core: FakeCor
 
 async def test_a_popup_does_not_wait_for_the_model_but_it_is_set_to_work(core: FakeCore) -> None:
     core.status = CoreStatus("unloaded", "fake")
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token}, inline=False)
-        await editor.until_state("unloaded")
+    async with editor_on(core, state="unloaded", inline=False) as editor:
         editor.open("a")
         params = types.CompletionParams(types.TextDocumentIdentifier(URI), types.Position(0, 1))
         result = await editor.text_document_completion_async(params)

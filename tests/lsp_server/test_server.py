@@ -19,13 +19,13 @@ from pygls.exceptions import JsonRpcException
 from protocol.messages import CompletionRequest
 from protocol.rendezvous import read_address, runtime_folder
 from protocol.settings import Settings
-from tests.lsp_server.editor import PATIENCE_S, Editor, connected_editor, until
-from tests.lsp_server.fake_core import FakeCore
+from tests.lsp_server.editor import PATIENCE_S, Editor, connected_editor, editor_on, until
+from tests.lsp_server.fake_core import FakeCore, never
 
 
 async def test_pulls_the_settings_from_a_client_that_only_says_they_changed(editor: Editor, core: FakeCore) -> None:
     editor.configuration = {"core": core.url, "coreToken": core.token, "maxTokens": 7}
-    editor.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings=None))
+    editor.configure(None)
     editor.open("a")
     async with asyncio.timeout(PATIENCE_S):
         while not core.asked or core.asked[-1].max_tokens != 7:  # the answer to the server's question is on its way
@@ -35,7 +35,7 @@ async def test_pulls_the_settings_from_a_client_that_only_says_they_changed(edit
 async def test_a_key_that_is_no_setting_is_named_once_and_the_others_are_taken(editor: Editor, core: FakeCore) -> None:
     ours = {"core": core.url, "coreToken": core.token, "maxTokns": 3, "multiLine": False}
     for _ in range(2):
-        editor.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings={"midfill": ours}))
+        editor.configure({"midfill": ours})
     editor.open("")
     assert await editor.suggest(0, 0)
     assert editor.messages == ["midfill: unknown setting maxTokns = 3: did you mean maxTokens?"]
@@ -44,8 +44,7 @@ async def test_a_key_that_is_no_setting_is_named_once_and_the_others_are_taken(e
 
 
 async def test_a_bad_value_is_named_and_the_old_settings_stay(editor: Editor, core: FakeCore) -> None:
-    params = types.DidChangeConfigurationParams(settings={"maxTokens": 10**12, "multiLine": False})
-    editor.workspace_did_change_configuration(params)
+    editor.configure({"maxTokens": 10**12, "multiLine": False})
     editor.open("")
     assert await editor.suggest(0, 0)
     assert editor.messages == ["midfill: maxTokens = 1000000000000: must be at most 4096"]
@@ -56,7 +55,7 @@ async def test_a_bad_value_is_named_and_the_old_settings_stay(editor: Editor, co
 @pytest.mark.parametrize("others", [{"pylsp": {"plugins": {}}}, {}, []])
 async def test_settings_of_other_servers_change_nothing(editor: Editor, core: FakeCore, others: object) -> None:
     for settings in ({"midfill": {"core": core.url, "coreToken": core.token, "maxTokens": 7}}, others):
-        editor.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings=settings))
+        editor.configure(settings)
     editor.open("a")
     assert await editor.suggest(0, 1)
     assert core.asked[-1].max_tokens == 7
@@ -74,15 +73,12 @@ async def test_unknown_key_at_the_start_is_named_and_the_session_goes_on(core: F
 
 async def test_restart_command_reconnects(editor: Editor, core: FakeCore) -> None:
     editor.statuses.clear()
-    await editor.workspace_execute_command_async(types.ExecuteCommandParams("midfill.restartCore", []))
+    await editor.execute("midfill.restartCore")
     await editor.until_state("ready")
     assert [status.state for status in editor.statuses] == ["stopped", "starting", "ready"]
 
 
 async def test_the_session_outlives_the_connection_to_the_core(editor: Editor, core: FakeCore) -> None:
-    async def never(_: CompletionRequest) -> str:
-        return await asyncio.Future[str]()
-
     core.answer = never
     editor.open("a")
     pending = asyncio.create_task(editor.suggested_text(0, 1))
@@ -100,12 +96,9 @@ async def test_the_session_outlives_the_connection_to_the_core(editor: Editor, c
 
 
 async def test_two_clients_have_their_own_documents_and_sessions(core: FakeCore) -> None:
-    settings = {"core": core.url, "coreToken": core.token}
-    async with connected_editor() as one, connected_editor() as other:
-        for editor, text in ((one, "one"), (other, "another")):
-            await editor.start(settings)
-            await editor.until_state("ready")
-            editor.open(text)
+    async with editor_on(core) as one, editor_on(core) as other:
+        one.open("one")
+        other.open("another")
         assert await one.suggest(0, 3)
         assert await other.suggest(0, 7)
         assert [request.prompt.increment for request in core.asked] == ["one", "another"]
@@ -134,10 +127,6 @@ def _pids(starts: Path) -> list[int]:
     return [int(line) for line in starts.read_text().split()]
 
 
-def _configure(editor: Editor, settings: dict[str, Any]) -> None:
-    editor.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings=settings))
-
-
 async def test_a_model_s_name_that_is_being_typed_starts_no_core(
     fake_starts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +135,7 @@ async def test_a_model_s_name_that_is_being_typed_starts_no_core(
         await editor.start({})
         await editor.until_state("ready")
         for name in ("Q", "Qw", "Qwen", "bundled", "Qwen/Qwen"):
-            _configure(editor, {"model": name})
+            editor.configure({"model": name})
             await _listed(editor)
         await until(lambda: len(_pids(fake_starts)) == 2)
         await editor.until_state("ready")
@@ -154,24 +143,23 @@ async def test_a_model_s_name_that_is_being_typed_starts_no_core(
         assert models == {"bundled", "Qwen/Qwen"}
 
 
-async def test_a_core_with_other_settings_is_replaced(fake_starts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lsp_server.server.SETTLE_S", 0.01)
+async def test_a_core_with_other_settings_is_replaced(fake_starts: Path) -> None:
     async with connected_editor() as editor:
         await editor.start({"storeMb": 100})
         await editor.until_state("ready")
         (first,) = _pids(fake_starts)
-        _configure(editor, {"storeMb": 200, "exitAfterS": 7})
+        editor.configure({"storeMb": 200, "exitAfterS": 7})
         await until(lambda: len(_pids(fake_starts)) == 2)
         await editor.until_state("ready")
         assert await _listed(editor) == [("bundled", "ready", _pids(fake_starts)[1], 200)]
-        _configure(editor, {"storeMb": 200, "exitAfterS": 8, "maxTokens": 9})  # neither concerns what the core does
+        editor.configure({"storeMb": 200, "exitAfterS": 8, "maxTokens": 9})  # neither concerns what the core does
         await asyncio.sleep(0.1)
         assert len(_pids(fake_starts)) == 2
     assert first != _pids(fake_starts)[1]
 
 
 async def _listed(editor: Editor) -> list[tuple[str, str, int, int]]:
-    listed: Any = await editor.workspace_execute_command_async(types.ExecuteCommandParams("midfill.listCores", []))
+    listed: Any = await editor.execute("midfill.listCores")
     return [(core["model"], core["state"], core["pid"], core["settings"].get("store_mb", 2048)) for core in listed]
 
 
@@ -179,7 +167,7 @@ async def test_restarting_the_core_starts_another_process(fake_starts: Path) -> 
     async with connected_editor() as editor:
         await editor.start({})
         await editor.until_state("ready")
-        await editor.workspace_execute_command_async(types.ExecuteCommandParams("midfill.restartCore", []))
+        await editor.execute("midfill.restartCore")
         await until(lambda: len(_pids(fake_starts)) == 2)
         await editor.until_state("ready")
         assert editor.messages == []
@@ -190,19 +178,19 @@ async def test_a_core_that_is_stopped_is_not_started_again_by_any_client(fake_st
         for editor in (one, other):
             await editor.start({})
             await editor.until_state("ready")
-        await one.workspace_execute_command_async(types.ExecuteCommandParams("midfill.stopCore", []))
+        await one.execute("midfill.stopCore")
         for editor in (one, other):
             await until(lambda editor=editor: "midfill core" in editor.statuses[-1].message)  # type: ignore[misc]
             assert editor.statuses[-1].state == "stopped"
         assert len(_pids(fake_starts)) == 1
-        await other.workspace_execute_command_async(types.ExecuteCommandParams("midfill.restartCore", []))
+        await other.execute("midfill.restartCore")
         for editor in (one, other):
             await editor.until_state("ready")
         assert len(_pids(fake_starts)) == 2
 
 
 async def test_the_model_is_unloaded_on_request(editor: Editor, core: FakeCore) -> None:
-    await editor.workspace_execute_command_async(types.ExecuteCommandParams("midfill.unloadModel", []))
+    await editor.execute("midfill.unloadModel")
     await until(lambda: core.unloads == 1)
 
 
@@ -222,7 +210,7 @@ async def test_a_runtime_folder_that_cannot_be_used_is_shown(tmp_path: Path) -> 
 
 async def _fails(editor: Editor, command: str, reason: str) -> None:
     with pytest.raises(JsonRpcException, match=reason) as failure:
-        await editor.workspace_execute_command_async(types.ExecuteCommandParams(f"midfill.{command}", []))
+        await editor.execute(f"midfill.{command}")
     assert failure.value.code == types.LSPErrorCodes.RequestFailed
 
 

@@ -3,87 +3,47 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import BadInput
-from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt, Snippet, StopRule, Usage
+from protocol.messages import CompletionRequest, Prompt
 from protocol.wire import (
-    Cancel,
     ClientMessage,
     Complete,
-    Completed,
     CoreMessage,
     Envelope,
-    Failed,
-    Forget,
-    Kept,
-    StatusChanged,
-    Stop,
-    Unload,
     decode_client,
     decode_core,
     encode,
     read_envelope,
 )
 
-PROMPTS = st.builds(
-    Prompt,
-    prefix=st.text(),
-    suffix=st.text(),
-    increment=st.text(),
-    context=st.lists(st.builds(Snippet, path=st.text(), text=st.text()), max_size=2).map(tuple),
-    order=st.sampled_from(["psm", "spm"]),
-)
-REQUESTS = st.builds(
-    CompletionRequest,
-    session=st.text(),
-    prompt=PROMPTS,
-    max_tokens=st.integers(0, 999),
-    stop=st.builds(StopRule, st.none() | st.integers(0, 99)),
-    reuse=st.booleans(),
-)
-FLOATS = st.floats(0, 1e6)
-COUNTS = st.integers(0, 10**6)
-COMPLETIONS = st.builds(
-    Completion,
-    text=st.text(),
-    finish_reason=st.sampled_from(["eos", "stop", "length", "cancelled"]),
-    usage=st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS, FLOATS, FLOATS, FLOATS),
-    mean_logprob=st.none() | FLOATS,
-)
-STATUSES = st.builds(
-    CoreStatus,
-    state=st.sampled_from(["unloaded", "loading", "ready", "failed"]),
-    model=st.text(),
-    device=st.text(),
-    detail=st.text(),
-    progress=st.none() | st.floats(0, 1),
-    context_tokens=COUNTS,
-    chars_per_token=st.floats(0, 99),
-)
+
+def values(kind: Any) -> st.SearchStrategy[Any]:
+    """Any value of a type that messages have."""
+    parts = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        return st.one_of(*map(values, parts))
+    if get_origin(kind) is tuple:
+        return st.lists(values(parts[0]), max_size=2).map(tuple) if ... in parts else st.tuples(*map(values, parts))
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return st.builds(kind, **{field.name: values(field.type) for field in msgspec.structs.fields(kind)})
+    numbers = {int: st.integers(0, 10**6), float: st.floats(0, 1e6)}
+    return numbers[kind] if kind in numbers else st.from_type(kind)
 
 
-@given(
-    st.builds(Complete, COUNTS, REQUESTS)
-    | st.builds(Cancel, COUNTS)
-    | st.builds(Forget, st.text())
-    | st.builds(Unload)
-    | st.builds(Stop, st.sampled_from(["stop", "restart", "replace"]))
-)
+@given(values(ClientMessage))
 def test_what_clients_say(message: ClientMessage) -> None:
     assert decode_client(encode(message)) == message
 
 
-@given(
-    st.builds(Completed, COUNTS, COMPLETIONS)
-    | st.builds(Failed, st.none() | COUNTS, st.text(), st.text())
-    | st.builds(StatusChanged, STATUSES, COUNTS)
-    | st.builds(Kept, st.text())
-)
+@given(values(CoreMessage))
 def test_what_cores_say(message: CoreMessage) -> None:
     assert decode_core(encode(message)) == message
 

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -15,7 +16,7 @@ from lsp_server.context.index.scan import scan
 from lsp_server.exclusion.exclusion import Exclusion
 
 
-def main() -> int:
+def main() -> None:
     """Scan the folder that the command line names; another process that scans it already is left to do so."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
     if hasattr(os, "nice"):
@@ -23,19 +24,12 @@ def main() -> int:
     folder = Path(os.path.realpath(sys.argv[1]))
     file = index_file(folder)
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        with FileLock(file.with_name(f"{file.name}.lock"), timeout=0):
-            writer = IndexWriter(file)
-            try:
-                scan(folder, writer, Exclusion([folder.as_uri()], time.monotonic, recheck_s=60.0).reason)
-            finally:
-                writer.close()
-            file.touch()
-            remove_unused()
-    except Timeout:
-        return 0
-    return 0
+    with suppress(Timeout), FileLock(file.with_name(f"{file.name}.lock"), timeout=0):
+        with closing(IndexWriter(file)) as writer:
+            scan(folder, writer, Exclusion([folder.as_uri()], time.monotonic, recheck_s=60.0).reason)
+        file.touch()
+        remove_unused()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import platformdirs
 
 from lsp_server.context.cutting import FileStamp
+from lsp_server.editing.documents import split_lines
 
 if TYPE_CHECKING:
     from lsp_server.context.index.grammars import Definition
@@ -105,7 +106,6 @@ class IndexWriter:
         return int(pages * page_size)
 
     def put(self, path: str, stamp: FileStamp, definitions: Iterable[Definition]) -> None:
-        """Replace a file's definitions."""
         with self._connection as transaction:
             transaction.execute("DELETE FROM files WHERE path = ?", (path,))
             row = transaction.execute("INSERT INTO files (path, changed, size) VALUES (?, ?, ?)", (path, *stamp))
@@ -118,7 +118,6 @@ class IndexWriter:
             )
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove files and their definitions."""
         with self._connection as transaction:
             transaction.executemany("DELETE FROM files WHERE path = ?", ((path,) for path in paths))
 
@@ -129,8 +128,6 @@ class IndexWriter:
 
 def look_up(file: Path, names: Iterable[str]) -> Iterator[Found]:
     """The definitions with one of these names; none if there is no index yet, or if it cannot be read."""
-    from lsp_server.editing.documents import split_lines
-
     wanted = list(dict.fromkeys(names))[:_MOST_FOUND]
     if not wanted or not file.is_file():
         return

@@ -40,20 +40,12 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class _Grammar:
-    """Node types of a grammar: what is a definition, what wraps one, what holds members, and the comment's opener."""
+    """Node types of a grammar: what is a definition, what wraps one, what holds members, and what is shown whole."""
 
-    module: str
-    function: str = "language"
-    definitions: frozenset[str] = frozenset()
-    wrappers: frozenset[str] = frozenset()
-    containers: frozenset[str] = frozenset()
-    values: frozenset[str] = frozenset()  # shown whole, if short
-
-
-def _grammar(module: str, function: str, definitions: str, wrappers: str, containers: str, values: str) -> _Grammar:
-    return _Grammar(
-        module, function, *(frozenset(names.split()) for names in (definitions, wrappers, containers, values))
-    )
+    definitions: frozenset[str]
+    wrappers: frozenset[str]
+    containers: frozenset[str]
+    values: frozenset[str]  # shown whole, if short
 
 
 _SCRIPT = (
@@ -65,8 +57,9 @@ _SCRIPT = (
     "type_alias_declaration enum_declaration variable_declarator public_field_definition field_definition "
     "property_signature",
 )
-_GRAMMARS: Mapping[str, _Grammar] = {
-    "python": _grammar(
+# The module and the function of each grammar, and the fields of its `_Grammar`.
+_GRAMMARS: Mapping[str, tuple[str, str, str, str, str, str]] = {
+    "python": (
         "tree_sitter_python",
         "language",
         "function_definition class_definition",
@@ -74,10 +67,10 @@ _GRAMMARS: Mapping[str, _Grammar] = {
         "class_definition",
         "assignment type_alias_statement",
     ),
-    "javascript": _grammar("tree_sitter_javascript", "language", *_SCRIPT),
-    "typescript": _grammar("tree_sitter_typescript", "language_typescript", *_SCRIPT),
-    "tsx": _grammar("tree_sitter_typescript", "language_tsx", *_SCRIPT),
-    "go": _grammar(
+    "javascript": ("tree_sitter_javascript", "language", *_SCRIPT),
+    "typescript": ("tree_sitter_typescript", "language_typescript", *_SCRIPT),
+    "tsx": ("tree_sitter_typescript", "language_tsx", *_SCRIPT),
+    "go": (
         "tree_sitter_go",
         "language",
         "function_declaration method_declaration",
@@ -85,7 +78,7 @@ _GRAMMARS: Mapping[str, _Grammar] = {
         "",
         "type_spec const_spec var_spec type_alias",
     ),
-    "rust": _grammar(
+    "rust": (
         "tree_sitter_rust",
         "language",
         "function_item function_signature_item trait_item impl_item mod_item macro_definition",
@@ -121,9 +114,9 @@ def definitions_in(source: bytes, grammar: str) -> list[Definition]:
 
 @cache
 def _parser(name: str) -> tuple[Parser, _Grammar]:
-    grammar = _GRAMMARS[name]
-    language = getattr(import_module(grammar.module), grammar.function)
-    return Parser(Language(language())), grammar
+    module, function, *types = _GRAMMARS[name]
+    language = getattr(import_module(module), function)
+    return Parser(Language(language())), _Grammar(*(frozenset(names.split()) for names in types))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +147,7 @@ def _read(found: _Found, grammar: _Grammar, source: bytes, lines: list[str]) -> 
         return None
     shown = _shown(found, grammar, source)
     first = found.node.start_point[0]
-    last = max(first, _signature_end(found.node, grammar).row)
+    last = max(first, _signature_end(found.node, grammar)[1])
     held = tuple(lines[first : min(last + 1, first + 8)])
     return Definition(name, found.container, shown, first, held) if shown and held else None
 
@@ -166,26 +159,20 @@ def _name(node: Node) -> str:
     return text if re.fullmatch(r"[^\W\d][\w$]*", text.lstrip("#$")) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    byte: int
-    row: int
-
-
-def _signature_end(node: Node, grammar: _Grammar) -> _End:
-    """Where the body begins, or the end of what has none."""
+def _signature_end(node: Node, grammar: _Grammar) -> tuple[int, int]:
+    """The byte and the row where the body begins, or the end of what has none."""
     inner = node.child_by_field_name("value") if node.type in grammar.values else None
     body = (inner if inner is not None and "function" in inner.type else node).child_by_field_name("body")
     if body is None or node.type in ("enum_declaration", "enum_item", "struct_item"):
-        return _End(node.end_byte, node.end_point[0])
+        return node.end_byte, node.end_point[0]
     before = body.prev_sibling
-    return _End(body.start_byte, before.end_point[0] if before is not None else body.start_point[0])
+    return body.start_byte, before.end_point[0] if before is not None else body.start_point[0]
 
 
 def _shown(found: _Found, grammar: _Grammar, source: bytes) -> str:
     """The signature as a prompt shows it; below a class's the signatures of its members."""
     start = found.outer.start_byte if found.outer.type in ("decorated_definition", "export_statement") else None
-    text = _cut(source[found.node.start_byte if start is None else start : _signature_end(found.node, grammar).byte])
+    text = _cut(source[found.node.start_byte if start is None else start : _signature_end(found.node, grammar)[0]])
     if found.node.type not in grammar.containers:
         return text
     body = found.node.child_by_field_name("body")
@@ -193,7 +180,7 @@ def _shown(found: _Found, grammar: _Grammar, source: bytes) -> str:
     for member in _definitions(body, grammar, "", 2 * _MOST_DEPTH - 1) if body is not None else ():
         if len(shown) > _MOST_MEMBERS or sum(map(len, shown)) > _MOST_CHARS:
             break
-        signature = _cut(source[member.node.start_byte : _signature_end(member.node, grammar).byte], indent="    ")
+        signature = _cut(source[member.node.start_byte : _signature_end(member.node, grammar)[0]], indent="    ")
         shown.append(f"    {signature}")
     return "\n".join(shown)[:_MOST_CHARS]
 

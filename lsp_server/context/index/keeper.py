@@ -20,9 +20,7 @@ _OLD_S = 60.0  # a client may watch no files
 class IndexKeeper:
     """Scans the folders soon after `changed`, in processes of low priority; the event loop only starts them."""
 
-    def __init__(self, settle_s: float | None = None, apart_s: float | None = None) -> None:
-        self._settle_s = SETTLE_S if settle_s is None else settle_s
-        self._apart_s = APART_S if apart_s is None else apart_s
+    def __init__(self) -> None:
         self._folders: Sequence[Path] = ()
         self._enabled = False
         self._last_scan = -_OLD_S
@@ -46,11 +44,6 @@ class IndexKeeper:
         if time.monotonic() - self._last_scan > _OLD_S:
             self.changed()
 
-    async def scanned(self) -> None:
-        """Return when no scan is due or under way."""
-        if self._work is not None:
-            await asyncio.wait([self._work])
-
     async def close(self) -> None:
         """End a scan that is under way; what it has read stays."""
         if self._work is not None:
@@ -59,7 +52,7 @@ class IndexKeeper:
 
     async def _scan_while_due(self) -> None:
         while self._is_due and self._enabled:
-            await asyncio.sleep(max(self._settle_s, self._last_scan + self._apart_s - time.monotonic()))
+            await asyncio.sleep(max(SETTLE_S, self._last_scan + APART_S - time.monotonic()))
             self._is_due, self._last_scan = False, time.monotonic()
             for folder in self._folders:
                 await scan_apart(folder)

@@ -7,7 +7,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from lsp_server.context.cutting import FileStamp
@@ -27,35 +26,18 @@ _SKIPPED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Scanned:
-    """The result of a scan: how many files are in the index, how many were read anew, and whether a limit ended it."""
-
-    files: int
-    read: int
-    removed: int
-    is_complete: bool
-
-
-def scan(
-    folder: Path,
-    writer: IndexWriter,
-    reason: Callable[[str], str | None],
-    most_s: float = _MOST_SECONDS,
-    most_bytes: int = _MOST_INDEX_BYTES,
-) -> Scanned:
+def scan(folder: Path, writer: IndexWriter, reason: Callable[[str], str | None]) -> None:
     """Bring the index of `folder` up to date; `reason` says why the document of a URI is excluded, None if it is not.
 
     Unreadable files are skipped with a line in the log. A scan that a limit ends keeps what it has read; files that
     it did not come to keep their earlier entries.
     """
-    until = time.monotonic() + most_s
+    until = time.monotonic() + _MOST_SECONDS
     known = writer.stamps()
     seen: set[str] = set()
-    read = 0
     complete = True
     for path, stamp in _files(folder, reason):
-        if len(seen) >= _MOST_FILES or time.monotonic() > until or writer.size > most_bytes:
+        if len(seen) >= _MOST_FILES or time.monotonic() > until or writer.size > _MOST_INDEX_BYTES:
             complete = False
             break
         seen.add(path)
@@ -69,12 +51,10 @@ def scan(
             seen.discard(path)
             continue
         writer.put(path, stamp, definitions_in(source, GRAMMAR_BY_SUFFIX[Path(path).suffix]))
-        read += 1
     gone = known.keys() - seen
     if not complete:  # of what was not reached, only what must not be there leaves
         gone = {path for path in gone if not (folder / path).is_file() or reason((folder / path).as_uri()) is not None}
     writer.remove(gone)
-    return Scanned(len(known.keys() | seen) - len(gone), read, len(gone), complete)
 
 
 def _files(folder: Path, reason: Callable[[str], str | None]) -> Iterator[tuple[str, FileStamp]]:

@@ -21,29 +21,23 @@ def edit(visits: DocumentVisits, start: tuple[int, int], end: tuple[int, int], t
 
 
 def snippet_at(source: Document, line: int, taken: list[range] | None = None, max_chars: int = 9999) -> CutSnippet:
-    snippet = cut(source, line, "a.py", max_chars, taken or [])
-    assert snippet is not None
-    return snippet
+    return cut(source, line, "a.py", max_chars, taken or [])
 
 
-def test_places_nearby_are_one() -> None:
+@pytest.mark.parametrize(
+    ("lines", "remembered"),
+    [
+        ([10, 15, 100, 20, 102], [102, 20]),  # places nearby are one
+        ([0, 50, 100, 150, 200, 250], [250, 200, 150, 100]),
+        ([7000], [300]),  # behind the end
+    ],
+)
+def test_few_places_are_remembered(lines: list[int], remembered: list[int]) -> None:
     visits = DocumentVisits(document())
-    for sequence, line in enumerate([10, 15, 100, 20, 102]):
+    for sequence, line in enumerate(lines):
         visits.touch(line, sequence)
-    assert visits.visits == ((102, 4), (20, 3))
-
-
-def test_few_places_are_remembered() -> None:
-    visits = DocumentVisits(document())
-    for sequence in range(6):
-        visits.touch(sequence * 50, sequence)
-    assert [line for line, _ in visits.visits] == [250, 200, 150, 100]
-
-
-def test_a_line_behind_the_end_is_the_last() -> None:
-    visits = DocumentVisits(document("only\n"))
-    visits.touch(7, 0)
-    assert visits.visits == ((1, 0),)
+    assert [line for line, _ in visits.visits] == remembered
+    assert visits.visits[0].touched == len(lines) - 1
 
 
 def test_places_move_with_the_text() -> None:
@@ -75,27 +69,31 @@ def test_a_chunk_is_cut_around_its_line() -> None:
     assert snippet.snippet.text == "".join(f"line {n}\n" for n in range(80, 120))
 
 
-def test_a_chunk_at_an_edge_reaches_further_inwards() -> None:
-    assert snippet_at(document(), 0).span == range(40)
-    assert snippet_at(document(), 299).span == range(261, 301)
+@pytest.mark.parametrize(
+    ("line", "taken", "span"),
+    [
+        (0, [], range(40)),  # at an edge it reaches further inwards
+        (299, [], range(261, 301)),
+        (125, [range(80, 120)], range(120, 160)),
+        (110, [range(80, 105), range(120, 160)], range(105, 120)),
+    ],
+)
+def test_a_chunk_keeps_off_edges_and_what_is_taken(line: int, taken: list[range], span: range) -> None:
+    assert snippet_at(document(), line, taken).span == span
 
 
-def test_a_chunk_keeps_off_what_is_taken() -> None:
-    assert snippet_at(document(), 125, [range(80, 120)]).span == range(120, 160)
-    assert snippet_at(document(), 110, [range(80, 105), range(120, 160)]).span == range(105, 120)
-
-
-def test_little_left_between_chunks_is_not_worth_it() -> None:
-    assert cut(document(), 106, "a.py", 9999, [range(80, 105), range(108, 120)]) is None
-
-
-@pytest.mark.parametrize("text", ["", "\n\n\n", "    \n\t\n"])
-def test_blank_text_is_no_chunk(text: str) -> None:
-    assert cut(document(text), 0, "a.py", 9999, []) is None
-
-
-def test_a_line_over_the_budget_is_no_chunk() -> None:
-    assert cut(document("x" * 500), 0, "a.py", 400, []) is None
+@pytest.mark.parametrize(
+    ("text", "line", "taken"),
+    [
+        ("", 0, []),
+        ("\n\n\n", 0, []),
+        ("    \n\t\n", 0, []),
+        ("x" * 500, 0, []),  # over the budget
+        (LINES, 106, [range(80, 105), range(108, 120)]),  # little is left between other chunks
+    ],
+)
+def test_what_is_no_chunk(text: str, line: int, taken: list[range]) -> None:
+    assert cut(document(text), line, "a.py", 400, taken) is None
 
 
 def test_line_ends_are_those_that_models_know() -> None:
@@ -108,7 +106,6 @@ def test_a_chunk_is_found_where_it_moved_to() -> None:
     assert find_again(snippet, source) is snippet
     source.apply(Edit(Position(0, 0), Position(0, 0), "one\ntwo\nthree\n"))
     found = find_again(snippet, source)
-    assert found is not None
     assert (found.first, found.snippet) == (83, snippet.snippet)
 
 

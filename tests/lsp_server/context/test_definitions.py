@@ -22,15 +22,19 @@ KNOWN = [
 ]
 
 
-def look_up(_: Path, names: Iterable[str]) -> list[Found]:
-    wanted = set(names)
-    return [each for each in KNOWN if each.name in wanted]
+@pytest.fixture(autouse=True)
+def _known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up(_: Path, names: Iterable[str]) -> list[Found]:
+        wanted = set(names)
+        return [each for each in KNOWN if each.name in wanted]
+
+    monkeypatch.setattr("lsp_server.context.definitions.look_up", look_up)
 
 
 def proposed(head: str, near: str, path: str = "/w/pkg/a.py", language_id: str = "python") -> list[TextProposal]:
     lines = tuple(near.splitlines(keepends=True))
     place = Place(Path(path).as_uri(), language_id, tuple(head.splitlines(keepends=True)), lines, ("",))
-    return list(Definitions({FOLDER: Path("/index")}, look_up).propose(place))
+    return list(Definitions({FOLDER: Path("/index")}).propose(place))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -29,10 +30,14 @@ def folder(tmp_path: Path) -> Path:
     (folder / "near.py").write_text(ALPHA)
     (folder / "secret.py").write_text("token = 'hidden'\n" + ALPHA)
     (folder / ".gitignore").write_text("secret.py\n")
-    writer = IndexWriter(index_file(folder))
-    scan(folder, writer, lambda _: None)  # as if nothing had been ignored then
-    writer.close()
+    index(folder)
     return folder
+
+
+def index(folder: Path) -> None:
+    """Write the index, as if nothing had been ignored then."""
+    with closing(IndexWriter(index_file(folder))) as writer:
+        scan(folder, writer, lambda _: None)
 
 
 def opened(folder: Path, text: str = "from lib import load\nalpha = beta(gamma)\n") -> Document:
@@ -83,9 +88,7 @@ async def test_a_definition_that_its_file_has_no_more_leaves(folder: Path) -> No
     (folder / "lib.py").write_text("# one more line\n" + LIB)
     assert await snippets(surroundings, document) == ["lib.py"]
     (folder / "lib.py").write_text(LIB.replace("load", "save"))
-    writer = IndexWriter(index_file(folder))
-    scan(folder, writer, lambda _: None)
-    writer.close()
+    index(folder)
     assert await snippets(surroundings, document) == []
 
 

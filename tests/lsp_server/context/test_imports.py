@@ -11,46 +11,41 @@ def imports(text: str, path: str, language_id: str) -> list[Import]:
     return imports_of(text.splitlines(keepends=True), path, language_id)
 
 
-def test_python() -> None:
-    text = (
-        "from ..x.y import (A,  # one\n    B as C)\nfrom . import mod\nimport os.path as osp, sys\nfrom a.b import (\n"
-    )
-    assert imports(text, "pkg/sub/a.py", "python") == [
-        Import("/pkg/x/y", "A", "A"),
-        Import("/pkg/x/y/A", "", "A"),
-        Import("/pkg/x/y", "B", "C"),
-        Import("/pkg/x/y/B", "", "C"),
-        Import("/pkg/sub", "mod", "mod"),
-        Import("/pkg/sub/mod", "", "mod"),
-        Import("os/path", "", "osp"),
-        Import("sys", "", "sys"),
-    ]
+PYTHON = "from ..x.y import (A,  # one\n    B as C)\nfrom . import mod\nimport os.path as osp, sys\nfrom a.b import (\n"
+SCRIPT = (
+    "import D, { type A, B as C } from '../x';\nimport * as ns from \"./y.js\"\n"
+    "const {q: w, e} = require('./z')\nimport type { T } from 'pkg'\n"
+)
+FROM_SCRIPT = [
+    *(("/src/x", "A", "A"), ("/src/x", "B", "C"), ("/src/x", "D", "D"), ("/src/a/y", "", "ns"), ("pkg", "T", "T")),
+    *(("/src/a/z", "q", "w"), ("/src/a/z", "e", "e")),
+]
 
 
-@pytest.mark.parametrize("language_id", ["typescript", "javascriptreact", "vue"])
-def test_scripts(language_id: str) -> None:
-    text = (
-        "import D, { type A, B as C } from '../x';\nimport * as ns from \"./y.js\"\n"
-        "const {q: w, e} = require('./z')\nimport type { T } from 'pkg'\n"
-    )
-    assert imports(text, "src/a/b.ts", language_id) == [
-        Import("/src/x", "A", "A"),
-        Import("/src/x", "B", "C"),
-        Import("/src/x", "D", "D"),
-        Import("/src/a/y", "", "ns"),
-        Import("pkg", "T", "T"),
-        Import("/src/a/z", "q", "w"),
-        Import("/src/a/z", "e", "e"),
-    ]
-
-
-def test_rust() -> None:
-    text = "use crate::x::{A, B as C};\npub use super::y::Z;\n"
-    assert imports(text, "src/a.rs", "rust") == [Import("x", "A", "A"), Import("x", "B", "C"), Import("y", "Z", "Z")]
-
-
-def test_other_languages_have_none() -> None:
-    assert imports("from a import b\n", "a.txt", "plaintext") == []
+@pytest.mark.parametrize(
+    ("text", "path", "language_id", "expected"),
+    [
+        (
+            PYTHON,
+            "pkg/sub/a.py",
+            "python",
+            [
+                *(("/pkg/x/y", "A", "A"), ("/pkg/x/y/A", "", "A"), ("/pkg/x/y", "B", "C"), ("/pkg/x/y/B", "", "C")),
+                *(("/pkg/sub", "mod", "mod"), ("/pkg/sub/mod", "", "mod"), ("os/path", "", "osp"), ("sys", "", "sys")),
+            ],
+        ),
+        *((SCRIPT, "src/a/b.ts", language_id, FROM_SCRIPT) for language_id in ("typescript", "javascriptreact", "vue")),
+        (
+            "use crate::x::{A, B as C};\npub use super::y::Z;\n",
+            "src/a.rs",
+            "rust",
+            [("x", "A", "A"), ("x", "B", "C"), ("y", "Z", "Z")],
+        ),
+        ("from a import b\n", "a.txt", "plaintext", []),
+    ],
+)
+def test_what_is_imported(text: str, path: str, language_id: str, expected: list[tuple[str, str, str]]) -> None:
+    assert imports(text, path, language_id) == [Import(*each) for each in expected]
 
 
 PIECES = st.sampled_from(

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.context.proposals import FileText, OpenText, Place
+from lsp_server.context.proposals import FileText, Place
 from lsp_server.context.similar import CHUNK_LINES, SimilarChunks
 
 
-def place(before: str, open_texts: tuple[OpenText, ...] = (), neighbours: tuple[FileText, ...] = ()) -> Place:
+def place(before: str, open_texts: tuple[FileText, ...] = (), neighbours: tuple[FileText, ...] = ()) -> Place:
     lines = tuple(before.splitlines(keepends=True))
     return Place("file:///w/a.py", "python", lines, lines, ("",), open_texts, neighbours)
 
@@ -17,8 +17,8 @@ def text(*words: str, lines: int = CHUNK_LINES) -> tuple[str, ...]:
 
 
 def test_the_most_similar_chunk_is_first() -> None:
-    near = OpenText("file:///w/near.py", text("alpha", "beta", "gamma"), 0)
-    far = OpenText("file:///w/far.py", text("alpha", "two", "three", "four", "five"), 0)
+    near = FileText("file:///w/near.py", text("alpha", "beta", "gamma"))
+    far = FileText("file:///w/far.py", text("alpha", "two", "three", "four", "five"))
     found = SimilarChunks().propose(place("alpha = beta(gamma)\n", (far, near)))
     assert [each.uri for each in found] == [near.uri, far.uri]
     assert found[0].rank > found[1].rank
@@ -26,20 +26,20 @@ def test_the_most_similar_chunk_is_first() -> None:
 
 
 def test_nothing_in_common_is_not_proposed() -> None:
-    other = OpenText("file:///w/b.py", text("one", "two"), 0)
+    other = FileText("file:///w/b.py", text("one", "two"))
     assert not SimilarChunks().propose(place("alpha = beta\n", (other,)))
     assert not SimilarChunks().propose(place("\n", (other,)))
 
 
 def test_lines_count_from_the_documents_beginning() -> None:
-    other = OpenText("file:///w/b.py", text("one", lines=64) + text("alpha", "beta"), 500)
+    other = FileText("file:///w/b.py", text("one", lines=64) + text("alpha", "beta"), 500)
     (first, *_) = SimilarChunks().propose(place("alpha = beta\n", (other,)))
     assert first.first == 564
 
 
 def test_a_file_that_changed_is_cut_anew() -> None:
     source = SimilarChunks()
-    before, after = (FileText("file:///w/b.py", text(word), (1, 1)) for word in ("alpha", "other"))
+    before, after = (FileText("file:///w/b.py", text(word), stamp=(1, 1)) for word in ("alpha", "other"))
     assert source.propose(place("alpha\n", neighbours=(before,)))[0].stamp == (1, 1)
     assert not source.propose(place("alpha\n", neighbours=(after,)))
 
@@ -47,7 +47,7 @@ def test_a_file_that_changed_is_cut_anew() -> None:
 @given(st.lists(st.sampled_from(["alpha", "beta", "gamma", "delta"]), min_size=1, max_size=120))
 def test_chunks_do_not_overlap_and_say_what_the_file_says(words: list[str]) -> None:
     lines = tuple(f"{word}\n" for word in words)
-    found = SimilarChunks().propose(place("alpha beta\n", (OpenText("file:///w/b.py", lines, 0),)))
+    found = SimilarChunks().propose(place("alpha beta\n", (FileText("file:///w/b.py", lines),)))
     for number, each in enumerate(found):
         assert each.lines == lines[each.first : each.first + CHUNK_LINES]
         assert all(abs(each.first - other.first) >= CHUNK_LINES for other in found[:number])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from http import HTTPStatus
-from typing import Any
 
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
@@ -13,19 +12,14 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 
 from lsp_server.core import client as client_module
-from lsp_server.core import watch
 from lsp_server.core.client import CoreClient, Endpoint
 from protocol.errors import BadInput, BadModel, CoreBlocked, CoreSilent, CoreUnavailable, Unauthorized
 from protocol.messages import PROTOCOL_VERSION, CompletionRequest, CoreStatus, Prompt
 from protocol.wire import StatusChanged, encode
 from tests.lsp_server.editor import PATIENCE_S, until
-from tests.lsp_server.fake_core import READY, FakeCore, shake_hands
+from tests.lsp_server.fake_core import READY, FakeCore, fails, listening, never, shake_hands
 
 REQUEST = CompletionRequest("s", Prompt("a", "b"), max_tokens=4)
-
-
-async def never(_: CompletionRequest) -> str:
-    return await asyncio.Future[str]()
 
 
 @pytest.fixture
@@ -64,16 +58,13 @@ async def test_hears_nothing_before_it_is_open() -> None:
     """Who hears that the core is there asks it at once, and has to have the client by then."""
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        protocol = await shake_hands(reader)
-        protocol.send_text(encode(StatusChanged(READY, PROTOCOL_VERSION)).encode())
-        writer.write(b"".join(protocol.data_to_send()))  # in one packet
+        await shake_hands(reader, writer, StatusChanged(READY, PROTOCOL_VERSION))
         await reader.read()
         writer.close()
 
     happened: list[object] = []
-    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        client = await CoreClient.open(Endpoint(f"ws://127.0.0.1:{port}/ws", "t"), happened.append)
+    async with listening(greet) as url:
+        client = await CoreClient.open(Endpoint(url, "t"), happened.append)
         happened.append("opened")
         await until(lambda: READY in happened)
         await client.close()
@@ -81,10 +72,7 @@ async def test_hears_nothing_before_it_is_open() -> None:
 
 
 async def test_the_core_s_errors_are_raised_by_their_class(client: CoreClient, core: FakeCore) -> None:
-    async def fail(_: CompletionRequest) -> str:
-        raise BadModel("no FIM markers")
-
-    core.answer = fail
+    core.answer = fails(BadModel("no FIM markers"))
     with pytest.raises(BadModel, match="no FIM markers"):
         await client.complete(REQUEST)
 
@@ -97,15 +85,6 @@ async def test_cancelling_tells_the_core(client: CoreClient, core: FakeCore) -> 
     with pytest.raises(asyncio.CancelledError):
         await pending
     await until(lambda: core.cancelled == [1])
-
-
-async def test_what_was_said_first_arrives_first(client: CoreClient, core: FakeCore) -> None:
-    heard: list[Any] = []
-    core.requests = core.forgotten = heard
-    client.forget("s")
-    client.forget("t")
-    await client.complete(REQUEST)
-    assert heard == ["s", "t", REQUEST]
 
 
 async def test_what_is_pending_fails_when_the_core_goes_away(client: CoreClient, core: FakeCore) -> None:
@@ -170,10 +149,9 @@ async def test_nobody_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
         writer.close()
         gone.set()
 
-    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with listening(listen) as url:
         with pytest.raises(CoreUnavailable, match="no core answers"):
-            await CoreClient.open(Endpoint(f"ws://127.0.0.1:{port}/ws", "t"), lambda _: None)
+            await CoreClient.open(Endpoint(url, "t"), lambda _: None)
         await asyncio.wait_for(gone.wait(), PATIENCE_S)
 
 
@@ -230,21 +208,18 @@ def test_the_token_is_not_shown() -> None:
 
 async def test_a_core_that_hangs_is_left_while_an_answer_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection is open, and nothing comes: not even a pong."""
-    monkeypatch.setattr(watch, "PING_AFTER_S", 0.01)
-    monkeypatch.setattr(watch, "READY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(client_module, "_PING_AFTER_S", 0.01)
+    monkeypatch.setattr(client_module, "_READY_TIMEOUT_S", 0.1)
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        protocol = await shake_hands(reader)
-        protocol.send_text(encode(StatusChanged(READY, PROTOCOL_VERSION)).encode())
-        writer.write(b"".join(protocol.data_to_send()))
+        await shake_hands(reader, writer, StatusChanged(READY, PROTOCOL_VERSION))
         while await reader.read(4096):
             pass
         writer.close()
 
     states: list[CoreStatus] = []
-    async with await asyncio.start_server(hang, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        client = await CoreClient.open(Endpoint(f"ws://127.0.0.1:{port}/ws", "t"), states.append)
+    async with listening(hang) as url:
+        client = await CoreClient.open(Endpoint(url, "t"), states.append)
         await until(lambda: states)
         with pytest.raises(CoreSilent, match="does not answer"):
             await asyncio.wait_for(client.complete(REQUEST), PATIENCE_S)
@@ -256,7 +231,7 @@ async def test_a_core_that_hangs_is_left_while_an_answer_is_pending(monkeypatch:
 async def test_a_core_that_only_takes_long_is_not_left(
     client: CoreClient, core: FakeCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "PING_AFTER_S", 0.01)
+    monkeypatch.setattr(client_module, "_PING_AFTER_S", 0.01)
 
     async def slow(_: CompletionRequest) -> str:
         await asyncio.sleep(0.2)
@@ -278,13 +253,7 @@ async def test_a_core_that_only_takes_long_is_not_left(
 async def test_no_request_waits_for_an_answer_that_cannot_be_read(
     client: CoreClient, core: FakeCore, text: str, failing: list[int]
 ) -> None:
-    release = asyncio.Event()
-
-    async def wait(_: CompletionRequest) -> str:
-        await release.wait()
-        return "well"
-
-    core.answer = wait
+    release = core.hold("well")
     pending = [asyncio.create_task(client.complete(REQUEST)) for _ in range(2)]
     await until(lambda: len(core.requests) == 2)
     (connection,) = core.connections

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from lsp_server.core.dashboard import dashboard_url
@@ -59,6 +58,5 @@ async def test_a_core_that_gives_no_link_is_named(status: int, body: str, error:
 
 
 async def test_an_editor_gets_the_address_or_the_reason(editor: Editor) -> None:
-    asked = types.ExecuteCommandParams("midfill.linkDashboard", [])
     with pytest.raises(JsonRpcException, match="dashboard"):  # this core has none
-        await editor.workspace_execute_command_async(asked)
+        await editor.execute("midfill.linkDashboard")

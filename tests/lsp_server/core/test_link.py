@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 
 import pytest
@@ -38,11 +39,24 @@ async def watched() -> AsyncIterator[Watched]:
     await watched.link.stop()
 
 
-def target(core: FakeCore, retry: Retry = QUICK) -> CoreTarget:
-    async def find() -> Endpoint:
-        return Endpoint(core.url, core.token)
+class Search:
+    """Finds the core after so many failures with an error, and counts the attempts."""
 
-    return CoreTarget(find, retry)
+    def __init__(self, core: FakeCore | None = None, error: Exception | None = None, failures: float = 0) -> None:
+        self.core, self.error, self.failures = core, error, failures
+        self.token = core.token if core else ""
+        self.differs = ""
+        self.attempts = 0
+
+    async def __call__(self) -> Endpoint:
+        self.attempts += 1
+        if self.error is not None and self.attempts <= self.failures:
+            raise self.error
+        return Endpoint(self.core.url, self.token, differs=self.differs)
+
+
+def target(core: FakeCore) -> CoreTarget:
+    return CoreTarget(Search(core), QUICK)
 
 
 async def test_is_ready_when_the_core_is(watched: Watched, core: FakeCore) -> None:
@@ -80,39 +94,26 @@ async def test_what_is_to_be_forgotten_is_told_to_every_core_until_it_is_asked_f
 
 
 async def test_gives_up_after_failures_in_a_row_and_says_why(watched: Watched) -> None:
-    attempts = 0
-
-    async def find() -> Endpoint:
-        nonlocal attempts
-        attempts += 1
-        raise CoreUnavailable("the core exited with status 1\nlast words")
-
+    find = Search(error=CoreUnavailable("the core exited with status 1\nlast words"), failures=math.inf)
     await watched.link.connect_to(CoreTarget(find, QUICK))
     await until(lambda: watched.link.status.state == "failed")
-    assert attempts == 3
+    assert find.attempts == 3
     assert "last words" in str(watched.link.status.error)
     await asyncio.sleep(0.05)
-    assert attempts == 3
+    assert find.attempts == 3
 
 
 async def test_a_remote_core_is_tried_for_ever(watched: Watched, core: FakeCore) -> None:
-    available = False
-
-    async def find() -> Endpoint:
-        if not available:
-            raise CoreUnavailable("asleep")
-        return Endpoint(core.url, core.token)
-
+    find = Search(core, CoreUnavailable("asleep"), math.inf)
     await watched.link.connect_to(CoreTarget(find, Retry((0.0, 0.01), give_up=False)))
     await until(lambda: "failed" in watched.states)
-    available = True
+    find.failures = 0
     await until(lambda: watched.link.ready)
 
 
 async def test_a_wrong_token_is_not_tried_again(watched: Watched, core: FakeCore) -> None:
-    async def find() -> Endpoint:
-        return Endpoint(core.url, "wrong")
-
+    find = Search(core)
+    find.token = "wrong"
     await watched.link.connect_to(CoreTarget(find, QUICK))
     await until(lambda: watched.link.status.state == "failed")
     assert isinstance(watched.link.status.error, Unauthorized)
@@ -120,9 +121,7 @@ async def test_a_wrong_token_is_not_tried_again(watched: Watched, core: FakeCore
 
 
 async def test_what_cannot_be_started_is_a_failure_too(watched: Watched) -> None:
-    async def find() -> Endpoint:
-        raise PermissionError("/run/midfill")
-
+    find = Search(error=PermissionError("/run/midfill"), failures=math.inf)
     await watched.link.connect_to(CoreTarget(find, QUICK))
     await until(lambda: watched.link.status.state == "failed")
     assert "/run/midfill" in str(watched.link.status.error)
@@ -155,10 +154,8 @@ async def test_two_changes_at_once_leave_one_connection(watched: Watched, core: 
 async def test_a_core_with_other_settings_is_asked_to_give_way(watched: Watched, core: FakeCore) -> None:
     """It is used as long as it stays, and the status says why."""
     core.kept = "1 other client uses it"
-
-    async def find() -> Endpoint:
-        return Endpoint(core.url, core.token, differs="the running core was started with weights = int8")
-
+    find = Search(core)
+    find.differs = "the running core was started with weights = int8"
     await watched.link.connect_to(CoreTarget(find, QUICK))
     await until(lambda: watched.link.status.note)
     assert core.stops == ["replace"]
@@ -189,12 +186,7 @@ async def test_a_failed_core_that_gives_way_shows_its_failure_only_if_it_stays(
 
 
 async def test_a_stopped_core_is_started_again_only_on_request(watched: Watched, core: FakeCore) -> None:
-    found, why = 0, ""
-
-    async def find() -> Endpoint:
-        nonlocal found
-        found += 1
-        return Endpoint(core.url, core.token)
+    find, why = Search(core), ""
 
     def start_again() -> None:
         nonlocal why
@@ -207,25 +199,17 @@ async def test_a_stopped_core_is_started_again_only_on_request(watched: Watched,
     watched.link.client.stop("stop")
     await until(lambda: watched.link.status == LinkStatus("stopped", note="Neovim stopped the core"))
     await asyncio.sleep(0.05)
-    assert found == 1
+    assert find.attempts == 1
     core.status = READY
     watched.link.start_again()
     await until(lambda: watched.link.ready)
-    assert found == 2
+    assert find.attempts == 2
 
 
 async def test_a_core_in_the_way_is_told_at_once_and_tried_until_it_is_not(watched: Watched, core: FakeCore) -> None:
-    attempts = 0
-
-    async def find() -> Endpoint:
-        nonlocal attempts
-        attempts += 1
-        if attempts < 6:
-            raise CoreBlocked("the running core has another version")
-        return Endpoint(core.url, core.token)
-
+    find = Search(core, CoreBlocked("the running core has another version"), failures=5)
     await watched.link.connect_to(CoreTarget(find, QUICK))
     await until(lambda: watched.link.ready)
     assert [status.state for status in watched.said[:2]] == ["starting", "failed"]
     assert "another version" in str(watched.said[1].error)
-    assert attempts == 6
+    assert find.attempts == 6

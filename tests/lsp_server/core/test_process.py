@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.json import encode
 
 from lsp_server.core import local_cores, proof
 from lsp_server.core.client import CoreClient, Endpoint
@@ -32,6 +33,7 @@ from protocol.rendezvous import (
 )
 from protocol.settings import Settings
 from tests.lsp_server.editor import PATIENCE_S, until
+from tests.lsp_server.fake_core import listening
 
 FAKE_CORE = Path(__file__).parents[1] / "fake_core.py"
 REPOSITORY = Path(__file__).parents[3]
@@ -52,7 +54,7 @@ def _command(folder: Path, *options: str) -> list[str]:
 
 
 def _local_core(folder: Path, *options: str, timeout_s: float = PATIENCE_S) -> LocalCore:
-    return LocalCore(address_file(folder, "fake"), _command(folder, *options), folder / "core.log", timeout_s)
+    return LocalCore(address_file(folder, "fake"), _command(folder, *options), timeout_s)
 
 
 def _has_ended(pid: int) -> bool:
@@ -85,46 +87,37 @@ async def test_a_killed_core_is_replaced(folder: Path) -> None:
     assert _starts(folder) == [first.pid, second.pid]
 
 
-async def test_stale_addresses_are_not_believed(folder: Path) -> None:
-    stale = address_file(folder, "fake")
-    write_address(stale, CoreAddress("ws://127.0.0.1:9/ws", os.getpid(), "fake"))  # alive, but nobody listens
-    core = _local_core(folder)
-    address = await core.find_or_start()
+STALE = encode(CoreAddress("ws://127.0.0.1:9/ws", os.getpid(), "fake"))  # the process lives, but nobody listens
+
+
+@pytest.mark.parametrize("published", [STALE, b"{"])
+async def test_what_is_no_address_of_a_running_core_is_replaced(folder: Path, published: bytes) -> None:
+    address_file(folder, "fake").write_bytes(published)
+    address = await _local_core(folder).find_or_start()
+    assert _starts(folder) == [address.pid]
     assert address.pid != os.getpid()
 
 
-async def test_an_address_file_that_is_none_is_replaced(folder: Path) -> None:
-    address_file(folder, "fake").write_text("{")
-    core = _local_core(folder)
-    address = await core.find_or_start()
-    assert _starts(folder) == [address.pid]
-
-
-async def test_a_core_that_ends_is_reported_with_its_last_words(folder: Path) -> None:
-    core = _local_core(folder, "--fail", "weights.safetensors is truncated")
-    with pytest.raises(CoreUnavailable, match=r"exited with status 1 .*core\.log\)\nweights\.safetensors is truncated"):
+@pytest.mark.parametrize(
+    ("program", "error", "message"),
+    [
+        ("sys.exit('it is truncated')", CoreUnavailable, r"exited with status 1 .*core-\w+\.log\)\nit is truncated"),
+        ("print('midfill: no model', file=sys.stderr); sys.exit(2)", BadInput, r"^no model \(log: .*core-\w+\.log\)"),
+        ("time.sleep(30)", CoreUnavailable, "no core started within 1 s"),
+    ],
+)
+async def test_a_core_that_does_not_come_up_is_reported_with_its_last_words(
+    folder: Path, program: str, error: type[Exception], message: str
+) -> None:
+    command = [sys.executable, "-c", f"import sys, time; {program}"]
+    core = LocalCore(address_file(folder, "fake"), command, 1.0 if "sleep" in program else PATIENCE_S)
+    with pytest.raises(error, match=message):
         await core.find_or_start()
-    assert (folder / "core.log").stat().st_mode & 0o077 == 0
-
-
-async def test_a_core_that_refuses_would_refuse_again(folder: Path) -> None:
-    program = "import sys; print('midfill: no model', file=sys.stderr); sys.exit(2)"
-    core = LocalCore(
-        address_file(folder, "fake"), [sys.executable, "-c", program], folder / "core.log", timeout_s=PATIENCE_S
-    )
-    with pytest.raises(BadInput, match=r"^no model \(log: .*core\.log\)"):
-        await core.find_or_start()
-
-
-async def test_a_core_that_does_not_come_up_is_reported(folder: Path) -> None:
-    command = [sys.executable, "-c", "import time; time.sleep(30)"]
-    core = LocalCore(address_file(folder, "fake"), command, folder / "core.log", timeout_s=0.3)
-    with pytest.raises(CoreUnavailable, match="no core started"):
-        await core.find_or_start()
+    assert address_file(folder, "fake").with_suffix(".log").stat().st_mode & 0o077 == 0
 
 
 async def test_a_command_that_cannot_run(folder: Path) -> None:
-    core = LocalCore(address_file(folder, "fake"), ["/no/such/program"], folder / "core.log", timeout_s=5.0)
+    core = LocalCore(address_file(folder, "fake"), ["/no/such/program"], timeout_s=5.0)
     with pytest.raises(FileNotFoundError):
         await core.find_or_start()
 
@@ -195,9 +188,7 @@ async def test_a_core_of_another_version_that_others_use_is_named(folder: Path) 
     process = await asyncio.create_subprocess_exec(*_command(folder, "--protocol", "1"))
     file = address_file(folder, "fake")
     await until(file.exists)
-    address = read_address(file)
-    assert address is not None
-    client = await CoreClient.open(Endpoint(address.url, read_or_make_token(folder)), lambda _: None)
+    client = await CoreClient.open(Endpoint(read_address(file).url, read_or_make_token(folder)), lambda _: None)
     with pytest.raises(CoreBlocked, match=rf"process {process.pid}\) has another version.*`midfill core stop`"):
         await _local_core(folder).find_or_start()
     await client.close()
@@ -213,8 +204,7 @@ async def test_a_listener_at_the_address_of_a_core_that_has_ended_never_gets_the
         heard += await reader.read(4096)
         writer.close()
 
-    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
+    async with listening(listen) as url:
         stale = CoreAddress(url, os.getppid(), "fake", protocol_version=PROTOCOL_VERSION)
         write_address(address_file(folder, "fake"), stale)
         address = await _local_core(folder).find_or_start()

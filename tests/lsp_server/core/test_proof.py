@@ -12,30 +12,24 @@ from lsp_server.core import proof as core_proof
 from lsp_server.core.client import CoreClient, Endpoint
 from lsp_server.core.proof import check_proof
 from protocol.errors import CoreSilent, CoreUnavailable, Unauthorized
-from tests.lsp_server.fake_core import FakeCore
+from tests.lsp_server.fake_core import FakeCore, listening
 
 TOKEN = "a-token-that-is-secret"
 
 
-class Listener:
-    """Answers every connection with the same bytes, and keeps what it was sent."""
+@asynccontextmanager
+async def answering(answer: bytes) -> AsyncIterator[tuple[str, bytearray]]:
+    """The address of a server that answers every packet with the same bytes, and all that it was sent."""
+    heard = bytearray()
 
-    def __init__(self, answer: bytes) -> None:
-        self.answer = answer
-        self.heard = b""
-        self.url = ""
-
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[Listener]:
-        async with await asyncio.start_server(self._serve, "127.0.0.1", 0) as server:
-            self.url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
-            yield self
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while chunk := await reader.read(4096):
-            self.heard += chunk
-            writer.write(self.answer)
+            heard.extend(chunk)
+            writer.write(answer)
         writer.close()
+
+    async with listening(serve) as url:
+        yield url, heard
 
 
 async def test_a_core_that_knows_the_token_is_connected_to(core: FakeCore) -> None:
@@ -54,11 +48,11 @@ async def test_a_core_that_knows_the_token_is_connected_to(core: FakeCore) -> No
     ],
 )
 async def test_a_listener_that_is_no_core_never_gets_the_token(answer: bytes, error: type[Exception]) -> None:
-    async with Listener(answer).listening() as listener:
+    async with answering(answer) as (url, heard):
         with pytest.raises(error):
-            await CoreClient.open(Endpoint(listener.url, TOKEN, own=True), lambda _: None)
-    assert b"GET /proof" in listener.heard
-    assert TOKEN.encode() not in listener.heard
+            await CoreClient.open(Endpoint(url, TOKEN, own=True), lambda _: None)
+    assert b"GET /proof" in heard
+    assert TOKEN.encode() not in heard
 
 
 async def test_the_answer_of_a_core_at_another_port_is_no_proof(core: FakeCore) -> None:
@@ -72,8 +66,7 @@ async def test_the_answer_of_a_core_at_another_port_is_no_proof(core: FakeCore) 
         there_writer.close()
         writer.close()
 
-    async with await asyncio.start_server(pass_on, "127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
+    async with listening(pass_on) as url:
         with pytest.raises(Unauthorized, match="does not know this machine's token"):
             await CoreClient.open(Endpoint(url, core.token, own=True), lambda _: None)
     assert core.authorizations == []
@@ -81,9 +74,9 @@ async def test_the_answer_of_a_core_at_another_port_is_no_proof(core: FakeCore) 
 
 async def test_a_listener_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core_proof, "_TIMEOUT_S", 0.1)
-    async with Listener(b"").listening() as listener:
+    async with answering(b"") as (url, _):
         with pytest.raises(CoreSilent, match="does not answer"):
-            await check_proof(listener.url, TOKEN)
+            await check_proof(url, TOKEN)
 
 
 async def test_nothing_listens() -> None:

@@ -25,7 +25,7 @@ def positions(draw: st.DrawFn, document: Document) -> Position:
         ("a", ["a"]),
         ("a\n", ["a\n", ""]),
         ("a\r\nb\rc\n", ["a\r\n", "b\r", "c\n", ""]),
-        ("a\x0cb\u2028c", ["a\x0cb\u2028c"]),
+        ("a\x0cb\u2028c\x0bd\x85e\x1cf", ["a\x0cb\u2028c\x0bd\x85e\x1cf"]),
         ("\n\r", ["\n", "\r", ""]),
     ],
 )

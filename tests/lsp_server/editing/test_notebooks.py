@@ -43,6 +43,17 @@ def change_notebook(editor: Editor, cells: types.NotebookDocumentCellChanges) ->
     editor.notebook_document_did_change(types.DidChangeNotebookDocumentParams(identifier, change))
 
 
+def splice(
+    editor: Editor,
+    array: types.NotebookCellArrayChange,
+    opened: list[types.TextDocumentItem] | None = None,
+    closed: list[str] | None = None,
+) -> None:
+    identifiers = [types.TextDocumentIdentifier(uri(name)) for name in closed or ()]
+    structure = types.NotebookDocumentCellChangeStructure(array, opened, identifiers)
+    change_notebook(editor, types.NotebookDocumentCellChanges(structure=structure))
+
+
 async def prompt(editor: Editor, core: FakeCore, name: str, line: int, character: int) -> tuple[str, str]:
     """What stands before and behind the cursor in the prompt of a request."""
     assert await editor.suggest(line, character, uri=uri(name))
@@ -65,26 +76,17 @@ async def test_cells_are_edited_put_in_moved_and_taken_out(editor: Editor, core:
     change_notebook(editor, types.NotebookDocumentCellChanges(text_content=[content]))
     assert await prompt(editor, core, "b", 0, 4) == ("import re\n\nx = ", "\n")
 
-    array = types.NotebookCellArrayChange(0, 2, [cell("b"), cell("new")])
-    structure = types.NotebookDocumentCellChangeStructure(
-        array, [item("new", "last")], [types.TextDocumentIdentifier(uri("a"))]
-    )
-    change_notebook(editor, types.NotebookDocumentCellChanges(structure=structure))
+    splice(editor, types.NotebookCellArrayChange(0, 2, [cell("b"), cell("new")]), [item("new", "last")], ["a"])
     assert await prompt(editor, core, "b", 0, 2) == ("x ", "= \nlast\n")
     assert await prompt(editor, core, "new", 0, 4) == ("x = \nlast", "\n")
-    array = types.NotebookCellArrayChange(0, 1)  # which stays open
-    structure = types.NotebookDocumentCellChangeStructure(array)
-    change_notebook(editor, types.NotebookDocumentCellChanges(structure=structure))
+    splice(editor, types.NotebookCellArrayChange(0, 1))  # the cell stays open
     assert await prompt(editor, core, "new", 0, 3) == ("las", "t\n")
     assert await prompt(editor, core, "b", 0, 3) == ("x =", " ")
 
 
 async def test_a_cell_gets_another_language_by_the_same_uri(editor: Editor, core: FakeCore) -> None:
     open_notebook(editor, item("a", "import os"), item("b", "# Title", "markdown"))
-    structure = types.NotebookDocumentCellChangeStructure(
-        types.NotebookCellArrayChange(1, 1, [cell("b")]), [item("b", "os.")], [types.TextDocumentIdentifier(uri("b"))]
-    )
-    change_notebook(editor, types.NotebookDocumentCellChanges(structure=structure))
+    splice(editor, types.NotebookCellArrayChange(1, 1, [cell("b")]), [item("b", "os.")], ["b"])
     assert await prompt(editor, core, "b", 0, 3) == ("import os\nos.", "\n")
 
 

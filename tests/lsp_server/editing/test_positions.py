@@ -45,13 +45,6 @@ def test_a_column_beyond_the_line_means_its_end(end: str) -> None:
         assert PositionCodec(encoding).decode(text, ClientPosition(1, 99)) == Position(1, 2)
 
 
-@pytest.mark.parametrize("other", ["\f", "\v", "\u2028", "\u0085", "\x1c"])
-def test_what_else_looks_like_a_line_end_is_text(other: str) -> None:
-    text = document(f"a{other}b\n")
-    assert PositionCodec(UTF32).decode(text, ClientPosition(0, 3)) == Position(0, 3)
-    assert len(text.lines) == 2
-
-
 @pytest.mark.parametrize("line", [-1, 2, 99])
 def test_a_line_beyond_the_document_is_named(line: int) -> None:
     with pytest.raises(BadInput, match=rf"line {line} is not in file:///a, which has lines 0 to 1"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,27 +35,19 @@ class Rules:
         return RULE if uri in self.excluded else IGNORED if uri in self.ignored else None
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.time = 100.0
-
-    def __call__(self) -> float:
-        return self.time
-
-
 @pytest.fixture
 def rules() -> Rules:
     return Rules()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SimpleNamespace:
+    return SimpleNamespace(time=100.0)
 
 
 @pytest.fixture
-def verdicts(rules: Rules, clock: Clock) -> Verdicts:
-    return Verdicts(rules, clock, KEEP_S)
+def verdicts(rules: Rules, clock: SimpleNamespace) -> Verdicts:
+    return Verdicts(rules, lambda: clock.time, KEEP_S)
 
 
 async def test_what_was_not_looked_at_is_excluded(verdicts: Verdicts) -> None:
@@ -75,7 +68,7 @@ async def test_the_event_loop_goes_on_while_a_slow_disk_is_looked_at(verdicts: V
     assert threading.get_ident() not in rules.threads
 
 
-async def test_keys_do_not_look_at_the_disk(verdicts: Verdicts, rules: Rules, clock: Clock) -> None:
+async def test_keys_do_not_look_at_the_disk(verdicts: Verdicts, rules: Rules, clock: SimpleNamespace) -> None:
     await verdicts.look(["a"], ["b"])
     for _ in range(100):
         clock.time += KEEP_S / 300
@@ -84,7 +77,7 @@ async def test_keys_do_not_look_at_the_disk(verdicts: Verdicts, rules: Rules, cl
     assert rules.asked == ["a", "b"]
 
 
-async def test_a_change_is_noticed_after_a_while(verdicts: Verdicts, rules: Rules, clock: Clock) -> None:
+async def test_a_change_is_noticed_after_a_while(verdicts: Verdicts, rules: Rules, clock: SimpleNamespace) -> None:
     await verdicts.look(["a", "b"])
     assert verdicts.take_excluded() == {}
     rules.excluded = {"a", "b"}
@@ -124,7 +117,9 @@ async def test_a_file_that_the_user_allows_enters_its_own_prompts_and_no_others(
     assert (verdicts.own("a"), verdicts.take_excluded()) == (RULE, {"a": RULE})
 
 
-async def test_what_is_renewed_in_time_is_not_waited_for(verdicts: Verdicts, rules: Rules, clock: Clock) -> None:
+async def test_what_is_renewed_in_time_is_not_waited_for(
+    verdicts: Verdicts, rules: Rules, clock: SimpleNamespace
+) -> None:
     await verdicts.look(["a"])
     rules.excluded = {"a"}
     clock.time += KEEP_S / 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +13,9 @@ from pygls.exceptions import JsonRpcRequestCancelled
 
 from lsp_server.suggesting import reasons
 from protocol.errors import DeviceLost
-from protocol.messages import CompletionRequest, CoreStatus
-from tests.lsp_server.editor import URI, Editor, connected_editor, until
-from tests.lsp_server.fake_core import READY, FakeCore
-
-
-def says(text: str) -> Callable[[CompletionRequest], Awaitable[str]]:
-    async def answer(_: CompletionRequest) -> str:
-        return text
-
-    return answer
-
-
-def held(core: FakeCore) -> asyncio.Event:
-    """The core answers after this event."""
-    release = asyncio.Event()
-
-    async def answer(_: CompletionRequest) -> str:
-        await release.wait()
-        return "x = 1"
-
-    core.answer = answer
-    return release
-
-
-def configure(editor: Editor, **settings: object) -> None:
-    editor.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings))
+from protocol.messages import CoreStatus
+from tests.lsp_server.editor import URI, Editor, connected_editor, editor_on, inline_params, until
+from tests.lsp_server.fake_core import READY, FakeCore, fails, says
 
 
 async def told(editor: Editor) -> tuple[str, str]:
@@ -62,7 +38,7 @@ async def told(editor: Editor) -> tuple[str, str]:
 async def test_what_the_settings_switch_off(
     editor: Editor, core: FakeCore, settings: dict[str, Any], text: str, cursor: tuple[int, int], said: str
 ) -> None:
-    configure(editor, **settings)
+    editor.configure(settings)
     editor.open(text)
     assert await editor.suggest(*cursor) == []
     assert said in (await told(editor))[1]
@@ -91,10 +67,7 @@ async def test_what_is_left_of_the_models_answer(
 
 
 async def test_an_error_of_the_core_is_the_reason_of_the_request_alone(editor: Editor, core: FakeCore) -> None:
-    async def fail(_: CompletionRequest) -> str:
-        raise DeviceLost("division by zero")
-
-    core.answer = fail
+    core.answer = fails(DeviceLost("division by zero"))
     editor.open("a")
     assert await editor.suggest(0, 1) == []
     assert (await told(editor))[1] == "The last request failed: division by zero."
@@ -115,7 +88,7 @@ async def test_a_secret_is_suggested_in_only_after_the_user_has_said_so(editor: 
     await until(lambda: editor.refreshes)
     assert editor.refreshes[-1].textDocument.uri == uri
     assert await editor.suggested_text(0, 4, uri=uri) == "x = 1"
-    editor.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri)))
+    editor.close(uri=uri)
     editor.open("KEY=", uri=uri)
     assert await editor.suggest(0, 4, uri=uri) == []
     await until(lambda: any(session.endswith(uri) for session in core.forgotten))
@@ -126,17 +99,15 @@ async def test_a_file_that_git_ignores_gets_suggestions_unless_the_setting_is_of
 ) -> None:
     (tmp_path / ".gitignore").write_text("*.gen.py\n")
     uri = (tmp_path / "a.gen.py").as_uri()
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token}, folder=tmp_path.as_uri())
-        await editor.until_state("ready")
+    async with editor_on(core, folder=tmp_path.as_uri()) as editor:
         editor.open("a", uri=uri)
         assert await editor.suggested_text(0, 1, uri=uri) == "x = 1"
-        configure(editor, ignoredFiles="off")
+        editor.configure({"ignoredFiles": "off"})
         editor.change(2, (0, 1), (0, 1), "b", uri=uri)
         assert await editor.suggest(0, 2, uri=uri) == []
         reason = await editor.last_reason(uri=uri)
         assert "*.gen.py in .gitignore, line 1" in reason.explanation
-        configure(editor, ignoredFiles="context")
+        editor.configure({"ignoredFiles": "context"})
         await until(lambda: editor.refreshes)
         assert await editor.suggested_text(0, 2, uri=uri) == "x = 1"
 
@@ -166,7 +137,7 @@ async def test_a_document_that_is_opened_again_has_no_reason_of_before(editor: E
     editor.move_cursor(0, 1)
     await editor.execute("midfill.snooze", 5)
     assert (await told(editor))[0] == "snoozed"
-    editor.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(URI)))
+    editor.close()
     await until(lambda: editor.reasons[-1] is None)
     await editor.execute("midfill.resume")
     editor.open("a")
@@ -190,14 +161,9 @@ async def test_the_core_loads_and_the_client_requests_again(editor: Editor, core
     await core.set_status(CoreStatus("loading", "fake", progress=0.4))
     await editor.until_state("loading")
     assert editor.statuses[-1].reason.text == "loading 40 %"
-    loaded = held(core)
+    loaded = core.hold()
     editor.open("a")
-    params = types.InlineCompletionParams(
-        types.InlineCompletionContext(types.InlineCompletionTriggerKind.Automatic),
-        types.TextDocumentIdentifier(URI),
-        types.Position(0, 1),
-    )
-    request = editor.protocol.send_request(types.TEXT_DOCUMENT_INLINE_COMPLETION, params, msg_id="r1")
+    request = editor.protocol.send_request(types.TEXT_DOCUMENT_INLINE_COMPLETION, inline_params(0, 1), msg_id="r1")
     await until(lambda: core.asked)
     assert await told(editor) == ("loading", "Loading fake 40 %. Suggestions follow by themselves.")
     editor.protocol.notify(types.CANCEL_REQUEST, types.CancelParams("r1"))
@@ -212,7 +178,7 @@ async def test_the_core_loads_and_the_client_requests_again(editor: Editor, core
 
 
 async def test_a_core_that_goes_away_and_comes_back_answers_without_another_key(editor: Editor, core: FakeCore) -> None:
-    held(core)
+    core.hold()
     editor.open("a")
     request = asyncio.create_task(editor.suggest(0, 1))
     await until(lambda: core.asked)
@@ -223,7 +189,7 @@ async def test_a_core_that_goes_away_and_comes_back_answers_without_another_key(
 
 
 async def test_a_long_prompt_is_the_reason_while_it_is_computed(editor: Editor, core: FakeCore) -> None:
-    read = held(core)
+    read = core.hold()
     editor.open("a")
     request = asyncio.create_task(editor.suggested_text(0, 1))
     await until(lambda: core.asked)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcRequestCancelled
 
 from lsp_server.custom_messages import ACCEPTED_COMMAND, DID_ACCEPT_PARTLY, DID_CHANGE_STATUS, DID_SHOW
+from lsp_server.editing.documents import Document, Position
+from lsp_server.editing.positions import PositionCodec, PositionEncoding
+from lsp_server.features.suggestions import accepted_command, inline_item, popup_item
+from lsp_server.filters.cursor_context import Insertion
 from lsp_server.usage.database import read_statistics, statistics_file
 from lsp_server.usage.statistics import Statistics, total
 from protocol.messages import CompletionRequest, CoreStatus
-from tests.lsp_server.editor import URI, Editor, connected_editor, until
-from tests.lsp_server.fake_core import FakeCore
+from tests.lsp_server.editor import URI, Editor, connected_editor, editor_on, inline_params, until
+from tests.lsp_server.fake_core import FakeCore, never, says
 
 
 @pytest.fixture(autouse=True)
@@ -23,22 +26,11 @@ def _own_statistics() -> None:
 
 
 async def accept(editor: Editor, item: types.InlineCompletionItem) -> None:
-    assert item.command is not None
-    params = types.ExecuteCommandParams(command=item.command.command, arguments=item.command.arguments)
-    await editor.workspace_execute_command_async(params)
-
-
-def always(text: str) -> Callable[[object], Awaitable[str]]:
-    async def answer(_: object) -> str:
-        return text
-
-    return answer
+    await editor.execute(item.command.command, *(item.command.arguments or ()))
 
 
 async def test_after_an_acceptance_the_next_suggestion_is_computed_before_anybody_asks(core: FakeCore) -> None:
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token})
-        await editor.until_state("ready")
+    async with editor_on(core) as editor:
         editor.open("\n")
         (item,) = await editor.suggest(0, 0)
         editor.change(2, (0, 0), (0, 0), "x = 1")
@@ -52,10 +44,8 @@ async def test_after_an_acceptance_the_next_suggestion_is_computed_before_anybod
 
 
 async def test_copilots_notifications(core: FakeCore) -> None:
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token})
-        await editor.until_state("ready")
-        core.answer = always("'😋' + 'a'")
+    async with editor_on(core) as editor:
+        core.answer = says("'😋' + 'a'")
         editor.open("x = \n")
         (item,) = await editor.suggest(0, 4)
         shown = editor.protocol._converter.unstructure(item)
@@ -67,10 +57,8 @@ async def test_copilots_notifications(core: FakeCore) -> None:
 
 
 async def test_words_of_a_client_that_reports_nothing(core: FakeCore) -> None:
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token})
-        await editor.until_state("ready")
-        core.answer = always("'😋'.join(names)")
+    async with editor_on(core) as editor:
+        core.answer = says("'😋'.join(names)")
         editor.open("x = \n")
         await editor.suggest(0, 4)
         editor.change(2, (0, 4), (0, 4), "'😋'.join")  # 10 units of UTF-16
@@ -88,9 +76,7 @@ async def test_words_of_a_client_that_reports_nothing(core: FakeCore) -> None:
 
 
 async def test_nothing_is_counted_where_that_is_off(core: FakeCore) -> None:
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token, "statistics": False})
-        await editor.until_state("ready")
+    async with editor_on(core, settings={"statistics": False}) as editor:
         editor.open("\n")
         (item,) = await editor.suggest(0, 0)
         await accept(editor, item)
@@ -98,10 +84,7 @@ async def test_nothing_is_counted_where_that_is_off(core: FakeCore) -> None:
 
 
 async def test_the_command_is_announced(editor: Editor) -> None:
-    assert editor.server is not None
-    provider = editor.server.capabilities.execute_command_provider
-    assert provider is not None
-    assert ACCEPTED_COMMAND in provider.commands
+    assert ACCEPTED_COMMAND in editor.server.capabilities.execute_command_provider.commands
 
 
 async def test_status_for_clients_that_ask_for_it(core: FakeCore) -> None:
@@ -142,30 +125,10 @@ async def test_latest_request_wins_and_the_older_is_answered_at_once(editor: Edi
     release.set()
 
 
-async def test_an_edit_answers_what_it_outdates(editor: Editor, core: FakeCore) -> None:
-    async def never(_: CompletionRequest) -> str:
-        return await asyncio.Future[str]()
-
-    core.answer = never
-    editor.open("a")
-    pending = asyncio.create_task(editor.suggested_text(0, 1))
-    await until(lambda: core.asked)
-    editor.change(2, (0, 0), (0, 0), "x")
-    assert await pending == ""
-
-
 async def test_cancelled_requests_end_in_the_core(editor: Editor, core: FakeCore) -> None:
-    async def never(_: CompletionRequest) -> str:
-        return await asyncio.Future[str]()
-
     core.answer = never
     editor.open("a")
-    params = types.InlineCompletionParams(
-        context=types.InlineCompletionContext(types.InlineCompletionTriggerKind.Invoked),
-        text_document=types.TextDocumentIdentifier(URI),
-        position=types.Position(0, 1),
-    )
-    request = editor.protocol.send_request(types.TEXT_DOCUMENT_INLINE_COMPLETION, params, msg_id="r1")
+    request = editor.protocol.send_request(types.TEXT_DOCUMENT_INLINE_COMPLETION, inline_params(0, 1), msg_id="r1")
     await until(lambda: core.asked)
     editor.protocol.notify(types.CANCEL_REQUEST, types.CancelParams("r1"))
     with pytest.raises(JsonRpcRequestCancelled):
@@ -187,21 +150,9 @@ async def test_typing_what_is_suggested_asks_nobody(editor: Editor, core: FakeCo
     assert len(core.asked) == 2
 
 
-async def test_nothing_in_a_disabled_language(editor: Editor, core: FakeCore) -> None:
-    settings = {"core": core.url, "coreToken": core.token, "disabledLanguages": ["plaintext"]}
-    params = types.DidChangeConfigurationParams(settings={"midfill": settings})
-    editor.workspace_did_change_configuration(params)
-    editor.open("a", language="plaintext")
-    assert await editor.suggest(0, 1) == []
-    assert core.requests == []
-
-
 async def test_popup_for_clients_without_inline_completion(core: FakeCore) -> None:
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token}, inline=False)
-        assert editor.server is not None
+    async with editor_on(core, inline=False) as editor:
         assert editor.server.capabilities.completion_provider is not None
-        await editor.until_state("ready")
         editor.open("😋 fo")
         identifier = types.TextDocumentIdentifier(URI)
         result = await editor.text_document_completion_async(types.CompletionParams(identifier, types.Position(0, 5)))
@@ -213,6 +164,39 @@ async def test_popup_for_clients_without_inline_completion(core: FakeCore) -> No
 
 
 async def test_no_popup_for_clients_with_inline_completion(editor: Editor) -> None:
-    assert editor.server is not None
     assert editor.server.capabilities.completion_provider is None
     assert editor.server.capabilities.inline_completion_provider is not None
+
+
+ACCEPTED = accepted_command(7, 0)
+CODEC = PositionCodec(PositionEncoding.UTF16)
+
+
+def span(start: int, end: int) -> types.Range:
+    return types.Range(types.Position(0, start), types.Position(0, end))
+
+
+def test_inline_items_replace_what_they_say_again() -> None:
+    document = Document.from_text("file:///a", "python", 1, '"😋" f()')
+    item = inline_item(CODEC, document, Position(0, 6), Insertion("a):", replaced=1), ACCEPTED)
+    assert (item.insert_text, item.range) == ("a):", span(7, 8))
+    assert item.command == ACCEPTED
+
+
+def test_inline_items_take_the_place_of_the_selected_entry() -> None:
+    document = Document.from_text("file:///a", "python", 1, '"😋" x.ap)')
+    item = inline_item(CODEC, document, Position(0, 8), Insertion("append(1)", replaced=1, taken=2), ACCEPTED)
+    assert (item.insert_text, item.range) == ("append(1)", span(7, 10))
+
+
+def test_popup_items_begin_with_the_word_that_is_being_typed() -> None:
+    document = Document.from_text("file:///a", "python", 1, "x.über()")
+    item = popup_item(CODEC, document, Position(0, 6), Insertion("tragung(1)\n    y", replaced=2), ACCEPTED)
+    assert item.text_edit == types.TextEdit(span(2, 8), "übertragung(1)\n    y")
+    assert item.filter_text == "übertragung(1)\n    y"
+    assert item.label == "übertragung(1) …"
+
+
+def test_popup_items_that_begin_with_a_new_line_show_the_next() -> None:
+    document = Document.from_text("file:///a", "python", 1, "if x:")
+    assert popup_item(CODEC, document, Position(0, 5), Insertion("\n    pass"), ACCEPTED).label == "pass"

@@ -10,17 +10,13 @@ import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
-from protocol.messages import CompletionRequest
-from tests.lsp_server.editor import URI, Editor, connected_editor, until
+from tests.lsp_server.editor import URI, Editor, editor_on, until
 from tests.lsp_server.fake_core import FakeCore
 
 
 @pytest.mark.parametrize(("encoding", "character"), [("utf-8", 9), ("utf-16", 7), ("utf-32", 6)])
 async def test_counts_columns_as_negotiated(core: FakeCore, encoding: str, character: int) -> None:
-    async with connected_editor() as editor:
-        await editor.start({"core": core.url, "coreToken": core.token}, encoding=encoding)
-        await editor.until_state("ready")
-        assert editor.server is not None
+    async with editor_on(core, encoding=encoding) as editor:
         assert editor.server.capabilities.position_encoding == encoding
         editor.open('x = "😋"\n')
         editor.change(2, (0, character), (0, character), "y")
@@ -41,13 +37,7 @@ async def test_moving_the_cursor_makes_its_prompt_resident(editor: Editor, core:
 
 
 async def test_a_move_to_the_place_that_is_asked_about_disturbs_nothing(editor: Editor, core: FakeCore) -> None:
-    release = asyncio.Event()
-
-    async def wait(_: CompletionRequest) -> str:
-        await release.wait()
-        return "y"
-
-    core.answer = wait
+    release = core.hold("y")
     editor.open("a")
     pending = asyncio.create_task(editor.suggested_text(0, 1))
     await until(lambda: core.asked)
@@ -99,20 +89,10 @@ async def test_a_change_that_cannot_be_read_asks_for_a_resync_once(
     assert await editor.suggest(0, 1)
 
 
-async def test_version_that_goes_backwards_asks_for_a_resync(editor: Editor) -> None:
-    editor.open("a\n", version=5)
-    editor.change(4, (0, 0), (0, 0), "x")
-    await until(lambda: editor.resyncs)
-    assert "version 4" in editor.resyncs[0].reason
-    assert "version 5" in editor.resyncs[0].reason
-    editor.open("xa\n", version=6)
-    assert await editor.suggest(0, 1)
-
-
 async def test_closed_documents_are_released(editor: Editor, core: FakeCore) -> None:
     editor.open("a")
     await editor.suggest(0, 1)
-    editor.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(URI)))
+    editor.close()
     await until(lambda: core.released)
     assert core.released == [core.asked[0].session]
     assert core.forgotten == []

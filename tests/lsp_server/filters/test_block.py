@@ -90,6 +90,10 @@ BODY = CursorContext(
     before="    ", lines_above=("def f(x):\n",), lines_below=("\n", "def g():\n"), language_id="python"
 )
 HEADER = CursorContext(before="def f(x):", lines_below=("\n", "y = 1\n"), language_id="python")
+CALL = CursorContext(
+    "        ", lines_above=("call(\n",), lines_below=("        [3],\n", "    ]\n", ")\n"), language_id="python"
+)
+HALF = "a = 1\n    if a:"
 RUST = CursorContext(before="    ", lines_above=("fn f() {\n",), lines_below=("}\n",), language_id="rust")
 
 
@@ -112,32 +116,14 @@ RUST = CursorContext(before="    ", lines_above=("fn f() {\n",), lines_below=("}
         (RUST, "let a = 1;\n    if a {\n        b();", "let a = 1;"),
         (RUST, "let a = 1;\n    if a {\n        b();\n    }", "let a = 1;\n    if a {\n        b();\n    }"),
         (RUST, "let a = 1;\n    @decorator", "let a = 1;\n    @decorator"),  # no decorator there
+        # what the document goes on with below stays
+        (CursorContext("    ", lines_below=("        b()\n", "    c()\n"), language_id="python"), HALF, HALF),
+        (CursorContext(lines_below=("def f():\n", "    pass\n"), language_id="python"), "a\n\n@cache", "a\n\n@cache"),
+        (CALL, "1,\n        [2,", "1,\n        [2,"),
     ],
 )
 def test_a_block_ends_with_a_whole_statement(context: CursorContext, text: str, shown: str) -> None:
     assert end_with_whole_statement(Insertion(text), context).text == shown
-
-
-def test_a_header_whose_body_is_below_stays() -> None:
-    context = CursorContext(before="    ", lines_below=("        b()\n", "    c()\n"), language_id="python")
-    text = "a = 1\n    if a:"
-    assert end_with_whole_statement(Insertion(text), context).text == text
-
-
-def test_a_decorator_of_what_is_below_stays() -> None:
-    context = CursorContext(before="", lines_below=("def f():\n", "    pass\n"), language_id="python")
-    text = "a = 1\n\n@cache"
-    assert end_with_whole_statement(Insertion(text), context).text == text
-
-
-def test_a_bracket_that_the_document_closes_stays_open() -> None:
-    context = CursorContext(
-        before="        ",
-        lines_above=("call(\n",),
-        lines_below=("        [3],\n", "    ]\n", ")\n"),
-        language_id="python",
-    )
-    assert end_with_whole_statement(Insertion("1,\n        [2,"), context).text == "1,\n        [2,"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.filters.indentation import cut_broken_indentation, drop_extra_indentation, use_own_indentation
+from lsp_server.filters.indentation import (
+    cut_broken_indentation,
+    drop_extra_indentation,
+    drop_trailing_space,
+    use_line_ends,
+    use_own_indentation,
+)
 from tests.lsp_server.filters.golden import filtered
 
 BODY = "def f():\n    x = 1\n"
@@ -118,3 +124,25 @@ def test_code_that_python_compiles_is_left_alone(code: str, data: st.DataObject)
     cursor = data.draw(st.integers(0, len(code)))
     marked, text = code[:cursor] + "║", code[cursor:]
     assert filtered(cut_broken_indentation, marked, text) == marked.replace("║", f"⟦{text}⟧" if text else "║")
+
+
+@pytest.mark.parametrize(
+    ("marked", "text", "expected"),
+    [
+        ("x = ║", "1  \n\n", "x = ⟦1⟧"),
+        ("x = ║", "  \n ", "x = ║"),
+        ("x = ║", "", "x = ║"),
+        ("f(║)", "a ", "f(⟦a⟧)"),
+        ("x = ║ + 1", "2 ", "x = ⟦2⟧ + 1"),
+        ("return ║x", "not ", "return ⟦not ⟧x"),
+        ('print(║"a")', "x, ", 'print(⟦x, ⟧"a")'),
+    ],
+)
+def test_no_trailing_space(marked: str, text: str, expected: str) -> None:
+    assert filtered(drop_trailing_space, marked, text) == expected
+
+
+def test_crlf_stays_crlf() -> None:
+    assert filtered(use_line_ends, "if x:║\r\ny\r\n", "\n    b") == "if x:⟦\r\n    b⟧\r\ny\r\n"
+    assert filtered(use_line_ends, "a\r\nif x:║", "\n    b") == "a\r\nif x:⟦\r\n    b⟧"
+    assert filtered(use_line_ends, "if x:║", "\n    b") == "if x:⟦\n    b⟧"

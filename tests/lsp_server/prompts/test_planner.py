@@ -160,11 +160,6 @@ def test_overlong_lines_are_cut_inside() -> None:
     assert typed.prompt == structs.replace(prompt, increment=prompt.increment + "aa")
 
 
-def test_crlf_reaches_the_model_as_lf() -> None:
-    editor = Editor("a\r\nb║\r\nc\r\n")
-    assert "\r" not in "".join([(prompt := editor.plan().prompt).prefix, prompt.increment, prompt.suffix])
-
-
 @pytest.mark.parametrize("strategy", ["psm", "spm"])
 def test_the_rivals_have_the_cursor_at_the_end_of_the_prefix(strategy: Strategy) -> None:
     editor = Editor(LINES + "x = ║\nrest\n", strategy=strategy)

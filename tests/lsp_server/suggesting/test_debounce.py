@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 from lsp_server.suggesting.debounce import Pace
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def typing(interval_s: float, answer_ms: float, limit_ms: int = 100) -> float:
     """The pause before the third key, where keys come at an interval, and answers after some milliseconds."""
-    clock = Clock()
-    pace = Pace(clock)
+    times = itertools.count(0.0, interval_s)
+    pace = Pace(lambda: next(times))
     for _ in range(3):
         pause = pace.pause_s(limit_ms)
         pace.answered(answer_ms)
-        clock.now += interval_s
     return pause
 
 
@@ -35,7 +28,7 @@ def test_a_slower_one_after_a_rest_as_long_as_an_answer_takes_within_the_limit()
 
 
 def test_the_first_key_never_waits() -> None:
-    assert Pace(Clock()).pause_s(100) == 0.0
+    assert Pace().pause_s(100) == 0.0
 
 
 def test_rests_do_not_count_as_typing() -> None:

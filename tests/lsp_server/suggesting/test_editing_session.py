@@ -15,6 +15,7 @@ from lsp_server.editing.documents import Edit, Position
 from lsp_server.filters.balance import Balance
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.statement import Statement
+from lsp_server.suggesting import editing_session
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.queries import Query, Selected
@@ -33,10 +34,17 @@ class StubCore:
         self.requests: list[CompletionRequest] = []
         self.forgotten: list[str] = []
         self.released: list[str] = []
-        self.answer: Callable[[], Awaitable[Completion]] = self.say_one
+        self.give(completion("1"))
 
-    async def say_one(self) -> Completion:
-        return completion("1")
+    def give(self, result: Completion | MidfillError) -> None:
+        """Answer every request with this."""
+
+        async def answer() -> Completion:
+            if isinstance(result, MidfillError):
+                raise result
+            return result
+
+        self.answer: Callable[[], Awaitable[Completion]] = answer
 
     async def complete(self, request: CompletionRequest) -> Completion:
         self.requests.append(request)
@@ -64,6 +72,14 @@ def session(core: StubCore, costs: list[PromptCost]) -> EditingSession:
     return EditingSession(core, Settings(), "me", costs.append)
 
 
+@pytest.fixture
+def hasty(session: EditingSession, monkeypatch: pytest.MonkeyPatch) -> EditingSession:
+    """Takes any moment for a rest, and waits for no core."""
+    for name in ("_IDLE_SECONDS", "_OPENING_SECONDS", "_LOADING_SECONDS"):
+        monkeypatch.setattr(editing_session, name, 0.01)
+    return session
+
+
 def opened(session: EditingSession, text: str, language: str = "python") -> OpenDocument:
     return session.documents.open("file:///a", language, 1, text)
 
@@ -73,19 +89,6 @@ async def allowed(session: EditingSession, text: str) -> OpenDocument:
     document = opened(session, text)
     await document.surroundings.verdicts.look([document.document.uri])
     return document
-
-
-async def test_a_block_that_the_limit_cut_ends_with_its_last_whole_line(
-    session: EditingSession, core: StubCore
-) -> None:
-    document = await allowed(session, "def f():\n    ")
-
-    async def answer() -> Completion:
-        return replace(completion("a = 1\n    return a.som"), finish_reason="length")
-
-    core.answer = answer
-    (shown,) = await session.suggest(document, Query(Position(1, 4)))
-    assert shown.text == "a = 1"
 
 
 async def until_rest(document: OpenDocument) -> None:
@@ -105,7 +108,7 @@ async def test_the_request_says_where_and_how(core: StubCore, session: EditingSe
     document = opened(session, "def f():\n    ")
     assert await session.suggest(document, Query(Position(1, 4))) == (Insertion("1"),)
     (request,) = core.requests
-    assert (request.session, request.max_tokens, request.reuse) == ("me/file:///a", 9, False)
+    assert (request.session, request.max_tokens, request.reuse, request.alternatives) == ("me/file:///a", 9, False, 0)
     assert request.stop == StopRule(indent=4)
 
 
@@ -154,19 +157,10 @@ async def test_a_block_includes_the_bracket_that_the_document_lacks(
     assert core.requests[-1].stop.closes is closes
 
 
-async def test_single_line_where_blocks_are_off(core: StubCore, session: EditingSession) -> None:
-    session.documents.configure(Settings(multi_line=False))
-    await session.suggest(opened(session, ""), Query(Position(0, 0)))
-    assert core.requests[0].stop == StopRule()
-
-
 async def test_the_cost_counts_what_was_inserted_since_the_last_answer(
     core: StubCore, session: EditingSession, costs: list[PromptCost]
 ) -> None:
-    async def five_tokens() -> Completion:
-        return completion("1", prompt_tokens=100, recomputed_tokens=5)
-
-    core.answer = five_tokens
+    core.give(completion("1", prompt_tokens=100, recomputed_tokens=5))
     document = opened(session, "x")
     document.inserted = "12345678"
     await session.suggest(document, Query(Position(0, 1)))
@@ -174,32 +168,25 @@ async def test_the_cost_counts_what_was_inserted_since_the_last_answer(
     assert [cost.heat for cost in costs] == ["hot", "warm"]
 
 
-@pytest.mark.parametrize("error", [CoreUnavailable("gone"), BadInput("too long")])
-async def test_errors_of_the_core_mean_no_suggestion(
-    core: StubCore, session: EditingSession, costs: list[PromptCost], error: MidfillError
+@pytest.mark.parametrize(
+    ("answer", "costs_counted"),
+    [
+        (CoreUnavailable("gone"), 0),
+        (BadInput("too long"), 0),
+        (Completion("half", "cancelled", completion("").usage), 0),
+        (completion("  \n"), 1),
+    ],
+)
+async def test_errors_and_answers_that_say_nothing_mean_no_suggestion(
+    core: StubCore,
+    session: EditingSession,
+    costs: list[PromptCost],
+    answer: Completion | MidfillError,
+    costs_counted: int,
 ) -> None:
-    async def fail() -> Completion:
-        raise error
-
-    core.answer = fail
+    core.give(answer)
     assert await session.suggest(opened(session, "x"), Query(Position(0, 1))) == ()
-    assert costs == []
-
-
-async def test_what_was_cut_short_is_not_shown(core: StubCore, session: EditingSession) -> None:
-    async def cancelled() -> Completion:
-        return Completion("half", "cancelled", completion("").usage)
-
-    core.answer = cancelled
-    assert await session.suggest(opened(session, "x"), Query(Position(0, 1))) == ()
-
-
-async def test_white_space_is_no_suggestion(core: StubCore, session: EditingSession) -> None:
-    async def blank() -> Completion:
-        return completion("  \n")
-
-    core.answer = blank
-    assert await session.suggest(opened(session, "x"), Query(Position(0, 1))) == ()
+    assert len(costs) == costs_counted
 
 
 async def test_debounce_asks_only_after_a_rest(core: StubCore, session: EditingSession) -> None:
@@ -210,15 +197,6 @@ async def test_debounce_asks_only_after_a_rest(core: StubCore, session: EditingS
     assert await session.suggest(document, Query(Position(0, 2))) == (Insertion("1"),)
     assert await first == ()
     assert len(core.requests) == 1
-
-
-async def test_crlf_documents_get_crlf(core: StubCore, session: EditingSession) -> None:
-    async def two_lines() -> Completion:
-        return completion("\n    pass")
-
-    core.answer = two_lines
-    insertion = await session.suggest(opened(session, "x\r\nif x:"), Query(Position(1, 5)))
-    assert insertion == (Insertion("\r\n    pass"),)
 
 
 async def test_a_core_that_comes_up_prepares_for_the_last_document(core: StubCore, session: EditingSession) -> None:
@@ -257,12 +235,11 @@ async def test_nothing_ahead_in_disabled_languages(core: StubCore, session: Edit
     assert core.requests == []
 
 
-async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCore, costs: list[PromptCost]) -> None:
-    session = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01)
-    document = opened(session, "")
-    await session.suggest(document, Query(Position(0, 0)))
+async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCore, hasty: EditingSession) -> None:
+    document = opened(hasty, "")
+    await hasty.suggest(document, Query(Position(0, 0)))
     document.apply(Edit(Position(0, 0), Position(0, 0), "long line\n" * 120))
-    await session.suggest(document, Query(Position(120, 0)))
+    await hasty.suggest(document, Query(Position(120, 0)))
     await until(lambda: len(core.requests) == 3)
     short, long, ahead = core.requests
     assert long.prompt.prefix == short.prompt.prefix == ""
@@ -271,21 +248,19 @@ async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCor
     assert len(ahead.prompt.increment) < len(long.prompt.increment)
 
 
-async def test_at_rest_nothing_is_computed_for_a_closed_document(core: StubCore, costs: list[PromptCost]) -> None:
-    session = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01)
-    document = opened(session, "")
-    await session.suggest(document, Query(Position(0, 0)))
+async def test_at_rest_nothing_is_computed_for_a_closed_document(core: StubCore, hasty: EditingSession) -> None:
+    document = opened(hasty, "")
+    await hasty.suggest(document, Query(Position(0, 0)))
     document.apply(Edit(Position(0, 0), Position(0, 0), "long line\n" * 120))
-    session.look_ahead(document, Position(120, 0))
-    session.close("file:///a")
+    hasty.look_ahead(document, Position(120, 0))
+    hasty.close("file:///a")
     core.requests.clear()
     await asyncio.sleep(0.05)
     assert core.requests == []
 
 
-async def test_at_rest_nothing_is_computed_that_is_resident(core: StubCore, costs: list[PromptCost]) -> None:
-    session = EditingSession(core, Settings(), "me", costs.append, idle_s=0.01)
-    await session.suggest(opened(session, "x = "), Query(Position(0, 4)))
+async def test_at_rest_nothing_is_computed_that_is_resident(core: StubCore, hasty: EditingSession) -> None:
+    await hasty.suggest(opened(hasty, "x = "), Query(Position(0, 4)))
     await asyncio.sleep(0.1)
     assert len(core.requests) == 1
 
@@ -308,25 +283,6 @@ async def test_secrets_enter_no_prompt(core: StubCore, session: EditingSession) 
     assert await session.suggest(secret, Query(Position(1, 0))) == ()
     await session.suggest(main, Query(Position(0, 4)))
     assert [request.prompt.context for request in core.requests] == [()]
-
-
-async def test_a_document_that_becomes_excluded_is_purged_from_every_session(
-    core: StubCore, session: EditingSession, tmp_path: Path
-) -> None:
-    session.documents.use_folders([tmp_path.as_uri()])
-    lib = session.documents.open((tmp_path / "lib.py").as_uri(), "python", 1, "def helper():\n    return 1\n")
-    main = session.documents.open((tmp_path / "main.py").as_uri(), "python", 1, "x = ")
-    await session.suggest(lib, Query(Position(2, 0)))
-    await session.suggest(main, Query(Position(0, 4)))
-    assert core.requests[-1].prompt.context
-    lib.balance = Balance("x = (", ")", "python")
-    (tmp_path / ".midfillignore").write_text("lib.py\n")
-    session.documents.use_folders([tmp_path.as_uri()])  # which looks at the ignore files at once
-    await session.suggest(main, Query(Position(0, 4)))
-    assert set(core.forgotten) == {f"me/{each.document.uri}" for each in (lib, main)}
-    assert core.requests[-1].prompt.context == ()
-    assert await session.suggest(lib, Query(Position(2, 0))) == ()
-    assert lib.balance is None
 
 
 class Lending:
@@ -365,11 +321,18 @@ def lending(core: StubCore, session: EditingSession, tmp_path: Path) -> Lending:
     return Lending(core, session, tmp_path)
 
 
-async def test_a_document_that_only_lent_its_text_is_purged_too(lending: Lending) -> None:
+@pytest.mark.parametrize("asked_for", [False, True])
+async def test_a_document_that_becomes_excluded_is_purged_from_every_session(lending: Lending, asked_for: bool) -> None:
+    """Also one that only lent its text."""
+    if asked_for:
+        await lending.session.suggest(lending.lib, Query(Position(2, 0)))
+        lending.lib.balance = Balance("x = (", ")", "python")
     assert "lib.py" in await lending.complete_main()
     lending.exclude("lib.py")
     assert "lib.py" not in await lending.complete_main()
     assert lending.forgotten == {"lib.py", "main.py"}
+    assert await lending.session.suggest(lending.lib, Query(Position(2, 0))) == ()
+    assert lending.lib.balance is None
 
 
 @pytest.mark.parametrize("asked_for", [False, True])
@@ -394,11 +357,8 @@ async def test_opening_what_was_never_used_drops_nothing_else(lending: Lending) 
 
 
 def answering(core: StubCore, text: str, *alternatives: str, mean_logprob: float | None = None) -> None:
-    async def answer() -> Completion:
-        others = tuple(Alternative(other, "stop") for other in alternatives)
-        return replace(completion(text), alternatives=others, mean_logprob=mean_logprob)
-
-    core.answer = answer
+    others = tuple(Alternative(other, "stop") for other in alternatives)
+    core.give(replace(completion(text), alternatives=others, mean_logprob=mean_logprob))
 
 
 async def test_what_is_unlikely_is_held_back_until_it_is_typed(core: StubCore, session: EditingSession) -> None:
@@ -430,13 +390,9 @@ async def test_a_line_that_the_token_limit_cut_is_dropped_from_every_text(
     core: StubCore, session: EditingSession
 ) -> None:
     cut, whole = Alternative("if a:\n    b\n    cc", "length"), Alternative("if d:\n    e\n    ff", "eos")
-
-    async def answer() -> Completion:
-        return replace(completion("x"), alternatives=(cut, whole))
-
-    core.answer = answer
+    core.give(replace(completion("x = 1\nreturn x.som"), finish_reason="length", alternatives=(cut, whole)))
     suggested = await session.suggest(opened(session, ""), Query(Position(0, 0), invoked=True))
-    assert [insertion.text for insertion in suggested] == ["x", "if a:\n    b", whole.text]
+    assert [insertion.text for insertion in suggested] == ["x = 1", "if a:\n    b", whole.text]
 
 
 async def test_by_hand_there_is_a_choice_and_each_can_be_typed(core: StubCore, session: EditingSession) -> None:
@@ -450,11 +406,6 @@ async def test_by_hand_there_is_a_choice_and_each_can_be_typed(core: StubCore, s
     assert await session.suggest(document, Query(Position(0, 5))) == (Insertion("wo"),)
     assert await session.suggest(document, Query(Position(0, 5), invoked=True)) == (Insertion("wo"), Insertion("hree"))
     assert len(core.requests) == 1
-
-
-async def test_on_their_own_there_is_only_one(core: StubCore, session: EditingSession) -> None:
-    await session.suggest(opened(session, "x = "), Query(Position(0, 4)))
-    assert core.requests[0].alternatives == 0
 
 
 async def test_goes_on_from_the_selected_entry_of_the_popup(core: StubCore, session: EditingSession) -> None:
@@ -513,22 +464,20 @@ async def test_no_flicker_while_it_is_typed(core: StubCore, session: EditingSess
 
 
 async def test_documents_that_are_opened_at_once_are_one_to_prepare_and_lend_nothing(
-    core: StubCore, costs: list[PromptCost]
+    core: StubCore, hasty: EditingSession
 ) -> None:
-    session = EditingSession(core, Settings(), "me", costs.append, opening_s=0.01)
-    many = [session.open(f"file:///{number}.py", "python", 1, f"x{number} = 1\n" * 9) for number in range(20)]
+    many = [hasty.open(f"file:///{number}.py", "python", 1, f"x{number} = 1\n" * 9) for number in range(20)]
     await until(lambda: core.requests)
     await until_rest(many[-1])
     assert [(request.session, request.prompt.context) for request in core.requests] == [("me/file:///19.py", ())]
-    await session.suggest(many[0], Query(Position(9, 0)))
+    await hasty.suggest(many[0], Query(Position(9, 0)))
     assert [chunk.path for chunk in core.requests[-1].prompt.context] == ["19.py"]
 
 
-async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore, costs: list[PromptCost]) -> None:
-    session = EditingSession(core, Settings(), "me", costs.append, opening_s=0.01)
-    here, _preview = (session.open(f"file:///{name}.py", "python", 1, "x = ") for name in "ab")
-    await session.suggest(here, Query(Position(0, 4)))
-    session.close(session.open("file:///c.py", "python", 1, "x = ").document.uri)
+async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore, hasty: EditingSession) -> None:
+    here, _preview = (hasty.open(f"file:///{name}.py", "python", 1, "x = ") for name in "ab")
+    await hasty.suggest(here, Query(Position(0, 4)))
+    hasty.close(hasty.open("file:///c.py", "python", 1, "x = ").document.uri)
     await asyncio.sleep(0.05)
     assert [request.session for request in core.requests] == ["me/file:///a.py"]
     assert set(here.surroundings.ring.uris) == {"file:///a.py"}
@@ -547,11 +496,10 @@ async def test_a_request_waits_for_the_core_to_start(core: StubCore, session: Ed
     assert [request.max_tokens for request in core.requests] == [Settings().max_tokens]
 
 
-async def test_a_request_does_not_wait_for_ever(core: StubCore, costs: list[PromptCost]) -> None:
+async def test_a_request_does_not_wait_for_ever(core: StubCore, hasty: EditingSession) -> None:
     core.ready = False
-    session = EditingSession(core, Settings(), "me", costs.append, loading_s=0.01)
-    session.core_changed(LinkStatus("starting"))
-    assert await session.suggest(opened(session, "x = "), Query(Position(0, 4))) == ()
+    hasty.core_changed(LinkStatus("starting"))
+    assert await hasty.suggest(opened(hasty, "x = "), Query(Position(0, 4))) == ()
 
 
 async def test_the_latest_of_two_requests_is_answered_while_the_rules_are_looked_at(
@@ -656,6 +604,4 @@ async def test_an_answer_is_not_shown_if_the_rules_exclude_the_document_meanwhil
 
     core.answer = exclude
     assert await session.suggest(document, Query(Position(0, 4))) == ()
-    reason = session.explainer.reason(document)
-    assert reason is not None
-    assert "*.py in .midfillignore, line 1" in reason.explanation
+    assert "*.py in .midfillignore, line 1" in session.explainer.reason(document).explanation

@@ -9,19 +9,17 @@ from hypothesis import strategies as st
 from lsp_server.editing.documents import Document, Edit, Position
 from lsp_server.filters.cursor_context import Insertion
 from lsp_server.suggesting.last_suggestion import Suggestion, follow, rest_of
-from lsp_server.suggesting.last_suggestion import suggestion_at as make_offer
 
 
 def document(text: str) -> Document:
     return Document.from_text("file:///a", "python", 1, text)
 
 
-def suggestion_at(cursor: Position, text: str, *, held: bool = False) -> Suggestion:
-    return make_offer(cursor, text, Insertion(text), held=held)
+def suggestion_at(cursor: Position, text: str, *, replaced: int = 0, held: bool = False) -> Suggestion:
+    return Suggestion(cursor, cursor, text, Insertion(text, replaced), held)
 
 
 def rest(suggestion: Suggestion | None, mirror: Document, cursor: Position) -> str:
-    assert suggestion is not None
     insertion = rest_of(suggestion, mirror, cursor)
     return insertion.text if insertion else ""
 
@@ -77,7 +75,7 @@ def test_a_cursor_elsewhere_gets_nothing() -> None:
 
 def test_the_rest_is_what_was_shown_to_the_letter() -> None:
     mirror = document("f(x, )\n")
-    suggestion: Suggestion | None = make_offer(Position(0, 5), "y, z)", Insertion("y, z"))
+    suggestion: Suggestion | None = Suggestion(Position(0, 5), Position(0, 5), "y, z)", Insertion("y, z"))
     for typed, left in enumerate(["y, z", ", z", " z", "z", ""]):
         assert rest(suggestion, mirror, Position(0, 5 + typed)) == left
         suggestion = edit(mirror, suggestion, (0, 5 + typed), (0, 5 + typed), "y, z "[typed])
@@ -85,8 +83,7 @@ def test_the_rest_is_what_was_shown_to_the_letter() -> None:
 
 def test_what_replaces_closers_goes_on_replacing_them() -> None:
     mirror = document("def f()\n")
-    suggestion = edit(mirror, make_offer(Position(0, 6), "a):", Insertion("a):", replaced=1)), (0, 6), (0, 6), "a")
-    assert suggestion is not None
+    suggestion = edit(mirror, suggestion_at(Position(0, 6), "a):", replaced=1), (0, 6), (0, 6), "a")
     assert rest_of(suggestion, mirror, Position(0, 7)) == Insertion("):", replaced=1)
 
 
@@ -108,7 +105,6 @@ def test_follows_whatever_is_done_to_what_was_typed(changes: list[tuple[int, int
         stop = min(start + length, len(typed))
         suggestion = edit(mirror, suggestion, _place(typed, start), _place(typed, stop), text)
         typed = typed[:start] + text + typed[stop:]
-    assert suggestion is not None
     assert mirror.slice(suggestion.start, suggestion.end) == typed
     assert suggestion.end == mirror.end
 

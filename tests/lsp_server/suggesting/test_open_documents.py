@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lsp_server.editing.documents import Edit, Position, line_length
 from lsp_server.editing.positions import ClientPosition
 from lsp_server.filters.cursor_context import Insertion
-from lsp_server.suggesting.last_suggestion import suggestion_at
+from lsp_server.suggesting.last_suggestion import Suggestion
 from lsp_server.suggesting.open_documents import Change, OpenDocuments
 from protocol.errors import BadInput
 from protocol.settings import Settings
@@ -80,7 +80,7 @@ def test_the_same_version_twice_is_no_error(documents: OpenDocuments) -> None:
 
 async def test_an_edit_ends_what_is_running_and_voids_the_offer(documents: OpenDocuments) -> None:
     opened = documents[URI]
-    opened.suggestions = (suggestion_at(Position(1, 0), "c", Insertion("c")),)
+    opened.suggestions = (Suggestion(Position(1, 0), Position(1, 0), "c", Insertion("c")),)
     running = asyncio.create_task(opened.latest.run(partial(asyncio.sleep, 60)))
     await asyncio.sleep(0)
     documents.change(URI, 2, [insert(0, 0, "x")])
@@ -111,7 +111,7 @@ def test_new_windows_mean_new_planners_and_the_same_documents(documents: OpenDoc
 
 
 def test_other_settings_end_what_was_offered_by_those_before(documents: OpenDocuments) -> None:
-    suggestion = suggestion_at(Position(0, 0), "longer", Insertion("longer"))
+    suggestion = Suggestion(Position(0, 0), Position(0, 0), "longer", Insertion("longer"))
     documents[URI].suggestions = (suggestion,)
     documents.configure(Settings())
     assert documents[URI].suggestions == (suggestion,)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lsp_server.usage import database
-from lsp_server.usage.database import add_to_file, read_statistics, statistics_file
+from lsp_server.usage.database import add_to_file, read_statistics
 from lsp_server.usage.statistics import Group, Statistics, total
 from protocol.errors import BadInput
 
@@ -43,8 +43,3 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(BadInput, match=r"statistics\.sqlite"):
         read_statistics(path)
     assert path.read_bytes() == content
-
-
-def test_the_file_is_in_the_users_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert statistics_file().name == "statistics.sqlite"

@@ -45,14 +45,6 @@ async def test_saves_after_a_while_and_at_the_end(path: Path) -> None:
     assert shown(path) == 3
 
 
-async def test_counts_nothing_where_it_is_off(path: Path) -> None:
-    recorder = recorder_of(path)
-    recorder.enabled = False
-    recorder.count(recorder.group("python"), ONE)
-    recorder.close()
-    assert not path.exists()
-
-
 async def test_what_cannot_be_written_is_kept(path: Path) -> None:
     path.write_text("not ours")
     recorder = recorder_of(path)

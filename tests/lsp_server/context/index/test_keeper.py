@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from lsp_server.context.index import keeper as keeping
 from lsp_server.context.index.database import index_file, look_up
 from lsp_server.context.index.keeper import IndexKeeper
 
 
 @pytest.fixture
-def keeper() -> IndexKeeper:
-    return IndexKeeper(settle_s=0, apart_s=0)
+def keeper(monkeypatch: pytest.MonkeyPatch) -> IndexKeeper:
+    monkeypatch.setattr(keeping, "SETTLE_S", 0)
+    monkeypatch.setattr(keeping, "APART_S", 0)
+    return IndexKeeper()
+
+
+async def scanned(keeper: IndexKeeper) -> None:
+    """Return when no scan is due or under way."""
+    if keeper._work is not None:
+        await asyncio.wait([keeper._work])
 
 
 async def test_changes_reach_the_index(tmp_path: Path, keeper: IndexKeeper) -> None:
     (tmp_path / "lib.py").write_text("def load(): ...\n")
     keeper.use((tmp_path,), enabled=True)
-    await keeper.scanned()
+    await scanned(keeper)
     assert [each.path for each in look_up(index_file(tmp_path), ["load"])] == ["lib.py"]
     (tmp_path / "lib.py").unlink()
     keeper.used()  # the last scan is not old
-    await keeper.scanned()
+    await scanned(keeper)
     assert list(look_up(index_file(tmp_path), ["load"]))
     keeper.changed()
-    await keeper.scanned()
+    await scanned(keeper)
     assert not list(look_up(index_file(tmp_path), ["load"]))
 
 
@@ -33,12 +43,12 @@ async def test_nothing_is_indexed_where_that_is_off(tmp_path: Path, keeper: Inde
     (tmp_path / "lib.py").write_text("def load(): ...\n")
     keeper.use((tmp_path,), enabled=False)
     keeper.changed()
-    await keeper.scanned()
+    await scanned(keeper)
     assert not index_file(tmp_path).exists()
 
 
 async def test_a_scan_ends_with_the_server(tmp_path: Path) -> None:
-    keeper = IndexKeeper(settle_s=60)
+    keeper = IndexKeeper()
     keeper.use((tmp_path,), enabled=True)
     await keeper.close()
     assert not index_file(tmp_path).exists()
@@ -46,5 +56,5 @@ async def test_a_scan_ends_with_the_server(tmp_path: Path) -> None:
 
 async def test_a_folder_that_is_not_there_is_no_fault(tmp_path: Path, keeper: IndexKeeper) -> None:
     keeper.use((tmp_path / "gone",), enabled=True)
-    await keeper.scanned()
+    await scanned(keeper)
     assert not list(look_up(index_file(tmp_path / "gone"), ["load"]))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from lsp_server.context.index.database import IndexWriter, look_up
-from lsp_server.context.index.scan import Scanned, scan
+from lsp_server.context.index.scan import scan
 from lsp_server.exclusion.exclusion import Exclusion
 
 
@@ -29,12 +31,12 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "index" / "it.sqlite"
 
 
-def scanned(folder: Path, file: Path) -> Scanned:
-    writer = IndexWriter(file)
-    try:
-        return scan(folder, writer, Exclusion([folder.as_uri()], time.monotonic, recheck_s=0).reason)
-    finally:
-        writer.close()
+def scanned(folder: Path, file: Path) -> tuple[list[str], list[str]]:
+    """The files that a scan reads, and those that leave the index."""
+    with closing(IndexWriter(file)) as real:
+        writer = mock.Mock(wraps=real, size=real.size)
+        scan(folder, writer, Exclusion([folder.as_uri()], time.monotonic, recheck_s=0).reason)
+    return [call.args[0] for call in writer.put.call_args_list], sorted(writer.remove.call_args.args[0])
 
 
 def paths(file: Path, name: str = "load") -> list[str]:
@@ -42,16 +44,16 @@ def paths(file: Path, name: str = "load") -> list[str]:
 
 
 def test_source_files_are_read_once(folder: Path, file: Path) -> None:
-    assert scanned(folder, file) == Scanned(2, 2, 0, is_complete=True)
+    assert scanned(folder, file) == (["pkg/lib.py", "pkg/lib.ts"], [])
     assert paths(file) == ["pkg/lib.py", "pkg/lib.ts"]
-    assert scanned(folder, file) == Scanned(2, 0, 0, is_complete=True)
+    assert scanned(folder, file) == ([], [])
 
 
 def test_changes_are_followed(folder: Path, file: Path) -> None:
     scanned(folder, file)
     (folder / "pkg" / "lib.py").write_text("def save(path): ...  # longer\n")
     (folder / "pkg" / "lib.ts").unlink()
-    assert scanned(folder, file) == Scanned(1, 1, 1, is_complete=True)
+    assert scanned(folder, file) == (["pkg/lib.py"], ["pkg/lib.ts"])
     assert paths(file) == []
     (found,) = look_up(file, ["save"])
     assert found.shown == "def save(path):"
@@ -66,7 +68,7 @@ def test_excluded_files_are_not_in_it_and_leave_when_they_become_excluded(folder
     scanned(folder, file)
     assert paths(file) == ["pkg/lib.py", "pkg/lib.ts"]
     (folder / ".gitignore").write_text("build/\nlib.py\n")
-    assert scanned(folder, file).removed == 1
+    assert scanned(folder, file) == ([], ["pkg/lib.py"])
     assert paths(file) == ["pkg/lib.ts"]
     assert b"def load(path)" not in b"".join(part.read_bytes() for part in file.parent.iterdir())
 
@@ -89,23 +91,23 @@ def test_hostile_files_are_passed_over(folder: Path, file: Path) -> None:
     (folder / "huge.py").write_bytes(b"def load(): ...\n" * 100_000)
     (folder / "binary.py").write_bytes(bytes(range(256)) * 20)
     Path(os.fsdecode(os.fsencode(folder) + b"/bad\xff.py")).write_text("def load(): ...\n")
-    assert scanned(folder, file).is_complete
+    scanned(folder, file)
     assert paths(file) == ["pkg/lib.py", "pkg/lib.ts"]
 
 
-def test_a_scan_out_of_time_keeps_what_it_did_not_reach(folder: Path, file: Path) -> None:
+def test_a_scan_out_of_time_keeps_what_it_did_not_reach(
+    folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scanned(folder, file)
-    writer = IndexWriter(file)
     (folder / "pkg" / "lib.ts").unlink()
-    assert scan(folder, writer, lambda _: None, most_s=-1.0) == Scanned(1, 0, 1, is_complete=False)
-    writer.close()
+    monkeypatch.setattr("lsp_server.context.index.scan._MOST_SECONDS", -1.0)
+    assert scanned(folder, file) == ([], ["pkg/lib.ts"])
     assert paths(file) == ["pkg/lib.py"]
 
 
-def test_the_index_does_not_outgrow_its_limit(folder: Path, file: Path) -> None:
-    writer = IndexWriter(file)
-    assert scan(folder, writer, lambda _: None, most_bytes=1) == Scanned(0, 0, 0, is_complete=False)
-    writer.close()
+def test_the_index_does_not_outgrow_its_limit(folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lsp_server.context.index.scan._MOST_INDEX_BYTES", 1)
+    assert scanned(folder, file) == ([], [])
 
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to look like one" * 100, b""])
@@ -114,7 +116,7 @@ def test_a_damaged_index_is_built_anew(folder: Path, file: Path, content: bytes)
     for each in file.parent.iterdir():
         each.write_bytes(content)
     assert not list(look_up(file, ["load"]))
-    assert scanned(folder, file).read == 2
+    assert scanned(folder, file)[0] == ["pkg/lib.py", "pkg/lib.ts"]
     assert paths(file) == ["pkg/lib.py", "pkg/lib.ts"]
 
 
@@ -123,7 +125,7 @@ def test_an_index_of_another_version_is_built_anew(folder: Path, file: Path) -> 
     connection = sqlite3.connect(file)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
-    assert scanned(folder, file).read == 2
+    assert scanned(folder, file)[0] == ["pkg/lib.py", "pkg/lib.ts"]
 
 
 def test_the_index_is_the_users_alone(folder: Path, file: Path) -> None:
