@@ -94,7 +94,8 @@ async def test_secrets_are_kept_out(tmp_path: Path, runtime: Path) -> None:
 async def test_a_language_that_is_off_is_the_reason(source: Path, tiny_model: str, runtime: Path) -> None:
     result = await complete(Settings(model=tiny_model, disabled_languages=("python",)), FilePosition(source, 2, 12))
     assert result.reason is not None
-    assert result.reason.explanation == "Suggestions are off for python: disabledLanguages has this language."
+    said = "Suggestions are off for python: the setting disabledLanguages has this language."
+    assert result.reason.explanation == said
 
 
 async def test_a_bad_model(source: Path, tmp_path: Path, runtime: Path) -> None:
