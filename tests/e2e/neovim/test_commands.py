@@ -93,6 +93,24 @@ def test_without_a_server_or_an_action_nothing_is_controlled(open_neovim: OpenNe
     until(lambda: ":Midfill core needs one of free, free-disk, list, restart, stop, unload" in neovim.messages())
 
 
+def test_the_command_alone_is_its_status_and_a_wrong_one_gets_the_choices(open_scripted: OpenScripted) -> None:
+    neovim = open_scripted("")
+    assert neovim.api.command_output("Midfill") == neovim.api.command_output("Midfill status")
+    neovim.keys(":Midfill stat<CR>:Midfill snooze 7<CR>")
+    until(lambda: "unknown command :Midfill stat; choose one of act, cancel, core, " in neovim.messages())
+    until(lambda: ":Midfill snooze 7; choose one of 5, 15, 60, until-restart" in neovim.messages())
+
+
+def test_an_answer_is_broken_between_words(open_scripted: OpenScripted) -> None:
+    neovim = open_scripted("")
+    explained = "The model is reading the prompt, which has so many tokens that this sentence takes more than a line."
+    why = reason("reading", "reading", explained)
+    notify(neovim, "midfill/reason", textDocument=None, reason=why)
+    said = neovim.api.command_output("Midfill")
+    assert explained in " ".join(said.split())
+    assert max(map(len, said.splitlines())) < 80
+
+
 def test_statistics_need_the_midfill_command(open_neovim: OpenNeovim) -> None:
     neovim = open_neovim("", options="{ cmd = { 'no-such-midfill', 'lsp' } }")
     for how in ("", " page"):
