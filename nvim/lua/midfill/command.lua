@@ -50,7 +50,7 @@ function commands.status()
   if not reason then
     table.insert(lines, 'midfill: ' .. (status and status.state or 'the language server has sent no status yet'))
   elseif status and not vim.deep_equal(reason, status.reason) then
-    table.insert(lines, 'core: ' .. status.state)
+    table.insert(lines, 'core: ' .. (status.state == 'unloaded' and 'ready, model not loaded' or status.state))
   end
   if status and status.model ~= '' then
     table.insert(lines, 'model: ' .. status.model .. (status.device ~= '' and ' on ' .. status.device or ''))
@@ -69,14 +69,27 @@ end
 
 function commands.restart()
   client.restart()
+  if client.executable() then -- what is not, has been told
+    say({ 'midfill: the language server starts again' })
+  end
+end
+
+--- What is off, and what switches it on; short enough for a line.
+---@param where string
+---@return string
+local function off_words(where)
+  return ('off in this %s; :Midfill enable%s switches it on'):format(where, where == 'buffer' and ' buffer' or '')
 end
 
 function commands.enable(scope)
   require('midfill').enable(scope == 'buffer' and vim.api.nvim_get_current_buf() or nil)
+  local off = switch.off(vim.api.nvim_get_current_buf())
+  say({ 'midfill: ' .. (off and 'still ' .. off_words(off) or 'on') })
 end
 
 function commands.disable(scope)
   require('midfill').disable(scope == 'buffer' and vim.api.nvim_get_current_buf() or nil)
+  say({ 'midfill: ' .. off_words(scope or 'editor') })
 end
 
 ---@param cores table[]

@@ -101,6 +101,19 @@ def test_the_command_alone_is_its_status_and_a_wrong_one_gets_the_choices(open_s
     until(lambda: ":Midfill snooze 7; choose one of 5, 15, 60, until-restart" in neovim.messages())
 
 
+def test_the_switches_and_a_restart_say_what_they_did(open_scripted: OpenScripted) -> None:
+    neovim = open_scripted("")
+    answers = {
+        "disable buffer": "off in this buffer; :Midfill enable buffer switches it on",
+        "disable": "off in this editor; :Midfill enable switches it on",
+        "enable buffer": "still off in this editor; :Midfill enable switches it on",
+        "enable": "on",
+        "restart": "the language server starts again",
+    }
+    for command, said in answers.items():
+        assert neovim.api.command_output(f"Midfill {command}") == f"midfill: {said}"
+
+
 def test_an_answer_is_broken_between_words(open_scripted: OpenScripted) -> None:
     neovim = open_scripted("")
     explained = "The model is reading the prompt, which has so many tokens that this sentence takes more than a line."

@@ -109,6 +109,14 @@ def meet(program: Program, tmux: Path, runtime: Path, tmp_path: Path) -> Iterato
     ("situation", "settings", "files", "typed", "short", "words"),
     [
         (
+            "language-off",
+            f"{SHOW_ALL}, disabledLanguages = {{ 'python' }}",
+            {},
+            "a",
+            "off for python",
+            ["Suggestions are off for python: the setting disabledLanguages has this language."],
+        ),
+        (
             "ignored",
             SHOW_ALL,
             {"dot_midfillignore": "# drafts\n*.py\n"},
@@ -123,14 +131,6 @@ def meet(program: Program, tmux: Path, runtime: Path, tmp_path: Path) -> Iterato
             "a",
             "excluded",
             ["its text enters no prompt: demo.* in .gitignore, line 1.", ":Midfill act: Suggest here all the same."],
-        ),
-        (
-            "language-off",
-            f"{SHOW_ALL}, disabledLanguages = {{ 'python' }}",
-            {},
-            "a",
-            "off for python",
-            ["Suggestions are off for python: the setting disabledLanguages has this language."],
         ),
         (
             "comments-off",
