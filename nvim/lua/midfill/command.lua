@@ -78,7 +78,7 @@ end
 ---@param where string
 ---@return string
 local function off_words(where)
-  return ('off in this %s; :Midfill enable%s switches it on'):format(where, where == 'buffer' and ' buffer' or '')
+  return ('off in this %s (on: :Midfill enable%s)'):format(where, where == 'buffer' and ' buffer' or '')
 end
 
 function commands.enable(scope)

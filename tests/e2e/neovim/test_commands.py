@@ -104,9 +104,9 @@ def test_the_command_alone_is_its_status_and_a_wrong_one_gets_the_choices(open_s
 def test_the_switches_and_a_restart_say_what_they_did(open_scripted: OpenScripted) -> None:
     neovim = open_scripted("")
     answers = {
-        "disable buffer": "off in this buffer; :Midfill enable buffer switches it on",
-        "disable": "off in this editor; :Midfill enable switches it on",
-        "enable buffer": "still off in this editor; :Midfill enable switches it on",
+        "disable buffer": "off in this buffer (on: :Midfill enable buffer)",
+        "disable": "off in this editor (on: :Midfill enable)",
+        "enable buffer": "still off in this editor (on: :Midfill enable)",
         "enable": "on",
         "restart": "the language server starts again",
     }
@@ -221,7 +221,7 @@ def test_a_model_of_this_machine_is_chosen(open_scripted: OpenScripted, script: 
         "ollama:qwen2.5-coder:1.5b (Ollama, qwen2, 0.99 GB, Q4_K_M)",
         "ollama:chat:7b (Ollama, qwen2, 0.99 GB, Q4_K_M) -- cannot run: it has no markers",
         "a/coder-GGUF (to download, 1.66 GB, apache-2.0)",
-        "Another: a path, or a name on the Hugging Face hub (OWNER/NAME, OWNER/NAME:Q4_K_M)",
+        "Another: a path, or a name on the Hugging Face hub (OWNER/NAME[:Q4_K_M])",
     ]
     assert "the model is now ollama:qwen2.5-coder:1.5b, until Neovim ends" in neovim.messages()
 
@@ -268,5 +268,6 @@ def test_a_download_is_shown_and_cancelled(open_scripted: OpenScripted, script: 
     until(lambda: script.told("window/workDoneProgress/cancel") == [{"token": "7"}])
     notify(neovim, "$/progress", token="7", value={"kind": "end"})
     neovim.api.command("Midfill cancel")
+    until(lambda: "midfill: nothing is being downloaded" in neovim.messages())
     neovim.api.command("Midfill status")
     assert len(script.told("window/workDoneProgress/cancel")) == 1
