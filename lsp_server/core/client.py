@@ -15,6 +15,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.protocol import State
 
 from lsp_server.core.connection import CoreConnection
+from lsp_server.core.network_errors import in_words
 from lsp_server.core.proof import check_proof
 from protocol.errors import (
     BadInput,
@@ -135,7 +136,7 @@ class CoreClient:
                 raise Unauthorized(f"the core at {endpoint.url} refused the token (HTTP {status})") from error
             raise CoreUnavailable(f"{endpoint.url} answered with HTTP {status}: not a core") from error
         except (OSError, WebSocketException, ValueError) as error:  # ValueError: not a URL
-            raise CoreUnavailable(f"no core answers at {endpoint.url}: {error}") from error
+            raise CoreUnavailable(f"no core answers at {endpoint.url}: {in_words(error)}") from error
         assert isinstance(socket, CoreConnection)
         return cls(socket, endpoint.url, on_status, on_kept, on_prefill)
 

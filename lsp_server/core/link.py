@@ -42,6 +42,7 @@ class CoreTarget:
     retry: Retry
     stopped: Callable[[], str] = lambda: ""  # why no core may be started, while the user wants none
     start_again: Callable[[], None] = lambda: None  # ends that
+    remote: bool = False  # whether it is at an address that the settings name: midfill does not start it
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class LinkStatus:
     core: CoreStatus | None = None  # the core's last status, while connected
     note: str = ""  # further information for the user
     error: MidfillError | None = field(default=None, compare=False)  # why the state is "failed", if known
+    remote: bool = False  # while "starting": midfill does not start this core, but waits for it to answer
 
 
 class CoreLink:
@@ -139,7 +141,7 @@ class CoreLink:
                 failures, last = 0, ""
                 self._set(LinkStatus("stopped", note=why))
                 await asyncio.sleep(_STOPPED_PAUSE_S)
-            self._set(LinkStatus("starting", note=last))
+            self._set(LinkStatus("starting", note=last, remote=target.remote))
             since = time.monotonic()
             try:
                 await self._live(target)

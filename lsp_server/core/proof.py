@@ -8,6 +8,7 @@ import secrets
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import urlsplit
 
+from lsp_server.core.network_errors import in_words
 from protocol.errors import CoreSilent, CoreUnavailable, Unauthorized
 from protocol.proof import PROOF_PATH, proof
 from protocol.user_tokens import token_digest, token_id
@@ -36,7 +37,7 @@ async def check_proof(url: str, token: str) -> None:
     except HTTPException as error:
         raise CoreUnavailable(f"{url} does not answer as a core does: {error!r}") from error
     except OSError as error:
-        raise CoreUnavailable(f"no core answers at {url}: {error}") from error
+        raise CoreUnavailable(f"no core answers at {url}: {in_words(error)}") from error
     if not hmac.compare_digest(answer, expected.encode()):
         if user_id:
             raise Unauthorized(f"the server at {url} does not know this token: it was revoked, or that is not the core")

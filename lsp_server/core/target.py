@@ -65,7 +65,7 @@ def _remote_target(settings: Settings) -> CoreTarget:
     async def find() -> Endpoint:
         return remote_endpoint(settings)
 
-    return CoreTarget(find, REMOTE_RETRY)
+    return CoreTarget(find, REMOTE_RETRY, remote=True)
 
 
 def local_core(settings: Settings) -> LocalCore:

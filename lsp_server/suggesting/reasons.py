@@ -43,6 +43,7 @@ class Reason:
 
 
 _RESTART = Action("Restart the core", RESTART_COMMAND)
+_RECONNECT = Action("Try again now", RESTART_COMMAND)
 _SWITCHED_OFF = {
     "workspace": "Suggestions are switched off in this workspace.",
     "buffer": "Suggestions are switched off in this buffer.",
@@ -88,19 +89,23 @@ def snoozed(until: str) -> Reason:
 
 def language_off(language_id: str) -> Reason:
     """The setting `disabledLanguages` has the document's language."""
-    said = f"Suggestions are off for {language_id}: disabledLanguages has this language."
+    said = f"Suggestions are off for {language_id}: the setting disabledLanguages has this language."
     return Reason("off", f"off for {language_id}", said)
 
 
 def folder_off(folder: str) -> Reason:
     """The setting `disabledFolders` has a folder around the document."""
-    return Reason("off", "off in this folder", f"Suggestions are off in {folder}: disabledFolders has this folder.")
+    return Reason(
+        "off", "off in this folder", f"Suggestions are off in {folder}: the setting disabledFolders has this folder."
+    )
 
 
 def literal_off(literal: SuggestIn) -> Reason:
     """The cursor is in a comment or a string, and the setting `suggestIn` leaves these out."""
     where = literal.removesuffix("s")
-    return Reason("off", f"off in {literal}", f"The cursor is in a {where}, and suggestIn does not have {literal}.")
+    return Reason(
+        "off", f"off in {literal}", f"The cursor is in a {where}, and the setting suggestIn does not have {literal}."
+    )
 
 
 def long_line(limit: int) -> Reason:
@@ -137,6 +142,11 @@ def of_core(status: LinkStatus) -> Reason | None:
             return Reason("failed", "failed", f"The core failed: {message or 'it gave no reason'}.", (_RESTART,))
         case "stopped" if message:  # without a message, another core is about to start
             return Reason("stopped", "stopped", f"No core is running: {message}.", (_RESTART,))
+        case "starting" if status.remote and not message:
+            return Reason("starting", "connecting", "Connecting to the core that the setting core names.")
+        case "starting" if status.remote:
+            said = f"The core that the setting core names cannot be reached: {message}. midfill goes on trying."
+            return Reason("failed", "core unreachable", said, (_RECONNECT,))
     return Reason(
         "starting", "starting", " ".join(filter(None, ("The core is starting.", message and f"Before: {message}.")))
     )
@@ -161,8 +171,8 @@ def too_late(seconds: float) -> Reason:
 def unlikely(percent: float, limit: int, uri: str) -> Reason:
     """The suggestion is held back."""
     said = (
-        f"A suggestion is held back as unlikely: the average probability of its tokens is {percent:.0f} %, below "
-        f"holdBackPercent ({limit})."
+        f"A suggestion is held back as unlikely: the average probability of its tokens is {percent:.0f} %, below the "
+        f"setting holdBackPercent ({limit})."
     )
     return Reason("unlikely", "held back", said, (Action("Show it", SUGGEST_NOW_COMMAND, (uri,)),), lasts=False)
 

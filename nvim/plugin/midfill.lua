@@ -1,4 +1,4 @@
--- Declares the command, the <Plug> maps and the highlight group; the plugin itself is loaded when one is used.
+-- Declares the command, the <Plug> maps and the highlight groups; the plugin itself is loaded when one is used.
 
 if vim.g.loaded_midfill then
   return
@@ -13,7 +13,7 @@ end
 vim.api.nvim_create_user_command('Midfill', function(args)
   require('midfill.command').run(args.fargs)
 end, {
-  nargs = '+',
+  nargs = '*',
   complete = function(lead, line)
     return require('midfill.command').complete(lead, line)
   end,
@@ -32,3 +32,4 @@ end
 
 local hint = vim.fn.hlexists('ComplHint') == 1 and 'ComplHint' or 'NonText'
 vim.api.nvim_set_hl(0, 'MidfillGhost', { link = hint, default = true })
+vim.api.nvim_set_hl(0, 'MidfillHint', { link = 'Comment', default = true })

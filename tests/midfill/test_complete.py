@@ -84,7 +84,8 @@ async def test_no_place_for_a_suggestion(source: Path, runtime: Path, place: str
 async def test_a_language_that_is_off_is_the_reason(source: Path, tiny_model: str, runtime: Path) -> None:
     result = await complete(Settings(model=tiny_model, disabled_languages=("python",)), FilePosition(source, 2, 12))
     assert result.reason is not None
-    assert result.reason.explanation == "Suggestions are off for python: disabledLanguages has this language."
+    said = "Suggestions are off for python: the setting disabledLanguages has this language."
+    assert result.reason.explanation == said
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@
 --- text there changes, it removes the answer from the screen, and refuses to accept it.
 local client_of = require('midfill.client').of
 local offers = require('midfill.offers')
+local suggestions = require('midfill.suggestion')
 local switch = require('midfill.switch')
 
 local M = {}
@@ -17,6 +18,7 @@ local namespace = vim.api.nvim_create_namespace('nvim.lsp.inline_completion')
 ---@class midfill.BuiltinBuffer
 ---@field dismissed string|nil the place where the user dismissed a suggestion
 ---@field want_more boolean whether the next request asks for several suggestions
+---@field seen boolean|nil whether the user has seen the first of these, so that the second is shown
 
 ---@type table<integer, midfill.BuiltinBuffer>
 local buffers = {}
@@ -50,15 +52,15 @@ function M.wrap_rpc(rpc)
     if method == METHOD then
       local buf, answered = vim.uri_to_bufnr(params.textDocument.uri), callback
       local buffer, asked = buffers[buf], offers.place(buf)
-      local more = buffer and buffer.want_more
-      if more then
-        buffer.want_more = false
+      local seen = buffer and buffer.want_more and buffer.seen
+      if buffer and buffer.want_more then
+        buffer.want_more, buffer.seen = false, nil
         params.context.triggerKind = INVOKED
       end
       callback = function(_, result, ...)
         answered(nil, admit(buf, asked, result), ...)
-        if more and offers.count(buf) > 1 then
-          M.next(buf) -- Neovim shows the first one, which the user has already seen
+        if seen and offers.count(buf) > 1 then
+          M.next(buf) -- Neovim shows the first one
         end
       end
     end
@@ -72,6 +74,9 @@ end
 function M.attach(buf)
   buffers[buf] = { want_more = false }
   M.switched(buf)
+  vim.schedule(function() -- what was typed before the server came
+    M.refresh(buf, false)
+  end)
 end
 
 --- Follow the switch: while it is off, Neovim sends no request.
@@ -99,14 +104,18 @@ function M.detach(buf)
   buffers[buf] = nil
 end
 
---- Request a suggestion at the cursor without a key, if the user is still inserting.
+--- Request a suggestion at the cursor without a key, if the user is still inserting. One that the user asks for in
+--- normal mode is requested where they inserted last.
 ---@param buf integer
 ---@param invoked boolean
 function M.refresh(buf, invoked)
-  local inserting = vim.api.nvim_get_mode().mode:sub(1, 1) == 'i'
-  if vim.api.nvim_get_current_buf() == buf and buffers[buf] and switch.on(buf) and inserting then
+  if vim.api.nvim_get_current_buf() ~= buf or not buffers[buf] or not switch.on(buf) then
+    return
+  elseif vim.api.nvim_get_mode().mode:sub(1, 1) == 'i' then
     buffers[buf].want_more = invoked
     vim.api.nvim_exec_autocmds('CursorMovedI', { buffer = buf, modeline = false })
+  elseif invoked then
+    buffers[buf].want_more = suggestions.insert_again()
   end
 end
 
@@ -156,7 +165,7 @@ function M.next(buf)
   if offers.turn(buf) then
     vim.lsp.inline_completion.select({ bufnr = buf, count = 1 })
   else
-    buffers[buf].want_more = true
+    buffers[buf].want_more, buffers[buf].seen = true, offers.count(buf) > 0
     vim.api.nvim_exec_autocmds('CursorMovedI', { buffer = buf, modeline = false })
   end
 end

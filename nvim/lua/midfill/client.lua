@@ -15,6 +15,7 @@ local MINUTE_NS = 60 * 1e9
 local CHANGES_MS = 30
 
 local deaths = {} ---@type integer[] when the server died, in ns
+local gave_up = false -- whether it died so often that it was not restarted
 local leaving = {} ---@type table<integer, boolean> clients that are stopping; true if a new one replaces them
 
 local wrap_rpc ---@type (fun(rpc: table): table)|nil wraps the connection between server and Neovim
@@ -68,6 +69,8 @@ local function ended(client_id, code, signal)
     end, deaths)
     table.insert(deaths, now)
     if #deaths > MOST_DEATHS then
+      gave_up = true
+      state.announce()
       local how = signal ~= 0 and ('signal %d'):format(signal) or ('status %d'):format(code)
       vim.notify(
         ('midfill: the language server keeps exiting, last with %s. See :Midfill log, then :Midfill restart.'):format(how),
@@ -154,6 +157,31 @@ function M.executable()
       .. "require('midfill').setup({ cmd = { '/path/to/midfill/.venv/bin/midfill', 'lsp' } })"
 end
 
+--- Why no server is attached to a buffer: a few words for the status line, empty where none is expected, and an
+--- explanation with what helps.
+---@param buf integer
+---@return string
+---@return string
+function M.absence(buf)
+  local filetype = vim.bo[buf].filetype
+  local runs, reason = M.executable()
+  if not configured then
+    return '', "require('midfill').setup() has not been called."
+  elseif vim.bo[buf].buftype ~= '' then
+    return '', ("it is no file ('buftype' is %s)."):format(vim.bo[buf].buftype)
+  elseif not runs then
+    return 'not found', reason --[[@as string]]
+  elseif filetype == '' then
+    local text = vim.api.nvim_buf_get_name(buf) ~= '' and 'needs a filetype' or ''
+    return text, "it has no 'filetype', with which the server starts. For example :setfiletype text"
+  elseif config.options.filetypes and not vim.list_contains(config.options.filetypes, filetype) then
+    return '', ("the option filetypes of setup() does not have %s."):format(filetype)
+  elseif gave_up then
+    return 'server exited', 'it keeps exiting. :Midfill log has its messages, and :Midfill restart starts it again.'
+  end
+  return '…', 'it is starting, or was stopped. :Midfill restart starts it again.'
+end
+
 --- Configure the server and start it. A later call restarts the servers if their options differ.
 ---@param wrap (fun(rpc: table): table)|nil wraps the connection between server and Neovim
 function M.setup(wrap)
@@ -197,7 +225,7 @@ end
 
 --- Restart the servers with the current options.
 function M.restart()
-  deaths = {}
+  deaths, gave_up = {}, false
   local clients = M.all()
   for _, client in ipairs(clients) do
     leaving[client.id] = true

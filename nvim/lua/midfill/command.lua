@@ -6,9 +6,23 @@ local switch = require('midfill.switch')
 
 local M = {}
 
+--- Show lines below each other, broken between words: Neovim breaks within them.
 ---@param lines string[]
 local function say(lines)
-  vim.api.nvim_echo({ { table.concat(lines, '\n') } }, true, {})
+  local shown = {}
+  for _, line in ipairs(lines) do
+    local row = line:match('^%s*')
+    for word in line:gmatch('%S+') do
+      if row:find('%S') and vim.fn.strdisplaywidth(row .. ' ' .. word) >= vim.o.columns then
+        table.insert(shown, row)
+        row = '  ' .. word
+      else
+        row = row:find('%S') and row .. ' ' .. word or row .. word
+      end
+    end
+    table.insert(shown, row)
+  end
+  vim.api.nvim_echo({ { table.concat(shown, '\n') } }, true, {})
 end
 
 local commands = {}
@@ -17,18 +31,14 @@ function commands.status()
   local buf = vim.api.nvim_get_current_buf()
   local attached = client.of(buf)
   if not attached then
-    local runs, reason = client.executable()
-    say({ 'midfill: no language server in this buffer' .. (runs and '' or ': ' .. reason) })
+    local _, explanation = client.absence(buf)
+    say({ 'midfill: no language server in this buffer: ' .. explanation })
     return
   end
-  local status = state.status(attached.id)
-  local lines = { 'midfill: ' .. (status and status.state or 'the language server has sent no status yet') }
-  if status and status.model ~= '' then
-    table.insert(lines, ('model: %s on %s'):format(status.model, status.device))
-  end
-  local reason = state.reason(attached.id, buf)
+  local status, reason = state.status(attached.id), state.reason(attached.id, buf)
+  local lines = {}
   if reason then
-    table.insert(lines, ('no suggestion (%s): %s'):format(reason.text, reason.explanation))
+    table.insert(lines, ('midfill: no suggestion (%s): %s'):format(reason.text, reason.explanation))
     for _, action in ipairs(reason.actions) do
       table.insert(lines, vim.trim((':Midfill act: %s. %s'):format(action.title, action.detail or '')))
     end
@@ -36,7 +46,16 @@ function commands.status()
     if off then
       table.insert(lines, (':Midfill enable%s: Switch them on.'):format(off == 'buffer' and ' buffer' or ''))
     end
-  elseif status and status.message ~= '' then
+  end
+  if not reason then
+    table.insert(lines, 'midfill: ' .. (status and status.state or 'the language server has sent no status yet'))
+  elseif status and not vim.deep_equal(reason, status.reason) then
+    table.insert(lines, 'core: ' .. (status.state == 'unloaded' and 'ready, model not loaded' or status.state))
+  end
+  if status and status.model ~= '' then
+    table.insert(lines, 'model: ' .. status.model .. (status.device ~= '' and ' on ' .. status.device or ''))
+  end
+  if not reason and status and status.message ~= '' then
     table.insert(lines, status.message)
   end
   local usage = state.usage(buf)
@@ -50,14 +69,27 @@ end
 
 function commands.restart()
   client.restart()
+  if client.executable() then -- what is not, has been told
+    say({ 'midfill: the language server starts again' })
+  end
+end
+
+--- What is off, and what switches it on; short enough for a line.
+---@param where string
+---@return string
+local function off_words(where)
+  return ('off in this %s (on: :Midfill enable%s)'):format(where, where == 'buffer' and ' buffer' or '')
 end
 
 function commands.enable(scope)
   require('midfill').enable(scope == 'buffer' and vim.api.nvim_get_current_buf() or nil)
+  local off = switch.off(vim.api.nvim_get_current_buf())
+  say({ 'midfill: ' .. (off and 'still ' .. off_words(off) or 'on') })
 end
 
 function commands.disable(scope)
   require('midfill').disable(scope == 'buffer' and vim.api.nvim_get_current_buf() or nil)
+  say({ 'midfill: ' .. off_words(scope or 'editor') })
 end
 
 ---@param cores table[]
@@ -129,15 +161,20 @@ end
 
 ---@param command string
 ---@param arguments any[]
-local function run_on_server(command, arguments)
-  local attached = client.of(vim.api.nvim_get_current_buf())
+---@param done fun()|nil
+local function run_on_server(command, arguments, done)
+  local buf = vim.api.nvim_get_current_buf()
+  local attached = client.of(buf)
   if not attached then
-    vim.notify('midfill: no language server in this buffer', vim.log.levels.ERROR)
+    local _, explanation = client.absence(buf)
+    say({ 'midfill: no language server in this buffer: ' .. explanation })
     return
   end
   client.execute(attached, command, function(problem)
     if problem then
       vim.notify('midfill: ' .. problem, vim.log.levels.ERROR)
+    elseif done then
+      done()
     end
   end, arguments)
 end
@@ -151,14 +188,18 @@ function commands.act()
   if #actions == 0 then
     say({ 'midfill: there is nothing to do about it here; see :Midfill status' })
   else
-    run_on_server(actions[1].command, actions[1].arguments)
+    run_on_server(actions[1].command, actions[1].arguments, function()
+      say({ 'midfill: done: ' .. actions[1].title })
+    end)
   end
 end
 
 local SNOOZES = { ['5'] = 5, ['15'] = 15, ['60'] = 60, ['until-restart'] = 0 }
 
 function commands.snooze(minutes)
-  run_on_server('midfill.snooze', { SNOOZES[minutes] })
+  run_on_server('midfill.snooze', { SNOOZES[minutes] }, function()
+    say({ 'midfill: suggestions are snoozed; :Midfill act resumes them' })
+  end)
 end
 
 function commands.dashboard()
@@ -214,16 +255,18 @@ local arguments_of = { ---@type table<string, midfill.Argument>
   disable = scope,
   stats = { choices = { 'page' }, needed = false },
   core = { choices = vim.fn.sort(vim.tbl_keys(core_commands)), needed = true },
-  snooze = { choices = vim.fn.sort(vim.tbl_keys(SNOOZES)), needed = true },
+  snooze = { choices = { '5', '15', '60', 'until-restart' }, needed = true },
 }
 
 ---@param given string[]
 function M.run(given)
-  local name, argument = given[1], given[2]
+  local name, argument = given[1] or 'status', given[2]
   local takes = arguments_of[name]
   local known = argument == nil or (takes and vim.list_contains(takes.choices, argument))
   if not commands[name] or #given > 2 or not known then
-    vim.notify('midfill: unknown command :Midfill ' .. table.concat(given, ' '), vim.log.levels.ERROR)
+    local choices = table.concat(commands[name] and takes and takes.choices or vim.fn.sort(vim.tbl_keys(commands)), ', ')
+    local problem = ('midfill: unknown command :Midfill %s; choose one of %s'):format(table.concat(given, ' '), choices)
+    vim.notify(problem, vim.log.levels.ERROR)
   elseif takes and takes.needed and not argument then
     local choices = table.concat(takes.choices, ', ')
     vim.notify(('midfill: :Midfill %s needs one of %s'):format(name, choices), vim.log.levels.ERROR)

@@ -46,8 +46,9 @@ local function check_servers()
     local text = ('language server %d, in %d buffers: %s'):format(each.id, buffers, status and status.state or 'starting')
     if not status then
       health.info(text)
-    elseif status.state == 'failed' then
-      health.error(text .. ': ' .. status.message)
+    elseif status.state == 'failed' or (type(status.reason) == 'table' and status.reason.kind == 'failed') then
+      local reason = type(status.reason) == 'table' and status.reason.explanation or status.message
+      health.error(text .. ': ' .. reason)
     else
       health.ok(('%s %s %s'):format(text, status.model, status.device))
     end

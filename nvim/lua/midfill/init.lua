@@ -1,6 +1,7 @@
 --- The public functions, for users and their mappings.
 local client = require('midfill.client')
 local config = require('midfill.config')
+local hints = require('midfill.hints')
 local keys = require('midfill.keys')
 local offers = require('midfill.offers')
 local report = require('midfill.report')
@@ -72,6 +73,7 @@ function M.setup(options)
   follow_clients()
   keys.setup(config.options.keys, usable())
   client.each_buffer(keys.attach)
+  hints.setup()
   require('midfill.moves').setup()
   require('midfill.models').setup()
   client.setup(chosen.wrap_rpc)
@@ -175,10 +177,12 @@ end
 --- Text for the status line: why nothing is suggested, or the cost of the last suggestion.
 ---@return string
 function M.statusline()
+  hints.status_line_is_drawn()
   local buf = vim.api.nvim_get_current_buf()
   local attached = client.of(buf)
   if not attached then
-    return ''
+    local text = client.absence(buf)
+    return text ~= '' and 'midfill ' .. text or ''
   end
   local status, usage = state.status(attached.id), state.usage(buf)
   local reason = state.reason(attached.id, buf)

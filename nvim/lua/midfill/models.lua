@@ -2,6 +2,7 @@
 local client = require('midfill.client')
 local compat = require('midfill.compat')
 local config = require('midfill.config')
+local state = require('midfill.state')
 
 local M = {}
 
@@ -25,7 +26,7 @@ local downloads = {} ---@type table<integer, table<string|integer, string>> by c
 ---@return string
 local function described(model)
   if not model then
-    return 'Another: a path, or a name on the Hugging Face hub (OWNER/NAME, OWNER/NAME:Q4_K_M)'
+    return 'Another: a path, or a name on the Hugging Face hub (OWNER/NAME[:Q4_K_M])'
   end
   local size = model.sizeBytes > 0 and ('%.2f GB'):format(model.sizeBytes / 1e9) or ''
   local parts = vim.tbl_filter(function(part)
@@ -108,10 +109,15 @@ end
 
 --- Cancel the downloads that are under way.
 function M.cancel()
+  local found = false
   for _, attached in ipairs(client.all()) do
     for token in pairs(downloads[attached.id] or {}) do
       compat.call(attached, 'notify', 'window/workDoneProgress/cancel', { token = token })
+      found = true
     end
+  end
+  if not found then
+    vim.notify('midfill: nothing is being downloaded')
   end
 end
 
@@ -153,7 +159,9 @@ function M.choose()
       return
     end
     table.insert(models, false)
-    vim.ui.select(models, { prompt = 'Model', kind = 'midfill.model', format_item = described }, chosen)
+    local status = state.status(attached.id)
+    local prompt = status and status.model ~= '' and ('Model (now %s)'):format(status.model) or 'Model'
+    vim.ui.select(models, { prompt = prompt, kind = 'midfill.model', format_item = described }, chosen)
   end)
 end
 

@@ -3,6 +3,7 @@ local client_of = require('midfill.client').of
 local compat = require('midfill.compat')
 local ghost = require('midfill.ghost')
 local offers = require('midfill.offers')
+local suggestions = require('midfill.suggestion')
 local switch = require('midfill.switch')
 
 local M = {}
@@ -13,6 +14,7 @@ local INVOKED, AUTOMATIC = 1, 2
 ---@class midfill.Buffer
 ---@field pending integer|nil id of the request in flight
 ---@field asked string|nil the place and state of the last request
+---@field wanted boolean|nil whether the user asks for a suggestion by hand with the next insertion
 
 ---@type table<integer, midfill.Buffer>
 local buffers = {}
@@ -90,11 +92,18 @@ function M.attach(buf)
   on('InsertEnter', function()
     -- The mode changes after this event, and the cursor may move.
     vim.schedule(function()
-      follow(buf)
+      if buffers[buf] and buffers[buf].wanted then
+        M.refresh(buf, true)
+      else
+        follow(buf)
+      end
     end)
   end)
   on({ 'InsertLeave', 'BufLeave' }, function()
     M.clear(buf)
+  end)
+  vim.schedule(function() -- what was typed before the server came
+    follow(buf)
   end)
 end
 
@@ -112,13 +121,19 @@ function M.switched(buf)
   follow(buf)
 end
 
---- Request a suggestion at the cursor without a key, if the user is still inserting.
+--- Request a suggestion at the cursor without a key, if the user is still inserting. One that the user asks for in
+--- normal mode is requested where they inserted last.
 ---@param buf integer
 ---@param invoked boolean
 function M.refresh(buf, invoked)
-  if vim.api.nvim_get_current_buf() == buf and buffers[buf] and switch.on(buf) and inserting() then
-    buffers[buf].asked = nil
+  local buffer = buffers[buf]
+  if vim.api.nvim_get_current_buf() ~= buf or not buffer or not switch.on(buf) then
+    return
+  elseif inserting() then
+    buffer.asked, buffer.wanted = nil, nil
     ask(buf, invoked and INVOKED or AUTOMATIC, 1)
+  elseif invoked then
+    buffer.wanted = suggestions.insert_again()
   end
 end
 

@@ -23,7 +23,7 @@ local reasons = {}
 ---@field lasts boolean whether further requests meet it too
 
 --- Redraw the status lines; call it only if their text has changed.
-local function announce()
+function M.announce()
   vim.cmd.redrawstatus({ bang = true })
   vim.api.nvim_exec_autocmds('User', { pattern = 'MidfillStatus', modeline = false })
 end
@@ -37,7 +37,7 @@ function M.set_status(client_id, status)
     reasons[client_id] = nil
   end
   if not vim.deep_equal(before, status) then
-    announce()
+    M.announce()
   end
 end
 
@@ -47,7 +47,7 @@ function M.set_usage(buf, usage)
   local before = M.cost(usages[buf])
   usages[buf] = usage
   if M.cost(usage) ~= before then
-    announce()
+    M.announce()
   end
 end
 
@@ -61,7 +61,7 @@ function M.set_reason(client_id, buf, reason)
   known[buf] = type(reason) == 'table' and reason or nil
   reasons[client_id] = known
   if not vim.deep_equal(known[buf], before) then
-    announce()
+    M.announce()
   end
 end
 

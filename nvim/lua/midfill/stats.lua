@@ -3,6 +3,8 @@ local config = require('midfill.config')
 
 local M = {}
 
+local NAME = 'midfill://stats'
+
 --- Run `midfill stats` with these arguments, by the command that runs the language server.
 ---@param arguments string[]
 ---@param done fun(output: string)
@@ -34,12 +36,19 @@ end
 function M.show()
   run({}, function(output)
     local lines = vim.split(vim.trim(output), '\n')
-    vim.cmd(('botright %dnew'):format(math.min(#lines, math.floor(vim.o.lines / 2))))
+    local sentence = #lines == 1 -- no table
+    local rows = sentence and math.ceil(vim.fn.strdisplaywidth(lines[1]) / vim.o.columns) or #lines
+    local former = vim.fn.bufnr('^' .. NAME .. '$')
+    if former ~= -1 then
+      vim.api.nvim_buf_delete(former, { force = true })
+    end
+    vim.cmd(('botright %dnew'):format(math.min(rows, math.floor(vim.o.lines / 2))))
     local buf = vim.api.nvim_get_current_buf()
+    vim.api.nvim_buf_set_name(buf, NAME)
     vim.bo[buf].buftype, vim.bo[buf].bufhidden, vim.bo[buf].swapfile = 'nofile', 'wipe', false
     vim.api.nvim_buf_set_lines(buf, 0, -1, false, lines)
     vim.bo[buf].modifiable = false
-    vim.wo.wrap = false
+    vim.wo.wrap, vim.wo.linebreak = sentence, true
   end)
 end
 

@@ -129,6 +129,16 @@ function M.go_on()
   end
 end
 
+--- Have the user insert again where they inserted last; false outside of normal mode, where nothing happens.
+---@return boolean
+function M.insert_again()
+  local normal = vim.api.nvim_get_mode().mode == 'n'
+  if normal then
+    vim.api.nvim_feedkeys('gi', 'n', false)
+  end
+  return normal
+end
+
 --- The suggestion that remains behind an accepted piece, at the cursor.
 ---@param suggestion midfill.Suggestion
 ---@param buf integer

@@ -93,6 +93,37 @@ def test_without_a_server_or_an_action_nothing_is_controlled(open_neovim: OpenNe
     until(lambda: ":Midfill core needs one of free, free-disk, list, restart, stop, unload" in neovim.messages())
 
 
+def test_the_command_alone_is_its_status_and_a_wrong_one_gets_the_choices(open_scripted: OpenScripted) -> None:
+    neovim = open_scripted("")
+    assert neovim.api.command_output("Midfill") == neovim.api.command_output("Midfill status")
+    neovim.keys(":Midfill stat<CR>:Midfill snooze 7<CR>")
+    until(lambda: "unknown command :Midfill stat; choose one of act, cancel, core, " in neovim.messages())
+    until(lambda: ":Midfill snooze 7; choose one of 5, 15, 60, until-restart" in neovim.messages())
+
+
+def test_the_switches_and_a_restart_say_what_they_did(open_scripted: OpenScripted) -> None:
+    neovim = open_scripted("")
+    answers = {
+        "disable buffer": "off in this buffer (on: :Midfill enable buffer)",
+        "disable": "off in this editor (on: :Midfill enable)",
+        "enable buffer": "still off in this editor (on: :Midfill enable)",
+        "enable": "on",
+        "restart": "the language server starts again",
+    }
+    for command, said in answers.items():
+        assert neovim.api.command_output(f"Midfill {command}") == f"midfill: {said}"
+
+
+def test_an_answer_is_broken_between_words(open_scripted: OpenScripted) -> None:
+    neovim = open_scripted("")
+    explained = "The model is reading the prompt, which has so many tokens that this sentence takes more than a line."
+    why = reason("reading", "reading", explained)
+    notify(neovim, "midfill/reason", textDocument=None, reason=why)
+    said = neovim.api.command_output("Midfill")
+    assert explained in " ".join(said.split())
+    assert max(map(len, said.splitlines())) < 80
+
+
 def test_statistics_need_the_midfill_command(open_neovim: OpenNeovim) -> None:
     neovim = open_neovim("", options="{ cmd = { 'no-such-midfill', 'lsp' } }")
     for how in ("", " page"):
@@ -190,7 +221,7 @@ def test_a_model_of_this_machine_is_chosen(open_scripted: OpenScripted, script: 
         "ollama:qwen2.5-coder:1.5b (Ollama, qwen2, 0.99 GB, Q4_K_M)",
         "ollama:chat:7b (Ollama, qwen2, 0.99 GB, Q4_K_M) -- cannot run: it has no markers",
         "a/coder-GGUF (to download, 1.66 GB, apache-2.0)",
-        "Another: a path, or a name on the Hugging Face hub (OWNER/NAME, OWNER/NAME:Q4_K_M)",
+        "Another: a path, or a name on the Hugging Face hub (OWNER/NAME[:Q4_K_M])",
     ]
     assert "the model is now ollama:qwen2.5-coder:1.5b, until Neovim ends" in neovim.messages()
 
@@ -237,5 +268,6 @@ def test_a_download_is_shown_and_cancelled(open_scripted: OpenScripted, script: 
     until(lambda: script.told("window/workDoneProgress/cancel") == [{"token": "7"}])
     notify(neovim, "$/progress", token="7", value={"kind": "end"})
     neovim.api.command("Midfill cancel")
+    until(lambda: "midfill: nothing is being downloaded" in neovim.messages())
     neovim.api.command("Midfill status")
     assert len(script.told("window/workDoneProgress/cancel")) == 1

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.neovim.conftest import DEFAULTS, NEWEST, OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import DEFAULTS, NEWEST, PROGRAMS, OpenNeovim, OpenScripted
 from tests.e2e.neovim.driver import Neovim, until
 from tests.e2e.neovim.script import Script
 from tests.e2e.neovim.terminal import running
@@ -49,7 +49,8 @@ def core() -> Iterator[Core]:
 
 
 def status(neovim: Neovim) -> str:
-    return str(neovim.api.command_output("Midfill status"))
+    """What :Midfill status says, as one line: it is broken between words."""
+    return " ".join(str(neovim.api.command_output("Midfill status")).split())
 
 
 def until_said(neovim: Neovim, *words: str) -> str:
@@ -150,7 +151,7 @@ def test_what_became_of_the_models_answer(open_with: Callable[..., Neovim], core
     neovim = open_with()
     core.do(answer="b", logprob=-3)
     neovim.keys("Ac")
-    until_said(neovim, "no suggestion (held back): ", "is 5 %, below holdBackPercent (20)")
+    until_said(neovim, "no suggestion (held back): ", "is 5 %, below the setting holdBackPercent (20)")
     assert neovim.ghost() == ""
     neovim.keys("<Cmd>Midfill act<CR>")  # show it
     assert neovim.until_ghost() == "b"
@@ -200,7 +201,7 @@ def test_a_core_that_failed_or_is_away_is_told_with_what_to_do(open_with: Callab
     neovim.keys("Ab")
     until_said(neovim, "no suggestion (failed): The core failed: no device 'banana'.", ":Midfill act: Restart the core")
     core._process.kill()
-    until_said(neovim, "The core is starting. Before: the core closed the connection.")
+    until_said(neovim, "no suggestion (core unreachable): ", "cannot be reached: ", ":Midfill act: Try again now.")
 
 
 def test_the_server_has_the_editor_request_again(open_scripted: OpenScripted, script: Script) -> None:
@@ -210,4 +211,85 @@ def test_the_server_has_the_editor_request_again(open_scripted: OpenScripted, sc
     until(neovim.answered)
     script.answer("later")
     notify(neovim, "midfill/refresh", textDocument=None, invoked=False)
+    assert neovim.until_ghost() == "later"
+
+
+def hint(neovim: Neovim) -> str:
+    """What stands behind the line about the reason."""
+    namespace = neovim.api.api.create_namespace("midfill.hint")
+    marks = neovim.api.current.buffer.api.get_extmarks(namespace, 0, -1, {"details": True})
+    return "".join(chunk[0] for mark in marks for chunk in mark[3]["virt_text"]).strip()
+
+
+def tell(neovim: Neovim, kind: str | None, text: str = "", *, lasts: bool = True) -> None:
+    """Have the server tell a reason of the document, or that there is none."""
+    reason = {"kind": kind, "text": text, "explanation": "Why.", "actions": [], "lasts": lasts}
+    notify(neovim, "midfill/reason", textDocument=None, reason=reason if kind else None)
+
+
+@pytest.mark.parametrize("program", DEFAULTS, ids=str)
+def test_a_reason_that_lasts_is_told_once_behind_the_line_and_goes_with_it(open_scripted: OpenScripted) -> None:
+    neovim = open_scripted("a\n")
+    tell(neovim, "excluded", "excluded")
+    assert hint(neovim) == ""
+    neovim.keys("A")
+    until(lambda: hint(neovim) == "midfill excluded: :Midfill status says why")
+    tell(neovim, None)
+    until(lambda: hint(neovim) == "")
+    tell(neovim, "excluded", "excluded")
+    tell(neovim, "starting", "starting")  # of another kind
+    until(lambda: hint(neovim) == "midfill starting: suggestions follow by themselves")
+    tell(neovim, "loading", "loading 40 %")
+    until(lambda: hint(neovim) == "midfill loading 40 %: suggestions follow by themselves")
+    neovim.keys("<CR>")  # to another line
+    until(lambda: hint(neovim) == "")
+    tell(neovim, "failed", "failed")
+    until(lambda: hint(neovim) == "midfill failed: :Midfill status says why")
+    neovim.keys("<Esc>")
+    until(lambda: hint(neovim) == "")
+
+
+@pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+def test_what_a_status_line_shows_or_one_request_met_is_not_told_behind_the_line(
+    open_scripted: OpenScripted, script: Script
+) -> None:
+    neovim = open_scripted("a\n")
+    neovim.keys("A")
+    tell(neovim, "nothing", "nothing to add", lasts=False)
+    tell(neovim, "snoozed", "snoozed until 12:00")
+    statusline(neovim)
+    tell(neovim, "excluded", "excluded")
+    neovim.keys("b")
+    until(lambda: script.told("textDocument/inlineCompletion"))
+    assert hint(neovim) == ""
+
+
+@pytest.mark.parametrize("program", DEFAULTS, ids=str)
+@pytest.mark.parametrize(
+    ("name", "options", "before", "short", "words"),
+    [
+        ("notes", "{}", "", "midfill needs a filetype", "it has no 'filetype', with which the server starts."),
+        ("a.py", "{ filetypes = { 'lua' } }", "", "", "the option filetypes of setup() does not have python."),
+        ("a.py", "{ cmd = { 'no-such-midfill' } }", "", "midfill not found", '"no-such-midfill" is not executable.'),
+        ("a.py", "{ cmd = { 'false' } }", "", "midfill server exited", "it keeps exiting. :Midfill log has"),
+        ("a.py", "{}", "vim.cmd('autocmd BufEnter * set buftype=nofile')", "", "it is no file ('buftype' is nofile)."),
+    ],
+)
+def test_a_buffer_without_a_server_says_why(
+    open_neovim: OpenNeovim, name: str, options: str, before: str, short: str, words: str
+) -> None:
+    neovim = open_neovim("", name=name, options=options, before=before)
+    until(lambda: statusline(neovim) == short)
+    until(lambda: f"midfill: no language server in this buffer: {words}" in status(neovim))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_what_was_typed_before_the_server_came_is_answered_without_a_key(
+    open_neovim: OpenNeovim, script: Script
+) -> None:
+    script.answer("later")
+    neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
+    neovim.keys("iab")
+    until(lambda: neovim.text() == "ab")
+    neovim.lua(script.setup())
     assert neovim.until_ghost() == "later"

@@ -101,7 +101,7 @@ test("an unlikely suggestion is held back, and shown on request", async () => {
   await open("demo.py", "a");
   core.do({ answer: "b", logprob: -3 });
   await window.type("c");
-  await window.untilReason("is 5 %, below holdBackPercent (20)");
+  await window.untilReason("is 5 %, below the setting holdBackPercent (20)");
   await window.picture("held-back");
   await chooseWith("held back", "Show it");
   await window.untilGhost("b");

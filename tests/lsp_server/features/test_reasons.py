@@ -11,7 +11,9 @@ import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcRequestCancelled
 
+from lsp_server.core.link import LinkStatus
 from lsp_server.suggesting import reasons
+from lsp_server.suggesting.reasons import of_core
 from protocol.errors import DeviceLost
 from protocol.messages import CoreStatus
 from tests.lsp_server.editor import URI, Editor, connected_editor, editor_on, inline_params, until
@@ -28,10 +30,20 @@ async def told(editor: Editor) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("settings", "text", "cursor", "said"),
     [
-        ({"disabledLanguages": ["python"]}, "a", (0, 1), "off for python: disabledLanguages has"),
-        ({"disabledFolders": ["/nowhere", "/project"]}, "a", (0, 1), "off in /project: disabledFolders has"),
-        ({"suggestIn": ["strings"]}, "a  # b", (0, 6), "in a comment, and suggestIn does not have comments"),
-        ({"suggestIn": []}, 'a = """\nb\n', (1, 1), "in a string, and suggestIn does not have strings"),
+        ({"disabledLanguages": ["python"]}, "a", (0, 1), "off for python: the setting disabledLanguages has"),
+        (
+            {"disabledFolders": ["/nowhere", "/project"]},
+            "a",
+            (0, 1),
+            "off in /project: the setting disabledFolders has",
+        ),
+        (
+            {"suggestIn": ["strings"]},
+            "a  # b",
+            (0, 6),
+            "in a comment, and the setting suggestIn does not have comments",
+        ),
+        ({"suggestIn": []}, 'a = """\nb\n', (1, 1), "in a string, and the setting suggestIn does not have strings"),
         ({}, "a" * 10_001, (0, 1), "has more than 10,000 characters"),
     ],
 )
@@ -64,6 +76,29 @@ async def test_what_is_left_of_the_models_answer(
     editor.change(2, (0, 5), (0, 5), ";")
     assert await editor.suggested_text(0, 6)
     await until(lambda: editor.reasons[-1] is None)
+
+
+async def test_a_core_on_another_machine_that_does_not_answer_is_named_and_tried_again(core: FakeCore) -> None:
+    async with connected_editor() as editor:
+        await editor.start({"core": "ws://127.0.0.1:9", "coreToken": core.token})
+        editor.open("a")
+        await until(lambda: editor.reasons and editor.reasons[-1].kind == "failed")
+        reason = editor.reasons[-1]
+        assert reason.text == "core unreachable"
+        assert "no core answers at ws://127.0.0.1:9/ws: connection refused. midfill goes on" in reason.explanation
+        assert [(action.title, action.command) for action in reason.actions] == [
+            ("Try again now", reasons.RESTART_COMMAND)
+        ]
+        configure(editor, core=core.url, coreToken=core.token)
+        await editor.until_state("ready")
+        assert await editor.last_reason() is None
+
+
+def test_a_core_is_starting_or_being_connected_to() -> None:
+    here, elsewhere = of_core(LinkStatus("starting")), of_core(LinkStatus("starting", remote=True))
+    assert here is not None
+    assert elsewhere is not None
+    assert (here.text, elsewhere.text) == ("starting", "connecting")
 
 
 async def test_an_error_of_the_core_is_the_reason_of_the_request_alone(editor: Editor, core: FakeCore) -> None:
