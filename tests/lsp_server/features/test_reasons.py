@@ -89,7 +89,7 @@ async def test_a_core_on_another_machine_that_does_not_answer_is_named_and_tried
         assert [(action.title, action.command) for action in reason.actions] == [
             ("Try again now", reasons.RESTART_COMMAND)
         ]
-        configure(editor, core=core.url, coreToken=core.token)
+        editor.configure({"core": core.url, "coreToken": core.token})
         await editor.until_state("ready")
         assert await editor.last_reason() is None
 
