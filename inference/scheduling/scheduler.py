@@ -117,30 +117,31 @@ class Scheduler:
 
     def cancel(self, job_id: int) -> None:
         """Answer a request with Cancelled: at once if it waits, within one forward if it runs."""
-        waiting = self._inbox.cancel(job_id)
+        waiting = self._inbox.cancel(lambda job: job.id == job_id)
         if waiting is not None:
             self._tell(waiting, Cancelled("the client cancelled it"))
 
     def forget(self, session: str, client: str = "") -> None:
         """Cancel the client's request of this session, and drop the text of its document for all clients."""
-        waiting = self._inbox.forget((client, session))
+        waiting = self._inbox.cancel(lambda job: job.key == (client, session))
+        self._inbox.add(partial(self._holder.forget, session))
         if waiting is not None:
             self._tell(waiting, Cancelled("the client asked the core to forget the session"))
 
     def release(self, session: str) -> None:
         """Unpin the KV of a closed document: the store may evict it by its ordinary rules."""
-        self._inbox.release(session)
+        self._inbox.add(partial(self._holder.release, session))
 
     def unload(self) -> None:
         """Unload the model as soon as no request is at work; the next request loads it again."""
-        self._inbox.unload()
+        self._inbox.add(self._unload, when_idle=True)
 
     def free(self, on_done: Callable[[MidfillError | None], None], *, disk: bool) -> None:
         """Drop all resident KV, and with `disk` what is saved, as soon as no request is at work; the model stays.
 
         `on_done` gets the error, if any, on the model thread.
         """
-        self._inbox.free(partial(self._free, on_done, disk=disk))
+        self._inbox.add(partial(self._free, on_done, disk=disk), when_idle=True)
 
     def memory(self) -> CoreMemory:
         """The memory in use; of the store, as it was after the last request, saving or freeing."""
@@ -159,7 +160,7 @@ class Scheduler:
 
     def look(self) -> None:
         """Show the watcher what is resident now, as soon as the forward at work has ended."""
-        self._inbox.look()
+        self._inbox.add(self._show)
 
     def close(self, timeout_s: float | None = None) -> bool:
         """Cancel all requests, save for at most `timeout_s`, unload the model and end the thread.
@@ -186,20 +187,15 @@ class Scheduler:
                 log.exception("the engine failed; the next request loads it again")
                 self._abandon(MidfillError(f"the core failed: {error!r}"))
         self._keep_going(lambda: self._end(self._holder.drop_cancelled()))
-        self._forget_sessions()
+        self._do_chores(when_idle=False)
         self._unload()
 
     def _go_on(self) -> None:
         """Run one forward, and the work between two forwards."""
         self._end(self._holder.drop_cancelled())
-        self._forget_sessions()
-        if self._inbox.take_look():
-            self._keep_going(self._show)
+        self._do_chores(when_idle=False)
         self._saving.step_between_forwards()
-        for free in self._inbox.take_free():
-            free()
-        if self._inbox.take_unload():
-            self._unload()
+        self._do_chores(when_idle=True)
         while True:
             if (job := self._inbox.take()) is not None:
                 self._begin(job)
@@ -335,12 +331,9 @@ class Scheduler:
         if self._observe is not None:
             self._keep_going(partial(self._observe, job, answer), f"request {job.id} could not be counted")
 
-    def _forget_sessions(self) -> None:
-        released, forgotten = self._inbox.take_sessions()
-        for session in released:
-            self._keep_going(partial(self._holder.release, session))
-        for session in forgotten:
-            self._keep_going(partial(self._holder.forget, session))
+    def _do_chores(self, *, when_idle: bool) -> None:
+        for chore in self._inbox.take_chores(when_idle=when_idle):
+            self._keep_going(chore)
 
     def _save(self, seconds: float) -> bool:
         try:
