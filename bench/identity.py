@@ -27,7 +27,8 @@ from rich.console import Console
 
 from inference.backends.cpu.library import unavailable_reason
 from inference.engine.active_request import ActiveRequest
-from inference.engine.engine import Engine, EngineInfo
+from inference.engine.engine import Engine
+from inference.engine.interface import EngineInfo
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from kv_store.interface import StoreStats

@@ -12,6 +12,7 @@ from inference.engine.active_request import ActiveRequest, IsCancelled, OnPrefil
 from inference.engine.completing import Tools, complete
 from inference.engine.decoding.alternatives import Alternatives
 from inference.engine.decoding.draft_history import DraftHistories
+from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.slots import Resident, Slots
 from inference.engine.speed_test import Speed, can_measure, measure_speed
 from inference.engine.turns import Turns
@@ -20,20 +21,9 @@ from inference.text.stretches import Stretch, stretches_of
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import KVStore, StoreStats
 from protocol.errors import DeviceLost, MidfillError
-from protocol.messages import Completion, CompletionRequest, Usage
+from protocol.messages import CompletionRequest, Usage
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineInfo:
-    """Facts about a loaded model, for users and language servers."""
-
-    model: str
-    device: str
-    context_tokens: int
-    chars_per_token: float  # of source code
-    weights_bytes: int = 0  # in memory; 0 if another process holds them
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +37,7 @@ class Policy:
     separate_users: bool = False  # users reuse nothing of each other's
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceHooks:
-    """Device operations other than forwards; the defaults suit a device that needs none."""
-
-    prepare: Callable[[], bool] = lambda: False  # runs one step of idle work; False if none is left
-    is_lost: Callable[[], bool] = lambda: False  # whether this process can no longer use the device
-    give_memory_back: Callable[[], None] = lambda: None  # frees what allocators hold after the engine is closed
-
-
-class Engine:
+class Engine(AnyEngine):
     """A model, its tokenizer, its slots and its store. For one thread only.
 
     `begin` starts a request, and every `step` runs one forward over the next chunk of each request at work
@@ -72,7 +53,7 @@ class Engine:
         store: KVStore,
         policy: Policy,
         healer: Healer | None = None,
-        device: DeviceHooks = DeviceHooks(),
+        device: DeviceHooks = DeviceHooks(),  # noqa: B008 - it is immutable
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.info = info
@@ -103,37 +84,7 @@ class Engine:
 
     @property
     def capacity(self) -> int:
-        """Number of requests that can be at work at once."""
         return self._slots.count if self._batching else 1
-
-    @property
-    def notice(self) -> str:
-        """As `AnyEngine.notice`: there is nothing to report."""
-        return ""
-
-    @property
-    def replicas(self) -> tuple[()]:
-        """As `AnyEngine.replicas`: this engine is no server."""
-        return ()
-
-    @property
-    def is_gone(self) -> bool:
-        """As `AnyEngine.is_gone`: a failing device raises DeviceLost instead."""
-        return False
-
-    def wake(self) -> None:
-        """As `AnyEngine.wake`: a step is one forward and never waits."""
-
-    def complete(self, request: CompletionRequest, cancelled: IsCancelled = lambda: False) -> Completion:
-        """The completion of a request; BadInput if the request is invalid.
-
-        `cancelled` is polled before every forward. A cancelled request returns an empty text, and its prefilled tokens
-        stay resident. `max_tokens=0` makes the whole prompt resident, saves it and returns an empty text.
-        """
-        run = self.begin(request, cancelled)
-        while not run.has_ended:
-            self.step()
-        return run.completion()
 
     def begin(
         self,
@@ -176,7 +127,6 @@ class Engine:
         return ended
 
     def drop_cancelled(self) -> list[ActiveRequest]:
-        """End the cancelled requests, which makes room for others, and return them."""
         for run in self._turns.runs:
             if run.cancelled():
                 run.end(Stopped())
@@ -227,11 +177,9 @@ class Engine:
         return replace(self._store.stats(), workspaces=count, workspaces_bytes=count * self._slots.workspace_bytes)
 
     def residents(self) -> tuple[Resident, ...]:
-        """As `AnyEngine.residents`."""
         return self._slots.residents()
 
     def stretches(self, request: CompletionRequest, usage: Usage) -> tuple[Stretch, ...]:
-        """As `AnyEngine.stretches`."""
         return stretches_of(request, usage, self.tokenizer, self._tools.context_tokens, self._tools.healer)
 
     def check_integrity(self) -> None:

@@ -15,7 +15,8 @@ from inference.backends.model import DryModel, Model
 from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
 from inference.checkpoints.hub import ReportProgress
-from inference.engine.engine import DeviceHooks, Engine, EngineInfo, Policy
+from inference.engine.engine import Engine, Policy
+from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.loading.default_dtype import default_dtype, is_on_kernel
 from inference.loading.memory_plan import MemoryDemand, MemoryPlan, plan_memory
 from inference.loading.options import EngineOptions

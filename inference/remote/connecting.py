@@ -7,7 +7,7 @@ import re
 from contextlib import ExitStack
 
 from inference.checkpoints.hub import ReportProgress
-from inference.engine.engine import EngineInfo
+from inference.engine.interface import EngineInfo
 from inference.loading.engine import MIN_CONTEXT_TOKENS, chars_per_token
 from inference.loading.options import EngineOptions
 from inference.remote.engine import RemoteEngine

@@ -59,7 +59,7 @@ class Places:
 
     @property
     def residents(self) -> tuple[Resident, ...]:
-        """As `AnyEngine.residents`: the sessions' last prompts, if the server has dropped nothing since."""
+        """The sessions' last prompts, if the server has dropped nothing since."""
         places = [place for place in (*self._lent, *reversed(self._idle)) if place.session and place.token_ids]
         return tuple(Resident(place.session, len(place.token_ids)) for place in places[:MOST_RESIDENTS])
 

@@ -13,7 +13,8 @@ from msgspec import structs
 
 from inference.backends.chunk import Chunk
 from inference.backends.model import Choice, DryModel
-from inference.engine.engine import Engine, EngineInfo, Policy
+from inference.engine.engine import Engine, Policy
+from inference.engine.interface import EngineInfo
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from inference.text.prompts import tokenize_prompt

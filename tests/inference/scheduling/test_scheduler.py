@@ -8,7 +8,8 @@ import pytest
 
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.active_request import OnText
-from inference.engine.engine import DeviceHooks, Engine, EngineInfo
+from inference.engine.engine import Engine
+from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
 from inference.scheduling.user_limits import MAX_WAITING

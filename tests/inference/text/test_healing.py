@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from inference.backends.model import DryModel
 from inference.checkpoints.checkpoint import find_checkpoint
-from inference.engine.engine import Engine, EngineInfo, Policy
+from inference.engine.engine import Engine, Policy
+from inference.engine.interface import EngineInfo
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from inference.text.fim import FORMATS
