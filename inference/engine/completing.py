@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec import structs
 
@@ -26,8 +26,7 @@ from inference.text.prompts import TokenizedPrompt, tokenize_prompt
 from inference.text.stops import Stops
 from inference.text.token_ids import TokenIds, packed
 from inference.text.tokenization import TextTokenizer
-from protocol.errors import BadInput
-from protocol.messages import MAX_ALTERNATIVES, Alternative, Completion, CompletionRequest, FinishReason
+from protocol.messages import Alternative, Completion, CompletionRequest, FinishReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +54,6 @@ def complete(
     `chunk_tokens` returns, before each forward, how many tokens of a long prompt the forward may take. `max_tokens` is
     limited to half the context. `on_text` receives the completion's text while it grows.
     """
-    if request.max_tokens < 0:
-        raise BadInput(f"max_tokens must be 0 or more, not {request.max_tokens}")
-    if not 0 <= request.alternatives <= MAX_ALTERNATIVES:
-        raise BadInput(f"alternatives must be between 0 and {MAX_ALTERNATIVES}, not {request.alternatives}")
     check_choosing(request)
     started = time.perf_counter()
     request = structs.replace(request, max_tokens=min(request.max_tokens, tools.context_tokens // 2))
@@ -69,48 +64,45 @@ def complete(
             resident = stack.enter_context(tools.slots.lend(request.session, shared))
         except MemoryError:  # requeue: capacity is now the number of existing workspaces
             return RequestCost(len(prompt.token_ids), started=started).completion("", "cancelled")
-        completing = _Completing(request, prompt, resident, tools, cancelled, chunk_tokens, on_prefill, started)
-        return (yield from completing.steps(on_text))
+        completing = _Completing(
+            request, prompt, resident, tools, cancelled, chunk_tokens, on_prefill, on_text, started
+        )
+        return (yield from completing.steps())
 
 
+@dataclass(slots=True)
 class _Completing:
     """One request, with the slot that the engine has lent to it."""
 
-    def __init__(
-        self,
-        request: CompletionRequest,
-        prompt: TokenizedPrompt,
-        resident: Slot,
-        tools: Tools,
-        cancelled: IsCancelled,
-        chunk_tokens: Callable[[], int],
-        on_prefill: OnPrefill,
-        started: float,
-    ) -> None:
-        self._request = request
-        self._prompt = prompt
-        self._resident = resident
-        self._tools = tools
-        self._cancelled = cancelled
-        self._chunk_tokens = chunk_tokens
-        self._on_prefill = on_prefill
-        self._started = started
-        self._drawing = Drawing(request)
-        self._before = request.prompt.prefix + request.prompt.increment
-        remembers = tools.histories is not None and request.reuse  # a cold request must always cost the same
-        self._history = tools.histories.of(request.session) if tools.histories and remembers else DraftHistory()
+    _request: CompletionRequest
+    _prompt: TokenizedPrompt
+    _resident: Slot
+    _tools: Tools
+    _cancelled: IsCancelled
+    _chunk_tokens: Callable[[], int]
+    _on_prefill: OnPrefill
+    _on_text: OnText | None
+    _started: float
+    _drawing: Drawing = field(init=False)
+    _history: DraftHistory = field(init=False)
 
-    def steps(self, on_text: OnText | None) -> Steps[Completion]:
+    def __post_init__(self) -> None:
+        histories = self._tools.histories if self._request.reuse else None  # a cold request must always cost the same
+        self._history = DraftHistory() if histories is None else histories.of(self._request.session)
+        self._drawing = Drawing(self._request)
+
+    def steps(self) -> Steps[Completion]:
         """Prefill, then decode the alternatives, if requested, and the completion."""
-        rest = self._history.suggested.rest_after(self._before)
+        before = self._request.prompt.prefix + self._request.prompt.increment
+        rest = self._history.suggested.rest_after(before)
         suggestion = self._text(TypedBytes(self._prompt.typed, self._tools.healer), rest)
-        suggestion.on_text = on_text
+        suggestion.on_text = self._on_text
         try:
             completion = yield from self._complete(suggestion)
         except Stopped:
             completion = suggestion.cost.completion("", "cancelled")
         if suggestion.stream.text:
-            self._history.remember(self._before, completion.text or suggestion.stream.text, suggestion.token_ids)
+            self._history.remember(before, completion.text or suggestion.stream.text, suggestion.token_ids)
         return completion
 
     def _text(self, typed: TypedBytes, rest: str = "") -> GrowingText:

@@ -29,8 +29,8 @@ from inference.text.prompts import tokenize_prompt
 from inference.text.stretches import Stretch, stretches_of
 from inference.text.token_ids import common_prefix_length, packed
 from kv_store.interface import StoreStats, TierStats
-from protocol.errors import BadInput, Busy, EngineUnavailable, MidfillError
-from protocol.messages import MAX_ALTERNATIVES, Completion, CompletionRequest, Usage
+from protocol.errors import Busy, EngineUnavailable, MidfillError
+from protocol.messages import Completion, CompletionRequest, Usage
 
 STEP_S = 1.0
 """Longest wait of a step; the events that end one sooner are an answer and `wake`."""
@@ -211,14 +211,9 @@ class RemoteEngine(AnyEngine):
 
     def _prepare(self, run: RemoteRequest) -> None:
         """Check the request as the local engine does, and tokenize it."""
-        request = run.request
-        if request.max_tokens < 0:
-            raise BadInput(f"max_tokens is {request.max_tokens}: it has to be 0 or more")
-        if not 0 <= request.alternatives <= MAX_ALTERNATIVES:
-            raise BadInput(f"alternatives is {request.alternatives}: it has to be between 0 and {MAX_ALTERNATIVES}")
-        check_choosing(request)
+        check_choosing(run.request)
         limit = self.info.context_tokens
-        run.request = request = structs.replace(request, max_tokens=min(request.max_tokens, limit // 2))
+        run.request = request = structs.replace(run.request, max_tokens=min(run.request.max_tokens, limit // 2))
         run.prompt = tokenize_prompt(request.prompt, self.tokenizer, limit, request.max_tokens, self._healer)
 
     def _send(self, run: RemoteRequest, replica: Replica) -> None:
