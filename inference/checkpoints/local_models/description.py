@@ -128,7 +128,7 @@ def _file_type(header: GgufHeader) -> str:
     number = header.metadata.get("general.file_type")
     if isinstance(number, int) and number in names:
         return names[number]
-    return _most((tensor.type_name, tensor.values) for tensor in header.tensors)
+    return _most((tensor.type_name, tensor.values) for tensor in header.tensors.values())
 
 
 def _most(weighted: Iterable[tuple[str, int]]) -> str:
