@@ -20,7 +20,7 @@ import torch
 import typer
 from rich.console import Console
 
-from inference.backends.greedy import greedy_choices
+from inference.backends.sampling import greedy_choices
 from inference.text.healing import Healer
 from inference.text.tokenization import read_tokenizer
 

@@ -65,7 +65,7 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
 
     Raises BadModel or BadInput, with the value at fault, or DeviceLost if this process cannot use its GPU.
     """
-    report = progress or _ignore
+    report = progress or (lambda _what, _share: None)
     report("looking for the model", None)
     checkpoint = find_checkpoint(options.model, report)
     context_tokens = _context_tokens(options, checkpoint.architecture)
@@ -254,7 +254,3 @@ def chars_per_token(tokenizer: TextTokenizer) -> float:
     """Characters of source code per token, measured on one of our own files."""
     sample = SAMPLE.read_text(encoding="utf-8")
     return len(sample) / tokenizer.count_tokens(sample)
-
-
-def _ignore(what: str, share: float | None) -> None:
-    """Discards progress."""

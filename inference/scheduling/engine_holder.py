@@ -63,7 +63,8 @@ class EngineHolder:
         if self._engine is not None and self._engine.is_gone:
             self.unload(0)
         if self._engine is None:
-            if self._failure is not None and time.monotonic() - self._failed_at < _patience(self._failure):
+            patience_s = RETRY_UNREACHABLE_AFTER_S if isinstance(self._failure, EngineUnavailable) else RETRY_AFTER_S
+            if self._failure is not None and time.monotonic() - self._failed_at < patience_s:
                 raise self._failure
             self._engine = self._attempt()
         return self._engine
@@ -196,8 +197,9 @@ class EngineHolder:
         try:
             engine = self._load(self._report)
         except Exception as error:
-            failure = _as_midfill_error(error, self.status.model)
-            log.error("loading %s failed: %s", self.status.model, failure, exc_info=None if failure is error else error)
+            told = error if isinstance(error, MidfillError) else None
+            failure = told or BadModel(f"{self.status.model} could not be loaded: {error!r}")
+            log.error("loading %s failed: %s", self.status.model, failure, exc_info=None if told else error)
             self._failure, self._failed_at = failure, time.monotonic()
             self._tell(CoreStatus("failed", self.status.model, detail=str(failure)))
             raise failure from error
@@ -225,11 +227,3 @@ class EngineHolder:
     def _tell(self, status: CoreStatus) -> None:
         self.status = status
         self._on_status(status)
-
-
-def _patience(failure: MidfillError) -> float:
-    return RETRY_UNREACHABLE_AFTER_S if isinstance(failure, EngineUnavailable) else RETRY_AFTER_S
-
-
-def _as_midfill_error(error: Exception, model: str) -> MidfillError:
-    return error if isinstance(error, MidfillError) else BadModel(f"{model} could not be loaded: {error!r}")

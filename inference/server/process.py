@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 
 from inference.loading.options import EngineOptions
 from inference.loading.speed_record import SpeedRecord
-from inference.remote.choosing import needs_download, open_engine
+from inference.remote.connecting import needs_download, open_engine
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.job_queue import Job, Outcome
 from inference.scheduling.scheduler import Scheduler
@@ -111,10 +111,9 @@ def serve(options: ServeOptions) -> bool:
     published = address_file(folder, name)
     with ExitStack() as stack:
         if not stack.enter_context(hold(published)):
-            raise AlreadyServed(
-                f"a core serves {name} already: {_who(read_address(published))}. Use it, or stop "
-                "it first: midfill core stop"
-            )
+            found = read_address(published)
+            who = f"process {found.pid} at {found.url}" if found else "a core that is still starting"
+            raise AlreadyServed(f"a core serves {name} already: {who}. Use it, or stop it first: midfill core stop")
         published.unlink(missing_ok=True)  # left by a killed core
         listeners = [stack.enter_context(bind(options.host, options.port))]
         if certificate is not None:  # this machine's clients find the core without a certificate of its name
@@ -334,7 +333,3 @@ def _url(listener: socket.socket) -> str:
     if parsed.is_unspecified:
         parsed = ipaddress.ip_address("127.0.0.1" if parsed.version == 4 else "::1")
     return f"ws://{f'[{parsed}]' if parsed.version == 6 else parsed}:{port}/ws"
-
-
-def _who(address: CoreAddress | None) -> str:
-    return "a core that is still starting" if address is None else f"process {address.pid} at {address.url}"

@@ -28,7 +28,8 @@ def settled_by_pieces(text: str, pieces_of: Callable[[str], Sequence[str]]) -> i
     `pieces_of` returns a text's pieces, one character per byte. BPE merges only within a piece.
     """
     pieces = pieces_of(text)
-    near, near_text = pieces[-NEAR_PIECES:], _text_of(pieces[-NEAR_PIECES:])
+    near = pieces[-NEAR_PIECES:]
+    near_text = bytes(BYTE_OF_CHARACTER[character] for piece in near for character in piece).decode()
     if pieces_of(near_text) != near:
         near, near_text = pieces, text
     far = len(pieces) - len(near)
@@ -41,10 +42,6 @@ def settled_by_pieces(text: str, pieces_of: Callable[[str], Sequence[str]]) -> i
     return sum(map(len, pieces[:far])) + sum(map(len, near))
 
 
-def _text_of(pieces: Iterable[str]) -> str:
-    return bytes(BYTE_OF_CHARACTER[character] for piece in pieces for character in piece).decode()
-
-
 class Bridges:
     """The pairs of adjacent characters within tokens: a token boundary is final only between other pairs.
 
@@ -53,8 +50,8 @@ class Bridges:
     """
 
     def __init__(self, tokens: Iterable[str]) -> None:
-        self._tokens = "\0".join(token for token in tokens if len(token) > 1)
-        self._is_within_a_token = lru_cache(_MOST_PAIRS)(self._look_up)
+        joined = "\0".join(token for token in tokens if len(token) > 1)
+        self._is_within_a_token = lru_cache(_MOST_PAIRS)(lambda pair: pair in joined)
 
     def settled(self, text: str, token_lengths: Sequence[int]) -> int:
         """Number of leading bytes of `text` in tokens that no continuation changes; `token_lengths` are in bytes.
@@ -68,6 +65,3 @@ class Bridges:
             if position in ends and not self._is_within_a_token(before + after):
                 settled = position
         return settled
-
-    def _look_up(self, pair: str) -> bool:
-        return pair in self._tokens

@@ -12,8 +12,7 @@ import psutil
 import pytest
 
 from inference.loading.options import EngineOptions, engine_options
-from inference.remote.choosing import open_engine
-from inference.remote.connecting import connect
+from inference.remote.connecting import connect, open_engine
 from inference.remote.engine import RemoteEngine
 from inference.remote.servers.child import LlamaServerChild
 from midfill.replay.options import ReplayOptions
