@@ -33,7 +33,6 @@ class StoredTensor:
 
     @property
     def values(self) -> int:
-        """Number of values."""
         return math.prod(self.shape)
 
     @property

@@ -50,7 +50,6 @@ class ActiveRequest:
 
     @property
     def failure(self) -> Exception | None:
-        """The error that ended it."""
         return self._outcome if isinstance(self._outcome, Exception) else None
 
     def resume(self, choices: tuple[Choice, ...]) -> None:

@@ -17,16 +17,16 @@ from inference.engine.decoding.alternatives import Alternatives
 from inference.engine.decoding.draft_history import DraftHistories, DraftHistory
 from inference.engine.decoding.drafters import Drafter, agreeing
 from inference.engine.decoding.drawing import Drawing, check_choosing, spelling
-from inference.engine.growing_text import GrowingText
 from inference.engine.request_cost import RequestCost
 from inference.engine.slot import Slot
 from inference.engine.slots import Slots
 from inference.text.healing import Healer, TypedBytes
 from inference.text.prompts import TokenizedPrompt, tokenize_prompt
 from inference.text.stops import Stops
+from inference.text.token_bytes import TextStream
 from inference.text.token_ids import TokenIds, packed
 from inference.text.tokenization import TextTokenizer
-from protocol.messages import Alternative, Completion, CompletionRequest, FinishReason
+from protocol.messages import Alternative, Completion, CompletionRequest, FinishReason, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class _Completing:
             self._history.remember(before, completion.text or suggestion.stream.text, suggestion.token_ids)
         return completion
 
-    def _text(self, typed: TypedBytes, rest: str = "") -> GrowingText:
+    def _text(self, typed: TypedBytes, rest: str = "") -> _GrowingText:
         tokenizer, history = self._tools.tokenizer, self._history
         drafter = None
         if self._tools.histories is not None and self._request.max_tokens > 0 and self._drawing.is_greedy:
@@ -113,14 +113,14 @@ class _Completing:
             odds = history.odds_of_rest, history.odds_of_repetition
             drafter = Drafter(seen, rest, tokenizer.encode, self._ends, *odds)
         cost = RequestCost(len(self._prompt.token_ids), started=self._started)
-        return GrowingText(typed, tokenizer.text_stream(len(typed.rest)), drafter, cost)
+        return _GrowingText(typed, tokenizer.text_stream(len(typed.rest)), drafter, cost)
 
     def _ends(self, token_id: int) -> bool:
         """Whether the text ends with this token, or within it."""
         spelled = self._tools.tokenizer.bytes_of(token_id)
         return spelled is None or (self._request.stop.indent is None and (b"\n" in spelled or b"\r" in spelled))
 
-    def _complete(self, suggestion: GrowingText) -> Steps[Completion]:
+    def _complete(self, suggestion: _GrowingText) -> Steps[Completion]:
         cost = suggestion.cost
         choices = yield from self._prefill(suggestion)
         cost.prefilled = time.perf_counter()
@@ -138,7 +138,7 @@ class _Completing:
         completion = cost.completion(text, reason, tuple(other for other in alternatives if other.text != text))
         return structs.replace(completion, tokens=spelling(suggestion.logprobs, text))
 
-    def _prefill(self, text: GrowingText) -> Steps[tuple[Choice, ...]]:
+    def _prefill(self, text: _GrowingText) -> Steps[tuple[Choice, ...]]:
         """Compute the missing part of the prompt in chunks; returns the next token's choices, if requested."""
         missing = self._prompt.token_ids[self._match() :]
         if text.cost.prepared is None:
@@ -170,7 +170,7 @@ class _Completing:
         wanted = token_ids[:-1] if self._request.max_tokens else token_ids
         return self._resident.prepare(wanted, self._request.session)
 
-    def _choose(self, token_ids: TokenIds, text: GrowingText, *, is_prompt: bool = False) -> Steps[tuple[Choice, ...]]:
+    def _choose(self, token_ids: TokenIds, text: _GrowingText, *, is_prompt: bool = False) -> Steps[tuple[Choice, ...]]:
         """The choices after these tokens and after each accepted draft token, all from one forward."""
         allowed = text.typed.allowed()
         draft = packed()
@@ -219,7 +219,7 @@ class _Completing:
                 found.setdefault(text, Alternative(text, reason))
         return tuple(found.values())
 
-    def _decode(self, choices: Sequence[Choice], text: GrowingText) -> Steps[tuple[str, FinishReason]]:
+    def _decode(self, choices: Sequence[Choice], text: _GrowingText) -> Steps[tuple[str, FinishReason]]:
         """Generate from the first choice until the text or a limit ends it; the text excludes typed bytes."""
         stream, typed, cost = text.stream, text.typed, text.cost
         stops = Stops(self._request.stop, self._request.stop_texts)
@@ -248,3 +248,28 @@ class _Completing:
                 text.tell(stops)
                 chosen.extend((yield from self._choose(packed([choice.token_id]), text)))
         return stream.text, "eos"
+
+
+@dataclass(slots=True)
+class _GrowingText:
+    """A text that is being generated, and what its generation needs."""
+
+    typed: TypedBytes  # bytes that its first tokens must spell; not part of the text
+    stream: TextStream
+    drafter: Drafter | None
+    cost: RequestCost
+    on_text: OnText | None = None
+    decoding_since: float | None = None  # by time.perf_counter
+    token_ids: TokenIds = field(default_factory=packed)  # generated so far, including those of typed bytes
+    logprobs: list[TokenLogprob] = field(default_factory=list)  # of the text's tokens, if the request wants them
+
+    def tell(self, stops: Stops) -> None:
+        """Pass on what no stop can take away."""
+        if self.on_text is not None:
+            self.on_text(self.stream.text[: stops.settled(self.stream.text)])
+
+    def is_late(self, limit_ms: int) -> bool:
+        """Whether it has a newline, and has been decoded for longer than a limit other than 0."""
+        if not limit_ms or self.decoding_since is None or "\n" not in self.stream.text:
+            return False
+        return (time.perf_counter() - self.decoding_since) * 1e3 > limit_ms

@@ -172,7 +172,6 @@ class Engine(AnyEngine):
         self._store.clear(disk=disk)
 
     def stats(self) -> StoreStats:
-        """Statistics of the store and of the workspaces."""
         count = self._slots.allocated
         return replace(self._store.stats(), workspaces=count, workspaces_bytes=count * self._slots.workspace_bytes)
 

@@ -90,7 +90,6 @@ class Slot:
 
     @property
     def is_saved(self) -> bool:
-        """Whether nothing is left to save."""
         return self._is_doomed or self._saved == self._saveable
 
     def forget(self, session: str) -> None:
@@ -106,7 +105,6 @@ class Slot:
         self._is_doomed |= document_of(session) == document_of(self.session)
 
     def end_loan(self) -> None:
-        """End the workspace's loan to a request."""
         if self._is_doomed:
             self.forget(self.session)
             self._is_doomed = False
@@ -124,7 +122,6 @@ class Slot:
             return match.load(self.workspace, start=length) if longer else length
 
     def _namespace(self, session: str) -> str:
-        """The store's namespace for the session's prompts."""
         return user_of(session) if self._separates_users else ""
 
     def _own(self, session: str) -> None:

@@ -128,7 +128,6 @@ class Slots:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of each workspace."""
         slot = (*self._idle, *self._lent)[0]
         return slot.workspace.bytes_per_token * self._context_tokens
 

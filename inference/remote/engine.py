@@ -206,7 +206,6 @@ class RemoteEngine(AnyEngine):
 
     @property
     def _places(self) -> tuple[Places, ...]:
-        """The places of every replica."""
         return tuple(replica.places for replica in self._replicas.all)
 
     def _prepare(self, run: RemoteRequest) -> None:
@@ -271,7 +270,6 @@ class RemoteEngine(AnyEngine):
         return []
 
     def _leave(self, run: RemoteRequest) -> None:
-        """Give the request's place back."""
         assert run.places is not None
         assert run.place is not None
         assert run.prompt is not None

@@ -151,7 +151,6 @@ class Replicas:
         return min(left, key=lambda one: (one.state != "up", not one.has_room, _rank(key, one.address)))
 
     async def aclose(self) -> None:
-        """Close all connections."""
         for replica in self.all:
             await replica.server.aclose()
 

@@ -49,7 +49,6 @@ class Places:
 
     @property
     def sessions(self) -> int:
-        """Number of sessions that have a place."""
         return len({place.session for place in (*self._idle, *self._lent)} - {""})
 
     def expect_nothing(self) -> None:

@@ -27,7 +27,10 @@ log = logging.getLogger(__name__)
 
 
 class EngineHolder:
-    """Used by the model thread alone, except for `status`, `replicas` and `wake`, which any thread may use."""
+    """Used by the model thread alone, except for `status`, `replicas` and `wake`, which any thread may use.
+
+    What an engine has under the same name is the engine's; while none is loaded, nothing is at work and resident.
+    """
 
     def __init__(
         self,
@@ -76,16 +79,14 @@ class EngineHolder:
 
     @property
     def replicas(self) -> Sequence[ReplicaStatus]:
-        """As the engine's; none while nothing is loaded. From any thread."""
         engine = self._engine
         return () if engine is None else engine.replicas
 
     def drop_cancelled(self) -> Sequence[EngineRequest]:
-        """As the engine's; empty while nothing is loaded."""
         return [] if self._engine is None else self._engine.drop_cancelled()
 
     def step(self) -> Sequence[EngineRequest]:
-        """As the engine's; empty while nothing is loaded. Announces what the engine has to report."""
+        """As the engine's; announces what the engine has to report."""
         if self._engine is None:
             return []
         ended = self._engine.step()
@@ -95,17 +96,14 @@ class EngineHolder:
         return ended
 
     def wake(self) -> None:
-        """As the engine's; does nothing while nothing is loaded."""
         engine = self._engine
         if engine is not None:
             engine.wake()
 
     def save(self, seconds: float) -> bool:
-        """As the engine's; True while nothing is loaded."""
         return self._engine is None or self._engine.save(seconds)
 
     def release(self, session: str) -> None:
-        """As the engine's; does nothing while nothing is loaded."""
         if self._engine is not None:
             self._engine.release(session)
 
@@ -120,7 +118,7 @@ class EngineHolder:
             self._engine.forget(session)
 
     def free(self, *, disk: bool) -> None:
-        """As the engine's; while nothing is loaded, with `disk`, removes what no core has open."""
+        """As the engine's; while none is loaded, with `disk`, removes what no core has open."""
         if self._engine is not None:
             self._engine.free(disk=disk)
             garbage.collect_what_is_new()
@@ -131,16 +129,13 @@ class EngineHolder:
 
     @property
     def weights_bytes(self) -> int:
-        """As the engine's info; 0 while nothing is loaded."""
         engine = self._engine
         return 0 if engine is None else engine.info.weights_bytes
 
     def residents(self) -> tuple[Resident, ...]:
-        """As the engine's; empty while nothing is loaded."""
         return () if self._engine is None else self._engine.residents()
 
     def stretches(self, request: CompletionRequest, usage: Usage) -> tuple[Stretch, ...]:
-        """As the engine's; empty while nothing is loaded."""
         return () if self._engine is None else self._engine.stretches(request, usage)
 
     def prepare(self) -> bool:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable
 
-from inference.engine.active_request import OnPrefill, OnText
-from inference.scheduling.job_queue import Job, JobQueue, Outcome
+from inference.scheduling.job_queue import Job, JobQueue
 from inference.scheduling.user_limits import TokenBudgets, UserLimits
 from protocol.errors import Cancelled
-from protocol.messages import CompletionRequest
 
 Chore = Callable[[], None]
 
@@ -30,7 +27,6 @@ class Inbox:
         self._running: list[Job] = []
         self._chores: list[tuple[Chore, bool]] = []  # each with whether it waits until no request is at work
         self._closing = False
-        self._ids = itertools.count(1)
 
     @property
     def is_closing(self) -> bool:
@@ -38,47 +34,32 @@ class Inbox:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request waits or is at work."""
         with self._changed:
             return not (self._running or len(self._queue))
 
     @property
     def running(self) -> tuple[Job, ...]:
-        """The jobs at work."""
         return tuple(self._running)
 
     @property
     def waiting(self) -> int:
-        """Number of waiting requests."""
         with self._changed:
             return len(self._queue)
 
-    def put(
-        self,
-        request: CompletionRequest,
-        on_done: Callable[[Outcome], None],
-        client: str,
-        supersedes: bool,
-        on_prefill: OnPrefill = lambda *_: None,
-        on_text: OnText | None = None,
-        user: str = "",
-    ) -> tuple[Job, Job | None]:
-        """Queue a request; returns its job, and the waiting job that it supersedes.
+    def put(self, job: Job) -> Job | None:
+        """Queue a job; returns the waiting job that it supersedes.
 
         Raises Busy as `JobQueue.put` and `TokenBudgets.check` do, and Cancelled after `close`.
         """
         with self._changed:
             if self._closing:
                 raise Cancelled("the core is shutting down")
-            job_id = next(self._ids)
-            key = client, request.session if supersedes else f"#{job_id}"
-            job = Job(job_id, key, request, on_done, on_prefill, on_text, user=user)
             self._budgets.check(job.turn)
             superseded = self._queue.put(job)
             self._cancel_running(lambda running: running.key == job.key)
             self._make_room()  # now, before ahead work saves more of its prompt
             self._notify()
-            return job, superseded
+            return superseded
 
     def cancel(self, meant: Callable[[Job], bool]) -> Job | None:
         """Mark the running requests that are `meant` as cancelled; removes and returns a waiting one."""

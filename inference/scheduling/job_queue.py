@@ -143,7 +143,6 @@ class JobQueue:
         return self._pop(job)
 
     def clear(self) -> list[Job]:
-        """Remove and return all jobs."""
         jobs = list(self)
         self._lines.clear()
         self._last_turns.clear()

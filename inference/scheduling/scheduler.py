@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
+import psutil
 from msgspec.structs import replace
 
 from inference.engine.active_request import OnPrefill, OnText
@@ -16,7 +19,6 @@ from inference.engine.interface import EngineRequest, ReplicaStatus
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.inbox import Inbox
 from inference.scheduling.job_queue import Job, Outcome
-from inference.scheduling.process_memory import resident_bytes
 from inference.scheduling.saving import SavingSchedule
 from inference.scheduling.user_limits import UserLimits
 from inference.scheduling.watching import Answered, Sight, Watch
@@ -67,6 +69,7 @@ class Scheduler:
         self._unload_after_s = unload_after_s
         self._observe = observe
         self._inbox = Inbox(lambda: holder.capacity, holder.wake, limits)
+        self._ids = itertools.count(1)
         self._jobs: dict[EngineRequest, Job] = {}  # for the model thread only
         self._residency: StoreStats | None = None
         self._save_until = math.inf  # by time.monotonic(), when closing
@@ -78,7 +81,6 @@ class Scheduler:
 
     @property
     def status(self) -> CoreStatus:
-        """The core's current status."""
         return self._holder.status
 
     @property
@@ -106,14 +108,17 @@ class Scheduler:
         If it `supersedes`, older requests of the client's session fail with Cancelled. `on_prefill` follows the prefill
         of a long prompt, and `on_text` receives the text while it grows, both on the model thread; they must not block.
         """
+        job_id = next(self._ids)
+        key = client, request.session if supersedes else f"#{job_id}"
+        job = Job(job_id, key, request, on_done, on_prefill, on_text, user=user)
         try:
-            job, superseded = self._inbox.put(request, on_done, client, supersedes, on_prefill, on_text, user)
+            superseded = self._inbox.put(job)
         except Busy as refusal:
-            self._count(Job(0, (client, request.session), request, on_done, user=user), refusal)
+            self._count(job, refusal)
             raise
         if superseded is not None:
             self._tell(superseded, Cancelled("a newer request of the same session arrived"))
-        return job.id
+        return job_id
 
     def cancel(self, job_id: int) -> None:
         """Answer a request with Cancelled: at once if it waits, within one forward if it runs."""
@@ -146,7 +151,7 @@ class Scheduler:
     def memory(self) -> CoreMemory:
         """The memory in use; of the store, as it was after the last request, saving or freeing."""
         stats = self.residency
-        process_bytes = resident_bytes()
+        process_bytes = _resident_bytes()
         if stats is None:
             return CoreMemory(process_bytes)
         tiers = (TierMemory(tier.name, tier.used_bytes, tier.budget_bytes, tier.tokens) for tier in stats.tiers)
@@ -155,7 +160,6 @@ class Scheduler:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request waits or is at work."""
         return self._inbox.is_idle
 
     def look(self) -> None:
@@ -351,3 +355,13 @@ class Scheduler:
             act()
         except Exception:
             log.exception(failure)
+
+
+def _resident_bytes() -> int:
+    """Of this process and of the engine that it has started; shared pages count in each."""
+    process = psutil.Process()
+    total = 0
+    for each in (process, *process.children(recursive=True)):
+        with suppress(psutil.Error):  # it has just ended
+            total += each.memory_info().rss
+    return total

@@ -65,7 +65,6 @@ class Metrics:
         self._bytes = self._gauge("resident_bytes", "Bytes of KV in the store, by tier.", "tier")
 
     def observe(self, job: Job, answer: Outcome) -> None:
-        """Count one answered or refused request."""
         user, kind, outcome = job.user or NO_USER, kind_of(job.request), outcome_of(answer)
         self._requests.labels(kind, outcome).inc()
         self._user_requests.labels(user, outcome).inc()
@@ -145,7 +144,6 @@ class ReplicaMetrics(Collector):
         self._replicas = replicas
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics, each with a value per replica."""
         replicas = self._replicas()
         for kind, name, text, value in _REPLICA_METRICS:
             metric = kind(f"midfill_replica_{name}", text, labels=("replica",))

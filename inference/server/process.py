@@ -292,7 +292,6 @@ class Signals:
     count: int = 0
 
     def note(self, *_: object) -> None:
-        """Count one more."""
         self.count += 1
 
 

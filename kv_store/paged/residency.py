@@ -62,7 +62,6 @@ class Residency:
             page.pins += 1
 
     def unpin(self, pages: Sequence[Page]) -> None:
-        """Undo one `pin`."""
         for page in reversed(pages):
             page.pins -= 1
             if not page.held:

@@ -72,7 +72,6 @@ class HttpConnection:
                 await response.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._client.aclose()
 
     def decode(self, data: bytes, kind: type[Answer]) -> Answer:
