@@ -13,7 +13,7 @@ from msgspec import structs
 from inference.backends.chunk import SHORT_TOKENS
 from inference.backends.model import Choice
 from inference.engine.active_request import IsCancelled, OnPrefill, OnText, Steps, Stopped
-from inference.engine.decoding.alternatives import Alternatives
+from inference.engine.decoding.alternatives import AlternativeStart
 from inference.engine.decoding.draft_history import DraftHistories, DraftHistory
 from inference.engine.decoding.drafters import Drafter, agreeing
 from inference.engine.decoding.drawing import Drawing, check_choosing, spelling
@@ -35,7 +35,6 @@ class Tools:
 
     tokenizer: TextTokenizer
     healer: Healer | None
-    alternatives: Alternatives
     slots: Slots
     histories: DraftHistories | None  # None without speculation
     context_tokens: int
@@ -203,7 +202,7 @@ class _Completing:
         taken: tuple[int, ...] = (first,)
         found: dict[str, Alternative] = {}
         for _ in range(self._request.alternatives):
-            typed = self._tools.alternatives.other_than(taken, self._prompt.typed)
+            typed = AlternativeStart(self._prompt.typed, self._tools.healer, self._tools.tokenizer, taken)
             if not typed.possible:
                 break
             alternative = self._text(typed)

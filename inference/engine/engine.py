@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from inference.backends.model import Model
 from inference.engine.active_request import ActiveRequest, IsCancelled, OnPrefill, OnText, Stopped
 from inference.engine.completing import Tools, complete
-from inference.engine.decoding.alternatives import Alternatives
 from inference.engine.decoding.draft_history import DraftHistories
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.slots import Resident, Slots
@@ -72,7 +71,6 @@ class Engine(AnyEngine):
         self._tools = Tools(
             tokenizer,
             healer,
-            Alternatives(tokenizer, healer),
             self._slots,
             self._histories if policy.speculation else None,
             model.context_tokens,

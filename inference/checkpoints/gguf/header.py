@@ -43,11 +43,6 @@ class GgufHeader:
         """The value of a key that the architecture prefixes, such as `block_count`."""
         return self.metadata.get(f"{self.architecture}.{key}", default)
 
-    @property
-    def values(self) -> int:
-        """Number of values in all tensors."""
-        return sum(tensor.values for tensor in self.tensors.values())
-
 
 def read_gguf_header(path: Path) -> GgufHeader:
     """The header of `path`; BadModel, naming the file and the fault, if it is missing, truncated or no GGUF file."""
