@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from inference.engine.active_request import IsCancelled, OnPrefill, OnText
+from inference.engine.active_request import EngineRequest, IsCancelled, OnPrefill, OnText
 from inference.engine.slots import Resident
 from inference.engine.speed_test import Speed
 from inference.text.stretches import Stretch
@@ -53,17 +53,6 @@ class ReplicaStatus:
     requests: int  # for suggestions, answered
     hot_requests: int  # of these, hot ones
     moved_requests: int  # that failed here and were sent to another replica
-
-
-class EngineRequest(Protocol):
-    """A request at work in an engine; compared and hashed by identity."""
-
-    @property
-    def has_ended(self) -> bool: ...
-
-    def completion(self) -> Completion:
-        """The completion of an ended request; raises the error that ended it, if any."""
-        ...
 
 
 class AnyEngine(Protocol):

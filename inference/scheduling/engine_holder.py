@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from inference.checkpoints.hub import ReportProgress
-from inference.engine.interface import AnyEngine, EngineRequest, ReplicaStatus
+from inference.engine.active_request import EngineRequest
+from inference.engine.interface import AnyEngine, ReplicaStatus
 from inference.engine.slots import Resident
 from inference.loading.speed_record import SpeedRecord, advice, is_fast
 from inference.text.stretches import Stretch

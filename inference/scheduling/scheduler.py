@@ -14,8 +14,8 @@ from functools import partial
 import psutil
 from msgspec.structs import replace
 
-from inference.engine.active_request import OnPrefill, OnText
-from inference.engine.interface import EngineRequest, ReplicaStatus
+from inference.engine.active_request import EngineRequest, OnPrefill, OnText
+from inference.engine.interface import ReplicaStatus
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.inbox import Inbox
 from inference.scheduling.job_queue import Job, Outcome

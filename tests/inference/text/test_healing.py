@@ -99,16 +99,11 @@ def test_where_the_model_spells_it_as_the_tokenizer_does_healing_changes_nothing
     assert compared > 0
 
 
-def test_exact_mode_heals_too(tiny_checkpoint: Path, engines: tuple[Engine, Engine, Engine]) -> None:
-    exact = load_engine(EngineOptions(str(tiny_checkpoint), dtype="float32", exact=True, healing="on"))
+@pytest.mark.parametrize("exact", [True, False], ids=["exact mode", "the kernel"])
+def test_other_forwards_heal_too(tiny_checkpoint: Path, engines: tuple[Engine, Engine, Engine], exact: bool) -> None:
+    other = load_engine(EngineOptions(str(tiny_checkpoint), dtype="float32", exact=exact, healing="on"))
     for increment in ("def ma", "    retu", "x = 'caf"):
-        assert exact.complete(ask(increment)).text == engines[1].complete(ask(increment, reuse=False)).text
-
-
-def test_the_kernel_heals_too(tiny_checkpoint: Path, engines: tuple[Engine, Engine, Engine]) -> None:
-    helped = load_engine(EngineOptions(str(tiny_checkpoint), dtype="float32", healing="on"))
-    for increment in ("def ma", "    retu", "x = 'caf"):
-        assert helped.complete(ask(increment)).text == engines[1].complete(ask(increment, reuse=False)).text
+        assert other.complete(ask(increment)).text == engines[1].complete(ask(increment, reuse=False)).text
 
 
 def dry_engine(tokenizer: TextTokenizer) -> Engine:
