@@ -74,37 +74,24 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
     report("starting torch", None)
 
     from inference.backends import cuda
+    from inference.loading.store_tiers import TierBudgets, open_store
 
     device = cuda.find_device(options.device)
     try:
-        return _load_on(device, options, checkpoint, context_tokens, tokenizer, report)
+        if device.type == "cuda":
+            cuda.use(device)
+        dtype = _dtype(options, device, checkpoint.architecture)
+        _set_threads(options.threads)
+        plan = _plan(options, checkpoint, context_tokens, device, dtype)
+        model = _load_model(checkpoint, context_tokens, device, dtype, options, plan, report)
+        budgets = TierBudgets(plan.store, options.host_budget_bytes, options.cache_folder, options.cache_bytes)
+        identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
+        store = open_store(budgets, model.kv_shape, model.device, identity)
+        return _wire(options, tokenizer, model, store, str(device), plan.slots, _hooks(device, model))
     except RuntimeError as error:
         if device.type == "cuda" and cuda.is_lost(device):
             raise DeviceLost(f"{device} fails every call since {error!r}") from error
         raise
-
-
-def _load_on(
-    device: torch.device,
-    options: EngineOptions,
-    checkpoint: Checkpoint,
-    context_tokens: int,
-    tokenizer: TextTokenizer,
-    report: ReportProgress,
-) -> Engine:
-    from inference.backends import cuda
-    from inference.loading.store_tiers import TierBudgets, open_store
-
-    if device.type == "cuda":
-        cuda.use(device)
-    dtype = _dtype(options, device, checkpoint.architecture)
-    _set_threads(options.threads)
-    plan = _plan(options, checkpoint, context_tokens, device, dtype)
-    model = _load_model(checkpoint, context_tokens, device, dtype, options, plan, report)
-    budgets = TierBudgets(plan.store, options.host_budget_bytes, options.cache_folder, options.cache_bytes)
-    identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
-    store = open_store(budgets, model.kv_shape, model.device, identity)
-    return _wire(options, tokenizer, model, store, str(device), plan.slots, _hooks(device, model))
 
 
 def _hooks(device: torch.device, model: Model) -> DeviceHooks:

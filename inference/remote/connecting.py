@@ -99,7 +99,7 @@ def open_server(address: EngineAddress, key: str, options: EngineOptions) -> Mod
     if address.kind == "llama-server":
         return LlamaServer(connection)
     model = "" if options.model == BUNDLED_MODEL else options.model
-    return OpenAIServer(connection, header, model, options.slots, separate_users=options.separate_users)
+    return OpenAIServer(connection, header, model, options.slots, options.separate_users)
 
 
 async def _ask_all(replicas: Replicas) -> Answers:

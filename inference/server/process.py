@@ -167,7 +167,7 @@ def _run(
     access: Access,
     users: Users | None,
     certificate: Certificate | None,
-    signals: Signals,
+    signals: Sequence[int],
 ) -> bool:
     presence, metrics, anchors, feed = Presence(), Metrics(), TextAnchors(), Feed()
     request_log = RequestLog() if options.log_json else None
@@ -208,7 +208,7 @@ def _run(
         exit_after_s = options.exit_after_s
         if exit_after_s is not None and scheduler.status.state == "failed":
             exit_after_s = min(exit_after_s, FAILED_EXIT_AFTER_S)
-        over = draining.is_over(signals.count) or scheduler.lost is not None or retirement.due
+        over = draining.is_over(len(signals)) or scheduler.lost is not None or retirement.due
         over = over or _idle_for(presence, exit_after_s)
         if over or draining.has_begun:
             feed.close()  # a dashboard is no request to wait for
@@ -221,12 +221,6 @@ def _run(
     if scheduler.lost is not None:
         raise scheduler.lost
     return has_ended
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server, which leaves signals to the core: it goes on serving while requests finish."""
-
-    capture_signals = nullcontext  # type: ignore[assignment]
 
 
 async def serve_app(
@@ -245,7 +239,7 @@ async def serve_app(
             return make_http()
         return TlsDoor(certificate, connections, listeners[-1].getsockname()[1], make_http)
 
-    server = _Server(
+    server = uvicorn.Server(
         uvicorn.Config(
             app,
             http=cast("type[asyncio.Protocol]", make_protocol),  # uvicorn only calls it
@@ -263,6 +257,7 @@ async def serve_app(
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
         )
     )
+    server.capture_signals = nullcontext  # type: ignore[assignment] # the core goes on serving while requests finish
     serving = asyncio.create_task(server.serve(sockets=list(listeners)))
     while not serving.done():
         await asyncio.wait({serving}, timeout=WATCH_EVERY_S)
@@ -285,24 +280,17 @@ def _idle_for(presence: Presence, seconds: float | None) -> bool:
     return True
 
 
-@dataclass(slots=True)
-class Signals:
-    """How many signals to end have arrived."""
-
-    count: int = 0
-
-    def note(self, *_: object) -> None:
-        self.count += 1
-
-
 @contextmanager
-def _signals_that_end_gently() -> Iterator[Signals]:
-    """Make SIGINT and SIGTERM end the server, not the process."""
-    signals = Signals()
+def _signals_that_end_gently() -> Iterator[list[int]]:
+    """Make SIGINT and SIGTERM end the server, not the process; the signals that have arrived."""
+    signals: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return
-    before = {number: signal.signal(number, signals.note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda number, _: signals.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield signals
     finally:

@@ -89,18 +89,17 @@ class Feed:
 
     def close(self) -> None:
         """End all streams: the core exits."""
-        with self._lock:
-            listeners = list(self._listeners)
-        for send in listeners:
-            send(None)
+        self._put(None)
 
     def _send(self, value: dict[str, Any]) -> None:
         self.built += 1
-        encoded = event(value)
+        self._put(event(value))
+
+    def _put(self, one: bytes | None) -> None:
         with self._lock:
             listeners = list(self._listeners)
         for send in listeners:
-            send(encoded)
+            send(one)
 
     def _answered(self, answered: Answered) -> dict[str, Any]:
         request, answer = answered.request, answered.answer
