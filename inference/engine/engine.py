@@ -18,7 +18,8 @@ from inference.engine.turns import Turns
 from inference.text.healing import Healer
 from inference.text.stretches import Stretch, stretches_of
 from inference.text.tokenization import TextTokenizer
-from kv_store.interface import KVStore, StoreStats
+from kv_store.interface import StoreStats
+from kv_store.paged.store import PagedStore
 from protocol.errors import DeviceLost, MidfillError
 from protocol.messages import CompletionRequest, Usage
 
@@ -49,7 +50,7 @@ class Engine(AnyEngine):
         info: EngineInfo,
         model: Model,
         tokenizer: TextTokenizer,
-        store: KVStore,
+        store: PagedStore,
         policy: Policy,
         healer: Healer | None = None,
         device: DeviceHooks = DeviceHooks(),  # noqa: B008 - it is immutable
@@ -92,11 +93,9 @@ class Engine(AnyEngine):
         on_prefill: OnPrefill = lambda *_: None,
         on_text: OnText | None = None,
     ) -> ActiveRequest:
-        """Start a request: lends it a workspace and matches its prompt with resident tokens.
+        """Lend the request a workspace and match its prompt with resident tokens; it may need no forward, and has ended.
 
-        The run has already ended if it needs no forward. At most `capacity` requests can be at work. Requests of the
-        same `client` share its turns. `on_prefill` follows a prompt of several chunks, and `on_text` receives the
-        completion's text while it grows.
+        Requests of the same `client` share its turns.
         """
         at_work = len(self._turns.runs)
         assert at_work < self.capacity, f"{at_work} requests are at work, which is the engine's capacity"
@@ -136,14 +135,10 @@ class Engine(AnyEngine):
         self._histories.forget(session)
 
     def release(self, session: str) -> None:
-        """Unpin the KV of a closed document: the store may evict it by its ordinary rules."""
         self._slots.release(session)
 
     def save(self, seconds: float | None = None) -> bool:
-        """Save resident KV to disk, the most recently used first, for about `seconds` (None: all of it).
-
-        Returns True if nothing is left to save.
-        """
+        """Save resident KV to disk, the most recently used first."""
         started = time.monotonic()
         if not self._slots.save(seconds):
             return False
@@ -188,7 +183,6 @@ class Engine(AnyEngine):
         self._store.close()
 
     def close(self, save_s: float | None = None) -> None:
-        """Save for at most `save_s` seconds (None: everything), and release the store's system resources."""
         try:
             if not self.save(save_s):
                 log.warning("the deadline passed before the least recently used KV was saved")

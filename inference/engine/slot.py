@@ -6,7 +6,8 @@ from inference.backends.chunk import Chunk
 from inference.engine.sessions import user_of
 from inference.text.healing_vocabulary import AllowedIds
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
-from kv_store.interface import KVStore, Workspace, document_of
+from kv_store.interface import Workspace, document_of
+from kv_store.paged.store import PagedStore
 
 SAVE_BEYOND = 4
 """A crop of more prompt tokens than this saves them to the store first; a keystroke retokenizes fewer."""
@@ -22,7 +23,7 @@ class Slot:
     """
 
     def __init__(
-        self, workspace: Workspace, store: KVStore, alignment: int = 1, *, separate_users: bool = False
+        self, workspace: Workspace, store: PagedStore, alignment: int = 1, *, separate_users: bool = False
     ) -> None:
         """`separate_users` lets a user's request reuse nothing that others' requests have computed."""
         self._alignment = alignment  # reused lengths are cut to a multiple of it, and chunks begin at one

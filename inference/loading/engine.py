@@ -23,7 +23,6 @@ from inference.loading.options import EngineOptions
 from inference.text.healing import Healer, wants_healing
 from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
-from kv_store.interface import KVStore
 from kv_store.paged.store import PagedStore
 from kv_store.tiers.storage import MemoryStorage
 from kv_store.tiers.tier import Tier
@@ -124,7 +123,7 @@ def _wire(
     options: EngineOptions,
     tokenizer: TextTokenizer,
     model: Model,
-    store: KVStore,
+    store: PagedStore,
     device: str,
     slots: int,
     hooks: DeviceHooks,

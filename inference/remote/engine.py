@@ -265,7 +265,7 @@ class RemoteEngine(AnyEngine):
         if other is None:
             return self._end(run, error)
         self._leave(run)
-        replica.count_moved()
+        replica.moved_requests += 1
         self._send(run, other)
         return []
 

@@ -23,7 +23,7 @@ from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from protocol.errors import BadInput
 from protocol.messages import Alternative, CompletionRequest, Prompt, Sampling, StopRule, TokenLogprob
-from tests.kv_store.naive import NaiveStore
+from tests.inference.slots import store_without_room
 
 REQUEST = CompletionRequest("a.py", Prompt("import os\n" * 12, "\n", "x ="), 5, StopRule(indent=4))
 CONTEXT, CHUNK = 512, 16
@@ -31,7 +31,7 @@ CONTEXT, CHUNK = 512, 16
 
 @pytest.fixture
 def tools(tiny_tokenizer: TextTokenizer) -> Tools:
-    slots = Slots(1, lambda: DryWorkspace(bytes_per_token=4), NaiveStore(), context_tokens=64)
+    slots = Slots(1, lambda: DryWorkspace(bytes_per_token=4), store_without_room(), context_tokens=64)
     return Tools(tiny_tokenizer, None, slots, None, CONTEXT)
 
 

@@ -22,8 +22,7 @@ from kv_store.dry_workspace import DryWorkspace
 from protocol.errors import BadModel
 from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
 from protocol.settings import TINY_MODEL
-from tests.inference.slots import last_slot
-from tests.kv_store.naive import NaiveStore
+from tests.inference.slots import last_slot, store_without_room
 
 PREFIX = "import os\n\n\ndef size_of(path):\n    return os.stat(path).st_size\n\n\n"
 SUFFIX = "\n\nif __name__ == '__main__':\n    main()\n"
@@ -109,7 +108,7 @@ def test_other_forwards_heal_too(tiny_checkpoint: Path, engines: tuple[Engine, E
 def dry_engine(tokenizer: TextTokenizer) -> Engine:
     model = DryModel(lambda: DryWorkspace(bytes_per_token=4), 1024, min(tokenizer.markers.end))
     info = EngineInfo("dry", "none", 1024, 3.0)
-    return Engine(info, model, tokenizer, NaiveStore(), Policy(prefill_chunk=64), Healer(tokenizer))
+    return Engine(info, model, tokenizer, store_without_room(), Policy(prefill_chunk=64), Healer(tokenizer))
 
 
 def test_hot_stays_hot_on_real_vocabularies(real_tokenizer: TextTokenizer) -> None:
