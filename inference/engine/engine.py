@@ -93,7 +93,7 @@ class Engine(AnyEngine):
         on_prefill: OnPrefill = lambda *_: None,
         on_text: OnText | None = None,
     ) -> ActiveRequest:
-        """Lend the request a workspace and match its prompt with resident tokens; it may need no forward, and has ended.
+        """Lend the request a workspace and match its prompt with resident tokens; it has ended if it needs no forward.
 
         Requests of the same `client` share its turns.
         """
