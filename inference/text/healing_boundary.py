@@ -28,8 +28,7 @@ def settled_by_pieces(text: str, pieces_of: Callable[[str], Sequence[str]]) -> i
     `pieces_of` returns a text's pieces, one character per byte. BPE merges only within a piece.
     """
     pieces = pieces_of(text)
-    near = pieces[-NEAR_PIECES:]
-    near_text = bytes(BYTE_OF_CHARACTER[character] for piece in near for character in piece).decode()
+    near, near_text = pieces[-NEAR_PIECES:], _text_of(pieces[-NEAR_PIECES:])
     if pieces_of(near_text) != near:
         near, near_text = pieces, text
     far = len(pieces) - len(near)
@@ -40,6 +39,10 @@ def settled_by_pieces(text: str, pieces_of: Callable[[str], Sequence[str]]) -> i
         if not near:
             break
     return sum(map(len, pieces[:far])) + sum(map(len, near))
+
+
+def _text_of(pieces: Iterable[str]) -> str:
+    return bytes(BYTE_OF_CHARACTER[character] for piece in pieces for character in piece).decode()
 
 
 class Bridges:
