@@ -15,5 +15,6 @@ def path_of(model: str) -> Path | None:
     """
     for program in (ollama, lm_studio):
         if model.startswith(program.PREFIX):
-            return program.locate(model, program.folders(os.environ, Path.home()))
+            found: Path = program.locate(model, program.folders(os.environ, Path.home()))
+            return found
     return None
