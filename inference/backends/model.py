@@ -52,7 +52,8 @@ class Model(Protocol):
 class DryModel:
     """Implements `Model` for counting: forwards compute nothing, and every text ends at once.
 
-    If typed bytes limit the choice, it chooses the first allowed token, which spells the most of them.
+    If typed bytes limit the choice, it chooses the allowed token with the highest id, usually a long one. As with
+    logits, a choice among many tokens stays the choice among fewer.
     """
 
     alignment = 1
@@ -70,4 +71,4 @@ class DryModel:
         return [(self._choose(chunk),) * chunk.wanted for chunk in chunks]
 
     def _choose(self, chunk: Chunk) -> Choice:
-        return self._end if chunk.allowed is None else Choice(int(chunk.allowed[0]), 0.0)
+        return self._end if chunk.allowed is None else Choice(int(chunk.allowed.max()), 0.0)

@@ -17,6 +17,7 @@ from inference.engine.decoding.alternatives import AlternativeStart
 from inference.engine.decoding.draft_history import DraftHistories, DraftHistory
 from inference.engine.decoding.drafters import Drafter, agreeing
 from inference.engine.decoding.drawing import Drawing, check_choosing, spelling
+from inference.engine.decoding.typed_choices import TypedChoices
 from inference.engine.request_cost import RequestCost
 from inference.engine.slot import Slot
 from inference.engine.slots import Slots
@@ -35,6 +36,7 @@ class Tools:
 
     tokenizer: TextTokenizer
     healer: Healer | None
+    typed_choices: TypedChoices
     slots: Slots
     histories: DraftHistories | None  # None without speculation
     context_tokens: int
@@ -56,7 +58,8 @@ def complete(
     check_choosing(request)
     started = time.perf_counter()
     request = structs.replace(request, max_tokens=min(request.max_tokens, tools.context_tokens // 2))
-    prompt = tokenize_prompt(request.prompt, tools.tokenizer, tools.context_tokens, request.max_tokens, tools.healer)
+    settled = tokenize_prompt(request.prompt, tools.tokenizer, tools.context_tokens, request.max_tokens, tools.healer)
+    prompt = tools.typed_choices.extend(request, settled)
     shared = prompt.token_ids if request.reuse else packed()
     with ExitStack() as stack:
         try:
@@ -66,7 +69,9 @@ def complete(
         completing = _Completing(
             request, prompt, resident, tools, cancelled, chunk_tokens, on_prefill, on_text, started
         )
-        return (yield from completing.steps())
+        completion, generated = yield from completing.steps()
+        tools.typed_choices.remember(request, settled, prompt, generated)
+        return completion
 
 
 @dataclass(slots=True)
@@ -90,8 +95,8 @@ class _Completing:
         self._history = DraftHistory() if histories is None else histories.of(self._request.session)
         self._drawing = Drawing(self._request)
 
-    def steps(self) -> Steps[Completion]:
-        """Prefill, then decode the alternatives, if requested, and the completion."""
+    def steps(self) -> Steps[tuple[Completion, TokenIds]]:
+        """Prefill, then decode the alternatives, if requested, and the completion; with all tokens generated for it."""
         before = self._request.prompt.prefix + self._request.prompt.increment
         rest = self._history.suggested.rest_after(before)
         suggestion = self._text(TypedBytes(self._prompt.typed, self._tools.healer), rest)
@@ -102,7 +107,7 @@ class _Completing:
             completion = suggestion.cost.completion("", "cancelled")
         if suggestion.stream.text:
             self._history.remember(before, completion.text or suggestion.stream.text, suggestion.token_ids)
-        return completion
+        return completion, suggestion.token_ids
 
     def _text(self, typed: TypedBytes, rest: str = "") -> _GrowingText:
         tokenizer, history = self._tools.tokenizer, self._history

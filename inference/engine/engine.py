@@ -11,6 +11,7 @@ from inference.backends.model import Model
 from inference.engine.active_request import ActiveRequest, IsCancelled, OnPrefill, OnText, Stopped
 from inference.engine.completing import Tools, complete
 from inference.engine.decoding.draft_history import DraftHistories
+from inference.engine.decoding.typed_choices import TypedChoices
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.slots import Resident, Slots
 from inference.engine.speed_test import Speed, can_measure, measure_speed
@@ -72,6 +73,7 @@ class Engine(AnyEngine):
         self._tools = Tools(
             tokenizer,
             healer,
+            TypedChoices(tokenizer.bytes_of),
             self._slots,
             self._histories if policy.speculation else None,
             model.context_tokens,
@@ -133,6 +135,7 @@ class Engine(AnyEngine):
         """Drop the KV and the remembered suggestions of the session's document, for every client."""
         self._slots.forget(session)
         self._histories.forget(session)
+        self._tools.typed_choices.forget(session)
 
     def release(self, session: str) -> None:
         self._slots.release(session)

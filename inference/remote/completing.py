@@ -37,7 +37,8 @@ class Progress:
     expected_cached: int = 0  # prompt tokens that the server should have resident
     block_tokens: int = 1  # of which the server keeps whole ones only
     cached_tokens: int | None = None  # as it reports them
-    generated: int = 0  # tokens, with those of what was typed
+    token_ids: TokenIds = field(default_factory=packed)  # generated, those of what was typed included, as far as known
+    generated: int = 0  # how many were
     is_prefilled: bool = False
     on_prefill: OnPrefill = lambda *_: None
     on_text: OnText | None = None
@@ -50,7 +51,10 @@ class Progress:
             self.on_prefill(*piece.prefilled)
         if piece.cached_tokens is not None:
             self.cached_tokens = piece.cached_tokens
-        self.generated += len(piece.tokens)
+        for token in piece.tokens:
+            if token.id is not None and len(self.token_ids) == self.generated:
+                self.token_ids.append(token.id)
+            self.generated += 1
         if (piece.tokens or piece.end) and self.first_token is None:
             self.first_token = time.perf_counter()
             self.is_prefilled = True

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from inference.engine.active_request import IsCancelled, OnPrefill, OnText
 from inference.engine.decoding.drawing import check_choosing
+from inference.engine.decoding.typed_choices import TypedChoices
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo, ReplicaStatus
 from inference.engine.sessions import user_of
 from inference.engine.slots import MOST_RESIDENTS, Resident
@@ -70,6 +71,7 @@ class RemoteEngine(AnyEngine):
         self.tokens_checked = tokens_checked
         self._replicas = replicas
         self._healer = Healer(model.tokenizer) if model.heals else None
+        self._typed_choices = TypedChoices(model.tokenizer.bytes_of)
         self._loop = loop
         self._warning = warning
         self._on_close = on_close
@@ -162,6 +164,7 @@ class RemoteEngine(AnyEngine):
 
     def forget(self, session: str) -> None:
         """Erase the slots that hold the document, where the server has slots."""
+        self._typed_choices.forget(session)
         for replica in self._replicas.all:
             for place in replica.places.forget(session):
                 self._erase(replica, place)
@@ -213,7 +216,8 @@ class RemoteEngine(AnyEngine):
         check_choosing(run.request)
         limit = self.info.context_tokens
         run.request = request = structs.replace(run.request, max_tokens=min(run.request.max_tokens, limit // 2))
-        run.prompt = tokenize_prompt(request.prompt, self.tokenizer, limit, request.max_tokens, self._healer)
+        run.settled = tokenize_prompt(request.prompt, self.tokenizer, limit, request.max_tokens, self._healer)
+        run.prompt = self._typed_choices.extend(request, run.settled)
 
     def _send(self, run: RemoteRequest, replica: Replica) -> None:
         """Lend the request a place at the replica, and send it there."""
@@ -283,6 +287,8 @@ class RemoteEngine(AnyEngine):
         self._at_work.remove(run)
         run.outcome = outcome
         progress, replica = run.progress, run.replica
+        if run.settled is not None and run.prompt is not None:
+            self._typed_choices.remember(run.request, run.settled, run.prompt, progress.token_ids)
         if isinstance(outcome, Completion) and run.request.max_tokens and outcome.finish_reason != "cancelled":
             replica.count(outcome.usage)
         if progress.cached_tokens is not None:

@@ -23,6 +23,7 @@ class RemoteRequest(EngineRequest):
         self.request = request
         self.cancelled = cancelled
         self.future: Future[Completion] | None = None
+        self.settled: TokenizedPrompt | None = None  # the prompt without the tokens that earlier requests chose
         self.prompt: TokenizedPrompt | None = None
         self.tried: list[Replica] = []  # the last one has the request
         self.places: Places | None = None  # of that replica, with the place that it lent

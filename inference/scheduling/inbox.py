@@ -113,6 +113,8 @@ class Inbox:
             job.gives_way = False
             self._budgets.spend(job.turn, job.tokens)
             job.tokens = 0
+            if answered:
+                self._queue.answered(job)
             return answered or job.cancelled or self._closing or not self._queue.put_back(job)
 
     def take_chores(self, *, when_idle: bool) -> list[Chore]:

@@ -17,6 +17,11 @@ MAX_WAITING_CHARS = 32 * 2**20
 
 CHARS_PER_ID = 4  # what a token id counts as
 
+NEW_TEXT_CHARS = 600
+"""Characters of a prompt that take about as long as what every request computes: a few tokens typed, some generated."""
+
+_MAX_ANSWERED = 4096  # sessions whose last answered prompt is remembered
+
 Outcome = Completion | MidfillError
 SessionKey = tuple[str, str]  # client and session
 
@@ -67,6 +72,11 @@ class Job:
         return self.request.alternatives > 0
 
     @property
+    def layout(self) -> int:
+        """A digest of the prompt's parts that stay while the user types on."""
+        return hash((self.request.prompt.context, self.request.prompt.prefix, self.request.prompt.suffix))
+
+    @property
     def chars(self) -> int:
         """Length of the prompt and of the stop texts."""
         prompt = self.request.prompt
@@ -82,6 +92,7 @@ class JobQueue:
         self._limits = limits or UserLimits()
         self._lines: dict[str, dict[SessionKey, Job]] = {}  # by user
         self._last_turns: dict[str, float] = {}  # of users who have a line
+        self._answered: dict[SessionKey, int] = {}  # layouts of the last answered prompts, the newest last
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
@@ -118,17 +129,19 @@ class JobQueue:
         """The job to begin next: ahead work only if nothing else waits, and only if `ahead_too`.
 
         The user with the fewest requests `at_work` comes first; one with as many as allowed has to wait. Among equals,
-        requests without alternatives come first, and then the one that has waited longest since it was submitted and
-        since its user's last turn. Where there is more to do than can be done, this serves users who have paused: the
-        request of one who types on is replaced by a newer one, and would be cancelled before it is answered.
+        requests without alternatives come first, and then the one with the highest response ratio: the longest wait,
+        since it was submitted and since its user's last turn, for what it probably costs. Where there is more to do
+        than can be done, this answers those whose prompts are resident, before their users type on, and still serves
+        every other one that waits long enough.
         """
         firsts = [job for line in self._lines.values() for job in _first_for_suggestion(line)]
         if firsts:
             most = self._limits.requests
             free = [job for job in firsts if most is None or at_work.get(job.turn, 0) < most]
+            now = time.perf_counter()
             return min(
                 free,
-                key=lambda job: (at_work.get(job.turn, 0), job.has_alternatives, self._waits_since(job)),
+                key=lambda job: (at_work.get(job.turn, 0), job.has_alternatives, -self._response_ratio(job, now)),
                 default=None,
             )
         return next(iter(self), None) if ahead_too else None
@@ -142,14 +155,23 @@ class JobQueue:
         self._last_turns[job.turn] = time.perf_counter()
         return self._pop(job)
 
+    def answered(self, job: Job) -> None:
+        """Remember that the job's prompt is probably resident."""
+        self._answered.pop(job.key, None)
+        self._answered[job.key] = job.layout
+        if len(self._answered) > _MAX_ANSWERED:
+            del self._answered[next(iter(self._answered))]
+
     def clear(self) -> list[Job]:
         jobs = list(self)
         self._lines.clear()
         self._last_turns.clear()
         return jobs
 
-    def _waits_since(self, job: Job) -> float:
-        return max(job.submitted, self._last_turns.get(job.turn, 0.0))
+    def _response_ratio(self, job: Job, now: float) -> float:
+        is_resident = self._answered.get(job.key) == job.layout
+        cost = NEW_TEXT_CHARS if is_resident else NEW_TEXT_CHARS + job.chars
+        return (now - max(job.submitted, self._last_turns.get(job.turn, 0.0))) / cost
 
     def _pop(self, job: Job) -> Job:
         line = self._lines[job.turn]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, takewhile
 
 from inference.text.token_bytes import BYTE_OF_CHARACTER, SPACE_MARK
 
@@ -18,27 +18,36 @@ AFTER_APOSTROPHE = ("s", "S", "t", "T", "m", "M", "d", "D", "e", "E", "l", "L", 
 
 _MOST_PAIRS = 1 << 16  # cached pairs of characters, bounded since text has any number of them
 
-NEAR_PIECES = 8
-"""Pieces at the end that a continuation is tested with; patterns look ahead by fewer than this."""
+FEWEST_PIECES = 2
+"""Pieces at the end that a continuation is tested with at first; four times as many while it may change all of them."""
 
 
 def settled_by_pieces(text: str, pieces_of: Callable[[str], Sequence[str]]) -> int:
     """Number of leading bytes of `text` whose byte-level pre-tokenizer pieces no continuation changes.
 
-    `pieces_of` returns a text's pieces, one character per byte. BPE merges only within a piece.
+    `pieces_of` returns a text's pieces, one character per byte. BPE merges only within a piece. A continuation changes
+    the last pieces and none before the first that it leaves as it is.
     """
-    pieces = pieces_of(text)
-    near, near_text = pieces[-NEAR_PIECES:], _text_of(pieces[-NEAR_PIECES:])
-    if pieces_of(near_text) != near:
-        near, near_text = pieces, text
-    far = len(pieces) - len(near)
+    pieces, count = pieces_of(text), FEWEST_PIECES
+    while True:
+        near, near_text = pieces[-count:], _text_of(pieces[-count:])
+        if pieces_of(near_text) != near:
+            near, near_text = pieces, text
+        settled = _settled_pieces(near, near_text, pieces_of)
+        if settled or len(near) == len(pieces):
+            return sum(map(len, pieces[: len(pieces) - len(near) + settled]))
+        count *= 4
+
+
+def _settled_pieces(pieces: Sequence[str], text: str, pieces_of: Callable[[str], Sequence[str]]) -> int:
+    """How many of the pieces of `text` no probe changes."""
+    settled = len(pieces)
     for probe in (*PROBES, *(AFTER_APOSTROPHE if "'" in text[-2:] else ())):
-        continued = pieces_of(near_text + probe)
-        changed = (i for i, piece in enumerate(near) if i >= len(continued) or continued[i] != piece)
-        near = near[: next(changed, len(near))]
-        if not near:
+        pairs = zip(pieces[:settled], pieces_of(text + probe), strict=False)
+        settled = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        if not settled:
             break
-    return sum(map(len, pieces[:far])) + sum(map(len, near))
+    return settled
 
 
 def _text_of(pieces: Iterable[str]) -> str:

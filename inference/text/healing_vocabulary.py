@@ -25,9 +25,9 @@ class SortedVocabulary:
         return self._bytes_of_id[token_id]
 
     def allowed(self, typed: bytes) -> AllowedIds:
-        """The tokens that begin with `typed`, which is not empty, or that `typed` begins with.
+        """The tokens that begin with `typed`, which is not empty, or that `typed` begins with, by their ids.
 
-        First the tokens that spell all of it, the shortest first, then those that spell a part, the longest first.
+        So of equally probable tokens the same one comes first, whatever else is allowed.
         """
         ranges = [self._ids[self._find(typed) : self._find(_after_all_with(typed))]]
         for length in range(min(len(typed) - 1, self._longest), 0, -1):
@@ -37,7 +37,7 @@ class SortedVocabulary:
                 stop += 1
             if stop > start:
                 ranges.append(self._ids[start:stop])
-        return np.concatenate(ranges)
+        return np.sort(np.concatenate(ranges))
 
     def _find(self, spelled: bytes | None) -> int:
         return len(self._spelled) if spelled is None else bisect_left(self._spelled, spelled)

@@ -39,8 +39,8 @@ class ExampleOptions:
             cursor.
         fragment_rate: share of examples whose middle, or whose text if they have none, is split into fragments before
             tokenization.
-        context_fragment_rate: share of the fill-in-the-middle examples whose prefix and suffix are split too.
-            Those of prompts are not, but every split trains the continuation of partial words.
+        context_fragment_rate: share of the fill-in-the-middle examples whose prefix and suffix are split too, if the
+            loss counts them. Those of prompts are not, but every split trains the continuation of partial words.
         max_fragments: most fragments of a middle.
         piece_rate: probability that a window's text is cut into smaller pieces, and then cut again. Smaller pieces
             yield more middles per window.

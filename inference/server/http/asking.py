@@ -54,9 +54,11 @@ class Asking:
         self._anchors = anchors
         self._unknown_markers: set[str] = set()  # that the log names already
 
-    def around(self, session: str, before: str, after: str, files: Files = (), *, ahead: bool = False) -> Prompt:
-        """The prompt for a cursor between two texts; `ahead` says that it is only made resident."""
-        return self._anchors.prompt(session, before, after, files, ahead=ahead)
+    def around(
+        self, session: str, before: str, after: str, files: Files = (), *, ahead: bool = False, steady: bool = False
+    ) -> Prompt:
+        """The prompt for a cursor between two texts, as `TextAnchors.prompt` lays it."""
+        return self._anchors.prompt(session, before, after, files, ahead=ahead, steady=steady)
 
     def rendered(self, session: str, text: str) -> Prompt:
         """The prompt for a text that may be a rendered FIM prompt; any other is the text before the cursor."""

@@ -64,6 +64,8 @@ class OtherFields:
 
     ignored: frozenset[str] = frozenset()
     """They have no effect on the text; the log names them once per client."""
+    private: frozenset[str] = frozenset()
+    """Ignored fields whose values the log does not show."""
     neutral: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     """They are accepted with these values, which change nothing, and refused with others."""
 
@@ -105,7 +107,8 @@ class BodyReader:
             key = (request.client.host if request.client else "", request.url.path, f"{where}.{name}")
             if key not in self._named and len(self._named) < MAX_NAMED_CLIENTS:
                 self._named.add(key)
-                log.info("%s is ignored at %s: %s sends %s", name, key[1], key[0], _shown(value))
+                shown = "a value that is not shown here" if name in others.private else _shown(value)
+                log.info("%s is ignored at %s: %s sends %s", name, key[1], key[0], shown)
 
 
 async def read_object(request: Request) -> dict[str, Any]:

@@ -153,11 +153,8 @@ class OpenAI(Api):
 
     @property
     def routes(self) -> list[Route]:
-        """The paths of this API."""
-        return [
-            Route("/v1/completions", self.completions, methods=["POST"]),
-            Route("/v1/models", self.models),
-        ]
+        """The paths of this API, except `/v1/completions`, which Tabby's has too."""
+        return [Route("/v1/models", self.models)]
 
     async def models(self, _request: Request) -> Response:
         """The core's model."""
@@ -165,9 +162,9 @@ class OpenAI(Api):
         model = {"id": self._model, "object": "model", "created": created, "owned_by": "midfill"}
         return JSONResponse({"object": "list", "data": [model]})
 
-    async def completions(self, request: Request) -> Response:
-        """The `n` choices of every prompt, whole or as server-sent events."""
-        body = await self._bodies.read(request, CompletionsBody, OTHERS)
+    async def completions(self, request: Request, values: dict[str, Any]) -> Response:
+        """The `n` choices of every prompt in these fields of a body, whole or as server-sent events."""
+        body = self._bodies.converted(request, values, CompletionsBody, OTHERS)
         body.check()
         head = {
             "id": f"cmpl-{uuid.uuid4().hex}",

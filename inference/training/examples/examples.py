@@ -61,7 +61,7 @@ def cut_example(text: str, options: ExampleOptions, rng: Random) -> FimExample:
             cuts += [rng.randint(0, len(middle)) for _ in range(extra)]
     suffix = "" if rng.random() < options.open_end_rate else text[end:]
     order: Order = "spm" if layout == "spm" else "psm"
-    if rng.random() < options.context_fragment_rate:
+    if options.prompt_loss and rng.random() < options.context_fragment_rate:
         sides = random_fragments(text[:anchor], options, rng), random_fragments(suffix, options, rng)
     else:
         sides = split_at(text[:anchor], []), split_at(suffix, [])
@@ -131,12 +131,11 @@ def _line_starts(text: str) -> list[int]:
 
 
 def _pick_line(text: str, starts: list[int], rng: Random) -> int:
-    """A line for the cursor, rarely a blank one."""
+    """A line for the cursor, rarely a blank one or one with little above, which neither show where a prefix ends."""
     lines = len(starts) - 1
     line = rng.randrange(lines)
-    if not text[starts[line] : starts[line + 1]].strip() and rng.random() < 0.8:
-        line = rng.randrange(lines)
-    return line
+    says_little = line < lines // 6 or not text[starts[line] : starts[line + 1]].strip()
+    return rng.randrange(lines) if says_little and rng.random() < 0.8 else line
 
 
 def _line_end(text: str, starts: list[int], line: int) -> int:

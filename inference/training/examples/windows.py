@@ -28,10 +28,23 @@ CHARS_PER_TOKEN = 3.2
 
 
 class Window(NamedTuple):
-    """Tokens, int64 [T] (in a batch [B, T]), and whether the loss counts the prediction of each, bool of that shape."""
+    """Packed examples, each field [T], in a batch [B, T].
+
+    Attributes:
+        ids: the tokens, int64.
+        learned: whether the loss counts the prediction of each, bool.
+        positions: of each in its example, int64. Examples do not see each other, as prompts do not: a marker that finds
+            several of its kind before it teaches the model little of where its own prompt's parts begin.
+    """
 
     ids: Tensor
     learned: Tensor
+    positions: Tensor
+
+    @classmethod
+    def of_rows(cls, ids: Tensor, learned: Tensor) -> "Window":
+        """A batch with an example in each row; ids, learned: [B, T]."""
+        return cls(ids, learned, torch.arange(ids.shape[1], device=ids.device).expand_as(ids))
 
 
 class Windows(Dataset[Window]):
@@ -73,7 +86,7 @@ class Windows(Dataset[Window]):
         while (room := self._length - len(packed.ids)) > 0:
             _, text = self._random_text(room * MAX_BYTES_PER_TOKEN, rng)
             packed.add([], self._encode_left_to_right(text, room, rng))
-        return Window(torch.tensor(packed.ids), torch.tensor(packed.learned))
+        return Window(*map(torch.tensor, (packed.ids, packed.learned, packed.positions)))
 
     def _random_text(self, size: int, rng: Random) -> tuple[int, str]:
         """A random document, and lines from a random position of it: about `size` bytes unless the document ends."""
@@ -137,12 +150,16 @@ class _Packed:
     def __init__(self, prompt_loss: bool) -> None:
         self.ids: list[int] = []
         self.learned: list[bool] = []
+        self.positions: list[int] = []
         self._prompt_loss = prompt_loss
 
     def add(self, prompt: list[int], text: list[int]) -> None:
-        """Add an example; the loss counts `text`, and `prompt` if the options say so."""
-        self.ids += prompt + text
-        self.learned += [self._prompt_loss] * len(prompt) + [True] * len(text)
+        """Add an example; the loss counts `text`, and `prompt` if the options say so, but never the first token."""
+        ids = prompt + text
+        learned = [self._prompt_loss] * len(prompt) + [True] * len(text)
+        self.ids += ids
+        self.learned += [False, *learned[1:]] if ids else []
+        self.positions += range(len(ids))
 
 
 def _pieces(text: str, rate: float, rng: Random) -> Iterator[str]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.examples.examples import FimExample, lay_out
+from inference.training.examples.windows import Window
 from inference.training.run.modeling import token_losses
 
 _BATCH = 8
@@ -99,7 +100,7 @@ def _losses(
         for row, index in enumerate(rows):
             padded[row, : len(ids[index])] = torch.tensor(ids[index])
             learned[row, max(1, len(sequences[index][0])) : len(ids[index])] = True
-        losses, likeliest = token_losses(model, padded.to(device), learned.to(device))
+        losses, likeliest = token_losses(model, Window.of_rows(padded.to(device), learned.to(device)))
         counts = learned.sum(1).tolist()
         pairs = zip(torch.split(losses.cpu(), counts), torch.split(likeliest.cpu(), counts), strict=True)
         results |= dict(zip(rows, pairs, strict=True))

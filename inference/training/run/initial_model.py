@@ -11,7 +11,7 @@ from inference.checkpoints.checkpoint import find_checkpoint
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.errors import OptionError
 from inference.training.options import LoraOptions, TrainingOptions
-from inference.training.run.modeling import build_model, use_causal_attention
+from inference.training.run.modeling import build_model, use_attention_within_examples
 
 
 def start_model(options: TrainingOptions, vocabulary: Vocabulary) -> nn.Module:
@@ -24,7 +24,7 @@ def start_model(options: TrainingOptions, vocabulary: Vocabulary) -> nn.Module:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if options.start is None:
         model = build_model(options.shape, vocabulary)
-        use_causal_attention(model)
+        use_attention_within_examples(model)
         return model
     loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
         find_checkpoint(options.start).folder, dtype=_loaded_dtype(options)
@@ -37,7 +37,7 @@ def start_model(options: TrainingOptions, vocabulary: Vocabulary) -> nn.Module:
         kwargs = {"use_reentrant": False}
         loaded.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)  # type: ignore[no-untyped-call]
     if isinstance(loaded, LlamaForCausalLM):
-        use_causal_attention(loaded)
+        use_attention_within_examples(loaded)
     nn.Module.train(loaded)
     return loaded if options.lora is None else _with_adapters(loaded, options.lora, vocabulary)
 

@@ -1,4 +1,4 @@
-"""Owns the model under training: its construction, its loss, and causal attention that compiles well."""
+"""Owns the model under training: its construction, its loss, and attention within examples that compiles well."""
 
 from typing import Any
 
@@ -17,9 +17,10 @@ from transformers import (
 )
 
 from inference.training.corpus.vocabulary import Vocabulary
+from inference.training.examples.windows import Window
 from inference.training.options import ModelSize
 
-CAUSAL = "midfill_causal"
+WITHIN_EXAMPLES = "midfill_within_examples"
 BLOCKED_UP_TO = 1024
 BLOCK = 128
 PART = 512
@@ -48,39 +49,35 @@ def build_model(shape: ModelSize, vocabulary: Vocabulary) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def use_causal_attention(model: LlamaForCausalLM) -> None:
-    """Make the model attend causally without a mask tensor.
+def use_attention_within_examples(model: LlamaForCausalLM) -> None:
+    """Make the model attend causally within the examples of a window, without a mask tensor from transformers.
 
-    Under `torch.compile` transformers builds a mask that excludes the flash kernel. Training windows have neither
-    padding nor a cache, so plain causal attention suffices.
+    Under `torch.compile` transformers builds masks of the whole window in every layer's graph.
     """
-    AttentionInterface.register(CAUSAL, _causal_attention)
-    AttentionMaskInterface.register(CAUSAL, _no_mask)
-    model.set_attn_implementation(CAUSAL)
+    AttentionInterface.register(WITHIN_EXAMPLES, _attention)
+    AttentionMaskInterface.register(WITHIN_EXAMPLES, _no_mask)
+    model.set_attn_implementation(WITHIN_EXAMPLES)
 
 
-def token_loss(model: nn.Module, ids: Tensor, learned: Tensor) -> Tensor:
-    """Summed cross-entropy, in nats, of predicting the `learned` tokens; ids, learned: [B, T] -> scalar.
+def token_loss(model: nn.Module, window: Window) -> Tensor:
+    """Summed cross-entropy, in nats, of predicting the learned tokens of windows [B, T]: a scalar.
 
     The first token of a row is predicted from nothing, and never counted.
     """
     base = without_adapters(model)
     if not isinstance(base, _Plain):
-        logits, targets = _selected(model, ids, learned)
+        logits, targets = _selected(model, window)
         return _summed_loss(nn.Identity(), logits, targets)
-    hidden, targets = _hidden(base, ids, learned)
+    hidden, targets = _hidden(base, window)
     parts = zip(torch.split(hidden, PART), torch.split(targets, PART), strict=True)
     losses = [checkpoint(_summed_loss, base.lm_head, *part, use_reentrant=False) for part in parts]
     return torch.stack(losses).sum() if losses else hidden.sum()
 
 
-def token_losses(model: nn.Module, ids: Tensor, learned: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy and most probable token for every `learned` token, row by row.
-
-    ids, learned: [B, T] -> float32 [N], int64 [N]
-    """
+def token_losses(model: nn.Module, window: Window) -> tuple[Tensor, Tensor]:
+    """Cross-entropy and most probable token for every learned token of windows [B, T], row by row: [N] and [N]."""
     with torch.compiler.set_stance("force_eager"):  # every length would be compiled anew, which takes minutes
-        logits, targets = _selected(model, ids, learned)
+        logits, targets = _selected(model, window)
     return functional.cross_entropy(logits.float(), targets, reduction="none"), logits.argmax(-1)
 
 
@@ -96,54 +93,71 @@ def without_adapters(model: nn.Module) -> nn.Module:
     return base
 
 
-def _selected(model: nn.Module, ids: Tensor, learned: Tensor) -> tuple[Tensor, Tensor]:
+def _selected(model: nn.Module, window: Window) -> tuple[Tensor, Tensor]:
     """Logits [N, V] for the learned tokens alone, and those tokens [N]: the output layer may be a fifth of the cost."""
-    chosen = learned[:, 1:]
     base = without_adapters(model)
     if isinstance(base, _Plain):
-        hidden, targets = _hidden(base, ids, learned)
+        hidden, targets = _hidden(base, window)
         return base.lm_head(hidden), targets
-    return model(input_ids=ids, use_cache=False).logits[:, :-1][chosen], ids[:, 1:][chosen]
+    chosen = window.learned[:, 1:]
+    # transformers masks what is not of the same example, which it tells by positions that begin anew.
+    logits = model(input_ids=window.ids, position_ids=window.positions, use_cache=False).logits
+    return logits[:, :-1][chosen], window.ids[:, 1:][chosen]
 
 
-def _hidden(base: _Plain, ids: Tensor, learned: Tensor) -> tuple[Tensor, Tensor]:
+def _hidden(base: _Plain, window: Window) -> tuple[Tensor, Tensor]:
     """The states [N, H] that predict the learned tokens, and those tokens [N]."""
-    chosen = learned[:, 1:]
-    hidden = base.model(input_ids=ids, use_cache=False).last_hidden_state
-    return hidden[:, :-1][chosen], ids[:, 1:][chosen]
+    chosen = window.learned[:, 1:]
+    hidden = base.model(input_ids=window.ids, position_ids=window.positions, use_cache=False).last_hidden_state
+    return hidden[:, :-1][chosen], window.ids[:, 1:][chosen]
 
 
 def _summed_loss(head: nn.Module, hidden: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(head(hidden).float(), targets, reduction="sum")
 
 
-def _causal_attention(
+def _attention(
     _module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     _mask: Tensor | None,
-    scaling: float | None = None,
+    *,
+    position_ids: Tensor,
+    scaling: float,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    # query: [B, H, T, D]; key, value: [B, KV, T, D] -> [B, T, H, D]
-    if query.device.type == "cpu" and query.shape[2] <= BLOCKED_UP_TO and scaling is not None:
-        attended = blocked_attention(query * scaling, key, value)
+    # query: [B, H, T, D]; key, value: [B, KV, T, D]; position_ids: [B, T] -> [B, T, H, D]
+    first = torch.arange(query.shape[2], device=query.device) - position_ids
+    if query.device.type == "cpu" and query.shape[2] <= BLOCKED_UP_TO:
+        attended = blocked_attention(query * scaling, key, value, first)
     else:
+        mask = ~_is_hidden(0, query.shape[2], first)
         attended = functional.scaled_dot_product_attention(
-            query, key, value, is_causal=True, scale=scaling, enable_gqa=True
+            query, key, value, attn_mask=mask, scale=scaling, enable_gqa=True
         )
     return attended.transpose(1, 2).contiguous(), None
 
 
-def blocked_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _is_hidden(start: int, end: int, first: Tensor) -> Tensor:
+    """Whether queries `start` to `end` must not see each of the keys up to `end`: [B, 1, end - start, end].
+
+    first: the key where the example of each query begins, [B, T].
+    """
+    keys = torch.arange(end, device=first.device)
+    after = keys > torch.arange(start, end, device=first.device)[:, None]
+    return (after | (keys < first[:, start:end, None]))[:, None]
+
+
+def blocked_attention(query: Tensor, key: Tensor, value: Tensor, first: Tensor) -> Tensor:
     """Causal attention as plain matrix products over groups of queries, for short windows on a CPU.
 
     At 512 tokens torch's flash kernel takes nearly half of a small model's bf16 training step on a CPU; this form,
     compiled, makes the step a fifth faster. At 1,024 tokens it makes a step of 135M parameters a tenth faster, not
     compiled. At 2,048 tokens the flash kernel is faster.
 
-    query, scaled: [B, H, T, D]; key, value: [B, KV, T, D] -> [B, H, T, D]
+    query, scaled: [B, H, T, D]; key, value: [B, KV, T, D]; first, the key where each query's example begins: [B, T]
+    -> [B, H, T, D]
     """
     batch, heads, length, width = query.shape
     groups = key.shape[1]
@@ -153,8 +167,7 @@ def blocked_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         rows = query[:, :, start:end].reshape(batch * groups, -1, width)
         keys, values = (part[:, :, :end].reshape(batch * groups, end, width) for part in (key, value))
         scores = torch.bmm(rows, keys.transpose(1, 2)).view(batch, heads, end - start, end).float()
-        hidden = torch.arange(end, device=query.device) > torch.arange(start, end, device=query.device)[:, None]
-        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1).to(query.dtype)
+        weights = scores.masked_fill(_is_hidden(start, end, first), float("-inf")).softmax(-1).to(query.dtype)
         blocks.append(torch.bmm(weights.view(batch * groups, -1, end), values).view(batch, heads, -1, width))
     return torch.cat(blocks, 2)
 

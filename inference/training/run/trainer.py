@@ -158,7 +158,7 @@ class Trainer:
         """The summed loss of a batch."""
         device = self._accelerator.device
         with self.precision():
-            return token_loss(self.model, batch.ids.to(device), batch.learned.to(device))
+            return token_loss(self.model, Window._make(tensor.to(device) for tensor in batch))
 
     def _step(self, batch: Window, stage: int, share: float, is_stopped: Callable[[], bool]) -> tuple[StepReport, bool]:
         """One optimizer step on batch: this process's [B, T] of the step's windows; and whether to stop after it."""

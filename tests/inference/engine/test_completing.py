@@ -15,6 +15,7 @@ from inference.backends.model import Choice
 from inference.engine.active_request import ActiveRequest
 from inference.engine.completing import Tools, complete
 from inference.engine.decoding.draft_history import DraftHistories
+from inference.engine.decoding.typed_choices import TypedChoices
 from inference.engine.slots import Slots
 from inference.text.healing import Healer
 from inference.text.prompts import tokenize_prompt
@@ -32,7 +33,7 @@ CONTEXT, CHUNK = 512, 16
 @pytest.fixture
 def tools(tiny_tokenizer: TextTokenizer) -> Tools:
     slots = Slots(1, lambda: DryWorkspace(bytes_per_token=4), store_without_room(), context_tokens=64)
-    return Tools(tiny_tokenizer, None, slots, None, CONTEXT)
+    return Tools(tiny_tokenizer, None, TypedChoices(tiny_tokenizer.bytes_of), slots, None, CONTEXT)
 
 
 def prompt_ids(tools: Tools, request: CompletionRequest) -> TokenIds:

@@ -449,7 +449,7 @@ def test_stop_texts_end_the_text(engine: RemoteEngine, server: FakeServer) -> No
 def test_a_stop_text_counts_in_new_text_alone(engine: RemoteEngine, server: FakeServer) -> None:
     server.script = "alpha beta"
     assert engine.complete(ask("al", stop=REST, stop_texts=("lp",))).text == "pha beta"
-    assert engine.complete(ask("al", stop=REST, stop_texts=("a b",))).text == "ph"
+    assert engine.complete(ask("al", session="other", stop=REST, stop_texts=("a b",))).text == "ph"
 
 
 def test_the_models_own_penalties_do_not_count(connect_openai: Connect, server: FakeServer) -> None:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.scheduling.job_queue import MAX_WAITING_CHARS, Job, JobQueue
+from inference.scheduling.job_queue import MAX_WAITING_CHARS, NEW_TEXT_CHARS, Job, JobQueue
 from inference.scheduling.user_limits import MAX_WAITING, UserLimits
 from protocol.errors import Busy
 from protocol.messages import CompletionRequest, Prompt, Snippet
@@ -56,6 +57,28 @@ def test_a_user_who_has_paused_comes_before_one_who_types_on() -> None:
     for waiting in (typing, paused, newer):
         queue.put(waiting)
     assert take_all(queue) == [paused, newer]
+
+
+def test_a_resident_prompt_comes_before_a_new_one_until_that_has_waited_for_what_it_costs() -> None:
+    queue, now = JobQueue(), time.perf_counter()
+    new, resident = job("new", client="jumped", text="x" * NEW_TEXT_CHARS), job("resident", client="types", text="y")
+    queue.answered(job("resident", client="types", text="y"))
+    for waiting in (new, resident):
+        queue.put(waiting)
+    new.submitted, resident.submitted = now - 10, now - 6
+    assert queue.first({}, ahead_too=False) is resident
+    new.submitted = now - 14
+    assert queue.first({}, ahead_too=False) is new
+
+
+def test_a_prompt_with_another_prefix_is_not_resident() -> None:
+    queue, now = JobQueue(), time.perf_counter()
+    moved, other = job("a", client="moved", text="elsewhere" * 100), job("b", client="other", text="short")
+    queue.answered(job("a", client="moved", text="here" * 100))
+    for waiting in (moved, other):
+        waiting.submitted = now - 1
+        queue.put(waiting)
+    assert queue.first({}, ahead_too=False) is other
 
 
 def test_client_with_the_fewest_requests_at_work_comes_first_and_alternatives_last_among_equals() -> None:

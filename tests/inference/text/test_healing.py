@@ -17,10 +17,11 @@ from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from inference.text.fim import FORMATS
 from inference.text.healing import Healer, TypedBytes, wants_healing
+from inference.text.prompts import tokenize_prompt
 from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from protocol.errors import BadModel
-from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
+from protocol.messages import CompletionRequest, Prompt, StopRule
 from protocol.settings import TINY_MODEL
 from tests.inference.slots import last_slot, store_without_room
 
@@ -42,9 +43,10 @@ def engines(tiny_checkpoint: Path) -> tuple[Engine, Engine, Engine]:
     return load_engine(options), load_engine(options), load_engine(replace(options, healing="off"))
 
 
-def generated(engine: Engine, completion: Completion) -> bytes:
-    """What all tokens after the prompt spell, the last of them excepted: it never went through the model."""
-    token_ids = last_slot(engine).token_ids[completion.usage.prompt_tokens :]
+def generated(engine: Engine, increment: str) -> bytes:
+    """What all tokens after the settled prompt spell, the last of them excepted: it never went through the model."""
+    settled = tokenize_prompt(ask(increment).prompt, engine.tokenizer, 1024, 8, Healer(engine.tokenizer))
+    token_ids = last_slot(engine).token_ids[len(settled.token_ids) :]
     spelled = engine.tokenizer.text_tokens()
     return b"".join(spelled[token_id] for token_id in token_ids)
 
@@ -55,11 +57,24 @@ def test_the_completion_begins_with_the_typed_bytes(engines: tuple[Engine, Engin
     engine = engines[0]
     completion = engine.complete(ask(increment, max_tokens=8))
     typed = Healer(engine.tokenizer).heal(increment).typed if increment else b""
-    written = generated(engine, completion)
+    written = generated(engine, increment)
     shared = min(len(typed), len(written))
     assert written[:shared] == typed[:shared]
     after_typed = written[len(typed) :].decode(errors="ignore")
     assert completion.text.startswith(after_typed) or after_typed.startswith(completion.text)
+
+
+@settings(max_examples=15, deadline=None)
+@given(text=st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map("".join), deleted=st.integers(0, 8))
+def test_typing_and_deleting_is_as_cold_and_decodes_no_typed_token_twice(
+    engines: tuple[Engine, Engine, Engine], text: str, deleted: int
+) -> None:
+    warm, cold, _ = engines
+    ends = [*range(1, len(text) + 1), *range(len(text) - 1, max(0, len(text) - deleted), -1)]
+    for key in [text[:end] for end in ends]:
+        answer, expected = warm.complete(ask(key)), cold.complete(ask(key, reuse=False))
+        assert answer.text == expected.text
+        assert warm.complete(ask(key)).usage.recomputed_tokens <= 1  # all of it is known now
 
 
 @settings(max_examples=60, deadline=None)

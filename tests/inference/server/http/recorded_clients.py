@@ -49,6 +49,8 @@ def recorded(name: str) -> RecordedClient:
 def _filled(value: Any, values: dict[str, Any]) -> Any:
     if value == "{indent}":
         return values["indent"]
+    if isinstance(value, dict):
+        return {name: _filled(item, values) for name, item in value.items()}
     if not isinstance(value, str):
         return value
     for name, text in values.items():

@@ -20,7 +20,7 @@ def windows(corpus: Corpus, vocabulary: Vocabulary, seed: int = 0, **options: fl
 def test_windows_are_full_and_without_padding(corpus: Corpus, vocabulary: Vocabulary) -> None:
     made = windows(corpus, vocabulary)
     for index in range(50):
-        assert made[index].ids.shape == made[index].learned.shape == (LENGTH,)
+        assert {field.shape for field in made[index]} == {(LENGTH,)}
         assert vocabulary.markers.padding not in made[index].ids
 
 
@@ -43,6 +43,19 @@ def test_fill_in_the_middle_examples_are_whole(corpus: Corpus, vocabulary: Vocab
         assert counts[0] == counts[1] == counts[2] <= ids.count(markers.end_of_text)
         middles += counts[2]
     assert middles >= 40
+
+
+def test_positions_begin_anew_with_each_example(corpus: Corpus, vocabulary: Vocabulary) -> None:
+    markers = vocabulary.markers
+    made = windows(corpus, vocabulary, fim_rate=1.0, spm_rate=0.0, snippet_rate=0.0)
+    begun = 0
+    for index in range(50):
+        ids, _, positions = made[index]
+        assert ((positions.diff() == 1) | (positions[1:] == 0)).all()
+        begins = positions[ids == markers.prefix]
+        assert (begins == 0).all()
+        begun += len(begins)
+    assert begun >= 40
 
 
 def test_examples_fill_nearly_all_of_a_window(corpus: Corpus, vocabulary: Vocabulary) -> None:
@@ -75,12 +88,14 @@ def test_an_epoch_walks_over_the_whole_corpus(corpus: Corpus, vocabulary: Vocabu
 
 def test_prompts_are_learned_only_if_the_options_say_so(corpus: Corpus, vocabulary: Vocabulary) -> None:
     markers = vocabulary.markers
-    assert all(windows(corpus, vocabulary)[index].learned.all() for index in range(5))
+    for index in range(5):
+        window = windows(corpus, vocabulary)[index]
+        assert window.learned.equal(window.positions > 0)
     made = windows(corpus, vocabulary, fim_rate=1.0, prompt_loss=False)
     learned = 0
     for index in range(20):
-        ids, mask = made[index]
+        ids, mask, positions = made[index]
         assert not mask[torch.isin(ids, torch.tensor([markers.prefix, markers.suffix, markers.middle]))].any()
-        assert mask[ids == markers.end_of_text].all()
+        assert mask[(ids == markers.end_of_text) & (positions > 0)].all()
         learned += int(mask.sum())
     assert 0.05 * 20 * LENGTH < learned < 0.95 * 20 * LENGTH
