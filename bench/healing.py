@@ -20,7 +20,7 @@ import typer
 from figures import JsonFile, write
 from rich.console import Console
 
-from inference.backends.greedy import greedy_choices
+from inference.backends.sampling import greedy_choices
 from inference.text.healing import Healer
 from inference.text.tokenization import read_tokenizer
 

@@ -25,7 +25,8 @@ from rich.table import Table
 from inference.backends.model import DryModel
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import find_checkpoint
-from inference.engine.engine import Engine, EngineInfo, Policy
+from inference.engine.engine import Engine, Policy
+from inference.engine.interface import EngineInfo
 from kv_store.disk.page_folder import PageFolder
 from kv_store.disk.tensor_codec import TensorCodec
 from kv_store.paged.store import PagedStore

@@ -1,11 +1,7 @@
-"""The interface of a KV store: finds, keeps and evicts the longest resident prefixes of token ids.
-
-Only the model thread uses a store and its matches; nothing here takes a lock.
-"""
+"""What a store and its users share: workspaces, names of documents, and statistics."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,32 +25,6 @@ class Workspace(Protocol):
     def import_kv(self, start: int, payload: object, count: int, skip: int = 0) -> None:
         """Write tokens [skip, skip + count) of `payload` at [start, start + count)."""
         ...
-
-
-class Match(Protocol):
-    """The longest resident prefix of a request, protected from eviction until released. Use it in a `with`."""
-
-    @property
-    def length(self) -> int:
-        """Number of leading tokens that are resident, in any tier."""
-        ...
-
-    def load(self, workspace: Workspace, start: int = 0) -> int:
-        """Write the KV of tokens [start, length) into the workspace, which holds [0, start) already.
-
-        Returns the number of leading tokens now in the workspace: `length`, or less (at least `start`) if a page is
-        unreadable on disk or was purged since; `length` shrinks with it. Loaded pages move up to the first tier,
-        within its budget.
-        """
-        ...
-
-    def release(self) -> None:
-        """End the protection of the pages; raises ReleasedMatchError the second time."""
-        ...
-
-    def __enter__(self) -> Match: ...
-
-    def __exit__(self, *exc: object) -> None: ...
 
 
 def document_of(session: str) -> str:
@@ -108,66 +78,3 @@ class SessionStats:
 
     session: str
     tokens: tuple[int, ...]
-
-
-class KVStore(Protocol):
-    """All KV outside of workspaces. The store knows token ids and sessions' names, but no text."""
-
-    def match_prefix(self, token_ids: Sequence[int], namespace: str = "") -> Match:
-        """The longest resident prefix of `token_ids`, token-granular; length 0 if nothing matches.
-
-        Namespaces share nothing. The documents of all but the empty one are named `namespace/...`.
-        """
-        ...
-
-    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str, namespace: str = "") -> int:
-        """Make `token_ids` resident in a namespace; returns how many tokens' KV was missing and copied.
-
-        The workspace must hold the KV of exactly these tokens at [0, len(token_ids)). Within the budget,
-        older tails are evicted to make room; if pins leave too little room, fewer tokens are kept.
-        """
-        ...
-
-    def pin(self, session: str) -> None:
-        """Keep this session's last inserted prefix, and those inserted later, in their tier."""
-        ...
-
-    def unpin(self, session: str) -> None:
-        """Undo `pin`; ignores unknown sessions."""
-        ...
-
-    def purge(self, session: str) -> int:
-        """Drop the pages of the session's document alone, its pins and its name, in all tiers; the tokens dropped.
-
-        The document counts for all clients: see `document_of`.
-
-        Only whole pages are dropped, so another document may lose the end of a page that it shared. A prompt with text
-        of several documents belongs to the session that inserted it: purge each such session.
-        """
-        ...
-
-    def save(self, seconds: float | None = None) -> bool:
-        """Write resident pages to the disk tier, within its budget, the most recently used first.
-
-        Stops after about `seconds` (None: when all is written). Returns True if nothing is left to write; another call
-        continues with the rest.
-        """
-        ...
-
-    def clear(self, *, disk: bool) -> None:
-        """Drop all pages from memory, and with `disk` from every tier. Pages that are only in memory are lost."""
-        ...
-
-    def stats(self) -> StoreStats: ...
-
-    def session_stats(self, most: int) -> list[SessionStats]:
-        """The residency of at most so many sessions, the latest first."""
-        ...
-
-    def check_integrity(self) -> None:
-        """Raise AssertionError, naming the page, if accounting, references or budgets are inconsistent."""
-        ...
-
-    def close(self) -> None:
-        """Release system resources of the tiers, such as folder locks; unsaved pages are lost."""
-        ...

@@ -52,7 +52,6 @@ class KVWorkspace:
 
     @property
     def device(self) -> torch.device:
-        """Device of the buffers."""
         return self.buffer.device
 
     def layer(self, index: int) -> tuple[Tensor, Tensor]:

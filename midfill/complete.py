@@ -175,7 +175,7 @@ async def _find_core(settings: Settings) -> AsyncIterator[CoreClient | EngineCor
             await client.close()
         return
     from inference.loading.options import engine_options
-    from inference.remote.choosing import open_engine
+    from inference.remote.connecting import open_engine
     from midfill.headless.engine_core import EngineCore
 
     console = Console(stderr=True)

@@ -10,6 +10,8 @@ from protocol.errors import BadModel
 
 SUPPORTED_TYPES = ("llama", "qwen2", "qwen3", "mistral")
 QK_NORM_TYPES = ("qwen3",)
+CHANGING_ROPE = ("dynamic", "longrope")
+"""Types of RoPE that depend on the length of the prompt."""
 DIVIDED = "divided"
 """The type of RoPE with a divisor for each frequency (`divisors`), as GGUF files store the scaling of Llama 3."""
 
@@ -106,7 +108,7 @@ def _check_shape(architecture: Architecture, where: str) -> None:
         )
     if architecture.head_dim % 2:
         raise BadModel(f"{where}: the head dimension {architecture.head_dim} is odd, but RoPE rotates pairs")
-    if architecture.rope_type in ("dynamic", "longrope"):
+    if architecture.rope_type in CHANGING_ROPE:
         raise BadModel(
             f"{where}: RoPE of type {architecture.rope_type!r} depends on the length of the prompt, so "
             "resident KV cannot be reused"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inference.checkpoints.architecture import SUPPORTED_TYPES, ModelShape, read_architecture
+from inference.checkpoints.architecture import CHANGING_ROPE, SUPPORTED_TYPES, ModelShape, read_architecture
 from protocol.errors import BadModel
 
-CHANGING_ROPE = ("dynamic", "longrope")
 POSITION_NAMES = ("max_position_embeddings", "max_seq_len", "seq_length")
 UNBOUNDED_POSITIONS = 2048  # training length of models without a bound in their config (ALiBi)
 

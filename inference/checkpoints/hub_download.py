@@ -11,7 +11,7 @@ import errno
 import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import partial
@@ -176,15 +176,12 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _alone(part: Path, name: HubName) -> Iterator[None]:
-    lock = FileLock(part.with_suffix(".lock"), timeout=0)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise BadModel(f"another process downloads {name}: wait for it, or stop it") from error
-    try:
+    with ExitStack() as locked:
+        try:
+            locked.enter_context(FileLock(part.with_suffix(".lock"), timeout=0))
+        except Timeout as error:
+            raise BadModel(f"another process downloads {name}: wait for it, or stop it") from error
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager

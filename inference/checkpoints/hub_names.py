@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import PurePath, PurePosixPath
 
 from protocol.errors import BadModel
 from protocol.sizes import megabytes
@@ -13,6 +13,7 @@ from protocol.sizes import megabytes
 _PART = r"[A-Za-z0-9][\w.-]*"
 _NAME = re.compile(rf"(?:(?:https://)?(?:hf\.co|huggingface\.co)/)?({_PART}/{_PART})(?::({_PART}))?")
 _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
+_PROJECTOR = "mmproj"  # llama.cpp's name for the part of a model that reads images
 # As llama.cpp and the tools that quantize for it name files: model-Q4_K_M.gguf, model.i1-IQ4_XS.gguf, model-f16.gguf.
 _QUANTIZATION = re.compile(r"(?:^|[-._])((?:UD-)?(?:I?Q\d\w*|TQ\d_\d|MXFP4\w*|BF16|F16|FP16|F32))$", re.IGNORECASE)
 
@@ -48,11 +49,17 @@ def quantizations(paths: Iterable[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in sorted(paths):
         file = PurePosixPath(path)
-        if file.suffix == ".gguf" and "mmproj" not in file.name.lower():
+        if file.suffix == ".gguf" and _PROJECTOR not in file.name.lower():
             stem = _SPLIT.sub("", file.stem)
             match = _QUANTIZATION.search(stem)
             found.setdefault((match.group(1) if match else stem).upper(), []).append(path)
     return found
+
+
+def is_first_part(file: PurePath) -> bool:
+    """Whether a GGUF file holds a model, or the first part of one: not a later part, and not a vision projector."""
+    match = _SPLIT.search(file.stem)
+    return (match is None or int(match.group(1)) == 1) and _PROJECTOR not in file.name.lower()
 
 
 def is_complete(files: Sequence[str]) -> bool:

@@ -24,7 +24,7 @@ QuantizedType = Literal["int8", "int4"]
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """One tensor of a weights file: [start, stop) in the file, and the format's name of its type."""
+    """One tensor of a weights file: its shape as in torch, [start, stop) in the file, the format's name of its type."""
 
     type_name: str  # "BF16", "Q4_K"
     shape: tuple[int, ...]
@@ -33,7 +33,6 @@ class StoredTensor:
 
     @property
     def values(self) -> int:
-        """Number of values."""
         return math.prod(self.shape)
 
     @property

@@ -25,7 +25,24 @@ class Stopped(Exception):
     """The request was cancelled."""
 
 
-class ActiveRequest:
+class EngineRequest:
+    """A request at work in an engine, until it has an outcome."""
+
+    outcome: Completion | Exception | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.outcome is not None
+
+    def completion(self) -> Completion:
+        """The completion of an ended request; raises the error that ended it, if any."""
+        if isinstance(self.outcome, Completion):
+            return self.outcome
+        assert self.outcome is not None, "the request has not ended"
+        raise self.outcome
+
+
+class ActiveRequest(EngineRequest):
     """A request at work; it has ended when it has no pending chunk."""
 
     def __init__(
@@ -36,12 +53,7 @@ class ActiveRequest:
         self.cancelled = cancelled
         self.chunk: Chunk | None = None
         self._steps = steps
-        self._outcome: Completion | Exception | None = None
         self._go_on(partial(next, steps))
-
-    @property
-    def has_ended(self) -> bool:
-        return self.chunk is None
 
     @property
     def is_ahead_work(self) -> bool:
@@ -50,8 +62,7 @@ class ActiveRequest:
 
     @property
     def failure(self) -> Exception | None:
-        """The error that ended it."""
-        return self._outcome if isinstance(self._outcome, Exception) else None
+        return self.outcome if isinstance(self.outcome, Exception) else None
 
     def resume(self, choices: tuple[Choice, ...]) -> None:
         """Continue with the choices of its chunk, up to the next chunk or the end."""
@@ -61,17 +72,10 @@ class ActiveRequest:
         """End it before its chunk is computed: `reason` is Stopped if it was cancelled, else the error."""
         self._go_on(partial(self._steps.throw, reason))
 
-    def completion(self) -> Completion:
-        """The completion of an ended run; raises the error that ended it, if any."""
-        if isinstance(self._outcome, Completion):
-            return self._outcome
-        assert self._outcome is not None, "the run has not ended"
-        raise self._outcome
-
     def _go_on(self, go: Callable[[], Chunk]) -> None:
         try:
             self.chunk = go()
         except StopIteration as end:
-            self.chunk, self._outcome = None, end.value
+            self.chunk, self.outcome = None, end.value
         except Exception as error:  # noqa: BLE001 - reported to this request's client; other requests continue
-            self.chunk, self._outcome = None, error
+            self.chunk, self.outcome = None, error

@@ -6,29 +6,28 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec import structs
 
 from inference.backends.chunk import SHORT_TOKENS
 from inference.backends.model import Choice
 from inference.engine.active_request import IsCancelled, OnPrefill, OnText, Steps, Stopped
-from inference.engine.decoding.alternatives import Alternatives
+from inference.engine.decoding.alternatives import AlternativeStart
 from inference.engine.decoding.draft_history import DraftHistories, DraftHistory
 from inference.engine.decoding.drafters import Drafter, agreeing
 from inference.engine.decoding.drawing import Drawing, check_choosing, spelling
 from inference.engine.decoding.typed_choices import TypedChoices
-from inference.engine.growing_text import GrowingText
 from inference.engine.request_cost import RequestCost
 from inference.engine.slot import Slot
 from inference.engine.slots import Slots
 from inference.text.healing import Healer, TypedBytes
 from inference.text.prompts import TokenizedPrompt, tokenize_prompt
 from inference.text.stops import Stops
+from inference.text.token_bytes import TextStream
 from inference.text.token_ids import TokenIds, packed
 from inference.text.tokenization import TextTokenizer
-from protocol.errors import BadInput
-from protocol.messages import MAX_ALTERNATIVES, Alternative, Completion, CompletionRequest, FinishReason
+from protocol.messages import Alternative, Completion, CompletionRequest, FinishReason, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,6 @@ class Tools:
     tokenizer: TextTokenizer
     healer: Healer | None
     typed_choices: TypedChoices
-    alternatives: Alternatives
     slots: Slots
     histories: DraftHistories | None  # None without speculation
     context_tokens: int
@@ -57,10 +55,6 @@ def complete(
     `chunk_tokens` returns, before each forward, how many tokens of a long prompt the forward may take. `max_tokens` is
     limited to half the context. `on_text` receives the completion's text while it grows.
     """
-    if request.max_tokens < 0:
-        raise BadInput(f"max_tokens must be 0 or more, not {request.max_tokens}")
-    if not 0 <= request.alternatives <= MAX_ALTERNATIVES:
-        raise BadInput(f"alternatives must be between 0 and {MAX_ALTERNATIVES}, not {request.alternatives}")
     check_choosing(request)
     started = time.perf_counter()
     request = structs.replace(request, max_tokens=min(request.max_tokens, tools.context_tokens // 2))
@@ -72,53 +66,50 @@ def complete(
             resident = stack.enter_context(tools.slots.lend(request.session, shared))
         except MemoryError:  # requeue: capacity is now the number of existing workspaces
             return RequestCost(len(prompt.token_ids), started=started).completion("", "cancelled")
-        completing = _Completing(request, prompt, resident, tools, cancelled, chunk_tokens, on_prefill, started)
-        completion, generated = yield from completing.steps(on_text)
+        completing = _Completing(
+            request, prompt, resident, tools, cancelled, chunk_tokens, on_prefill, on_text, started
+        )
+        completion, generated = yield from completing.steps()
         tools.typed_choices.remember(request, settled, prompt, generated)
         return completion
 
 
+@dataclass(slots=True)
 class _Completing:
     """One request, with the slot that the engine has lent to it."""
 
-    def __init__(
-        self,
-        request: CompletionRequest,
-        prompt: TokenizedPrompt,
-        resident: Slot,
-        tools: Tools,
-        cancelled: IsCancelled,
-        chunk_tokens: Callable[[], int],
-        on_prefill: OnPrefill,
-        started: float,
-    ) -> None:
-        self._request = request
-        self._prompt = prompt
-        self._resident = resident
-        self._tools = tools
-        self._cancelled = cancelled
-        self._chunk_tokens = chunk_tokens
-        self._on_prefill = on_prefill
-        self._started = started
-        self._drawing = Drawing(request)
-        self._before = request.prompt.prefix + request.prompt.increment
-        remembers = tools.histories is not None and request.reuse  # a cold request must always cost the same
-        self._history = tools.histories.of(request.session) if tools.histories and remembers else DraftHistory()
+    _request: CompletionRequest
+    _prompt: TokenizedPrompt
+    _resident: Slot
+    _tools: Tools
+    _cancelled: IsCancelled
+    _chunk_tokens: Callable[[], int]
+    _on_prefill: OnPrefill
+    _on_text: OnText | None
+    _started: float
+    _drawing: Drawing = field(init=False)
+    _history: DraftHistory = field(init=False)
 
-    def steps(self, on_text: OnText | None) -> Steps[tuple[Completion, TokenIds]]:
+    def __post_init__(self) -> None:
+        histories = self._tools.histories if self._request.reuse else None  # a cold request must always cost the same
+        self._history = DraftHistory() if histories is None else histories.of(self._request.session)
+        self._drawing = Drawing(self._request)
+
+    def steps(self) -> Steps[tuple[Completion, TokenIds]]:
         """Prefill, then decode the alternatives, if requested, and the completion; with all tokens generated for it."""
-        rest = self._history.suggested.rest_after(self._before)
+        before = self._request.prompt.prefix + self._request.prompt.increment
+        rest = self._history.suggested.rest_after(before)
         suggestion = self._text(TypedBytes(self._prompt.typed, self._tools.healer), rest)
-        suggestion.on_text = on_text
+        suggestion.on_text = self._on_text
         try:
             completion = yield from self._complete(suggestion)
         except Stopped:
             completion = suggestion.cost.completion("", "cancelled")
         if suggestion.stream.text:
-            self._history.remember(self._before, completion.text or suggestion.stream.text, suggestion.token_ids)
+            self._history.remember(before, completion.text or suggestion.stream.text, suggestion.token_ids)
         return completion, suggestion.token_ids
 
-    def _text(self, typed: TypedBytes, rest: str = "") -> GrowingText:
+    def _text(self, typed: TypedBytes, rest: str = "") -> _GrowingText:
         tokenizer, history = self._tools.tokenizer, self._history
         drafter = None
         if self._tools.histories is not None and self._request.max_tokens > 0 and self._drawing.is_greedy:
@@ -126,14 +117,14 @@ class _Completing:
             odds = history.odds_of_rest, history.odds_of_repetition
             drafter = Drafter(seen, rest, tokenizer.encode, self._ends, *odds)
         cost = RequestCost(len(self._prompt.token_ids), started=self._started)
-        return GrowingText(typed, tokenizer.text_stream(len(typed.rest)), drafter, cost)
+        return _GrowingText(typed, tokenizer.text_stream(len(typed.rest)), drafter, cost)
 
     def _ends(self, token_id: int) -> bool:
         """Whether the text ends with this token, or within it."""
         spelled = self._tools.tokenizer.bytes_of(token_id)
         return spelled is None or (self._request.stop.indent is None and (b"\n" in spelled or b"\r" in spelled))
 
-    def _complete(self, suggestion: GrowingText) -> Steps[Completion]:
+    def _complete(self, suggestion: _GrowingText) -> Steps[Completion]:
         cost = suggestion.cost
         choices = yield from self._prefill(suggestion)
         cost.prefilled = time.perf_counter()
@@ -151,7 +142,7 @@ class _Completing:
         completion = cost.completion(text, reason, tuple(other for other in alternatives if other.text != text))
         return structs.replace(completion, tokens=spelling(suggestion.logprobs, text))
 
-    def _prefill(self, text: GrowingText) -> Steps[tuple[Choice, ...]]:
+    def _prefill(self, text: _GrowingText) -> Steps[tuple[Choice, ...]]:
         """Compute the missing part of the prompt in chunks; returns the next token's choices, if requested."""
         missing = self._prompt.token_ids[self._match() :]
         if text.cost.prepared is None:
@@ -183,7 +174,7 @@ class _Completing:
         wanted = token_ids[:-1] if self._request.max_tokens else token_ids
         return self._resident.prepare(wanted, self._request.session)
 
-    def _choose(self, token_ids: TokenIds, text: GrowingText, *, is_prompt: bool = False) -> Steps[tuple[Choice, ...]]:
+    def _choose(self, token_ids: TokenIds, text: _GrowingText, *, is_prompt: bool = False) -> Steps[tuple[Choice, ...]]:
         """The choices after these tokens and after each accepted draft token, all from one forward."""
         allowed = text.typed.allowed()
         draft = packed()
@@ -216,7 +207,7 @@ class _Completing:
         taken: tuple[int, ...] = (first,)
         found: dict[str, Alternative] = {}
         for _ in range(self._request.alternatives):
-            typed = self._tools.alternatives.other_than(taken, self._prompt.typed)
+            typed = AlternativeStart(self._prompt.typed, self._tools.healer, self._tools.tokenizer, taken)
             if not typed.possible:
                 break
             alternative = self._text(typed)
@@ -232,7 +223,7 @@ class _Completing:
                 found.setdefault(text, Alternative(text, reason))
         return tuple(found.values())
 
-    def _decode(self, choices: Sequence[Choice], text: GrowingText) -> Steps[tuple[str, FinishReason]]:
+    def _decode(self, choices: Sequence[Choice], text: _GrowingText) -> Steps[tuple[str, FinishReason]]:
         """Generate from the first choice until the text or a limit ends it; the text excludes typed bytes."""
         stream, typed, cost = text.stream, text.typed, text.cost
         stops = Stops(self._request.stop, self._request.stop_texts)
@@ -261,3 +252,28 @@ class _Completing:
                 text.tell(stops)
                 chosen.extend((yield from self._choose(packed([choice.token_id]), text)))
         return stream.text, "eos"
+
+
+@dataclass(slots=True)
+class _GrowingText:
+    """A text that is being generated, and what its generation needs."""
+
+    typed: TypedBytes  # bytes that its first tokens must spell; not part of the text
+    stream: TextStream
+    drafter: Drafter | None
+    cost: RequestCost
+    on_text: OnText | None = None
+    decoding_since: float | None = None  # by time.perf_counter
+    token_ids: TokenIds = field(default_factory=packed)  # generated so far, including those of typed bytes
+    logprobs: list[TokenLogprob] = field(default_factory=list)  # of the text's tokens, if the request wants them
+
+    def tell(self, stops: Stops) -> None:
+        """Pass on what no stop can take away."""
+        if self.on_text is not None:
+            self.on_text(self.stream.text[: stops.settled(self.stream.text)])
+
+    def is_late(self, limit_ms: int) -> bool:
+        """Whether it has a newline, and has been decoded for longer than a limit other than 0."""
+        if not limit_ms or self.decoding_since is None or "\n" not in self.stream.text:
+            return False
+        return (time.perf_counter() - self.decoding_since) * 1e3 > limit_ms

@@ -10,31 +10,21 @@ from dataclasses import dataclass, replace
 from inference.backends.model import Model
 from inference.engine.active_request import ActiveRequest, IsCancelled, OnPrefill, OnText, Stopped
 from inference.engine.completing import Tools, complete
-from inference.engine.decoding.alternatives import Alternatives
 from inference.engine.decoding.draft_history import DraftHistories
 from inference.engine.decoding.typed_choices import TypedChoices
+from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.slots import Resident, Slots
 from inference.engine.speed_test import Speed, can_measure, measure_speed
 from inference.engine.turns import Turns
 from inference.text.healing import Healer
 from inference.text.stretches import Stretch, stretches_of
 from inference.text.tokenization import TextTokenizer
-from kv_store.interface import KVStore, StoreStats
+from kv_store.interface import StoreStats
+from kv_store.paged.store import PagedStore
 from protocol.errors import DeviceLost, MidfillError
-from protocol.messages import Completion, CompletionRequest, Usage
+from protocol.messages import CompletionRequest, Usage
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineInfo:
-    """Facts about a loaded model, for users and language servers."""
-
-    model: str
-    device: str
-    context_tokens: int
-    chars_per_token: float  # of source code
-    weights_bytes: int = 0  # in memory; 0 if another process holds them
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +38,7 @@ class Policy:
     separate_users: bool = False  # users reuse nothing of each other's
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceHooks:
-    """Device operations other than forwards; the defaults suit a device that needs none."""
-
-    prepare: Callable[[], bool] = lambda: False  # runs one step of idle work; False if none is left
-    is_lost: Callable[[], bool] = lambda: False  # whether this process can no longer use the device
-    give_memory_back: Callable[[], None] = lambda: None  # frees what allocators hold after the engine is closed
-
-
-class Engine:
+class Engine(AnyEngine):
     """A model, its tokenizer, its slots and its store. For one thread only.
 
     `begin` starts a request, and every `step` runs one forward over the next chunk of each request at work
@@ -70,10 +51,10 @@ class Engine:
         info: EngineInfo,
         model: Model,
         tokenizer: TextTokenizer,
-        store: KVStore,
+        store: PagedStore,
         policy: Policy,
         healer: Healer | None = None,
-        device: DeviceHooks = DeviceHooks(),
+        device: DeviceHooks = DeviceHooks(),  # noqa: B008 - it is immutable
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.info = info
@@ -93,7 +74,6 @@ class Engine:
             tokenizer,
             healer,
             TypedChoices(tokenizer.bytes_of),
-            Alternatives(tokenizer, healer),
             self._slots,
             self._histories if policy.speculation else None,
             model.context_tokens,
@@ -105,37 +85,7 @@ class Engine:
 
     @property
     def capacity(self) -> int:
-        """Number of requests that can be at work at once."""
         return self._slots.count if self._batching else 1
-
-    @property
-    def notice(self) -> str:
-        """As `AnyEngine.notice`: there is nothing to report."""
-        return ""
-
-    @property
-    def replicas(self) -> tuple[()]:
-        """As `AnyEngine.replicas`: this engine is no server."""
-        return ()
-
-    @property
-    def is_gone(self) -> bool:
-        """As `AnyEngine.is_gone`: a failing device raises DeviceLost instead."""
-        return False
-
-    def wake(self) -> None:
-        """As `AnyEngine.wake`: a step is one forward and never waits."""
-
-    def complete(self, request: CompletionRequest, cancelled: IsCancelled = lambda: False) -> Completion:
-        """The completion of a request; BadInput if the request is invalid.
-
-        `cancelled` is polled before every forward. A cancelled request returns an empty text, and its prefilled tokens
-        stay resident. `max_tokens=0` makes the whole prompt resident, saves it and returns an empty text.
-        """
-        run = self.begin(request, cancelled)
-        while not run.has_ended:
-            self.step()
-        return run.completion()
 
     def begin(
         self,
@@ -145,11 +95,9 @@ class Engine:
         on_prefill: OnPrefill = lambda *_: None,
         on_text: OnText | None = None,
     ) -> ActiveRequest:
-        """Start a request: lends it a workspace and matches its prompt with resident tokens.
+        """Lend the request a workspace and match its prompt with resident tokens; it has ended if it needs no forward.
 
-        The run has already ended if it needs no forward. At most `capacity` requests can be at work. Requests of the
-        same `client` share its turns. `on_prefill` follows a prompt of several chunks, and `on_text` receives the
-        completion's text while it grows.
+        Requests of the same `client` share its turns.
         """
         at_work = len(self._turns.runs)
         assert at_work < self.capacity, f"{at_work} requests are at work, which is the engine's capacity"
@@ -178,7 +126,6 @@ class Engine:
         return ended
 
     def drop_cancelled(self) -> list[ActiveRequest]:
-        """End the cancelled requests, which makes room for others, and return them."""
         for run in self._turns.runs:
             if run.cancelled():
                 run.end(Stopped())
@@ -191,14 +138,10 @@ class Engine:
         self._tools.typed_choices.forget(session)
 
     def release(self, session: str) -> None:
-        """Unpin the KV of a closed document: the store may evict it by its ordinary rules."""
         self._slots.release(session)
 
     def save(self, seconds: float | None = None) -> bool:
-        """Save resident KV to disk, the most recently used first, for about `seconds` (None: all of it).
-
-        Returns True if nothing is left to save.
-        """
+        """Save resident KV to disk, the most recently used first."""
         started = time.monotonic()
         if not self._slots.save(seconds):
             return False
@@ -225,16 +168,13 @@ class Engine:
         self._store.clear(disk=disk)
 
     def stats(self) -> StoreStats:
-        """Statistics of the store and of the workspaces."""
         count = self._slots.allocated
         return replace(self._store.stats(), workspaces=count, workspaces_bytes=count * self._slots.workspace_bytes)
 
     def residents(self) -> tuple[Resident, ...]:
-        """As `AnyEngine.residents`."""
         return self._slots.residents()
 
     def stretches(self, request: CompletionRequest, usage: Usage) -> tuple[Stretch, ...]:
-        """As `AnyEngine.stretches`."""
         return stretches_of(request, usage, self.tokenizer, self._tools.context_tokens, self._tools.healer)
 
     def check_integrity(self) -> None:
@@ -246,7 +186,6 @@ class Engine:
         self._store.close()
 
     def close(self, save_s: float | None = None) -> None:
-        """Save for at most `save_s` seconds (None: everything), and release the store's system resources."""
         try:
             if not self.save(save_s):
                 log.warning("the deadline passed before the least recently used KV was saved")

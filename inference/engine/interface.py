@@ -5,17 +5,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from inference.engine.active_request import IsCancelled, OnPrefill, OnText
-from inference.engine.engine import DeviceHooks, EngineInfo
+from inference.engine.active_request import EngineRequest, IsCancelled, OnPrefill, OnText
 from inference.engine.slots import Resident
 from inference.engine.speed_test import Speed
 from inference.text.stretches import Stretch
 from kv_store.interface import StoreStats
 from protocol.messages import Completion, CompletionRequest, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """Facts about a loaded model, for users and language servers."""
+
+    model: str
+    device: str
+    context_tokens: int
+    chars_per_token: float  # of source code
+    weights_bytes: int = 0  # in memory; 0 if another process holds them
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHooks:
+    """Device operations other than forwards; the defaults suit a device that needs none."""
+
+    prepare: Callable[[], bool] = lambda: False  # runs one step of idle work; False if none is left
+    is_lost: Callable[[], bool] = lambda: False  # whether this process can no longer use the device
+    give_memory_back: Callable[[], None] = lambda: None  # frees what allocators hold after the engine is closed
+
 
 ReplicaState = Literal["up", "suspected", "down", "refused"]
 """Of a server behind the engine: suspected if a request to it has just failed, refused if it has another model."""
@@ -35,25 +55,11 @@ class ReplicaStatus:
     moved_requests: int  # that failed here and were sent to another replica
 
 
-class EngineRequest(Protocol):
-    """A request at work in an engine; compared and hashed by identity."""
-
-    @property
-    def has_ended(self) -> bool: ...
-
-    def completion(self) -> Completion:
-        """The completion of an ended request; raises the error that ended it, if any."""
-        ...
-
-
 class AnyEngine(Protocol):
     """For one thread only, except for `wake`."""
 
-    @property
-    def info(self) -> EngineInfo: ...
-
-    @property
-    def device(self) -> DeviceHooks: ...
+    info: EngineInfo
+    device: DeviceHooks
 
     @property
     def capacity(self) -> int:
@@ -63,24 +69,24 @@ class AnyEngine(Protocol):
     @property
     def notice(self) -> str:
         """What users should know about the engine now, in one line; empty if nothing."""
-        ...
+        return ""
 
     @property
     def replicas(self) -> Sequence[ReplicaStatus]:
         """The servers behind the engine; none if it computes in this process. From any thread."""
-        ...
+        return ()
 
     @property
     def is_gone(self) -> bool:
-        """Whether the engine can serve no further request and must be loaded anew."""
-        ...
+        """Whether the engine can serve no further request and must be loaded anew; a lost device raises DeviceLost."""
+        return False
 
     def begin(
         self,
         request: CompletionRequest,
-        cancelled: IsCancelled = ...,
+        cancelled: IsCancelled = lambda: False,
         client: str = "",
-        on_prefill: OnPrefill = ...,
+        on_prefill: OnPrefill = lambda *_: None,
         on_text: OnText | None = None,
     ) -> EngineRequest:
         """Start a request; at most `capacity` can be at work. `cancelled` is polled until the request has ended.
@@ -89,9 +95,16 @@ class AnyEngine(Protocol):
         """
         ...
 
-    def complete(self, request: CompletionRequest, cancelled: IsCancelled = ...) -> Completion:
-        """Run one request to its end; raises the error that ended it, if any."""
-        ...
+    def complete(self, request: CompletionRequest, cancelled: IsCancelled = lambda: False) -> Completion:
+        """Run one request to its end; raises the error that ended it, such as BadInput for an invalid request.
+
+        `cancelled` is polled before every forward. A cancelled request returns an empty text, and its prefilled tokens
+        stay resident. `max_tokens=0` makes the whole prompt resident, saves it and returns an empty text.
+        """
+        run = self.begin(request, cancelled)
+        while not run.has_ended:
+            self.step()
+        return run.completion()
 
     def drop_cancelled(self) -> Sequence[EngineRequest]:
         """End the cancelled requests, which makes room for others, and return them."""
@@ -103,7 +116,7 @@ class AnyEngine(Protocol):
 
     def wake(self) -> None:
         """Make a `step` that waits return soon: there is a new request or a cancelled one. From any thread."""
-        ...
+        return
 
     def forget(self, session: str) -> None:
         """Drop the KV of the session's document, for every client."""
@@ -113,13 +126,13 @@ class AnyEngine(Protocol):
         """Treat the session's KV as no longer needed, because its document is closed."""
         ...
 
-    def save(self, seconds: float | None = None) -> bool:
+    def save(self, seconds: float | None = None) -> bool:  # noqa: ARG002 - the default has nothing to save
         """Save resident KV for about `seconds` (None: all of it); True if nothing is left to save."""
-        ...
+        return True
 
     def measure_speed(self) -> Generator[None, None, Speed] | None:
         """The speed test, which runs one forward per step; None if this engine has none."""
-        ...
+        return None
 
     def free(self, *, disk: bool) -> None:
         """Drop all resident KV from memory, and with `disk` also what is saved; no request may be at work."""

@@ -6,7 +6,8 @@ from inference.backends.chunk import Chunk
 from inference.engine.sessions import user_of
 from inference.text.healing_vocabulary import AllowedIds
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
-from kv_store.interface import KVStore, Workspace, document_of
+from kv_store.interface import Workspace, document_of
+from kv_store.paged.store import PagedStore
 
 SAVE_BEYOND = 4
 """A crop of more prompt tokens than this saves them to the store first; a keystroke retokenizes fewer."""
@@ -22,7 +23,7 @@ class Slot:
     """
 
     def __init__(
-        self, workspace: Workspace, store: KVStore, alignment: int = 1, *, separate_users: bool = False
+        self, workspace: Workspace, store: PagedStore, alignment: int = 1, *, separate_users: bool = False
     ) -> None:
         """`separate_users` lets a user's request reuse nothing that others' requests have computed."""
         self._alignment = alignment  # reused lengths are cut to a multiple of it, and chunks begin at one
@@ -90,7 +91,6 @@ class Slot:
 
     @property
     def is_saved(self) -> bool:
-        """Whether nothing is left to save."""
         return self._is_doomed or self._saved == self._saveable
 
     def forget(self, session: str) -> None:
@@ -106,7 +106,6 @@ class Slot:
         self._is_doomed |= document_of(session) == document_of(self.session)
 
     def end_loan(self) -> None:
-        """End the workspace's loan to a request."""
         if self._is_doomed:
             self.forget(self.session)
             self._is_doomed = False
@@ -124,7 +123,6 @@ class Slot:
             return match.load(self.workspace, start=length) if longer else length
 
     def _namespace(self, session: str) -> str:
-        """The store's namespace for the session's prompts."""
         return user_of(session) if self._separates_users else ""
 
     def _own(self, session: str) -> None:

@@ -13,7 +13,8 @@ from operator import itemgetter
 from inference.engine.sessions import is_anonymous, user_of
 from inference.engine.slot import SAVE_BEYOND, Slot
 from inference.text.token_ids import TokenIds, common_prefix_length
-from kv_store.interface import KVStore, Workspace
+from kv_store.interface import Workspace
+from kv_store.paged.store import PagedStore
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class Slots:
         self,
         count: int,
         new_workspace: Callable[[], Workspace],
-        store: KVStore,
+        store: PagedStore,
         context_tokens: int,
         alignment: int = 1,
         *,
@@ -128,7 +129,6 @@ class Slots:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of each workspace."""
         slot = (*self._idle, *self._lent)[0]
         return slot.workspace.bytes_per_token * self._context_tokens
 

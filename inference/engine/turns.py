@@ -67,7 +67,6 @@ class Turns:
             self._owed_s = max(0.0, self._owed_s - seconds)
 
     def take_ended(self) -> list[ActiveRequest]:
-        """Remove the requests that have ended, and return them."""
         ended = [run for run in self.runs if run.has_ended]
         self.runs = [run for run in self.runs if not run.has_ended]
         return ended

@@ -15,14 +15,14 @@ from inference.backends.model import DryModel, Model
 from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
 from inference.checkpoints.hub import ReportProgress
-from inference.engine.engine import DeviceHooks, Engine, EngineInfo, Policy
+from inference.engine.engine import Engine, Policy
+from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.loading.default_dtype import default_dtype, is_on_kernel
 from inference.loading.memory_plan import MemoryDemand, MemoryPlan, plan_memory
 from inference.loading.options import EngineOptions
 from inference.text.healing import Healer, wants_healing
 from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
-from kv_store.interface import KVStore
 from kv_store.paged.store import PagedStore
 from kv_store.tiers.storage import MemoryStorage
 from kv_store.tiers.tier import Tier
@@ -64,7 +64,7 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
 
     Raises BadModel or BadInput, with the value at fault, or DeviceLost if this process cannot use its GPU.
     """
-    report = progress or _ignore
+    report = progress or (lambda _what, _share: None)
     report("looking for the model", None)
     checkpoint = find_checkpoint(options.model, report)
     context_tokens = _context_tokens(options, checkpoint.architecture)
@@ -73,37 +73,24 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
     report("starting torch", None)
 
     from inference.backends import cuda
+    from inference.loading.store_tiers import TierBudgets, open_store
 
     device = cuda.find_device(options.device)
     try:
-        return _load_on(device, options, checkpoint, context_tokens, tokenizer, report)
+        if device.type == "cuda":
+            cuda.use(device)
+        dtype = _dtype(options, device, checkpoint.architecture)
+        _set_threads(options.threads)
+        plan = _plan(options, checkpoint, context_tokens, device, dtype)
+        model = _load_model(checkpoint, context_tokens, device, dtype, options, plan, report)
+        budgets = TierBudgets(plan.store, options.host_budget_bytes, options.cache_folder, options.cache_bytes)
+        identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
+        store = open_store(budgets, model.kv_shape, model.device, identity)
+        return _wire(options, tokenizer, model, store, str(device), plan.slots, _hooks(device, model))
     except RuntimeError as error:
         if device.type == "cuda" and cuda.is_lost(device):
             raise DeviceLost(f"{device} fails every call since {error!r}") from error
         raise
-
-
-def _load_on(
-    device: torch.device,
-    options: EngineOptions,
-    checkpoint: Checkpoint,
-    context_tokens: int,
-    tokenizer: TextTokenizer,
-    report: ReportProgress,
-) -> Engine:
-    from inference.backends import cuda
-    from inference.loading.store_tiers import TierBudgets, open_store
-
-    if device.type == "cuda":
-        cuda.use(device)
-    dtype = _dtype(options, device, checkpoint.architecture)
-    _set_threads(options.threads)
-    plan = _plan(options, checkpoint, context_tokens, device, dtype)
-    model = _load_model(checkpoint, context_tokens, device, dtype, options, plan, report)
-    budgets = TierBudgets(plan.store, options.host_budget_bytes, options.cache_folder, options.cache_bytes)
-    identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
-    store = open_store(budgets, model.kv_shape, model.device, identity)
-    return _wire(options, tokenizer, model, store, str(device), plan.slots, _hooks(device, model))
 
 
 def _hooks(device: torch.device, model: Model) -> DeviceHooks:
@@ -136,7 +123,7 @@ def _wire(
     options: EngineOptions,
     tokenizer: TextTokenizer,
     model: Model,
-    store: KVStore,
+    store: PagedStore,
     device: str,
     slots: int,
     hooks: DeviceHooks,
@@ -253,7 +240,3 @@ def chars_per_token(tokenizer: TextTokenizer) -> float:
     """Characters of source code per token, measured on one of our own files."""
     sample = SAMPLE.read_text(encoding="utf-8")
     return len(sample) / tokenizer.count_tokens(sample)
-
-
-def _ignore(what: str, share: float | None) -> None:
-    """Discards progress."""

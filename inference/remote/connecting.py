@@ -1,4 +1,4 @@
-"""Connects to the engine that the options name, or starts it: address, facts, tokenizer, checks."""
+"""Opens the engine that the options name: loads the local one, or connects to one in another process or starts it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from contextlib import ExitStack
 
 from inference.checkpoints.hub import ReportProgress
-from inference.engine.engine import EngineInfo
-from inference.loading.engine import MIN_CONTEXT_TOKENS, chars_per_token
+from inference.engine.interface import AnyEngine, EngineInfo
+from inference.loading.engine import MIN_CONTEXT_TOKENS, chars_per_token, is_here, load_engine
 from inference.loading.options import EngineOptions
 from inference.remote.engine import RemoteEngine
 from inference.remote.event_loop import EventLoopThread
@@ -34,6 +34,17 @@ _HEADER_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 Answers = dict[Replica, ServerFacts | MidfillError]
 
 
+def open_engine(options: EngineOptions, progress: ReportProgress | None = None) -> AnyEngine:
+    """The engine; the errors are those of `load_engine` or `connect`."""
+    opens = connect if read_engine_addresses(options.engine) else load_engine
+    return opens(options, progress)
+
+
+def needs_download(options: EngineOptions) -> bool:
+    """Whether opening the engine downloads the model; raises for faults that show without opening it."""
+    return not read_engine_addresses(options.engine) and not is_here(options)
+
+
 def connect(options: EngineOptions, progress: ReportProgress | None = None) -> RemoteEngine:
     """An engine that passes requests to the server of `options.engine`, or to its replicas; imports no torch.
 
@@ -45,7 +56,7 @@ def connect(options: EngineOptions, progress: ReportProgress | None = None) -> R
         raise BadInput("the local engine is not a server to connect to")
     report = progress or (lambda _what, _share: None)
     with ExitStack() as opened:
-        key, end_child = options.engine_key, _nothing
+        key, end_child = options.engine_key, lambda: None
         if addresses[0].program:
             report(f"starting {addresses[0]}", None)
             child = start_llama_server(addresses[0].program, options)
@@ -88,7 +99,7 @@ def open_server(address: EngineAddress, key: str, options: EngineOptions) -> Mod
     if address.kind == "llama-server":
         return LlamaServer(connection)
     model = "" if options.model == BUNDLED_MODEL else options.model
-    return OpenAIServer(connection, header, model, options.slots, separate_users=options.separate_users)
+    return OpenAIServer(connection, header, model, options.slots, options.separate_users)
 
 
 async def _ask_all(replicas: Replicas) -> Answers:
@@ -148,7 +159,3 @@ def _context_tokens(options: EngineOptions, facts: ServerFacts) -> int:
     if context_tokens < MIN_CONTEXT_TOKENS:
         raise BadInput(f"a context of {context_tokens} tokens: it has to be at least {MIN_CONTEXT_TOKENS}")
     return context_tokens
-
-
-def _nothing() -> None:
-    """Ends no child: the server runs by itself."""

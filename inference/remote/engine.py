@@ -15,8 +15,7 @@ from msgspec import structs
 from inference.engine.active_request import IsCancelled, OnPrefill, OnText
 from inference.engine.decoding.drawing import check_choosing
 from inference.engine.decoding.typed_choices import TypedChoices
-from inference.engine.engine import DeviceHooks, EngineInfo
-from inference.engine.interface import ReplicaStatus
+from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo, ReplicaStatus
 from inference.engine.sessions import user_of
 from inference.engine.slots import MOST_RESIDENTS, Resident
 from inference.remote.completing import Progress, RemoteCompleter
@@ -31,8 +30,8 @@ from inference.text.prompts import tokenize_prompt
 from inference.text.stretches import Stretch, stretches_of
 from inference.text.token_ids import common_prefix_length, packed
 from kv_store.interface import StoreStats, TierStats
-from protocol.errors import BadInput, Busy, EngineUnavailable, MidfillError
-from protocol.messages import MAX_ALTERNATIVES, Completion, CompletionRequest, Usage
+from protocol.errors import Busy, EngineUnavailable, MidfillError
+from protocol.messages import Completion, CompletionRequest, Usage
 
 STEP_S = 1.0
 """Longest wait of a step; the events that end one sooner are an answer and `wake`."""
@@ -45,8 +44,8 @@ UNREPORTED = "the engine does not report cached tokens (vLLM: --enable-prompt-to
 log = logging.getLogger(__name__)
 
 
-class RemoteEngine:
-    """Implements `inference.engine.interface.AnyEngine` with servers. Owns the loop and closes the connections."""
+class RemoteEngine(AnyEngine):
+    """An engine in other processes, the replicas. Owns the loop and closes the connections."""
 
     def __init__(
         self,
@@ -88,12 +87,10 @@ class RemoteEngine:
 
     @property
     def capacity(self) -> int:
-        """As `AnyEngine.capacity`; from any thread."""
         return self._replicas.capacity
 
     @property
     def replicas(self) -> tuple[ReplicaStatus, ...]:
-        """As `AnyEngine.replicas`."""
         return tuple(replica.status for replica in self._replicas.all)
 
     @property
@@ -110,15 +107,8 @@ class RemoteEngine:
 
     @property
     def is_gone(self) -> bool:
-        """As `AnyEngine.is_gone`: the server failed, and another model may answer at its address next."""
+        """Whether the server failed: another model may answer at its address next."""
         return self._replicas.are_gone and not self._at_work
-
-    def complete(self, request: CompletionRequest, cancelled: IsCancelled = lambda: False) -> Completion:
-        """As `Engine.complete`."""
-        run = self.begin(request, cancelled)
-        while not run.has_ended:
-            self.step()
-        return run.completion()
 
     def begin(
         self,
@@ -128,7 +118,6 @@ class RemoteEngine:
         on_prefill: OnPrefill = lambda *_: None,
         on_text: OnText | None = None,
     ) -> RemoteRequest:
-        """As `AnyEngine.begin`: tokenizes the prompt, places it, and sends it."""
         run = RemoteRequest(request, cancelled)
         run.progress.on_prefill, run.progress.on_text = on_prefill, on_text
         try:
@@ -141,7 +130,7 @@ class RemoteEngine:
         return run
 
     def drop_cancelled(self) -> list[RemoteRequest]:
-        """As `AnyEngine.drop_cancelled`: closes their connections, which stops the server's work."""
+        """Close the connections of the cancelled requests, which stops the server's work."""
         dropped = [run for run in self._at_work if run.cancelled()]
         for run in dropped:
             assert run.future is not None
@@ -150,7 +139,6 @@ class RemoteEngine:
         return dropped
 
     def step(self) -> list[RemoteRequest]:
-        """As `AnyEngine.step`: awaits the next answer."""
         dropped = self.drop_cancelled()
         if dropped or not self._at_work:
             return dropped
@@ -170,57 +158,44 @@ class RemoteEngine:
         return ended
 
     def wake(self) -> None:
-        """As `AnyEngine.wake`."""
         with self._changed:
             self._is_woken = True
             self._changed.notify()
 
     def forget(self, session: str) -> None:
-        """As `AnyEngine.forget`: erases the slots that hold the document, where the server has slots."""
+        """Erase the slots that hold the document, where the server has slots."""
         self._typed_choices.forget(session)
         for replica in self._replicas.all:
             for place in replica.places.forget(session):
                 self._erase(replica, place)
 
     def release(self, session: str) -> None:
-        """As `AnyEngine.release`."""
         for replica in self._replicas.all:
             replica.places.release(session)
 
     def free(self, *, disk: bool) -> None:  # noqa: ARG002 - the server saves nothing
-        """As `AnyEngine.free`: erases the slots, where the server has them."""
+        """Erase the slots, where the server has them."""
         for replica in self._replicas.all:
             for place in replica.places.forget_all():
                 self._erase(replica, place)
 
-    def save(self, seconds: float | None = None) -> bool:  # noqa: ARG002 - residency is the server's
-        """As `AnyEngine.save`: there is nothing to save here."""
-        return True
-
-    def measure_speed(self) -> None:
-        """As `AnyEngine.measure_speed`: the server may serve others too."""
-
     def stats(self) -> StoreStats:
-        """As `AnyEngine.stats`: the server's resident tokens as far as the core knows them."""
+        """The server's resident tokens, as far as the core knows them."""
         resident = sum(places.resident_tokens for places in self._places)
         tier = TierStats("engine", used_bytes=0, budget_bytes=0, tokens=resident, pages=0)
         return StoreStats((tier,), evicted_tokens=sum(places.lost_tokens for places in self._places))
 
     def residents(self) -> tuple[Resident, ...]:
-        """As `AnyEngine.residents`, as far as the core knows them."""
         found = (resident for places in self._places for resident in places.residents)
         return tuple(islice(found, MOST_RESIDENTS))
 
     def stretches(self, request: CompletionRequest, usage: Usage) -> tuple[Stretch, ...]:
-        """As `AnyEngine.stretches`."""
         return stretches_of(request, usage, self.tokenizer, self.info.context_tokens, self._healer)
 
     def abandon(self) -> None:
-        """As `AnyEngine.abandon`."""
         self.close()
 
     def close(self, save_s: float | None = None) -> None:  # noqa: ARG002 - there is nothing to save
-        """As `AnyEngine.close`."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -234,19 +209,13 @@ class RemoteEngine:
 
     @property
     def _places(self) -> tuple[Places, ...]:
-        """The places of every replica."""
         return tuple(replica.places for replica in self._replicas.all)
 
     def _prepare(self, run: RemoteRequest) -> None:
         """Check the request as the local engine does, and tokenize it."""
-        request = run.request
-        if request.max_tokens < 0:
-            raise BadInput(f"max_tokens is {request.max_tokens}: it has to be 0 or more")
-        if not 0 <= request.alternatives <= MAX_ALTERNATIVES:
-            raise BadInput(f"alternatives is {request.alternatives}: it has to be between 0 and {MAX_ALTERNATIVES}")
-        check_choosing(request)
+        check_choosing(run.request)
         limit = self.info.context_tokens
-        run.request = request = structs.replace(request, max_tokens=min(request.max_tokens, limit // 2))
+        run.request = request = structs.replace(run.request, max_tokens=min(run.request.max_tokens, limit // 2))
         run.settled = tokenize_prompt(request.prompt, self.tokenizer, limit, request.max_tokens, self._healer)
         run.prompt = self._typed_choices.extend(request, run.settled)
 
@@ -300,12 +269,11 @@ class RemoteEngine:
         if other is None:
             return self._end(run, error)
         self._leave(run)
-        replica.count_moved()
+        replica.moved_requests += 1
         self._send(run, other)
         return []
 
     def _leave(self, run: RemoteRequest) -> None:
-        """Give the request's place back."""
         assert run.places is not None
         assert run.place is not None
         assert run.prompt is not None

@@ -29,7 +29,8 @@ class Replica:
         self.places = Places(None)
         self.at_work = 0
         self._facts: ServerFacts | None = None
-        self._requests = self._hot_requests = self._moved_requests = 0
+        self.moved_requests = 0  # that another replica had to answer
+        self._requests = self._hot_requests = 0
         self._suspicion = asyncio.Event()
 
     @property
@@ -58,7 +59,7 @@ class Replica:
             self.at_work,
             self._requests,
             self._hot_requests,
-            self._moved_requests,
+            self.moved_requests,
         )
 
     def join(self, facts: ServerFacts) -> None:
@@ -95,10 +96,6 @@ class Replica:
         """Count an answered request for a suggestion, as if each had typed one token."""
         self._requests += 1
         self._hot_requests += heat(usage, inserted_tokens=1) == "hot"
-
-    def count_moved(self) -> None:
-        """Count a request that another replica has to answer."""
-        self._moved_requests += 1
 
     def _become(self, state: ReplicaState, reason: str = "") -> None:
         if (state, reason) != (self.state, self.reason):
@@ -151,7 +148,6 @@ class Replicas:
         return min(left, key=lambda one: (one.state != "up", not one.has_room, _rank(key, one.address)))
 
     async def aclose(self) -> None:
-        """Close all connections."""
         for replica in self.all:
             await replica.server.aclose()
 

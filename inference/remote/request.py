@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from inference.engine.active_request import IsCancelled
+from inference.engine.active_request import EngineRequest, IsCancelled
 from inference.engine.sessions import is_anonymous
 from inference.remote.completing import Progress
 from inference.remote.replicas import Replica
@@ -16,13 +16,12 @@ KEY_TOKENS = 64
 """Tokens by which anonymous prompts are told apart: a new keystroke leaves them as they are."""
 
 
-class RemoteRequest:
+class RemoteRequest(EngineRequest):
     """A request at the server, or one that ended before it got there."""
 
     def __init__(self, request: CompletionRequest, cancelled: IsCancelled) -> None:
         self.request = request
         self.cancelled = cancelled
-        self.outcome: Completion | Exception | None = None
         self.future: Future[Completion] | None = None
         self.settled: TokenizedPrompt | None = None  # the prompt without the tokens that earlier requests chose
         self.prompt: TokenizedPrompt | None = None
@@ -42,17 +41,6 @@ class RemoteRequest:
     @property
     def replica(self) -> Replica:
         return self.tried[-1]
-
-    @property
-    def has_ended(self) -> bool:
-        return self.outcome is not None
-
-    def completion(self) -> Completion:
-        """The completion of an ended request; raises the error that ended it, if any."""
-        if isinstance(self.outcome, Completion):
-            return self.outcome
-        assert self.outcome is not None, "the request has not ended"
-        raise self.outcome
 
     @property
     def cancelled_completion(self) -> Completion:

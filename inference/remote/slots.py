@@ -49,7 +49,6 @@ class Places:
 
     @property
     def sessions(self) -> int:
-        """Number of sessions that have a place."""
         return len({place.session for place in (*self._idle, *self._lent)} - {""})
 
     def expect_nothing(self) -> None:
@@ -59,7 +58,7 @@ class Places:
 
     @property
     def residents(self) -> tuple[Resident, ...]:
-        """As `AnyEngine.residents`: the sessions' last prompts, if the server has dropped nothing since."""
+        """The sessions' last prompts, if the server has dropped nothing since."""
         places = [place for place in (*self._lent, *reversed(self._idle)) if place.session and place.token_ids]
         return tuple(Resident(place.session, len(place.token_ids)) for place in places[:MOST_RESIDENTS])
 

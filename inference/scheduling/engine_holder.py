@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from inference.checkpoints.hub import ReportProgress
-from inference.engine.interface import AnyEngine, EngineRequest, ReplicaStatus
+from inference.engine.active_request import EngineRequest
+from inference.engine.interface import AnyEngine, ReplicaStatus
 from inference.engine.slots import Resident
 from inference.loading.speed_record import SpeedRecord, advice, is_fast
 from inference.text.stretches import Stretch
@@ -27,7 +28,10 @@ log = logging.getLogger(__name__)
 
 
 class EngineHolder:
-    """Used by the model thread alone, except for `status`, `replicas` and `wake`, which any thread may use."""
+    """Used by the model thread alone, except for `status`, `replicas` and `wake`, which any thread may use.
+
+    What an engine has under the same name is the engine's; while none is loaded, nothing is at work and resident.
+    """
 
     def __init__(
         self,
@@ -63,7 +67,8 @@ class EngineHolder:
         if self._engine is not None and self._engine.is_gone:
             self.unload(0)
         if self._engine is None:
-            if self._failure is not None and time.monotonic() - self._failed_at < _patience(self._failure):
+            patience_s = RETRY_UNREACHABLE_AFTER_S if isinstance(self._failure, EngineUnavailable) else RETRY_AFTER_S
+            if self._failure is not None and time.monotonic() - self._failed_at < patience_s:
                 raise self._failure
             self._engine = self._attempt()
         return self._engine
@@ -75,16 +80,14 @@ class EngineHolder:
 
     @property
     def replicas(self) -> Sequence[ReplicaStatus]:
-        """As the engine's; none while nothing is loaded. From any thread."""
         engine = self._engine
         return () if engine is None else engine.replicas
 
     def drop_cancelled(self) -> Sequence[EngineRequest]:
-        """As the engine's; empty while nothing is loaded."""
         return [] if self._engine is None else self._engine.drop_cancelled()
 
     def step(self) -> Sequence[EngineRequest]:
-        """As the engine's; empty while nothing is loaded. Announces what the engine has to report."""
+        """As the engine's; announces what the engine has to report."""
         if self._engine is None:
             return []
         ended = self._engine.step()
@@ -94,17 +97,14 @@ class EngineHolder:
         return ended
 
     def wake(self) -> None:
-        """As the engine's; does nothing while nothing is loaded."""
         engine = self._engine
         if engine is not None:
             engine.wake()
 
     def save(self, seconds: float) -> bool:
-        """As the engine's; True while nothing is loaded."""
         return self._engine is None or self._engine.save(seconds)
 
     def release(self, session: str) -> None:
-        """As the engine's; does nothing while nothing is loaded."""
         if self._engine is not None:
             self._engine.release(session)
 
@@ -119,7 +119,7 @@ class EngineHolder:
             self._engine.forget(session)
 
     def free(self, *, disk: bool) -> None:
-        """As the engine's; while nothing is loaded, with `disk`, removes what no core has open."""
+        """As the engine's; while none is loaded, with `disk`, removes what no core has open."""
         if self._engine is not None:
             self._engine.free(disk=disk)
             garbage.collect_what_is_new()
@@ -130,16 +130,13 @@ class EngineHolder:
 
     @property
     def weights_bytes(self) -> int:
-        """As the engine's info; 0 while nothing is loaded."""
         engine = self._engine
         return 0 if engine is None else engine.info.weights_bytes
 
     def residents(self) -> tuple[Resident, ...]:
-        """As the engine's; empty while nothing is loaded."""
         return () if self._engine is None else self._engine.residents()
 
     def stretches(self, request: CompletionRequest, usage: Usage) -> tuple[Stretch, ...]:
-        """As the engine's; empty while nothing is loaded."""
         return () if self._engine is None else self._engine.stretches(request, usage)
 
     def prepare(self) -> bool:
@@ -196,8 +193,9 @@ class EngineHolder:
         try:
             engine = self._load(self._report)
         except Exception as error:
-            failure = _as_midfill_error(error, self.status.model)
-            log.error("loading %s failed: %s", self.status.model, failure, exc_info=None if failure is error else error)
+            told = error if isinstance(error, MidfillError) else None
+            failure = told or BadModel(f"{self.status.model} could not be loaded: {error!r}")
+            log.error("loading %s failed: %s", self.status.model, failure, exc_info=None if told else error)
             self._failure, self._failed_at = failure, time.monotonic()
             self._tell(CoreStatus("failed", self.status.model, detail=str(failure)))
             raise failure from error
@@ -225,11 +223,3 @@ class EngineHolder:
     def _tell(self, status: CoreStatus) -> None:
         self.status = status
         self._on_status(status)
-
-
-def _patience(failure: MidfillError) -> float:
-    return RETRY_UNREACHABLE_AFTER_S if isinstance(failure, EngineUnavailable) else RETRY_AFTER_S
-
-
-def _as_midfill_error(error: Exception, model: str) -> MidfillError:
-    return error if isinstance(error, MidfillError) else BadModel(f"{model} could not be loaded: {error!r}")

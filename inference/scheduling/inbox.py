@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable
 
-from inference.engine.active_request import OnPrefill, OnText
-from inference.scheduling.job_queue import Job, JobQueue, Outcome, SessionKey
+from inference.scheduling.job_queue import Job, JobQueue
 from inference.scheduling.user_limits import TokenBudgets, UserLimits
 from protocol.errors import Cancelled
-from protocol.messages import CompletionRequest
 
 Chore = Callable[[], None]
 
@@ -28,13 +25,8 @@ class Inbox:
         self._queue = JobQueue(limits)
         self._budgets = TokenBudgets(limits.tokens_per_minute)
         self._running: list[Job] = []
-        self._to_forget: list[str] = []
-        self._to_release: list[str] = []
-        self._to_unload = False
-        self._to_free: list[Chore] = []
-        self._to_look = False
+        self._chores: list[tuple[Chore, bool]] = []  # each with whether it waits until no request is at work
         self._closing = False
-        self._ids = itertools.count(1)
 
     @property
     def is_closing(self) -> bool:
@@ -42,85 +34,48 @@ class Inbox:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request waits or is at work."""
         with self._changed:
             return not (self._running or len(self._queue))
 
     @property
     def running(self) -> tuple[Job, ...]:
-        """The jobs at work."""
         return tuple(self._running)
 
     @property
     def waiting(self) -> int:
-        """Number of waiting requests."""
         with self._changed:
             return len(self._queue)
 
-    def put(
-        self,
-        request: CompletionRequest,
-        on_done: Callable[[Outcome], None],
-        client: str,
-        supersedes: bool,
-        on_prefill: OnPrefill = lambda *_: None,
-        on_text: OnText | None = None,
-        user: str = "",
-    ) -> tuple[Job, Job | None]:
-        """Queue a request; returns its job, and the waiting job that it supersedes.
+    def put(self, job: Job) -> Job | None:
+        """Queue a job; returns the waiting job that it supersedes.
 
         Raises Busy as `JobQueue.put` and `TokenBudgets.check` do, and Cancelled after `close`.
         """
         with self._changed:
             if self._closing:
                 raise Cancelled("the core is shutting down")
-            job_id = next(self._ids)
-            key = client, request.session if supersedes else f"#{job_id}"
-            job = Job(job_id, key, request, on_done, on_prefill, on_text, user=user)
             self._budgets.check(job.turn)
             superseded = self._queue.put(job)
             self._cancel_running(lambda running: running.key == job.key)
             self._make_room()  # now, before ahead work saves more of its prompt
             self._notify()
-            return job, superseded
+            return superseded
 
-    def cancel(self, job_id: int) -> Job | None:
-        """Mark a running request as cancelled; removes and returns a waiting one."""
+    def cancel(self, meant: Callable[[Job], bool]) -> Job | None:
+        """Mark the running requests that are `meant` as cancelled; removes and returns a waiting one."""
         with self._changed:
-            self._cancel_running(lambda running: running.id == job_id)
+            self._cancel_running(meant)
             self._notify()
-            return self._queue.remove(job_id)
+            return self._queue.remove(meant)
 
-    def forget(self, key: SessionKey) -> Job | None:
-        """Cancel the session's request as `cancel` does, and add the chore to forget its document."""
-        with self._changed:
-            self._cancel_running(lambda running: running.key == key)
-            self._to_forget.append(key[1])
-            self._notify()
-            return self._queue.withdraw(key)
+    def add(self, chore: Chore, *, when_idle: bool = False) -> None:
+        """Add work for the model thread, once if it is equal to a chore that waits.
 
-    def release(self, session: str) -> None:
-        """Add the chore to unpin a session."""
+        It is done between two forwards, in the order of the calls; `when_idle` only while no request is at work.
+        """
         with self._changed:
-            self._to_release.append(session)
-            self._changed.notify()
-
-    def unload(self) -> None:
-        """Add the chore to unload the model."""
-        with self._changed:
-            self._to_unload = True
-            self._changed.notify()
-
-    def free(self, chore: Chore) -> None:
-        """Add a chore that frees resident KV."""
-        with self._changed:
-            self._to_free.append(chore)
-            self._changed.notify()
-
-    def look(self) -> None:
-        """Add the chore to show the watcher what is resident."""
-        with self._changed:
-            self._to_look = True
+            if (chore, when_idle) not in self._chores:
+                self._chores.append((chore, when_idle))
             self._changed.notify()
 
     def close(self) -> list[Job]:
@@ -162,33 +117,14 @@ class Inbox:
                 self._queue.answered(job)
             return answered or job.cancelled or self._closing or not self._queue.put_back(job)
 
-    def take_sessions(self) -> tuple[list[str], list[str]]:
-        """Remove and return the sessions to release, and those to forget."""
+    def take_chores(self, *, when_idle: bool) -> list[Chore]:
+        """Remove and return the chores of this kind; none of those that wait while a request is at work."""
         with self._changed:
-            released, self._to_release = self._to_release, []
-            forgotten, self._to_forget = self._to_forget, []
-            return released, forgotten
-
-    def take_unload(self) -> bool:
-        """Whether to unload the model now: only while no request is at work."""
-        with self._changed:
-            wanted = self._to_unload and not self._running
-            self._to_unload = self._to_unload and not wanted
-            return wanted
-
-    def take_free(self) -> list[Chore]:
-        """Remove and return the chores that free KV: only while no request is at work."""
-        with self._changed:
-            if self._running:
+            if when_idle and self._running:
                 return []
-            taken, self._to_free = self._to_free, []
+            taken = [chore for chore, waits in self._chores if waits == when_idle]
+            self._chores = [(chore, waits) for chore, waits in self._chores if waits != when_idle]
             return taken
-
-    def take_look(self) -> bool:
-        """Whether the watcher waits for a sight."""
-        with self._changed:
-            wanted, self._to_look = self._to_look, False
-            return wanted
 
     def _notify(self) -> None:
         """Show the model thread the change, whether it waits here or in the engine."""
@@ -196,8 +132,7 @@ class Inbox:
         self._wake()
 
     def _has_work(self) -> bool:
-        chores = self._to_forget or self._to_release or self._to_unload or self._to_free or self._to_look
-        return bool(self._closing or self._running or len(self._queue) or chores)
+        return bool(self._closing or self._running or len(self._queue) or self._chores)
 
     def _cancel_running(self, meant: Callable[[Job], bool]) -> None:
         for job in filter(meant, self._running):

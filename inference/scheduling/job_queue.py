@@ -120,14 +120,9 @@ class JobQueue:
         self._last_turns[job.turn] = time.perf_counter()
         return self._lines.setdefault(job.turn, {}).setdefault(job.key, job) is job
 
-    def remove(self, job_id: int) -> Job | None:
-        """Remove and return a waiting job; None if it does not wait."""
-        job = next((job for job in self if job.id == job_id), None)
-        return None if job is None else self._pop(job)
-
-    def withdraw(self, key: SessionKey) -> Job | None:
-        """Remove and return a session's waiting job; None if it has none."""
-        job = next((job for job in self if job.key == key), None)
+    def remove(self, meant: Callable[[Job], bool]) -> Job | None:
+        """Remove and return the first waiting job that is `meant`; None if there is none."""
+        job = next(filter(meant, self), None)
         return None if job is None else self._pop(job)
 
     def first(self, at_work: Mapping[str, int], ahead_too: bool) -> Job | None:
@@ -168,7 +163,6 @@ class JobQueue:
             del self._answered[next(iter(self._answered))]
 
     def clear(self) -> list[Job]:
-        """Remove and return all jobs."""
         jobs = list(self)
         self._lines.clear()
         self._last_turns.clear()

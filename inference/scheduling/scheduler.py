@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
+import psutil
 from msgspec.structs import replace
 
-from inference.engine.active_request import OnPrefill, OnText
-from inference.engine.interface import EngineRequest, ReplicaStatus
+from inference.engine.active_request import EngineRequest, OnPrefill, OnText
+from inference.engine.interface import ReplicaStatus
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.inbox import Inbox
 from inference.scheduling.job_queue import Job, Outcome
-from inference.scheduling.process_memory import resident_bytes
 from inference.scheduling.saving import SavingSchedule
 from inference.scheduling.user_limits import UserLimits
 from inference.scheduling.watching import Answered, Sight, Watch
@@ -67,6 +69,7 @@ class Scheduler:
         self._unload_after_s = unload_after_s
         self._observe = observe
         self._inbox = Inbox(lambda: holder.capacity, holder.wake, limits)
+        self._ids = itertools.count(1)
         self._jobs: dict[EngineRequest, Job] = {}  # for the model thread only
         self._residency: StoreStats | None = None
         self._save_until = math.inf  # by time.monotonic(), when closing
@@ -78,7 +81,6 @@ class Scheduler:
 
     @property
     def status(self) -> CoreStatus:
-        """The core's current status."""
         return self._holder.status
 
     @property
@@ -106,46 +108,50 @@ class Scheduler:
         If it `supersedes`, older requests of the client's session fail with Cancelled. `on_prefill` follows the prefill
         of a long prompt, and `on_text` receives the text while it grows, both on the model thread; they must not block.
         """
+        job_id = next(self._ids)
+        key = client, request.session if supersedes else f"#{job_id}"
+        job = Job(job_id, key, request, on_done, on_prefill, on_text, user=user)
         try:
-            job, superseded = self._inbox.put(request, on_done, client, supersedes, on_prefill, on_text, user)
+            superseded = self._inbox.put(job)
         except Busy as refusal:
-            self._count(Job(0, (client, request.session), request, on_done, user=user), refusal)
+            self._count(job, refusal)
             raise
         if superseded is not None:
             self._tell(superseded, Cancelled("a newer request of the same session arrived"))
-        return job.id
+        return job_id
 
     def cancel(self, job_id: int) -> None:
         """Answer a request with Cancelled: at once if it waits, within one forward if it runs."""
-        waiting = self._inbox.cancel(job_id)
+        waiting = self._inbox.cancel(lambda job: job.id == job_id)
         if waiting is not None:
             self._tell(waiting, Cancelled("the client cancelled it"))
 
     def forget(self, session: str, client: str = "") -> None:
         """Cancel the client's request of this session, and drop the text of its document for all clients."""
-        waiting = self._inbox.forget((client, session))
+        waiting = self._inbox.cancel(lambda job: job.key == (client, session))
+        self._inbox.add(partial(self._holder.forget, session))
         if waiting is not None:
             self._tell(waiting, Cancelled("the client asked the core to forget the session"))
 
     def release(self, session: str) -> None:
         """Unpin the KV of a closed document: the store may evict it by its ordinary rules."""
-        self._inbox.release(session)
+        self._inbox.add(partial(self._holder.release, session))
 
     def unload(self) -> None:
         """Unload the model as soon as no request is at work; the next request loads it again."""
-        self._inbox.unload()
+        self._inbox.add(self._unload, when_idle=True)
 
     def free(self, on_done: Callable[[MidfillError | None], None], *, disk: bool) -> None:
         """Drop all resident KV, and with `disk` what is saved, as soon as no request is at work; the model stays.
 
         `on_done` gets the error, if any, on the model thread.
         """
-        self._inbox.free(partial(self._free, on_done, disk=disk))
+        self._inbox.add(partial(self._free, on_done, disk=disk), when_idle=True)
 
     def memory(self) -> CoreMemory:
         """The memory in use; of the store, as it was after the last request, saving or freeing."""
         stats = self.residency
-        process_bytes = resident_bytes()
+        process_bytes = _resident_bytes()
         if stats is None:
             return CoreMemory(process_bytes)
         tiers = (TierMemory(tier.name, tier.used_bytes, tier.budget_bytes, tier.tokens) for tier in stats.tiers)
@@ -154,12 +160,11 @@ class Scheduler:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request waits or is at work."""
         return self._inbox.is_idle
 
     def look(self) -> None:
         """Show the watcher what is resident now, as soon as the forward at work has ended."""
-        self._inbox.look()
+        self._inbox.add(self._show)
 
     def close(self, timeout_s: float | None = None) -> bool:
         """Cancel all requests, save for at most `timeout_s`, unload the model and end the thread.
@@ -186,20 +191,15 @@ class Scheduler:
                 log.exception("the engine failed; the next request loads it again")
                 self._abandon(MidfillError(f"the core failed: {error!r}"))
         self._keep_going(lambda: self._end(self._holder.drop_cancelled()))
-        self._forget_sessions()
+        self._do_chores(when_idle=False)
         self._unload()
 
     def _go_on(self) -> None:
         """Run one forward, and the work between two forwards."""
         self._end(self._holder.drop_cancelled())
-        self._forget_sessions()
-        if self._inbox.take_look():
-            self._keep_going(self._show)
+        self._do_chores(when_idle=False)
         self._saving.step_between_forwards()
-        for free in self._inbox.take_free():
-            free()
-        if self._inbox.take_unload():
-            self._unload()
+        self._do_chores(when_idle=True)
         while True:
             if (job := self._inbox.take()) is not None:
                 self._begin(job)
@@ -335,12 +335,9 @@ class Scheduler:
         if self._observe is not None:
             self._keep_going(partial(self._observe, job, answer), f"request {job.id} could not be counted")
 
-    def _forget_sessions(self) -> None:
-        released, forgotten = self._inbox.take_sessions()
-        for session in released:
-            self._keep_going(partial(self._holder.release, session))
-        for session in forgotten:
-            self._keep_going(partial(self._holder.forget, session))
+    def _do_chores(self, *, when_idle: bool) -> None:
+        for chore in self._inbox.take_chores(when_idle=when_idle):
+            self._keep_going(chore)
 
     def _save(self, seconds: float) -> bool:
         try:
@@ -358,3 +355,13 @@ class Scheduler:
             act()
         except Exception:
             log.exception(failure)
+
+
+def _resident_bytes() -> int:
+    """Of this process and of the engine that it has started; shared pages count in each."""
+    process = psutil.Process()
+    total = 0
+    for each in (process, *process.children(recursive=True)):
+        with suppress(psutil.Error):  # it has just ended
+            total += each.memory_info().rss
+    return total

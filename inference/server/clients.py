@@ -23,7 +23,6 @@ class Presence:
 
     @property
     def connections(self) -> int:
-        """Number of listening clients."""
         return len(self._listeners)
 
     @property
@@ -62,7 +61,6 @@ class Presence:
                     self._listeners.remove(listener)
 
     def announce(self, status: CoreStatus) -> None:
-        """Send the status to every listener."""
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:

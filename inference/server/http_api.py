@@ -61,7 +61,6 @@ class HttpApi:
         return JSONResponse(body, 503 if status.state == "failed" else 200)
 
     async def metrics(self, _request: Request) -> Response:
-        """Prometheus' text format."""
         loaded = self._scheduler.status.state == "ready"
         text = self._metrics.render(self._presence.connections, loaded, self._scheduler.residency)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")

@@ -37,27 +37,19 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "midfill_requests",
-            "Requests answered, by kind (suggestion, ahead) and outcome.",
-            ("kind", "outcome"),
-            registry=self._registry,
+        self._requests = self._counter(
+            "requests", "Requests answered, by kind (suggestion, ahead) and outcome.", "kind", "outcome"
         )
-        self._sums = {name: Counter(f"midfill_{name}", text, registry=self._registry) for name, text in _SUMS.items()}
-        self._seconds = Counter(
-            "midfill_seconds", "Time spent on completed requests, by phase.", ("phase",), registry=self._registry
+        self._sums = {name: self._counter(name, text) for name, text in _SUMS.items()}
+        self._seconds = self._counter("seconds", "Time spent on completed requests, by phase.", "phase")
+        self._user_requests = self._counter(
+            "user_requests", "Requests answered, by user and outcome.", "user", "outcome"
         )
-        self._user_requests = Counter(
-            "midfill_user_requests",
-            "Requests answered, by user and outcome.",
-            ("user", "outcome"),
-            registry=self._registry,
-        )
-        self._user_tokens = Counter(
-            "midfill_user_tokens",
+        self._user_tokens = self._counter(
+            "user_tokens",
             "Tokens of completed requests, by user and kind (prompt, recomputed, generated).",
-            ("user", "kind"),
-            registry=self._registry,
+            "user",
+            "kind",
         )
         self._suggestion = self._histogram(
             "suggestion_seconds", "From a suggestion's request to its answer, by user.", _SECONDS, "user"
@@ -73,7 +65,6 @@ class Metrics:
         self._bytes = self._gauge("resident_bytes", "Bytes of KV in the store, by tier.", "tier")
 
     def observe(self, job: Job, answer: Outcome) -> None:
-        """Count one answered or refused request."""
         user, kind, outcome = job.user or NO_USER, kind_of(job.request), outcome_of(answer)
         self._requests.labels(kind, outcome).inc()
         self._user_requests.labels(user, outcome).inc()
@@ -110,6 +101,9 @@ class Metrics:
             counter.inc(getattr(usage, name))
         for phase in _PHASES:
             self._seconds.labels(phase).inc(getattr(usage, f"{phase}_ms") / 1e3)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"midfill_{name}", text, labels, registry=self._registry)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(f"midfill_{name}", text, labels, buckets=buckets, registry=self._registry)
@@ -150,7 +144,6 @@ class ReplicaMetrics(Collector):
         self._replicas = replicas
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics, each with a value per replica."""
         replicas = self._replicas()
         for kind, name, text, value in _REPLICA_METRICS:
             metric = kind(f"midfill_replica_{name}", text, labels=("replica",))

@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 
 from inference.loading.options import EngineOptions
 from inference.loading.speed_record import SpeedRecord
-from inference.remote.choosing import needs_download, open_engine
+from inference.remote.connecting import needs_download, open_engine
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.job_queue import Job, Outcome
 from inference.scheduling.scheduler import Scheduler
@@ -111,10 +111,9 @@ def serve(options: ServeOptions) -> bool:
     published = address_file(folder, name)
     with ExitStack() as stack:
         if not stack.enter_context(hold(published)):
-            raise AlreadyServed(
-                f"a core serves {name} already: {_who(read_address(published))}. Use it, or stop "
-                "it first: midfill core stop"
-            )
+            found = read_address(published)
+            who = f"process {found.pid} at {found.url}" if found else "a core that is still starting"
+            raise AlreadyServed(f"a core serves {name} already: {who}. Use it, or stop it first: midfill core stop")
         published.unlink(missing_ok=True)  # left by a killed core
         listeners = [stack.enter_context(bind(options.host, options.port))]
         if certificate is not None:  # this machine's clients find the core without a certificate of its name
@@ -168,7 +167,7 @@ def _run(
     access: Access,
     users: Users | None,
     certificate: Certificate | None,
-    signals: Signals,
+    signals: Sequence[int],
 ) -> bool:
     presence, metrics, anchors, feed = Presence(), Metrics(), TextAnchors(), Feed()
     request_log = RequestLog() if options.log_json else None
@@ -209,7 +208,7 @@ def _run(
         exit_after_s = options.exit_after_s
         if exit_after_s is not None and scheduler.status.state == "failed":
             exit_after_s = min(exit_after_s, FAILED_EXIT_AFTER_S)
-        over = draining.is_over(signals.count) or scheduler.lost is not None or retirement.due
+        over = draining.is_over(len(signals)) or scheduler.lost is not None or retirement.due
         over = over or _idle_for(presence, exit_after_s)
         if over or draining.has_begun:
             feed.close()  # a dashboard is no request to wait for
@@ -222,12 +221,6 @@ def _run(
     if scheduler.lost is not None:
         raise scheduler.lost
     return has_ended
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server, which leaves signals to the core: it goes on serving while requests finish."""
-
-    capture_signals = nullcontext  # type: ignore[assignment]
 
 
 async def serve_app(
@@ -246,7 +239,7 @@ async def serve_app(
             return make_http()
         return TlsDoor(certificate, connections, listeners[-1].getsockname()[1], make_http)
 
-    server = _Server(
+    server = uvicorn.Server(
         uvicorn.Config(
             app,
             http=cast("type[asyncio.Protocol]", make_protocol),  # uvicorn only calls it
@@ -264,6 +257,7 @@ async def serve_app(
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
         )
     )
+    server.capture_signals = nullcontext  # type: ignore[assignment] # the core goes on serving while requests finish
     serving = asyncio.create_task(server.serve(sockets=list(listeners)))
     while not serving.done():
         await asyncio.wait({serving}, timeout=WATCH_EVERY_S)
@@ -286,25 +280,17 @@ def _idle_for(presence: Presence, seconds: float | None) -> bool:
     return True
 
 
-@dataclass(slots=True)
-class Signals:
-    """How many signals to end have arrived."""
-
-    count: int = 0
-
-    def note(self, *_: object) -> None:
-        """Count one more."""
-        self.count += 1
-
-
 @contextmanager
-def _signals_that_end_gently() -> Iterator[Signals]:
-    """Make SIGINT and SIGTERM end the server, not the process."""
-    signals = Signals()
+def _signals_that_end_gently() -> Iterator[list[int]]:
+    """Make SIGINT and SIGTERM end the server, not the process; the signals that have arrived."""
+    signals: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return
-    before = {number: signal.signal(number, signals.note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda number, _: signals.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield signals
     finally:
@@ -334,7 +320,3 @@ def _url(listener: socket.socket) -> str:
     if parsed.is_unspecified:
         parsed = ipaddress.ip_address("127.0.0.1" if parsed.version == 4 else "::1")
     return f"ws://{f'[{parsed}]' if parsed.version == 6 else parsed}:{port}/ws"
-
-
-def _who(address: CoreAddress | None) -> str:
-    return "a core that is still starting" if address is None else f"process {address.pid} at {address.url}"

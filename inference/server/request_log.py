@@ -23,7 +23,6 @@ class RequestLog:
         self._key = secrets.token_bytes(16)  # sessions are named after files: lines can be compared within a run only
 
     def observe(self, job: Job, answer: Outcome) -> None:
-        """Log an answered or refused request."""
         fields: dict[str, object] = {
             "user": job.user,
             "session": blake2s(job.request.session.encode(), digest_size=8, key=self._key).hexdigest(),

@@ -6,9 +6,9 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from msgspec.structs import replace
@@ -56,27 +56,18 @@ LONG_PREFILL_S = 1.0
 TELL_EVERY_S = 0.2
 
 
+@dataclass(slots=True)
 class WebSocketApi:
     """Serves every connection with one scheduler."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        presence: Presence,
-        connections: Connections,
-        retirement: Retirement,
-        anchors: TextAnchors,
-        draining: Draining,
-    ) -> None:
-        """`anchors` are those of HTTP clients, which a user's exclusion drops too."""
-        self._anchors = anchors
-        self._draining = draining
-        self._open: dict[tuple[Address, str], Outbox] = {}  # by address and the id of the token
-        self._scheduler = scheduler
-        self._presence = presence
-        self._connections = connections
-        self._retirement = retirement
-        self._numbers = itertools.count(1)
+    _scheduler: Scheduler
+    _presence: Presence
+    _connections: Connections
+    _retirement: Retirement
+    _anchors: TextAnchors  # of HTTP clients, which a user's exclusion drops too
+    _draining: Draining
+    _open: dict[tuple[Address, str], Outbox] = field(default_factory=dict)  # by address and the id of the token
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     async def serve(self, websocket: WebSocket) -> None:
         """Handle a connection until it ends; sends the client the core's status now and at every change."""

@@ -84,11 +84,8 @@ _RECORDS = (
     _with_pipes(name="midfill", end=("<|endoftext|>",), fragments_suffice=True),
     # huggingface.co/bigcode/starcoder2-3b, special_tokens_map.json; arXiv 2402.19173, section 5.1, for files of a
     # repository.
-    FIMFormat(
+    _as_starcoder(
         name="starcoder2",
-        prefix="<fim_prefix>",
-        suffix="<fim_suffix>",
-        middle="<fim_middle>",
         end=("<|endoftext|>", "<file_sep>", "<fim_pad>"),
         file_separator="<file_sep>",
         repository="<repo_name>",

@@ -62,8 +62,8 @@ class Bridges:
     """
 
     def __init__(self, tokens: Iterable[str]) -> None:
-        self._tokens = "\0".join(token for token in tokens if len(token) > 1)
-        self._is_within_a_token = lru_cache(_MOST_PAIRS)(self._look_up)
+        joined = "\0".join(token for token in tokens if len(token) > 1)
+        self._is_within_a_token = lru_cache(_MOST_PAIRS)(lambda pair: pair in joined)
 
     def settled(self, text: str, token_lengths: Sequence[int]) -> int:
         """Number of leading bytes of `text` in tokens that no continuation changes; `token_lengths` are in bytes.
@@ -77,6 +77,3 @@ class Bridges:
             if position in ends and not self._is_within_a_token(before + after):
                 settled = position
         return settled
-
-    def _look_up(self, pair: str) -> bool:
-        return pair in self._tokens

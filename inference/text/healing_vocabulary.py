@@ -22,7 +22,6 @@ class SortedVocabulary:
         self._longest = max(map(len, self._spelled), default=0)
 
     def bytes_of(self, token_id: int) -> bytes:
-        """The bytes of a text token."""
         return self._bytes_of_id[token_id]
 
     def allowed(self, typed: bytes) -> AllowedIds:

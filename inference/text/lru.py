@@ -35,7 +35,6 @@ class LRUCache(Generic[Key, Value]):
         return entry[0]
 
     def remove(self, key: Key) -> None:
-        """Remove an entry, if present."""
         if key in self._entries:
             self.used_bytes -= self._entries.pop(key)[1]
 

@@ -78,7 +78,8 @@ def _read(text: str, markers: _Markers) -> RenderedPrompt | None:
     last, increment = rest[:middle_at], rest[middle_at + len(markers.middle) :]
     prefix, suffix = (window, last) if first == markers.prefix else (last, window)
     if markers.spaced:
-        prefix, suffix, increment = _without_spaces(prefix, suffix, increment)
+        prefix, suffix = prefix.removeprefix(" ").removesuffix(" "), suffix.removesuffix(" ")
+        increment = increment if prefix else increment.removeprefix(" ")
     return RenderedPrompt(prefix + increment, suffix, files)
 
 
@@ -88,22 +89,14 @@ def _cut_at_first(text: str, *strings: str) -> tuple[str, str, str] | None:
     return None if place < 0 else (text[:place], first, text[place + len(first) :])
 
 
-def _without_spaces(prefix: str, suffix: str, increment: str) -> tuple[str, str, str]:
-    prefix = prefix.removeprefix(" ").removesuffix(" ")
-    return prefix, suffix.removesuffix(" "), increment if prefix else increment.removeprefix(" ")
-
-
 def _sections(head: str, markers: _Markers) -> Iterator[Snippet]:
     """The files, each a path in its first line and then the text; the last may be the path of the prompt's own file."""
     pieces = re.split("|".join(map(re.escape, sorted(markers.separators))), head) if markers.separators else []
     for piece in pieces[1:]:  # the first names the repository
         line, _, text = piece.partition("\n")
         if text or line:
-            yield Snippet(line, text) if _is_path(line) else Snippet("", piece)
-
-
-def _is_path(line: str) -> bool:
-    return bool(line) and line == line.strip() and not set(line) & set("(){}=;\"'")
+            is_path = line and line == line.strip() and not set(line) & set("(){}=;\"'")
+            yield Snippet(line, text) if is_path else Snippet("", piece)
 
 
 def _collect() -> list[_Markers]:

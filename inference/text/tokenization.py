@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from inference.text.fim import AUTO, FIMFormat, choose_format
 from inference.text.healing_boundary import Bridges, settled_by_pieces
+from inference.text.healing_vocabulary import AllowedIds
 from inference.text.lru import LRUCache
 from inference.text.segments import choose_rule, split_segments
 from inference.text.token_bytes import SPACE_MARK, TextStream, bytes_of_piece, bytes_of_token
@@ -105,6 +108,11 @@ class TextTokenizer:
         """What every token that is text spells."""
         spelled = ((token_id, self.bytes_of(token_id)) for token_id in range(self.vocabulary_size))
         return {token_id: token_bytes for token_id, token_bytes in spelled if token_bytes is not None}
+
+    @cached_property
+    def text_ids(self) -> AllowedIds:
+        """Every token that is text; slow for large vocabularies."""
+        return np.fromiter(self.text_tokens(), dtype=np.int64)
 
     def bytes_of(self, token_id: int) -> bytes | None:
         """What a token spells; None where it is no text."""

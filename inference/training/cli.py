@@ -1,10 +1,26 @@
 """Gathers the commands that collect what models learn from, and that read, measure and write models."""
 
+from typing import Any
+
 import typer
+from rich.console import Console
+from typer.core import TyperGroup
 
 from inference.training.commands.corpus import download_packages, make_corpus
 from inference.training.commands.interchange import make_base, measure_quantizations, write_gguf_file
-from inference.training.readable_errors import ReadableErrors
+from protocol.errors import BadInput
+
+
+class ReadableErrors(TyperGroup):
+    """Commands that print errors of bad input, without a traceback, and exit with status 2."""
+
+    def invoke(self, ctx: Any) -> Any:  # typer's own copy of click has no public name
+        try:
+            return super().invoke(ctx)
+        except BadInput as error:
+            Console(stderr=True).print(f"error: {error}", markup=False, style="red")
+            raise typer.Exit(2) from error
+
 
 app = typer.Typer(
     cls=ReadableErrors,

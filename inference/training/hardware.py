@@ -2,7 +2,6 @@
 
 import os
 import platform
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -10,24 +9,13 @@ import torch
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
-@dataclass(frozen=True)
-class Machine:
-    """The properties of a machine that determine the speed of a run."""
-
-    processor: str
-    cores: int
-    accelerator: str | None
-    torch: str
-
-    def __str__(self) -> str:
-        device = self.accelerator or f"{self.cores} cores of {self.processor}"
-        return f"{device} (torch {self.torch})"
-
-
-def this_machine() -> Machine:
-    """The machine that this process runs on."""
-    accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return Machine(_processor(), os.cpu_count() or 1, accelerator, torch.__version__)
+def this_machine() -> str:
+    """What of the machine that this process runs on determines the speed of a run."""
+    if torch.cuda.is_available():
+        device = torch.cuda.get_device_name()
+    else:
+        device = f"{os.cpu_count() or 1} cores of {_processor()}"
+    return f"{device} (torch {torch.__version__})"
 
 
 def _processor() -> str:

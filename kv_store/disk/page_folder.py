@@ -24,7 +24,6 @@ from kv_store.disk.model_folders import (
     our_files,
     page_name,
     remove_file,
-    remove_other_models,
     set_aside,
 )
 from kv_store.disk.page_index import INDEX_NAME, PageIndex, index_files
@@ -85,7 +84,7 @@ class PageFolder:
     durable = True
 
     def __init__(self, root: Path, fingerprint: str, codec: Codec, min_free_bytes: int = MIN_FREE_BYTES) -> None:
-        self._root = root
+        self.root = root
         self._codec = codec
         self._min_free_bytes = min_free_bytes
         self.removed: list[int] = []
@@ -175,10 +174,6 @@ class PageFolder:
         for path in our_files(self.folder, OUR_NAME):
             if path.name not in kept:
                 remove_file(path)
-
-    def remove_other_models(self) -> list[str]:
-        """Remove what was saved with other fingerprints, unless in use; returns the reasons, naming the folders."""
-        return remove_other_models(self._root, self.folder)
 
     def _max_bytes(self, count: int) -> int:
         return self._codec.bytes_per_token * count + self.page_overhead

@@ -11,7 +11,10 @@ from kv_store.paged.residency import Residency
 
 
 class PageMatch:
-    """Implements `Match`: locks its pages until released."""
+    """The longest resident prefix of a request, protected from eviction until released. Use it in a `with`.
+
+    `length` is the number of leading tokens that are resident, in any tier.
+    """
 
     def __init__(self, pages: Sequence[Page], length: int, residency: Residency, live: set[PageMatch]) -> None:
         self.pages = tuple(pages)
@@ -23,6 +26,12 @@ class PageMatch:
         live.add(self)
 
     def load(self, workspace: Workspace, start: int = 0) -> int:
+        """Write the KV of tokens [start, length) into the workspace, which holds [0, start) already.
+
+        Returns the number of leading tokens now in the workspace: `length`, or less (at least `start`) if a page is
+        unreadable on disk or was purged since; `length` shrinks with it. Loaded pages move up to the first tier,
+        within its budget.
+        """
         self._check_live()
         for page in self.pages:
             if page.start >= self.length:
@@ -32,6 +41,7 @@ class PageMatch:
         return max(start, self.length)
 
     def release(self) -> None:
+        """End the protection of the pages; raises ReleasedMatchError the second time."""
         self._check_live()
         self._live.remove(self)
         self._residency.unlock(self.pages)

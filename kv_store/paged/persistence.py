@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from kv_store.disk.model_folders import remove_other_models
 from kv_store.disk.page_folder import PageFile, PageFolder
 from kv_store.disk.page_index import SavedPage
 from kv_store.errors import BadFileError
@@ -26,15 +27,14 @@ def save(folder: PageFolder, residency: Residency, seconds: float | None) -> boo
     Never evicts a page on disk for one used less recently. Returns False if time ran out with pages left.
     """
     until = math.inf if seconds is None else time.monotonic() + seconds
-    disk = len(residency.tiers) - 1
-    tier = residency.tiers[disk]
+    tier = residency.tiers[residency.last]
     unsaved = _unsaved(residency)
     is_over = is_sorted = False
     for count, page in enumerate(unsaved, start=1):
-        if not is_sorted and not tier.fits(residency.page_bytes(len(page), disk)):
+        if not is_sorted and not tier.fits(residency.page_bytes(len(page), residency.last)):
             tier.sort()  # evict the least recently used first
             is_sorted = True
-        if is_over or not _fits_for(page, residency) or not residency.keep_copy(page, disk):
+        if is_over or not _fits_for(page, residency) or not residency.keep_copy(page, residency.last):
             break
         is_over = time.monotonic() >= until
         if count % BATCH_PAGES == 0:
@@ -50,8 +50,7 @@ def write_index(folder: PageFolder, residency: Residency, forgotten: str | None 
 
     Raises OSError on failure; the next call tries again.
     """
-    disk = len(residency.tiers) - 1
-    rows = [(_row(page, disk), page.uses) for page in residency.changed]
+    rows = [(_row(page, residency.last), page.uses) for page in residency.changed]
     folder.index.write(folder.removed, rows, forgotten)
     folder.removed.clear()
     residency.changed.clear()
@@ -63,7 +62,7 @@ def forget(folder: PageFolder, residency: Residency, document: str) -> None:
         write_index(folder, residency, document)
     except OSError as error:
         log.error("removing all saved pages, because one document's cannot be removed: %s", error)
-        residency.empty(len(residency.tiers) - 1)
+        residency.empty(residency.last)
         residency.changed.clear()
         folder.removed.clear()
         folder.replace_index()
@@ -87,14 +86,13 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
     Refuses and removes unusable pages.
     """
     tree.root.digest = folder.identity
-    disk = len(residency.tiers) - 1
-    refused = [*folder.refused, *folder.remove_other_models()]
+    refused = [*folder.refused, *remove_other_models(folder.root, folder.folder)]
     rows, uses = _read_index(folder, refused)
     files = _add_pages(rows, uses, folder, tree, refused)
     kept = _within_budget(files, residency, refused)
     for page in reversed(kept):
         page.used = residency.tick()
-        residency.adopt(page, files[page], disk)
+        residency.adopt(page, files[page], residency.last)
     for page in reversed(files):
         if not page.copies:
             tree.remove(page)
@@ -107,17 +105,15 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
 
 def _unsaved(residency: Residency) -> list[Page]:
     """Pages that are only in memory; each after its ancestors."""
-    disk = len(residency.tiers) - 1
     pages = sorted({page for tier in residency.tiers[:-1] for page in tier.held}, key=lambda page: page.start)
     for tier in residency.tiers[:-1]:
         pages += reversed(tier.evictable)
-    return [page for page in pages if disk not in page.copies]
+    return [page for page in pages if residency.last not in page.copies]
 
 
 def _fits_for(page: Page, residency: Residency) -> bool:
     """Whether the last tier can take a page, after evicting less recently used ones if necessary."""
-    disk = len(residency.tiers) - 1
-    tier, size = residency.tiers[disk], residency.page_bytes(len(page), disk)
+    tier, size = residency.tiers[residency.last], residency.page_bytes(len(page), residency.last)
     return tier.fits(size) or (tier.can_fit(size) and (page.held or tier.oldest().used < page.used))
 
 
@@ -189,11 +185,10 @@ def _within_budget(files: dict[Page, PageFile], residency: Residency, refused: l
     """As many pages as the last tier has room for, the most recently used first, each after its ancestors."""
     for page in reversed(files):
         page.parent.used = max(page.parent.used, page.used)
-    disk = len(residency.tiers) - 1
-    room = residency.tiers[disk].budget_bytes
+    room = residency.tiers[residency.last].budget_bytes
     kept: list[Page] = []
     for page in sorted(files, key=lambda page: (-page.used, page.start)):
-        room -= residency.page_bytes(len(page), disk)
+        room -= residency.page_bytes(len(page), residency.last)
         if room < 0:
             refused.append(f"{files[page].name}: beyond the disk tier's budget, as are all that were used before it")
             break

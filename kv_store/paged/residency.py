@@ -25,6 +25,8 @@ class Residency:
 
     def __init__(self, tiers: Sequence[Tier], tree: PageTree, bytes_per_token: int) -> None:
         self.tiers = tuple(tiers)
+        self.last = len(self.tiers) - 1
+        """Level of the last tier."""
         self.bytes_per_token = bytes_per_token
         self.evicted_tokens = 0
         self.refused: deque[str] = deque(maxlen=REMEMBERED_REFUSALS)
@@ -32,7 +34,7 @@ class Residency:
         """Pages of a durable last tier that are new there, were used again or serve new documents."""
         self._tree = tree
         self._clock = itertools.count(1)
-        self._durable = len(self.tiers) - 1 if self.tiers[-1].storage.durable else None
+        self._durable = self.last if self.tiers[-1].storage.durable else None
 
     def page_bytes(self, count: int, level: int) -> int:
         """Bytes of a page of `count` tokens in a tier."""
@@ -62,7 +64,6 @@ class Residency:
             page.pins += 1
 
     def unpin(self, pages: Sequence[Page]) -> None:
-        """Undo one `pin`."""
         for page in reversed(pages):
             page.pins -= 1
             if not page.held:

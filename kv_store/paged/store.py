@@ -15,8 +15,9 @@ from kv_store.tiers.tier import Tier
 
 
 class PagedStore:
-    """Implements `KVStore` with a tree of pages over tiers, the fastest one first.
+    """All KV outside of workspaces, as a tree of pages over tiers, the fastest one first.
 
+    It finds, keeps and evicts the longest resident prefixes of token ids; it knows sessions' names, but no text.
     If the last tier is a folder, pages that an earlier process saved there are resident from the start.
     Memory is proportional to resident tokens: a page's payload has exactly its tokens. For one thread only.
     """
@@ -34,10 +35,19 @@ class PagedStore:
             persistence.restore(self._folder, self._tree, self._residency)
 
     def match_prefix(self, token_ids: Sequence[int], namespace: str = "") -> PageMatch:
+        """The longest resident prefix of `token_ids`, token-granular; length 0 if nothing matches.
+
+        Namespaces share nothing. The documents of all but the empty one are named `namespace/...`.
+        """
         path, length = self._tree.find_prefix(tuple(token_ids), namespace)
         return PageMatch(path, length, self._residency, self._live)
 
     def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str, namespace: str = "") -> int:
+        """Make `token_ids` resident in a namespace; returns how many tokens' KV was missing and copied.
+
+        The workspace must hold the KV of exactly these tokens at [0, len(token_ids)). Within the budget,
+        older tails are evicted to make room; if pins leave too little room, fewer tokens are kept.
+        """
         if workspace.bytes_per_token != self._residency.bytes_per_token:
             raise ValueError(
                 f"a workspace of {workspace.bytes_per_token} bytes per token, "
@@ -67,16 +77,25 @@ class PagedStore:
         return max(0, length - matched)
 
     def pin(self, session: str) -> None:
+        """Keep this session's last inserted prefix, and those inserted later, in their tier."""
         if session not in self._pinned:
             self._pinned.add(session)
             self._residency.pin(self._tree.last_path(session))
 
     def unpin(self, session: str) -> None:
+        """Undo `pin`; ignores unknown sessions."""
         if session in self._pinned:
             self._pinned.remove(session)
             self._residency.unpin(self._tree.last_path(session))
 
     def purge(self, session: str) -> int:
+        """Drop the pages of the session's document alone, its pins and its name, in all tiers; the tokens dropped.
+
+        The document counts for all clients: see `document_of`.
+
+        Only whole pages are dropped, so another document may lose the end of a page that it shared. A prompt with text
+        of several documents belongs to the session that inserted it: purge each such session.
+        """
         document = document_of(session)
         for pinned in [pinned for pinned in self._pinned if document_of(pinned) == document]:
             self.unpin(pinned)
@@ -87,6 +106,7 @@ class PagedStore:
         return dropped
 
     def clear(self, *, disk: bool) -> None:
+        """Drop all pages from memory, and with `disk` from every tier. Pages that are only in memory are lost."""
         for level, tier in enumerate(self._residency.tiers):
             if disk or not tier.storage.durable:
                 self._residency.empty(level)
@@ -101,6 +121,7 @@ class PagedStore:
         )
 
     def session_stats(self, most: int) -> list[SessionStats]:
+        """The residency of at most so many sessions, the latest first."""
         levels = range(len(self._residency.tiers))
         found = []
         for session in islice(reversed(self._tree.tails), most):
@@ -110,14 +131,21 @@ class PagedStore:
         return found
 
     def check_integrity(self) -> None:
+        """Raise AssertionError, naming the page, if accounting, references or budgets are inconsistent."""
         integrity.check_tree(self._tree)
         integrity.check_counts(self._tree, self._pinned, self._live)
         integrity.check_tiers(self._tree, self._residency)
 
     def save(self, seconds: float | None = None) -> bool:
+        """Write resident pages to the disk tier, within its budget, the most recently used first.
+
+        Stops after about `seconds` (None: when all is written). Returns True if nothing is left to write; another call
+        continues with the rest.
+        """
         return persistence.save(self._folder, self._residency, seconds) if self._folder else True
 
     def close(self) -> None:
+        """Release system resources of the tiers, such as folder locks; unsaved pages are lost."""
         if self._folder:
             persistence.write_if_possible(self._folder, self._residency)
         for tier in self._residency.tiers:

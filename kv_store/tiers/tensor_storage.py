@@ -9,12 +9,11 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
+from kv_store.tiers.storage import MemoryStorage
 
-class TensorStorage:
+
+class TensorStorage(MemoryStorage):
     """Implements `Storage` in the memory of a device: the reference is the tensor there."""
-
-    page_overhead = 0
-    durable = False
 
     def __init__(self, device: torch.device | str) -> None:
         self._device = torch.empty(0, device=device).device
@@ -24,19 +23,10 @@ class TensorStorage:
         assert isinstance(payload, Tensor), f"expected a tensor as payload, not a {type(payload).__name__}"
         return payload.to(self._device, non_blocking=self._device.type != "cpu")
 
-    def get(self, stored: object) -> object:
-        return stored
-
-    def remove(self, stored: object) -> None:
-        return
-
     def check(self, stored: Collection[object]) -> None:
         for tensor in stored:
             assert isinstance(tensor, Tensor), f"a {type(tensor).__name__} is stored instead of a tensor"
             assert tensor.device == self._device, f"a page is on {tensor.device} instead of {self._device}"
-
-    def close(self) -> None:
-        return
 
 
 class HostStorage(TensorStorage):

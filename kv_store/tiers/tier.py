@@ -51,7 +51,6 @@ class Tier:
             self.evictable_bytes += size
 
     def remove(self, page: Page) -> None:
-        """Remove the copy of a page."""
         size = self.held.pop(page, None)
         if size is None:
             size = self.evictable.pop(page)

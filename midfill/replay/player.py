@@ -11,7 +11,7 @@ from dataclasses import replace
 from inference.checkpoints.checkpoint import find_checkpoint
 from inference.loading.engine import load_dry_engine
 from inference.loading.options import engine_options
-from inference.remote.choosing import open_engine
+from inference.remote.connecting import open_engine
 from inference.text.tokenization import TextTokenizer
 from midfill.headless.lsp_session import open_session
 from midfill.headless.private_core import private_core_environment

@@ -13,8 +13,7 @@ import pytest
 
 from inference.checkpoints.checkpoint import find_checkpoint
 from inference.loading.options import EngineOptions, engine_options
-from inference.remote.choosing import open_engine
-from inference.remote.connecting import connect
+from inference.remote.connecting import connect, open_engine
 from inference.remote.engine import RemoteEngine
 from inference.remote.servers.child import LlamaServerChild
 from midfill.replay.options import ReplayOptions

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUFWriter, LlamaFileType
+from gguf import LlamaFileType
+
+from tests.inference.tiny_gguf import write_file
 
 QWEN_MARKERS = (
     *("<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>"),
@@ -18,24 +20,18 @@ def write_gguf(
     architecture: str = "qwen2",
     markers: tuple[str, ...] = QWEN_MARKERS,
     name: str = "Test",
-    split_count: int = 1,
+    split_count: int | None = None,
 ) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    writer = GGUFWriter(path, architecture)
-    writer.add_name(name)
-    writer.add_file_type(LlamaFileType.MOSTLY_Q4_K_M)
-    writer.add_block_count(2)
-    writer.add_context_length(512)
-    writer.add_embedding_length(64)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_token_list(["a", "b", *markers])
-    writer.add_token_types([1, 1] + [3] * len(markers))
-    if split_count != 1:
-        writer.add_uint16("split.count", split_count)
-    writer.add_tensor("token_embd.weight", np.zeros((11, 64), dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    sizes = {"block_count": 2, "context_length": 512, "embedding_length": 64}
+    heads = {"attention.head_count": 4, "attention.head_count_kv": 2}
+    fields = {
+        "general.architecture": architecture,
+        "general.name": name,
+        "general.file_type": int(LlamaFileType.MOSTLY_Q4_K_M),
+        **{f"{architecture}.{key}": value for key, value in (sizes | heads).items()},
+        "tokenizer.ggml.tokens": ["a", "b", *markers],
+        "tokenizer.ggml.token_type": [1, 1] + [3] * len(markers),
+        "split.count": split_count,
+    }
+    return write_file(path, fields, {"token_embd.weight": (np.zeros((11, 64), dtype=np.float32), "F32")})

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
+from starlette.applications import Starlette
 from starlette.testclient import TestClient
+from websockets.sync.client import ClientConnection, connect
 
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import Engine
@@ -32,16 +36,18 @@ from inference.server.pages.feed import Feed
 from inference.server.process import bind, serve_app
 from inference.server.retirement import Retirement
 from inference.server.websocket_api import WebSocketApi
+from protocol.wire import StatusChanged, decode_core
 
 TOKEN = "secret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
+PATIENCE_S = 100.0
 
 
 @dataclass
 class Served:
     """A core that serves at `address`, `host:port`; it also ends when `over` is set."""
 
-    address: str
+    app: Starlette
     scheduler: Scheduler
     presence: Presence
     connections: Connections
@@ -49,7 +55,50 @@ class Served:
     anchors: TextAnchors
     draining: Draining
     feed: Feed
+    websockets: WebSocketApi
+    address: str = ""
     over: threading.Event = field(default_factory=threading.Event)
+
+    def connect(self, token: str = TOKEN, **options: Any) -> ClientConnection:
+        """A WebSocket of a client with this token."""
+        headers = {"Authorization": f"Bearer {token}"}
+        return connect(f"ws://{self.address}/ws", additional_headers=headers, **options)
+
+
+def receive(websocket: ClientConnection) -> Any:
+    """The next message that is not a change of status."""
+    while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
+        pass
+    return message
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _wired(
+    load: Callable[[ReportProgress], Engine],
+    observe: Observer | None,
+    users: Users | None,
+    limits: UserLimits | None,
+    connections: Connections | None = None,
+) -> Served:
+    """The parts of a core, which is not served yet."""
+    presence, metrics, anchors, feed = Presence(), Metrics(), TextAnchors(), Feed()
+    holder = EngineHolder("tiny", load, presence.announce)
+    scheduler = Scheduler(holder, observe=observe or metrics.observe, limits=limits, watch=feed)
+    connections = Connections(max_open=1000) if connections is None else connections
+    retirement = Retirement(presence, lambda: scheduler.status, replaceable=True)
+    draining = Draining(lambda: scheduler.is_idle, 30.0)
+    websockets = WebSocketApi(scheduler, presence, connections, retirement, anchors, draining)
+    access = Access(TOKEN, ["https://allowed.example"], HostNames(frozenset({"gpu-box"})), users)
+    http = HttpApi(scheduler, presence, metrics, anchors)
+    dashboard = Dashboard(scheduler, feed, access.pages, connections.abort)
+    app = make_app(http, websockets.serve, access, connections, draining, dashboard)
+    return Served(app, scheduler, presence, connections, retirement, anchors, draining, feed, websockets)
 
 
 @contextmanager
@@ -63,31 +112,20 @@ def serving(
     certificate: Certificate | None = None,
 ) -> Iterator[Served]:
     """A core of this model; with a certificate, the address is that of its TLS."""
-    presence, metrics, anchors, feed = Presence(), Metrics(), TextAnchors(), Feed()
-    holder = EngineHolder("tiny", lambda progress: load_engine(options, progress), presence.announce)
-    scheduler = Scheduler(holder, observe=observe or metrics.observe, limits=limits, watch=feed)
-    connections = Connections(max_open=1000) if connections is None else connections
-    retirement = Retirement(presence, lambda: scheduler.status, replaceable=True)
-    draining = Draining(lambda: scheduler.is_idle, 30.0)
-    websockets = WebSocketApi(scheduler, presence, connections, retirement, anchors, draining)
-    access = Access(TOKEN, ["https://allowed.example"], HostNames(frozenset({"gpu-box"})), users)
-    http, dashboard = (
-        HttpApi(scheduler, presence, metrics, anchors),
-        Dashboard(scheduler, feed, access.pages, connections.abort),
-    )
-    app = make_app(http, websockets.serve, access, connections, draining, dashboard)
+    served = _wired(lambda progress: load_engine(options, progress), observe, users, limits, connections)
     with bind("127.0.0.1", 0) as listener, bind("127.0.0.1", 0) as plain:
         host, port = listener.getsockname()
-        served = Served(f"{host}:{port}", scheduler, presence, connections, retirement, anchors, draining, feed)
+        served.address = f"{host}:{port}"
 
         def is_over() -> bool:
             if users is not None:
-                users.refresh(websockets.close_revoked)
+                users.refresh(served.websockets.close_revoked)
             if certificate is not None:
                 certificate.refresh()
             return served.over.is_set()
 
-        work = serve_app(app, connections, [listener, *([plain] if certificate else [])], is_over, certificate)
+        listeners = [listener, *([plain] if certificate else [])]
+        work = serve_app(served.app, served.connections, listeners, is_over, certificate)
         thread = threading.Thread(target=asyncio.run, args=(work,))
         thread.start()
         try:
@@ -95,7 +133,7 @@ def serving(
         finally:
             served.over.set()
             thread.join()
-            scheduler.close()
+            served.scheduler.close()
 
 
 @contextmanager
@@ -108,24 +146,11 @@ def client_of(
     limits: UserLimits | None = None,
 ) -> Iterator[TestClient]:
     """A client of a core in this process. A `dry` one computes nothing, and counts."""
-    presence, metrics, anchors, feed = Presence(), Metrics(), TextAnchors(), Feed()
 
     def load(report: ReportProgress) -> Engine:
         return load_dry_engine(options) if dry else load_engine(options, report)
 
-    scheduler = Scheduler(
-        EngineHolder("tiny", load, presence.announce), observe=observe or metrics.observe, limits=limits, watch=feed
-    )
-    connections = Connections(max_open=1000)
-    retirement = Retirement(presence, lambda: scheduler.status, replaceable=True)
-    draining = Draining(lambda: scheduler.is_idle, 30.0)
-    websockets = WebSocketApi(scheduler, presence, connections, retirement, anchors, draining)
-    access = Access(TOKEN, ["https://allowed.example"], HostNames(frozenset({"gpu-box"})), users)
-    http, dashboard = (
-        HttpApi(scheduler, presence, metrics, anchors),
-        Dashboard(scheduler, feed, access.pages, connections.abort),
-    )
-    app = make_app(http, websockets.serve, access, connections, draining, dashboard)
-    with TestClient(app, base_url="http://127.0.0.1:8765", raise_server_exceptions=False) as client:
+    served = _wired(load, observe, users, limits)
+    with TestClient(served.app, base_url="http://127.0.0.1:8765", raise_server_exceptions=False) as client:
         yield client
-    scheduler.close()
+    served.scheduler.close()

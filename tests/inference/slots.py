@@ -1,12 +1,20 @@
-"""A look into the workspaces of an engine."""
+"""Workspaces of an engine, and a store that never has what they had."""
 
 from __future__ import annotations
 
 from inference.engine.engine import Engine
 from inference.engine.slot import Slot
+from kv_store.paged.store import PagedStore
+from kv_store.tiers.storage import MemoryStorage
+from kv_store.tiers.tier import Tier
 
 
 def last_slot(engine: Engine) -> Slot:
     """The workspace that was used last, of an engine that is at no work."""
     assert not engine._slots._lent
     return engine._slots._idle[-1]
+
+
+def store_without_room() -> PagedStore:
+    """One for workspaces of 4 bytes per token."""
+    return PagedStore([Tier("none", 0, MemoryStorage())], 4)

@@ -13,16 +13,16 @@ from msgspec import structs
 
 from inference.backends.chunk import SHORT_TOKENS, Chunk
 from inference.backends.model import Choice, DryModel
-from inference.engine.engine import Engine, EngineInfo, Policy
+from inference.engine.engine import Engine, Policy
+from inference.engine.interface import EngineInfo
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from inference.text.token_ids import packed
 from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from protocol.messages import CompletionRequest, Prompt, StopRule
-from tests.inference.slots import last_slot
+from tests.inference.slots import last_slot, store_without_room
 from tests.inference.tiny import write_checkpoint
-from tests.kv_store.naive import NaiveStore
 
 PREFIX = "import os\n\n\ndef size_of(path):\n    return os.stat(path).st_size\n\n\n"
 LINE = "print(size_of(path), path, sep=', ')"
@@ -57,7 +57,7 @@ def parrot(tokenizer: TextTokenizer, increment: str, text: str, *, speculation: 
     prompt = (markers.prefix, *tokenizer.encode(PREFIX), markers.suffix, markers.middle, *tokenizer.encode(increment))
     model = Parrot((*prompt, *tokenizer.encode(text)), min(markers.end))
     policy = Policy(prefill_chunk=64, speculation=speculation)
-    return Engine(EngineInfo("parrot", "none", 512, 3.0), model, tokenizer, NaiveStore(), policy), model
+    return Engine(EngineInfo("parrot", "none", 512, 3.0), model, tokenizer, store_without_room(), policy), model
 
 
 def test_asking_again_is_one_forward_for_as_much_as_fits_into_it(tiny_tokenizer: TextTokenizer) -> None:

@@ -82,7 +82,6 @@ class KernelDecoder:
 
     @property
     def weights_bytes(self) -> int:
-        """Bytes of the packed weights."""
         return sum(kept.nbytes for kept in self._kept if isinstance(kept, Tensor))
 
     def close(self) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping
+from ctypes import POINTER, c_float, c_int, c_int32, c_int64, c_void_p
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from protocol.errors import MidfillError
 
@@ -26,31 +27,22 @@ class KernelUnavailable(MidfillError):
     code = "kernel_unavailable"
 
 
+def _fields(kind: Any, *names: str) -> list[tuple[str, Any]]:
+    return [(name, kind) for name in names]
+
+
 class CMatrix(ctypes.Structure):
     """Matrix of model.h."""
 
-    _fields_ = (
-        ("weights", ctypes.c_void_p),
-        ("scales", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("rows", ctypes.c_int32),
-        ("columns", ctypes.c_int32),
-        ("type", ctypes.c_int32),
-    )
+    _fields_ = (*_fields(c_void_p, "weights", "scales", "bias"), *_fields(c_int32, "rows", "columns", "type"))
 
 
 class CLayerWeights(ctypes.Structure):
     """LayerWeights of model.h."""
 
     _fields_ = (
-        ("qkv", CMatrix),
-        ("attention_out", CMatrix),
-        ("gate_up", CMatrix),
-        ("down", CMatrix),
-        ("attention_norm", ctypes.c_void_p),
-        ("mlp_norm", ctypes.c_void_p),
-        ("q_norm", ctypes.c_void_p),
-        ("k_norm", ctypes.c_void_p),
+        *_fields(CMatrix, "qkv", "attention_out", "gate_up", "down"),
+        *_fields(c_void_p, "attention_norm", "mlp_norm", "q_norm", "k_norm"),
     )
 
 
@@ -58,21 +50,13 @@ class CModel(ctypes.Structure):
     """Model of model.h."""
 
     _fields_ = (
-        ("layers", ctypes.c_int32),
-        ("hidden", ctypes.c_int32),
-        ("heads", ctypes.c_int32),
-        ("kv_heads", ctypes.c_int32),
-        ("head_dim", ctypes.c_int32),
-        ("vocabulary", ctypes.c_int32),
-        ("positions", ctypes.c_int32),
-        ("norm_epsilon", ctypes.c_float),
-        ("attention_scale", ctypes.c_float),
+        *_fields(c_int32, "layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "positions"),
+        *_fields(c_float, "norm_epsilon", "attention_scale"),
         ("embedding", CMatrix),
-        ("layer_weights", ctypes.POINTER(CLayerWeights)),
-        ("final_norm", ctypes.c_void_p),
+        ("layer_weights", POINTER(CLayerWeights)),
+        ("final_norm", c_void_p),
         ("head", CMatrix),
-        ("cosines", ctypes.c_void_p),
-        ("sines", ctypes.c_void_p),
+        *_fields(c_void_p, "cosines", "sines"),
     )
 
 
@@ -80,21 +64,16 @@ class CSequence(ctypes.Structure):
     """Sequence of model.h."""
 
     _fields_ = (
-        ("kv", ctypes.c_void_p),
-        ("layer_stride", ctypes.c_int64),
-        ("value_stride", ctypes.c_int64),
-        ("head_stride", ctypes.c_int64),
-        ("kv_type", ctypes.c_int32),
-        ("tokens", ctypes.c_int32),
-        ("start", ctypes.c_int32),
-        ("wanted", ctypes.c_int32),
+        ("kv", c_void_p),
+        *_fields(c_int64, "layer_stride", "value_stride", "head_stride"),
+        *_fields(c_int32, "kv_type", "tokens", "start", "wanted"),
     )
 
 
 class CChoice(ctypes.Structure):
     """Choice of model.h."""
 
-    _fields_ = (("token_id", ctypes.c_int32), ("logprob", ctypes.c_float))
+    _fields_ = (("token_id", c_int32), ("logprob", c_float))
 
 
 @cache
@@ -119,23 +98,12 @@ def load_library() -> ctypes.CDLL:
 
 def _declare(library: ctypes.CDLL) -> None:
     library.midfill_kernel_create.restype = ctypes.c_char_p
-    library.midfill_kernel_create.argtypes = (
-        ctypes.POINTER(CModel),
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.POINTER(ctypes.c_void_p),
-    )
+    library.midfill_kernel_create.argtypes = (POINTER(CModel), c_int, c_int, POINTER(c_void_p))
     library.midfill_kernel_destroy.restype = None
-    library.midfill_kernel_destroy.argtypes = (ctypes.c_void_p,)
+    library.midfill_kernel_destroy.argtypes = (c_void_p,)
     library.midfill_kernel_forward.restype = None
-    library.midfill_kernel_forward.argtypes = (
-        ctypes.c_void_p,
-        ctypes.POINTER(ctypes.c_int32),
-        ctypes.POINTER(CSequence),
-        ctypes.c_int,
-        ctypes.c_void_p,
-        ctypes.POINTER(CChoice),
-    )
+    sequences, choices = POINTER(CSequence), POINTER(CChoice)
+    library.midfill_kernel_forward.argtypes = (c_void_p, POINTER(c_int32), sequences, c_int, c_void_p, choices)
 
 
 def unavailable_reason() -> str | None:

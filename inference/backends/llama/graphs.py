@@ -16,10 +16,9 @@ import torch
 from inference.backends import cuda
 from inference.backends.chunk import Chunk
 from inference.backends.cuda import Replay
-from inference.backends.greedy import best_tokens, choices
 from inference.backends.llama.decoder import Decoder, Span
 from inference.backends.model import Choice
-from inference.backends.sampling import choose
+from inference.backends.sampling import best_tokens, choices, choose
 from kv_store.workspace import KVWorkspace
 
 TOKEN_BUCKETS = (1, 2, 4, 8, 16, 32)
@@ -104,7 +103,7 @@ class GraphedDecoder:
 
     def _key(self, chunks: Sequence[Chunk]) -> GraphKey | None:
         """The key of a forward's graph; None if its shape has none."""
-        tokens = _token_bucket(chunks[0])
+        tokens = next((bucket for bucket in TOKEN_BUCKETS if bucket >= len(chunks[0].token_ids)), None)
         if len(chunks) > 1 or tokens is None or chunks[0].start + tokens > self.context_tokens:
             return None
         workspace = chunks[0].workspace
@@ -152,10 +151,6 @@ class _Buffers:
         if chunk.needs_logits:
             return choose(self._logits[rows], chunk)
         return choices(self._best[rows], self._logprobs[rows])
-
-
-def _token_bucket(chunk: Chunk) -> int | None:
-    return next((bucket for bucket in TOKEN_BUCKETS if bucket >= len(chunk.token_ids)), None)
 
 
 def _visible_buckets(context_tokens: int) -> Iterator[int]:

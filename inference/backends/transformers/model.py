@@ -105,10 +105,6 @@ def _input_device(model: PreTrainedModel) -> torch.device:
     return torch.device("cpu") if model.device.type == "meta" else model.device
 
 
-def _kept_by(layer: object) -> tuple[object, object]:
-    return getattr(layer, "keys", None), getattr(layer, "values", None)
-
-
 @torch.inference_mode()
 def _kv_of_one_token(model: PreTrainedModel, where: str) -> tuple[KVShape, list[torch.device]]:
     """Shape of one token's KV, and each layer's device; determined by running one token."""
@@ -118,7 +114,7 @@ def _kv_of_one_token(model: PreTrainedModel, where: str) -> tuple[KVShape, list[
         past_key_values=cache,
         use_cache=True,
     )
-    kept = [tensor for layer in cache.layers for tensor in _kept_by(layer)]
+    kept = [getattr(layer, name, None) for layer in cache.layers for name in ("keys", "values")]
     tensors = [tensor for tensor in kept if isinstance(tensor, Tensor)]
     shapes = {(tuple(tensor.shape), tensor.dtype) for tensor in tensors}
     if len(shapes) != 1 or len(tensors) != 2 * len(cache.layers):

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from inference.checkpoints.architecture import DIVIDED
-from inference.checkpoints.gguf.header import GgufHeader, GgufTensor
+from inference.checkpoints.gguf.header import GgufHeader
+from inference.checkpoints.weights import StoredTensor
 from protocol.errors import BadModel
 
 OURS = ("llama", "qwen2", "qwen3")
@@ -121,7 +122,7 @@ def _rope_factors(parts: Sequence[GgufHeader], head_dim: Any) -> list[float]:
         raise BadModel(f"{header.path}: {_ROPE_FACTORS} is {tensor.type_name} of the shape {tensor.shape}")
     with header.path.open("rb") as file:
         file.seek(tensor.start)
-        factors = struct.unpack(f"<{tensor.values}f", file.read(tensor.size))
+        factors = struct.unpack(f"<{tensor.values}f", file.read(tensor.stop - tensor.start))
     if not all(math.isfinite(factor) and factor > 0 for factor in factors):
         raise BadModel(f"{header.path}: {_ROPE_FACTORS} has values that frequencies cannot be divided by")
     return list(factors)
@@ -167,9 +168,9 @@ def _is_tied(parts: Sequence[GgufHeader]) -> bool:
     return _find(parts, "output.weight")[1] is None
 
 
-def _find(parts: Sequence[GgufHeader], name: str) -> tuple[GgufHeader, GgufTensor | None]:
+def _find(parts: Sequence[GgufHeader], name: str) -> tuple[GgufHeader, StoredTensor | None]:
     """The tensor of this name and the part that has it; the first part and None if there is no such tensor."""
-    found = ((part, tensor) for part in parts for tensor in part.tensors if tensor.name == name)
+    found = ((part, part.tensors[name]) for part in parts if name in part.tensors)
     return next(found, (parts[0], None))
 
 

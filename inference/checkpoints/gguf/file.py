@@ -13,8 +13,9 @@ import gguf
 from inference.checkpoints.architecture import ModelShape
 from inference.checkpoints.generic_shape import read_shape
 from inference.checkpoints.gguf.config import OURS, gguf_config
-from inference.checkpoints.gguf.header import GgufHeader, GgufTensor, read_gguf_header
+from inference.checkpoints.gguf.header import GgufHeader, read_gguf_header
 from inference.checkpoints.gguf.tokenizer import marked_format, tokenizer_definition
+from inference.checkpoints.hub_names import is_first_part
 from inference.checkpoints.weights import StoredTensor, WeightsFile
 from inference.text.fim import AUTO
 from inference.text.tokenization import TextTokenizer
@@ -23,7 +24,6 @@ from protocol.errors import BadModel
 GGUF_SUFFIX = ".gguf"
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
-_PROJECTOR = "mmproj"  # llama.cpp's name for the part of a model that reads images
 _UNREAD = re.compile(r"rope_freqs\.weight|blk\.\d+\.attn_rot_embd(\.weight)?")  # no weights: the config's, or computed
 _LAYER = re.compile(r"blk\.(\d+)\.")
 _LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
@@ -82,8 +82,7 @@ class GgufCheckpoint:
 
 def find_gguf(folder: Path) -> Path | None:
     """The only GGUF file in `folder`, or the first part of it; None if there is none, BadModel if there are several."""
-    files = sorted(folder.glob(f"*{GGUF_SUFFIX}"))
-    files = [path for path in files if _part_of(path) == 1 and _PROJECTOR not in path.name]
+    files = sorted(filter(is_first_part, folder.glob(f"*{GGUF_SUFFIX}")))
     if len(files) > 1:
         raise BadModel(f"{folder} has several models: choose one of {', '.join(path.name for path in files)}")
     return files[0] if files else None
@@ -99,17 +98,12 @@ def open_gguf(path: Path, name: str) -> GgufCheckpoint:
     tokens = len(header.metadata.get("tokenizer.ggml.tokens", ()))
     if tokens > config["vocab_size"]:
         raise BadModel(f"{path}: {tokens} tokens, and an embedding of {config['vocab_size']}")
-    layers = {match.group(1) for part in headers for tensor in part.tensors if (match := _LAYER.match(tensor.name))}
+    layers = {match.group(1) for part in headers for name in part.tensors if (match := _LAYER.match(name))}
     if len(layers) != shape.layers:
         raise BadModel(f"{path}: {header.architecture}.block_count is {shape.layers}, and it has {len(layers)} layers")
     if len(headers) > 1 and header.architecture not in OURS:
         raise BadModel(f"{path} is in {len(headers)} parts: join them with llama-gguf-split --merge")
     return GgufCheckpoint(name, path, config, shape, headers)
-
-
-def _part_of(path: Path) -> int:
-    match = _PART.fullmatch(path.name)
-    return int(match.group(2)) if match else 1
 
 
 def _parts(path: Path, count: Any, number: Any) -> Iterator[Path]:
@@ -125,34 +119,32 @@ def _parts(path: Path, count: Any, number: Any) -> Iterator[Path]:
 def _weights_file(header: GgufHeader) -> WeightsFile:
     """The file's tensors, under the names that they have in a safetensors file if our decoder reads them."""
     with header.path.open("rb") as file:
-        head = file.read(min((tensor.start for tensor in header.tensors), default=0))
+        head = file.read(min((tensor.start for tensor in header.tensors.values()), default=0))
     tensors: dict[str, StoredTensor] = {}
-    for tensor in header.tensors:
-        if header.architecture in OURS and _UNREAD.fullmatch(tensor.name):
+    for name, tensor in header.tensors.items():
+        if header.architecture in OURS and _UNREAD.fullmatch(name):
             continue
-        name = _name(header, tensor)
-        if name in tensors:
-            raise BadModel(f"{header.path} has two tensors of the name {tensor.name!r}")
-        _check_type(header, tensor)
-        tensors[name] = StoredTensor(tensor.type_name, tensor.shape, tensor.start, tensor.start + tensor.size)
+        ours = _name(header, name)
+        _check_type(header, name, tensor)
+        tensors[ours] = tensor
     return WeightsFile(header.path, head, tensors)
 
 
-def _check_type(header: GgufHeader, tensor: GgufTensor) -> None:
+def _check_type(header: GgufHeader, name: str, tensor: StoredTensor) -> None:
     kind = gguf.GGMLQuantizationType[tensor.type_name]
     if kind.name not in ("F32", "F16") and not hasattr(gguf.quants, kind.name):
-        raise BadModel(f"{header.path}: {tensor.name} is of the type {kind.name}, which the gguf package cannot read")
+        raise BadModel(f"{header.path}: {name} is of the type {kind.name}, which the gguf package cannot read")
     block_values, _ = gguf.GGML_QUANT_SIZES[kind]
     if not tensor.shape or tensor.shape[-1] % block_values or 0 in tensor.shape:
-        raise BadModel(f"{header.path}: {tensor.name} of the type {kind.name} has the shape {tensor.shape}")
+        raise BadModel(f"{header.path}: {name} of the type {kind.name} has the shape {tensor.shape}")
 
 
-def _name(header: GgufHeader, tensor: GgufTensor) -> str:
+def _name(header: GgufHeader, name: str) -> str:
     if header.architecture not in OURS:
-        return tensor.name
-    match = _LAYER_TENSOR.fullmatch(tensor.name)
+        return name
+    match = _LAYER_TENSOR.fullmatch(name)
     if match is not None and match.group(2) in _LAYER_NAMES:
         return f"model.layers.{match.group(1)}.{_LAYER_NAMES[match.group(2)]}.{match.group(3)}"
-    if tensor.name not in _NAMES:
-        raise BadModel(f"{header.path}: midfill's decoder has no use for the tensor {tensor.name!r}")
-    return _NAMES[tensor.name]
+    if name not in _NAMES:
+        raise BadModel(f"{header.path}: midfill's decoder has no use for the tensor {name!r}")
+    return _NAMES[name]

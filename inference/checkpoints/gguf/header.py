@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from inference.checkpoints.weights import StoredTensor
 from protocol.errors import BadModel
 
 MAGIC = b"GGUF"
@@ -25,28 +26,12 @@ _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", _BOOL: "?", 
 
 
 @dataclass(frozen=True, slots=True)
-class GgufTensor:
-    """One tensor as the header lists it: its shape as in torch, outermost first, and its place in the file."""
-
-    name: str
-    shape: tuple[int, ...]
-    type_name: str  # "F16", "Q4_K"
-    start: int  # bytes from the beginning of the file
-    size: int  # bytes
-
-    @property
-    def values(self) -> int:
-        """Number of values."""
-        return math.prod(self.shape)
-
-
-@dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """The header of a complete GGUF file: metadata by key, with arrays as tuples, and tensors in the file's order."""
+    """The header of a complete GGUF file: metadata by key, with arrays as tuples, and tensors by name, in order."""
 
     path: Path
     metadata: Mapping[str, Any]
-    tensors: tuple[GgufTensor, ...]
+    tensors: Mapping[str, StoredTensor]
 
     @property
     def architecture(self) -> str:
@@ -57,11 +42,6 @@ class GgufHeader:
     def of_model(self, key: str, default: Any = None) -> Any:
         """The value of a key that the architecture prefixes, such as `block_count`."""
         return self.metadata.get(f"{self.architecture}.{key}", default)
-
-    @property
-    def values(self) -> int:
-        """Number of values in all tensors."""
-        return sum(tensor.values for tensor in self.tensors)
 
 
 def read_gguf_header(path: Path) -> GgufHeader:
@@ -104,14 +84,18 @@ class _Reader:
         if not isinstance(alignment, int) or alignment < 1:
             raise _Fault(f"general.alignment is {alignment!r}")
         data = -(-self._at // alignment) * alignment
-        tensors = tuple(GgufTensor(name, shape, kind, data + at, size) for name, shape, kind, at, size in listed)
-        end = max((tensor.start + tensor.size for tensor in tensors), default=0)
+        tensors = {
+            name: StoredTensor(kind, shape, data + at, data + at + size) for name, kind, shape, at, size in listed
+        }
+        if len(tensors) < len(listed):
+            raise _Fault("it has two tensors of one name")
+        end = max((tensor.stop for tensor in tensors.values()), default=0)
         if end > self._size:
             raise _Fault(f"it has {self._size} bytes, and its header describes {end}: download it again")
         return GgufHeader(path, metadata, tensors)
 
-    def _tensor(self) -> tuple[str, tuple[int, ...], str, int, int]:
-        """Name, shape, type, offset in the data and size in bytes of the next tensor."""
+    def _tensor(self) -> tuple[str, str, tuple[int, ...], int, int]:
+        """Name, type, shape, offset in the data and size in bytes of the next tensor."""
         from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
         name = self._string()
@@ -122,7 +106,7 @@ class _Reader:
         except ValueError as error:
             raise _Fault(f"the tensor {name!r} has the unknown type {number}") from error
         block_values, block_bytes = GGML_QUANT_SIZES[kind]
-        return name, shape, kind.name, offset, math.prod(shape) // block_values * block_bytes
+        return name, kind.name, shape, offset, math.prod(shape) // block_values * block_bytes
 
     def _value(self, kind: int) -> Any:
         if kind == _STRING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from typing import Any
 from inference.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from inference.checkpoints.gguf.header import GgufHeader, read_gguf_header
 from inference.checkpoints.local_models.found import Found, Source
+from inference.checkpoints.weights import StoredTensor
 from inference.text.fim import AUTO, choose_format
 from protocol.errors import BadModel, MidfillError
 
@@ -64,7 +64,7 @@ def _of_gguf(model: LocalModel) -> LocalModel:
     described = replace(
         model,
         family=header.architecture,
-        parameters=header.values,
+        parameters=sum(tensor.values for tensor in header.tensors.values()),
         size=model.path.stat().st_size,
         quantization=_file_type(header),
         fim=_fim(tokens if isinstance(tokens, tuple) else (), f"{model.name} {header.metadata.get('general.name')}"),
@@ -85,15 +85,15 @@ def _check_gguf(model: LocalModel, header: GgufHeader) -> None:
 
 def _of_folder(model: LocalModel, checkpoint: Checkpoint) -> LocalModel:
     files = checkpoint.weights()
-    entries = [entry for file in files for name, entry in json.loads(file.header).items() if name != "__metadata__"]
+    tensors = [tensor for file in files for tensor in file.tensors.values()]
     method = _within(checkpoint, "quantization_config").get("quant_method")
     told = _within(checkpoint, "midfill").get("fim_format", AUTO)
     return replace(
         model,
         family=checkpoint.architecture.model_type,
-        parameters=sum(math.prod(entry["shape"]) for entry in entries),
+        parameters=sum(tensor.values for tensor in tensors),
         size=sum(file.size for file in files),
-        quantization=str(method) if method else _most((entry["dtype"], math.prod(entry["shape"])) for entry in entries),
+        quantization=str(method) if method else _most(tensors),
         fim=_fim(_added_tokens(checkpoint.folder / "tokenizer.json"), f"{model.name} {checkpoint.folder}", told),
         problem=f"its weights are quantized by {method}, which midfill does not read" if method else "",
     )
@@ -128,12 +128,12 @@ def _file_type(header: GgufHeader) -> str:
     number = header.metadata.get("general.file_type")
     if isinstance(number, int) and number in names:
         return names[number]
-    return _most((tensor.type_name, tensor.values) for tensor in header.tensors)
+    return _most(header.tensors.values())
 
 
-def _most(weighted: Iterable[tuple[str, int]]) -> str:
-    """The name with the largest sum of weights; empty for none."""
+def _most(tensors: Iterable[StoredTensor]) -> str:
+    """The type of most values; empty for no tensors."""
     sums: Counter[str] = Counter()
-    for name, weight in weighted:
-        sums[name] += weight
+    for tensor in tensors:
+        sums[tensor.type_name] += tensor.values
     return sums.most_common(1)[0][0] if sums else ""

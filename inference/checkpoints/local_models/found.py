@@ -23,10 +23,3 @@ class Found:
     source: Source
     path: Path
     problem: str = ""
-
-
-def is_first_part(file: Path) -> bool:
-    """Whether a GGUF file holds a model, or the first part of one: not a later part, and not a vision projector."""
-    _, separator, count = file.stem.rpartition("-of-")
-    later = bool(separator) and count.isdigit() and not file.stem.endswith(f"-00001-of-{count}")
-    return not later and "mmproj" not in file.name.lower()

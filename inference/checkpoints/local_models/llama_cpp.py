@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from inference.checkpoints.local_models.found import Found, is_first_part
+from inference.checkpoints.hub_names import is_first_part
+from inference.checkpoints.local_models.found import Found
 
 
 def folders(environment: Mapping[str, str], home: Path) -> tuple[Path, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from inference.checkpoints.local_models.found import Found, is_first_part
+from inference.checkpoints.hub_names import is_first_part
+from inference.checkpoints.local_models.found import Found
 from protocol.errors import BadModel
 
 PREFIX = "lmstudio:"

@@ -13,8 +13,8 @@ def path_of(model: str) -> Path | None:
 
     Raises BadModel, with a remedy, if the program has no such model.
     """
-    if model.startswith(ollama.PREFIX):
-        return ollama.locate(model, ollama.folders(os.environ, Path.home()))
-    if model.startswith(lm_studio.PREFIX):
-        return lm_studio.locate(model, lm_studio.folders(os.environ, Path.home()))
+    for program in (ollama, lm_studio):
+        if model.startswith(program.PREFIX):
+            found: Path = program.locate(model, program.folders(os.environ, Path.home()))
+            return found
     return None

@@ -12,27 +12,12 @@ from inference.text.healing_vocabulary import AllowedIds
 from inference.text.tokenization import TextTokenizer
 
 
-class Alternatives:
-    """Makes the constraints for alternatives; shared by all requests."""
-
-    def __init__(self, tokenizer: TextTokenizer, healer: Healer | None) -> None:
-        self._tokenizer = tokenizer
-        self._healer = healer
-        self._text_ids: AllowedIds | None = None  # built on first use: slow for large vocabularies
-
-    def other_than(self, taken: tuple[int, ...], typed: bytes) -> AlternativeStart:
-        """The constraint for an alternative whose first token must not be one of `taken`."""
-        if self._text_ids is None:
-            self._text_ids = np.fromiter(self._tokenizer.text_tokens(), dtype=np.int64)
-        return AlternativeStart(typed, self._healer, self._text_ids, taken)
-
-
 class AlternativeStart(TypedBytes):
     """Constrains tokens to the typed bytes, then to a first token outside of `taken`; later tokens are free."""
 
-    def __init__(self, rest: bytes, healer: Healer | None, text_ids: AllowedIds, taken: tuple[int, ...]) -> None:
+    def __init__(self, rest: bytes, healer: Healer | None, tokenizer: TextTokenizer, taken: tuple[int, ...]) -> None:
         super().__init__(rest, healer)
-        self._text_ids = text_ids
+        self._tokenizer = tokenizer
         self._taken = taken
         self.first: int | None = None  # the first token, once it is chosen
 
@@ -47,7 +32,8 @@ class AlternativeStart(TypedBytes):
         if not self._taken:
             return allowed
         if allowed is None:
-            return self._text_ids[~np.isin(self._text_ids, self._taken)]
+            text_ids = self._tokenizer.text_ids
+            return text_ids[~np.isin(text_ids, self._taken)]
         # A token within the typed bytes is no first token, so it stays allowed even if another text begins with it.
         return allowed[~np.isin(allowed, [token_id for token_id in self._taken if not self.is_within(token_id)])]
 

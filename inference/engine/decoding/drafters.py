@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from inference.backends.model import Choice
@@ -45,32 +46,23 @@ class Odds:
         self._wrong = self._wrong * self.FADING + (right < drafted)
 
 
+@dataclass(slots=True)
 class Drafter:
     """Drafts for one text: first from the session's last suggestion, then from an earlier place in the text.
 
     The second kind is prompt lookup: the tokens that followed an earlier occurrence of the last tokens.
     """
 
-    def __init__(
-        self,
-        seen: TokenIds,
-        rest: str,
-        encode: Callable[[str], TokenIds],
-        ends: Callable[[int], bool],
-        odds_of_rest: Odds,
-        odds_of_repetition: Odds,
-    ) -> None:
-        """`seen` are the tokens before the text, `rest` is the remainder of the last suggestion.
+    _ids: TokenIds  # before the text; the drafter takes ownership of them
+    _rest: str  # of the last suggestion
+    _encode: Callable[[str], TokenIds]
+    _ends: Callable[[int], bool]  # whether a token ends the text: a draft stops before it
+    _of_rest: Odds
+    _of_repetition: Odds
+    _drafted: tuple[Odds, int] = field(init=False)
 
-        A draft stops before a token that `ends` the text. The drafter takes ownership of `seen`.
-        """
-        self._ids = seen
-        self._rest = rest
-        self._encode = encode
-        self._ends = ends
-        self._of_rest = odds_of_rest
-        self._of_repetition = odds_of_repetition
-        self._drafted: tuple[Odds, int] = (odds_of_repetition, 0)
+    def __post_init__(self) -> None:
+        self._drafted = self._of_repetition, 0
 
     def draft(self, text: str, room: int) -> TokenIds:
         """A draft of at most `room` tokens after the generated `text`."""

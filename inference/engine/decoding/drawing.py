@@ -11,7 +11,14 @@ from inference.backends.chunk import Chunk, Draw
 from inference.backends.model import Choice
 from inference.text.tokenization import TextTokenizer
 from protocol.errors import BadInput
-from protocol.messages import MAX_STOP_CHARS, MAX_STOP_TEXTS, MAX_TOP_LOGPROBS, CompletionRequest, TokenLogprob
+from protocol.messages import (
+    MAX_ALTERNATIVES,
+    MAX_STOP_CHARS,
+    MAX_STOP_TEXTS,
+    MAX_TOP_LOGPROBS,
+    CompletionRequest,
+    TokenLogprob,
+)
 
 
 class Drawing:
@@ -50,6 +57,10 @@ def spelling(tokens: Sequence[TokenLogprob], text: str) -> tuple[TokenLogprob, .
 
 def check_choosing(request: CompletionRequest) -> None:
     """Raise BadInput, with the offending value, if the request's tokens cannot be chosen or ended as it wants."""
+    if request.max_tokens < 0:
+        raise BadInput(f"max_tokens must be 0 or more, not {request.max_tokens}")
+    if not 0 <= request.alternatives <= MAX_ALTERNATIVES:
+        raise BadInput(f"alternatives must be between 0 and {MAX_ALTERNATIVES}, not {request.alternatives}")
     sampling, top = request.sampling, request.top_logprobs
     if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
         raise BadInput(f"top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {top}")

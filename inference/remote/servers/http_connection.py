@@ -37,35 +37,22 @@ class HttpConnection:
 
     async def ping(self) -> None:
         """Ask `/health`, which answers with an error while a server cannot serve; some servers do not have it."""
-        with _told(self.address):
-            response = await self._send(self._client.build_request("GET", "/health"))
-            await response.aread()
-        if response.is_error and response.status_code != NOT_FOUND:
-            raise self._refused(response)
+        response = await self._answer("GET", "/health")
+        if response.status_code != NOT_FOUND:
+            self._check(response)
 
     async def get(self, path: str, kind: type[Answer]) -> Answer:
         """The answer to GET, as a value of `kind`."""
-        with _told(self.address):
-            response = await self._send(self._client.build_request("GET", path))
-            await response.aread()
-        return self._read(response, kind)
+        return self.decode(self._check(await self._answer("GET", path)).content, kind)
 
     async def text(self, path: str) -> str:
         """The answer to GET, as text."""
-        with _told(self.address):
-            response = await self._send(self._client.build_request("GET", path))
-            await response.aread()
-        if response.is_error:
-            raise self._refused(response)
-        return response.text
+        return self._check(await self._answer("GET", path)).text
 
     async def post(self, path: str, body: object, kind: type[Answer]) -> Answer:
         """The answer to POST with a JSON body, as a value of `kind`."""
-        with _told(self.address):
-            content = msgspec.json.encode(body)
-            response = await self._send(self._client.build_request("POST", path, content=content, headers=_JSON))
-            await response.aread()
-        return self._read(response, kind)
+        answer = await self._answer("POST", path, content=msgspec.json.encode(body), headers=_JSON)
+        return self.decode(self._check(answer).content, kind)
 
     @asynccontextmanager
     async def events(
@@ -79,13 +66,12 @@ class HttpConnection:
             try:
                 if response.is_error:
                     await response.aread()
-                    raise self._refused(response)
+                self._check(response)
                 yield _data_of(response)
             finally:
                 await response.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._client.aclose()
 
     def decode(self, data: bytes, kind: type[Answer]) -> Answer:
@@ -95,6 +81,13 @@ class HttpConnection:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise EngineUnavailable(f"{self.address} sent {data[:MAX_ERROR_CHARS]!r}: {error}") from error
 
+    async def _answer(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        """The whole response, with any status."""
+        with _told(self.address):
+            response = await self._send(self._client.build_request(method, path, **options))
+            await response.aread()
+        return response
+
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         """The response, up to its headers. Asks again if the server has just closed an idle connection."""
         try:
@@ -102,10 +95,10 @@ class HttpConnection:
         except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
             return await self._client.send(request, stream=True)
 
-    def _read(self, response: httpx2.Response, kind: type[Answer]) -> Answer:
+    def _check(self, response: httpx2.Response) -> httpx2.Response:
         if response.is_error:
             raise self._refused(response)
-        return self.decode(response.content, kind)
+        return response
 
     def _refused(self, response: httpx2.Response) -> Exception:
         """The error for a status of 400 or more."""

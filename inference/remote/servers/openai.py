@@ -6,6 +6,7 @@ import logging
 import re
 import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -102,30 +103,17 @@ class _Event(msgspec.Struct, frozen=True):
     error: Any = None
 
 
+@dataclass(slots=True)
 class OpenAIServer:
     """One server with an OpenAI-compatible API that takes token ids; see `ModelServer`."""
 
-    def __init__(
-        self,
-        connection: HttpConnection,
-        session_header: str,
-        model: str = "",
-        capacity: int | None = None,
-        *,
-        separate_users: bool = False,
-    ) -> None:
-        """`model` chooses among several that the server offers; empty takes the first.
-
-        With `separate_users`, a server that reuses prompts across salts is refused.
-        `session_header` names the header by which a router keeps a session on its replica.
-        """
-        self._connection = connection
-        self._session_header = session_header
-        self._wanted = model
-        self._capacity = capacity or DEFAULT_CAPACITY
-        self._separates_users = separate_users
-        self._model = ""
-        self._constraint: Constraint | None = None
+    _connection: HttpConnection
+    _session_header: str  # names the session, so that a router keeps it on its replica
+    _wanted: str = ""  # chooses among several models that the server offers; empty takes the first
+    _capacity: int = 0  # 0 is DEFAULT_CAPACITY
+    _separates_users: bool = False  # refuses a server that reuses prompts across salts
+    _model: str = ""
+    _constraint: Constraint | None = None
 
     async def facts(self) -> ServerFacts:
         chosen = await self._find_model()
@@ -138,7 +126,7 @@ class OpenAIServer:
             name=chosen.id,
             model_places=tuple(dict.fromkeys(filter(None, (chosen.root, chosen.id)))),
             context_tokens=chosen.max_model_len or DEFAULT_CONTEXT_TOKENS,
-            capacity=self._capacity,
+            capacity=self._capacity or DEFAULT_CAPACITY,
             block_tokens=block_tokens,
             can_constrain=self._constraint is not None,
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from inference.server.admission.connections import Address
@@ -25,14 +26,6 @@ TOKEN_SUBPROTOCOL = "midfill.bearer."
 
 PUBLIC_PATHS = frozenset({"/health", PROOF_PATH, "/dashboard", "/playground"})
 """Answered without the token too; the handlers then reveal nothing confidential."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a request is refused: the HTTP status and a message."""
-
-    status: int
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +77,16 @@ class Access:
             return proof(self._users.digest_of(token_id), nonce, host)
         return proof(self._token, nonce, port)
 
-    def foreign(self, headers: Headers) -> Refusal | None:
-        """Why a request's Host or Origin is refused. Browsers send an Origin, other programs do not."""
+    def foreign(self, headers: Headers) -> Response | None:
+        """What a request is refused with for its Host or Origin. Browsers send an Origin, other programs do not."""
         for host in headers.getlist("host"):
             if not self._hosts.include(host):
-                return Refusal(
+                return error_response(
                     421, f"this core does not accept the host name {host!r}: start it with --allow-host to add the name"
                 )
         for origin in headers.getlist("origin"):
             if origin not in self.allowed_origins:
-                return Refusal(
+                return error_response(
                     403,
                     f"this core does not accept web pages of {origin!r}: start it with --allow-origin to add the "
                     "origin",
@@ -127,12 +120,8 @@ class RefuseForeign:
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = self._app
-        if scope["type"] != "lifespan":
-            refusal = self._access.foreign(Headers(scope=scope))
-            if refusal is not None:
-                response = error_response(refusal.status, refusal.message)
-        await response(scope, receive, send)
+        refusal = self._access.foreign(Headers(scope=scope)) if scope["type"] != "lifespan" else None
+        await (refusal or self._app)(scope, receive, send)
 
 
 class RequireToken:

@@ -111,10 +111,6 @@ class Users:
         self._seen = self._state()
         self._tokens = _by_id(read_users(file))
 
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(token.name for token in self._tokens.values())
-
     def find(self, token: str) -> User | None:
         """The user with this token; compared in constant time."""
         known = self._tokens.get(token_id(token) or "")

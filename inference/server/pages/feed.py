@@ -55,7 +55,7 @@ class Feed:
     def tell(self, status: CoreStatus) -> None:
         """Send the core's status, if there is a listener."""
         if self.wanted:
-            self._send({"event": "status", **_status(status)})
+            self._send({"event": "status", **structs.asdict(status)})
 
     async def listen(self, status: CoreStatus, drop: Callable[[], None]) -> AsyncGenerator[bytes]:
         """Server-sent events from now on, the status first; they end with `close`.
@@ -78,7 +78,7 @@ class Feed:
         with self._lock:
             self._listeners.append(send)
         try:
-            yield event({"event": "status", **_status(status)})
+            yield event({"event": "status", **structs.asdict(status)})
             while (one := await unread.get()) is not None:
                 yield one
         finally:
@@ -89,18 +89,17 @@ class Feed:
 
     def close(self) -> None:
         """End all streams: the core exits."""
-        with self._lock:
-            listeners = list(self._listeners)
-        for send in listeners:
-            send(None)
+        self._put(None)
 
     def _send(self, value: dict[str, Any]) -> None:
         self.built += 1
-        encoded = event(value)
+        self._put(event(value))
+
+    def _put(self, one: bytes | None) -> None:
         with self._lock:
             listeners = list(self._listeners)
         for send in listeners:
-            send(encoded)
+            send(one)
 
     def _answered(self, answered: Answered) -> dict[str, Any]:
         request, answer = answered.request, answered.answer
@@ -132,7 +131,3 @@ class Feed:
         if earlier.prefix != prompt.prefix:
             return ""
         return prompt.increment[Prefix.similarity(earlier.increment, prompt.increment) :]
-
-
-def _status(status: CoreStatus) -> dict[str, Any]:
-    return structs.asdict(status)

@@ -22,14 +22,12 @@ class PageKeys:
         self._codes: dict[str, float] = {}  # with the time until which each is valid
 
     def new_code(self) -> str:
-        """A code for one use."""
         self._codes = {code: until for code, until in self._codes.items() if until > self._now()}
         code = secrets.token_urlsafe(32)
         self._codes[code] = self._now() + CODE_S
         return code
 
     def admits(self, shown: str) -> bool:
-        """Whether this is the key."""
         return secrets.compare_digest(shown.encode(), self.key.encode())
 
     def exchange(self, shown: str) -> str | None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from packaging.utils import canonicalize_name
 from rich.console import Console
 
 from inference.training.corpus.collect import CollectOptions, collect
@@ -14,7 +15,6 @@ from inference.training.corpus.decontamination import Decontamination
 from inference.training.corpus.downloads import download, folder_of, unpack
 from inference.training.corpus.environments import (
     Package,
-    canonical_name,
     default_environments,
     installed_packages,
     standard_library,
@@ -74,7 +74,7 @@ def make_corpus(
     """Collect the source of permissively licensed packages: installed ones (Python), or downloaded ones."""
     benchmarks = Decontamination(benchmark or [])
     packages: list[Package] = [standard_library()] if standard else []
-    held_out = [canonical_name(name) for name in hold_out or ()]
+    held_out: list[str] = [canonicalize_name(name) for name in hold_out or ()]
     if downloads is not None:
         found, marked = _downloaded(downloads)
         packages += found
@@ -97,7 +97,7 @@ def _downloaded(downloads: Path) -> tuple[list[Package], list[str]]:
     packages = list(installed_packages(unpacked["pypi"]))
     packages += [npm_package(folder_of(unpacked["npm"], pinned)) for pinned in npm]
     packages += [debian_package(folder_of(unpacked["debian"], pinned), pinned) for pinned in debian]
-    held_out = [canonical_name(pinned.name) for pinned in read_list("pypi") if pinned.held_out]
+    held_out: list[str] = [canonicalize_name(pinned.name) for pinned in read_list("pypi") if pinned.held_out]
     held_out += [f"npm/{pinned.name}" for pinned in npm if pinned.held_out]
     held_out += [f"debian/{pinned.name}" for pinned in debian if pinned.held_out]
     return packages, held_out

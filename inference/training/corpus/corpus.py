@@ -89,7 +89,6 @@ class Corpus:
         return range(*self._package_of[index])
 
     def document(self, index: int) -> str:
-        """The whole text of one document."""
         return self.lines_between(index, 0, int(self.boundaries[index + 1] - self.boundaries[index]))
 
     def lines_between(self, index: int, start: int, end: int) -> str:

@@ -107,7 +107,6 @@ def _debian_mirror() -> str:
 
 
 def _archives(registry: Registry, package: Pinned, folder: Path) -> list[Path]:
-    """The downloaded files of a package."""
     if registry == "pypi":
         wanted = canonicalize_name(package.name), Version(package.version)
         return [path for path in sorted(folder.glob("*.whl")) if parse_wheel_filename(path.name)[:2] == wanted]

@@ -28,7 +28,6 @@ class DuplicateFilter:
         return None
 
     def add(self, text: str) -> None:
-        """Remember `text` as collected."""
         self._contents.add(_digest(text))
         self._lines |= _line_hashes(text)
 

@@ -1,12 +1,13 @@
 """Lists installed packages as named, licensed sets of Python source files."""
 
-import re
 import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path, PurePath
+
+from packaging.utils import canonicalize_name
 
 from inference.training.corpus.licences import Licence, judge_licence
 from inference.training.errors import CorpusError
@@ -30,11 +31,6 @@ class Package:
     version: str
     licence: Licence
     files: tuple[SourceFile, ...]
-
-
-def canonical_name(name: str) -> str:
-    """A package's name as PEP 503 normalizes it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def default_environments() -> tuple[Path, ...]:
@@ -61,7 +57,7 @@ def installed_packages(environment: Path) -> Iterator[Package]:
         raise CorpusError(f"no such package environment: {environment}")
     named: dict[str, Distribution] = {}
     for distribution in distributions(path=[str(environment)]):
-        named.setdefault(canonical_name(distribution.metadata["Name"]), distribution)
+        named.setdefault(canonicalize_name(distribution.metadata["Name"]), distribution)
     for name, distribution in sorted(named.items()):
         yield Package(name, distribution.version, judge_licence(distribution.metadata), _source_files(distribution))
 

@@ -1,15 +1,16 @@
 """Owns the vocabulary: trains a byte-level BPE, defines the markers, and encodes text without markers."""
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from inference.checkpoints.gguf.pre_tokenizers import pre_tokenizer
 from inference.text.fim import AUTO
-from inference.text.tokenization import TextTokenizer
+from inference.text.tokenization import MarkerIds, TextTokenizer
 from inference.training.errors import VocabularyError
 
 END_OF_TEXT = "<|endoftext|>"
@@ -18,22 +19,11 @@ PADDING = "<|fim_pad|>"
 # Names and order as in Qwen2.5-Coder; the last two are reserved and never trained.
 MARKERS = (END_OF_TEXT, PREFIX, MIDDLE, SUFFIX, PADDING, "<|repo_name|>", "<|file_sep|>")
 
-# The split pattern of Qwen2.5-Coder's tokenizer: engines that support that family can read these vocabularies.
-SPLIT_PATTERN = (
-    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 
+@dataclass(frozen=True, slots=True)
+class TrainingMarkerIds(MarkerIds):
+    """With the markers that training uses besides those of a prompt; None for those that the family lacks."""
 
-@dataclass(frozen=True)
-class MarkerIds:
-    """Token ids of the markers that training uses; None for those that the family lacks."""
-
-    prefix: int
-    suffix: int
-    middle: int | None
-    begin: int | None
-    file_separator: int | None
     end_of_text: int
     padding: int | None
 
@@ -56,16 +46,9 @@ class Vocabulary:
         self._whole = Tokenizer.from_str(json.dumps(definition))
         self.format = self._text.format
         self.size = self._text.vocabulary_size
-        markers, added = self._text.markers, self._whole.get_added_tokens_decoder()
-        ids = {token.content: id_ for id_, token in added.items()}
-        self.markers = MarkerIds(
-            prefix=markers.prefix,
-            suffix=markers.suffix,
-            middle=markers.middle,
-            begin=markers.begin,
-            file_separator=markers.file_separator,
-            end_of_text=ids[self.format.end[0]],
-            padding=ids.get(PADDING),
+        ids = {token.content: id_ for id_, token in self._whole.get_added_tokens_decoder().items()}
+        self.markers = TrainingMarkerIds(
+            **asdict(self._text.markers), end_of_text=ids[self.format.end[0]], padding=ids.get(PADDING)
         )
 
     def encode(self, fragment: str) -> list[int]:
@@ -101,10 +84,12 @@ def train_tokenizer(texts: Iterable[str], size: int, *, show_progress: bool = Fa
     """
     if size < 256 + len(MARKERS):
         raise VocabularyError(f"a vocabulary of {size} has no room for 256 bytes and {len(MARKERS)} markers")
+    # As Qwen2.5-Coder's tokenizer splits: engines that support that family can read these vocabularies.
+    (split,) = pre_tokenizer("qwen2", "this module").patterns
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(SPLIT_PATTERN), behavior="isolated"),
+            pre_tokenizers.Split(Regex(split), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -114,19 +99,8 @@ def train_tokenizer(texts: Iterable[str], size: int, *, show_progress: bool = Fa
         show_progress=show_progress,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
     )
-    tokenizer.train_from_iterator(_batches(texts), trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in MARKERS])
     if tokenizer.get_vocab_size() != size:
         raise VocabularyError(f"the texts give {tokenizer.get_vocab_size()} tokens, fewer than the {size} requested")
     return tokenizer
-
-
-def _batches(texts: Iterable[str], size: int = 256) -> Iterator[list[str]]:
-    batch: list[str] = []
-    for text in texts:
-        batch.append(text)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

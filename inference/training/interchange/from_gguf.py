@@ -8,21 +8,16 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from inference.checkpoints.architecture import SUPPORTED_TYPES
-from inference.checkpoints.gguf.file import open_gguf
+from inference.checkpoints.architecture import SUPPORTED_TYPES, Architecture
+from inference.checkpoints.gguf.file import GgufCheckpoint, open_gguf
+from inference.checkpoints.gguf.tokenizer import tokenizer_definition
 from inference.training.corpus.vocabulary import MIDDLE, PREFIX, SUFFIX
 from inference.training.errors import OptionError
 from protocol.errors import BadModel
 
-_KEYS = ("general.architecture", "tokenizer.ggml.model", "tokenizer.ggml.pre")
 MARKERS = (PREFIX, SUFFIX, MIDDLE)
 NOISE_NORM = 0.5  # of a marker's own direction, as a share of its embedding's norm
 _EMBEDDING, _OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
-# By GGUF's name of a pre-tokenizer, what precedes GPT-2's pattern: transformers reads the pattern alone.
-_BEFORE_PATTERN: dict[str, list[dict[str, Any]]] = {
-    "gpt-2": [],
-    "smollm": [{"type": "Digits", "individual_digits": True}],
-}
 
 
 def read_base(file: Path, folder: Path, reserved: tuple[int, ...] = (), *, dtype: torch.dtype = torch.bfloat16) -> None:
@@ -35,7 +30,7 @@ def read_base(file: Path, folder: Path, reserved: tuple[int, ...] = (), *, dtype
         BadModel: the file is missing, damaged, or of an architecture or a tokenizer that is not supported.
         OptionError: an id is not that of a special token, or there are not three.
     """
-    definition = read_tokenizer(file, reserved)
+    notes, definition = _open(file).config["midfill"], read_tokenizer(file, reserved)
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
@@ -48,7 +43,7 @@ def read_base(file: Path, folder: Path, reserved: tuple[int, ...] = (), *, dtype
     (folder / "model.safetensors").chmod(0o644)  # safetensors makes its files private to their owner
     config = {key: value for key, value in model.config.to_diff_dict().items() if key != "quantization_config"}
     ends = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": None} if reserved else {}
-    if notes := open_gguf(file, str(file)).config.get("midfill"):  # of a model that midfill trained
+    if notes:  # of a model that midfill trained
         config["midfill"] = notes
     written = {**config, **ends, "dtype": str(dtype).removeprefix("torch."), "architectures": [type(model).__name__]}
     _write(folder / "config.json", written)
@@ -66,40 +61,22 @@ def read_base(file: Path, folder: Path, reserved: tuple[int, ...] = (), *, dtype
 
 def read_tokenizer(file: Path, reserved: tuple[int, ...] = ()) -> dict[str, Any]:
     """The content of a tokenizer.json with the tokenizer in `file`; `reserved` and errors as of `read_base`."""
-    separation = _check(file)
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
-    definition["pre_tokenizer"] = _pre_tokenizer(definition["pre_tokenizer"], separation)
+    definition = tokenizer_definition(_open(file).headers[0])
     if reserved:
         _rename(definition, reserved)
     return definition
 
 
-def _check(file: Path) -> str:
-    """The name of its pre-tokenizer; BadModel for a file that cannot be trained from."""
-    import gguf
-
-    if not file.is_file():
-        raise BadModel(f"no GGUF file at {file}")
-    try:
-        fields = gguf.GGUFReader(file).fields
-    except (ValueError, IndexError, OSError) as error:
-        raise BadModel(f"{file} cannot be read as GGUF: {error}") from error
-    found = {key: str(fields[key].contents()) if key in fields else "" for key in _KEYS}
-    architecture, kind, separation = found.values()
-    if architecture not in SUPPORTED_TYPES:
-        raise BadModel(f"{file} is a model of architecture {architecture!r}, expected {', '.join(SUPPORTED_TYPES)}")
-    if kind != "gpt2" or separation not in _BEFORE_PATTERN:
-        known = ", ".join(_BEFORE_PATTERN)
-        raise BadModel(f"{file} has a tokenizer {kind!r} with pre-tokenizer {separation!r}, expected gpt2 with {known}")
-    return separation
-
-
-def _pre_tokenizer(pattern: dict[str, Any], separation: str) -> dict[str, Any]:
-    before = _BEFORE_PATTERN[separation]
-    return {"type": "Sequence", "pretokenizers": [*before, pattern]} if before else pattern
+def _open(file: Path) -> GgufCheckpoint:
+    """BadModel for a file that cannot be trained from."""
+    checkpoint = open_gguf(file, str(file))
+    kind = checkpoint.headers[0].metadata.get("tokenizer.ggml.model")
+    if not isinstance(checkpoint.architecture, Architecture) or kind != "gpt2":
+        raise BadModel(
+            f"{file} is a model of architecture {checkpoint.headers[0].architecture!r} with a tokenizer {kind!r}, "
+            f"expected {', '.join(SUPPORTED_TYPES)} with gpt2"
+        )
+    return checkpoint
 
 
 def _rename(definition: dict[str, Any], reserved: tuple[int, ...]) -> None:

@@ -13,20 +13,13 @@ from safetensors import safe_open
 
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint
-from inference.training.corpus.vocabulary import SPLIT_PATTERN
+from inference.checkpoints.gguf.pre_tokenizers import pre_tokenizer
 from inference.training.optimization.rounding import kind_of
 from inference.training.options import Quantization
 from protocol.errors import BadModel
 
 ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2}
 PERMUTED = ("self_attn.q_proj.weight", "self_attn.k_proj.weight")
-_FILE_TYPES = {
-    "q4_0": gguf.LlamaFileType.MOSTLY_Q4_0,
-    "q4_1": gguf.LlamaFileType.MOSTLY_Q4_1,
-    "q5_0": gguf.LlamaFileType.MOSTLY_Q5_0,
-    "q5_1": gguf.LlamaFileType.MOSTLY_Q5_1,
-    "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
-}
 _DIGITS = {"type": "Digits", "individual_digits": True}
 
 
@@ -78,7 +71,7 @@ def _add_shape(writer: gguf.GGUFWriter, shape: Architecture, quantization: Quant
     writer.add_rope_freq_base(shape.rope_theta)
     writer.add_layer_norm_rms_eps(shape.norm_epsilon)
     writer.add_vocab_size(shape.vocabulary)
-    writer.add_file_type(_FILE_TYPES[quantization.matrices] if quantization else gguf.LlamaFileType.MOSTLY_BF16)
+    writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{(quantization.matrices if quantization else 'bf16').upper()}"])
     if quantization:
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
 
@@ -105,18 +98,19 @@ def _add_tokenizer(writer: gguf.GGUFWriter, checkpoint: Checkpoint, vocabulary: 
     # Engines that know no such names read these ids.
     writer.add_uint32("tokenizer.ggml.fim_pre_token_id", tokenizer.markers.prefix)
     writer.add_uint32("tokenizer.ggml.fim_suf_token_id", tokenizer.markers.suffix)
-    if tokenizer.markers.middle is not None:
-        writer.add_uint32("tokenizer.ggml.fim_mid_token_id", tokenizer.markers.middle)
-    if tokenizer.markers.file_separator is not None:
-        writer.add_uint32("tokenizer.ggml.fim_sep_token_id", tokenizer.markers.file_separator)
+    for field, id_ in (("mid", tokenizer.markers.middle), ("sep", tokenizer.markers.file_separator)):
+        if id_ is not None:
+            writer.add_uint32(f"tokenizer.ggml.fim_{field}_token_id", id_)
 
 
 def _pre_tokenizer(definition: dict[str, Any], name: str) -> str:
     """llama.cpp's name for how the tokenizer splits text."""
     step = definition.get("pre_tokenizer") or {}
     steps = step.get("pretokenizers", [step])
-    if any(one["type"] == "Split" and one["pattern"].get("Regex") == SPLIT_PATTERN for one in steps):
-        return "qwen2"
+    patterns = tuple(one["pattern"].get("Regex") for one in steps if one["type"] == "Split")
+    for known in ("qwen2", "smollm"):
+        if patterns == pre_tokenizer(known, name).patterns:
+            return known
     if [one["type"] for one in steps] == ["Digits", "ByteLevel"] and steps[0] == _DIGITS:
         return "smollm"
     raise BadModel(f"{name}: its tokenizer splits text neither as Qwen2's nor as SmolLM's does")

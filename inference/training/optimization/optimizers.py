@@ -16,48 +16,34 @@ from inference.training.options import Quantization, TrainingOptions
 class Trained(Protocol):
     """The parameters that the optimizers update: a model's trainable ones, or copies of them."""
 
-    @property
-    def named(self) -> dict[str, nn.Parameter]:
-        """The parameters by their names in the model."""
-        ...
+    named: dict[str, nn.Parameter]
+    """The parameters by their names in the model."""
 
     def take_gradients(self) -> None:
         """Add the gradients of a backward pass to those of the step."""
-        ...
+        return
 
     def write_back(self) -> None:
         """Copy the parameters into the model after a step."""
-        ...
+        return
 
     def begin_rounding(self) -> None:
         """Round what is written back from now on, if there is a quantization."""
-        ...
+        return
 
-    def restore(self, model: nn.Module) -> None:
+    def restore(self, model: nn.Module) -> None:  # noqa: ARG002
         """Make the parameters themselves the model's, in float32."""
-        ...
+        return
 
 
-class OwnWeights:
-    """The model's own float32 weights; autocast, if enabled, handles precision."""
+class OwnWeights(Trained):
+    """The model's own float32 weights, which need none of this; autocast, if enabled, handles precision."""
 
     def __init__(self, model: nn.Module) -> None:
         self.named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
-    def take_gradients(self) -> None:
-        """Does nothing: the gradients are in place."""
 
-    def write_back(self) -> None:
-        """Does nothing: the model has these parameters."""
-
-    def begin_rounding(self) -> None:
-        """Does nothing: the weights are not copied."""
-
-    def restore(self, model: nn.Module) -> None:
-        """Does nothing: the model has these parameters."""
-
-
-class MasterWeights:
+class MasterWeights(Trained):
     """Float32 copies of a model's parameters, which the optimizers update instead of the originals.
 
     Computing in pure bf16 is fastest, but bf16 sums would lose small updates, so these are made in the copies.

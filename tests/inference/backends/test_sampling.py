@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.backends.chunk import Chunk, Draw
-from inference.backends.greedy import greedy_choices
-from inference.backends.sampling import choose, draw
+from inference.backends.sampling import choose, draw, greedy_choices
 from kv_store.dry_workspace import DryWorkspace
 
 SCORES = np.log(np.array([0.1, 0.4, 0.2, 0.3]))

@@ -14,7 +14,6 @@ from inference.backends.chunk import Chunk, Draw
 from inference.backends.model import Choice
 from inference.engine.active_request import ActiveRequest
 from inference.engine.completing import Tools, complete
-from inference.engine.decoding.alternatives import Alternatives
 from inference.engine.decoding.draft_history import DraftHistories
 from inference.engine.decoding.typed_choices import TypedChoices
 from inference.engine.slots import Slots
@@ -25,7 +24,7 @@ from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from protocol.errors import BadInput
 from protocol.messages import Alternative, CompletionRequest, Prompt, Sampling, StopRule, TokenLogprob
-from tests.kv_store.naive import NaiveStore
+from tests.inference.slots import store_without_room
 
 REQUEST = CompletionRequest("a.py", Prompt("import os\n" * 12, "\n", "x ="), 5, StopRule(indent=4))
 CONTEXT, CHUNK = 512, 16
@@ -33,9 +32,8 @@ CONTEXT, CHUNK = 512, 16
 
 @pytest.fixture
 def tools(tiny_tokenizer: TextTokenizer) -> Tools:
-    slots = Slots(1, lambda: DryWorkspace(bytes_per_token=4), NaiveStore(), context_tokens=64)
-    alternatives, choices = Alternatives(tiny_tokenizer, None), TypedChoices(tiny_tokenizer.bytes_of)
-    return Tools(tiny_tokenizer, None, choices, alternatives, slots, None, CONTEXT)
+    slots = Slots(1, lambda: DryWorkspace(bytes_per_token=4), store_without_room(), context_tokens=64)
+    return Tools(tiny_tokenizer, None, TypedChoices(tiny_tokenizer.bytes_of), slots, None, CONTEXT)
 
 
 def prompt_ids(tools: Tools, request: CompletionRequest) -> TokenIds:
@@ -101,7 +99,7 @@ def test_an_alternative_without_text_leaves_the_suggestion_its_place(tools: Tool
 def test_alternatives_behind_typed_bytes_are_other_texts(tools: Tools) -> None:
     """Not the same text behind another spelling of the typed bytes."""
     healer = Healer(tools.tokenizer)
-    tools = dataclasses.replace(tools, healer=healer, alternatives=Alternatives(tools.tokenizer, healer))
+    tools = dataclasses.replace(tools, healer=healer)
     request = replace(REQUEST, prompt=Prompt("import os\n" * 12, "\n", "x = are"), max_tokens=1, alternatives=2)
     typed = tokenize_prompt(request.prompt, tools.tokenizer, CONTEXT, 1, healer).typed
     assert len(typed) > 1

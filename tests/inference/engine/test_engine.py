@@ -13,7 +13,8 @@ from msgspec import structs
 
 from inference.backends.chunk import Chunk
 from inference.backends.model import Choice, DryModel
-from inference.engine.engine import Engine, EngineInfo, Policy
+from inference.engine.engine import Engine, Policy
+from inference.engine.interface import EngineInfo
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from inference.text.prompts import tokenize_prompt
@@ -23,7 +24,7 @@ from kv_store.dry_workspace import DryWorkspace
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt, Snippet, StopRule
 from protocol.settings import TINY_MODEL
-from tests.kv_store.naive import NaiveStore
+from tests.inference.slots import store_without_room
 
 ANY_TEXT = StopRule(indent=0)  # a block that nothing dedents from
 PREFIX = "import os\n\n\ndef size_of(path):\n    return os.stat(path).st_size\n\n\n"
@@ -257,7 +258,7 @@ def scripted(tokenizer: TextTokenizer, script: Iterable[str | tuple[int, ...]]) 
     parts = [tokenizer.encode(part) if isinstance(part, str) else part for part in script]
     model = ScriptedModel(itertools.chain(*parts), min(tokenizer.markers.end))
     info = EngineInfo("scripted", "none", 512, 3.0)
-    return Engine(info, model, tokenizer, NaiveStore(), Policy(prefill_chunk=32))
+    return Engine(info, model, tokenizer, store_without_room(), Policy(prefill_chunk=32))
 
 
 def test_mean_logprob_is_that_of_the_generated_tokens(engine: Engine) -> None:

@@ -57,7 +57,7 @@ def test_a_failure_after_the_folder_was_opened_gives_it_back(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr("kv_store.disk.page_folder.PageFolder.remove_other_models", fail)
+        patched.setattr("kv_store.paged.persistence.remove_other_models", fail)
         assert names(opened(tmp_path)) == ["device"]
     assert "Input/output error" in caplog.text
     assert names(opened(tmp_path)) == ["device", "disk"]

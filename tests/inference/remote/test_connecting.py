@@ -142,7 +142,7 @@ def test_a_core_with_a_remote_engine_imports_no_torch(server: FakeServer, opened
         "import sys\n"
         "import inference.server.process\n"
         "from inference.loading.options import EngineOptions\n"
-        "from inference.remote.choosing import needs_download, open_engine\n"
+        "from inference.remote.connecting import needs_download, open_engine\n"
         "from protocol.messages import CompletionRequest, Prompt\n"
         "options = EngineOptions(engine=sys.argv[1])\n"
         "assert not needs_download(options)\n"

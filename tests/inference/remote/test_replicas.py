@@ -96,6 +96,7 @@ def open_engine(opened: ExitStack) -> Callable[..., RemoteEngine]:
 
 Open = Callable[..., RemoteEngine]
 MakeCluster = Callable[..., Cluster]
+Pair = tuple[Cluster, RemoteEngine, int]
 
 
 def states_of(engine: RemoteEngine) -> list[str]:
@@ -110,6 +111,14 @@ def homes(engine: RemoteEngine, cluster: Cluster, sessions: list[str]) -> dict[s
         assert engine.complete(ask(session=session)).text == "alpha beta"
         (found[session],) = [n for n, count in enumerate(before) if len(cluster.prompts(n)) > count]
     return found
+
+
+@pytest.fixture
+def pair(make_cluster: MakeCluster, open_engine: Open) -> Pair:
+    """Two replicas, an engine that is connected to them, and the replica of the session me/a."""
+    cluster = make_cluster(count=2)
+    engine = open_engine(cluster)
+    return cluster, engine, homes(engine, cluster, ["me/a"])["me/a"]
 
 
 def finish(engine: RemoteEngine, *runs: RemoteRequest) -> None:
@@ -181,12 +190,8 @@ def test_a_request_goes_on_elsewhere_if_its_client_has_nothing_yet(
     until(lambda: states_of(engine) == ["up", "up"])  # it answers the check that the failure asked for
 
 
-def test_text_that_a_client_has_is_never_followed_by_another_replicas(
-    make_cluster: MakeCluster, open_engine: Open
-) -> None:
-    cluster = make_cluster(count=2)
-    engine = open_engine(cluster)
-    home = homes(engine, cluster, ["me/a"])["me/a"]
+def test_text_that_a_client_has_is_never_followed_by_another_replicas(pair: Pair) -> None:
+    cluster, engine, home = pair
     cluster.states[home].break_after = 3
     told: list[str] = []
     run = engine.begin(ask(session="me/a"), on_text=told.append)
@@ -197,13 +202,9 @@ def test_text_that_a_client_has_is_never_followed_by_another_replicas(
     assert len(cluster.prompts(1 - home)) == 0
 
 
-def test_requests_at_a_silent_replica_are_moved(
-    make_cluster: MakeCluster, open_engine: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_at_a_silent_replica_are_moved(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "CHECK_PATIENCE_S", 3.0)
-    cluster = make_cluster(count=2)
-    engine = open_engine(cluster)
-    home = homes(engine, cluster, ["me/a"])["me/a"]
+    cluster, engine, home = pair
     silent = cluster.states[home]
     silent.hold_after = 0
     run = engine.begin(ask(session="me/a"))
@@ -218,10 +219,8 @@ def test_requests_at_a_silent_replica_are_moved(
     assert homes(engine, cluster, ["me/a"]) == {"me/a": home}
 
 
-def test_a_slow_replica_is_waited_for(make_cluster: MakeCluster, open_engine: Open) -> None:
-    cluster = make_cluster(count=2)
-    engine = open_engine(cluster)
-    home = homes(engine, cluster, ["me/a"])["me/a"]
+def test_a_slow_replica_is_waited_for(pair: Pair) -> None:
+    cluster, engine, home = pair
     slow = cluster.states[home]
     slow.hold_after = HOLDS
     run = engine.begin(ask(session="me/a"))
@@ -235,10 +234,8 @@ def test_a_slow_replica_is_waited_for(make_cluster: MakeCluster, open_engine: Op
 
 
 @pytest.mark.parametrize("status", [429, 500])
-def test_a_refusal_is_tried_elsewhere(status: int, make_cluster: MakeCluster, open_engine: Open) -> None:
-    cluster = make_cluster(count=2)
-    engine = open_engine(cluster)
-    home = homes(engine, cluster, ["me/a"])["me/a"]
+def test_a_refusal_is_tried_elsewhere(status: int, pair: Pair) -> None:
+    cluster, engine, home = pair
     cluster.states[home].statuses = [status]
     assert engine.complete(ask(session="me/a")).text == "alpha beta"
     assert engine.replicas[home].moved_requests == 1

@@ -139,16 +139,14 @@ def test_what_gave_way_comes_back_unless_there_is_a_newer_one() -> None:
     assert queue.clear() == [newer]
 
 
-def test_jobs_are_found_by_id_and_by_session() -> None:
+def test_the_job_that_is_meant_is_removed() -> None:
     queue = JobQueue()
     one, two = job("a"), job("b")
     queue.put(one)
     queue.put(two)
-    assert queue.remove(one.id) is one
-    assert queue.remove(one.id) is None
-    assert queue.withdraw(two.key) is two
-    assert queue.withdraw(two.key) is None
-    assert len(queue) == 0
+    assert queue.remove(lambda waiting: waiting.id == two.id) is two
+    assert queue.remove(lambda waiting: waiting.id == two.id) is None
+    assert take_all(queue) == [one]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=20))

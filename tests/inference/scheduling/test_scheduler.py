@@ -8,7 +8,8 @@ import pytest
 
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.active_request import OnText
-from inference.engine.engine import DeviceHooks, Engine, EngineInfo
+from inference.engine.engine import Engine
+from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
 from inference.scheduling.user_limits import MAX_WAITING
@@ -82,6 +83,10 @@ class SteppedEngine:
             self.running.append(run)
         self.begun.release()
         return run
+
+    def wait_begun(self, count: int = 1) -> None:
+        for _ in range(count):
+            assert self.begun.acquire(timeout=PATIENCE_S)
 
     def drop_cancelled(self) -> list[SteppedRun]:
         for run in self.running:
@@ -196,7 +201,7 @@ def test_answers_come_with_the_time_in_line(scheduler: Scheduler, engine: Steppe
 
 def test_newest_supersedes_what_waits_and_what_runs(scheduler: Scheduler, engine: SteppedEngine) -> None:
     running = ask(scheduler, "1")
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     waiting = ask(scheduler, "2")
     newest = ask(scheduler, "3")
     assert isinstance(waiting.wait(), Cancelled)
@@ -217,7 +222,7 @@ def test_other_clients_session_of_the_same_name_is_another(scheduler: Scheduler,
 def test_ahead_work_gives_way_and_goes_on(scheduler: Scheduler, engine: SteppedEngine) -> None:
     engine.forwards_needed = 3
     ahead = ask(scheduler, "ahead", "a.py", ahead=True)
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     other_ahead = ask(scheduler, "later", "c.py", ahead=True)
     real = ask(scheduler, "real", "b.py")
     engine.steps.release(1 + 3)  # one forward of ahead work, then the request
@@ -230,7 +235,7 @@ def test_ahead_work_gives_way_and_goes_on(scheduler: Scheduler, engine: SteppedE
 
 def test_ahead_work_is_not_resumed_once_superseded(scheduler: Scheduler, engine: SteppedEngine) -> None:
     ahead = ask(scheduler, "ahead", ahead=True)
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     real = ask(scheduler, "real")
     engine.steps.release(2)
     assert isinstance(ahead.wait(), Cancelled)
@@ -240,7 +245,7 @@ def test_ahead_work_is_not_resumed_once_superseded(scheduler: Scheduler, engine:
 
 def test_fast_typing_does_not_lose_its_place(scheduler: Scheduler, engine: SteppedEngine) -> None:
     ask(scheduler, "running", "z.py")
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     ask(scheduler, "a1", "a.py")
     b = ask(scheduler, "b", "b.py")
     a = ask(scheduler, "a2", "a.py")
@@ -251,7 +256,7 @@ def test_fast_typing_does_not_lose_its_place(scheduler: Scheduler, engine: Stepp
 
 def test_cancel(scheduler: Scheduler, engine: SteppedEngine) -> None:
     running = ask(scheduler, "1", "a.py")
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     waiting = ask(scheduler, "2", "b.py")
     scheduler.cancel(waiting.job_id)
     assert isinstance(waiting.answer, Cancelled)
@@ -269,7 +274,7 @@ def roomy() -> Iterator[tuple[Scheduler, SteppedEngine]]:
     scheduler = start(lambda progress: engine)
     engine.steps.release(1)
     assert ask(scheduler, "loads the model").text() == "loads the model"
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     engine.started.clear()
     yield scheduler, engine
     engine.steps.release(1000)
@@ -280,7 +285,7 @@ def test_a_keystroke_waits_for_one_forward_of_a_long_decode(roomy: tuple[Schedul
     scheduler, engine = roomy
     engine.forwards_needed = 100
     long = ask(scheduler, "long", "a.py")
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     engine.forwards_needed = 1
     keystroke = ask(scheduler, "quick", "b.py")
     engine.steps.release(2)  # the one that was under way, and its own
@@ -303,8 +308,7 @@ def test_superseding_makes_room_before_the_next_forward(roomy: tuple[Scheduler, 
     for name in "abc":
         ask(scheduler, name, name)
     engine.steps.release(1)
-    for _ in "abc":
-        assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun(3)
     engine.forwards_needed = 1
     newest = ask(scheduler, "a, typed on", "a")
     engine.steps.release(2)  # the one that was under way, and its own
@@ -315,13 +319,13 @@ def test_ahead_work_is_begun_when_nothing_is_at_work(roomy: tuple[Scheduler, Ste
     scheduler, engine = roomy
     engine.forwards_needed = 2
     real = ask(scheduler, "real", "a")
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     ahead = ask(scheduler, "ahead", "b", ahead=True)
     engine.steps.release(1)
     assert not engine.begun.acquire(timeout=0.05)
     engine.steps.release(1)
     assert real.text() == "real"
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     engine.steps.release(2)
     assert ahead.text() == "ahead"
 
@@ -331,8 +335,7 @@ def test_ahead_work_makes_room_when_somebody_waits_for_it(roomy: tuple[Scheduler
     engine.forwards_needed = 3
     ahead = [ask(scheduler, f"ahead {name}", name, ahead=True) for name in "abc"]
     engine.steps.release(1)
-    for _ in ahead:
-        assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun(3)
     real = ask(scheduler, "real", "d")
     engine.steps.release(1 + 3)
     assert real.text() == "real"
@@ -348,8 +351,7 @@ def fill(scheduler: Scheduler, engine: SteppedEngine, client: str, alternatives:
         for number in range(10)
     ]
     engine.steps.release(1)
-    for _ in range(engine.capacity):
-        assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun(engine.capacity)
     engine.forwards_needed = 1
     return listeners
 
@@ -371,8 +373,7 @@ def test_client_at_work_is_not_displaced_by_one_that_has_as_much(roomy: tuple[Sc
     engine.forwards_needed = 5
     running = [ask(scheduler, name, client=name) for name in "abc"]
     engine.steps.release(1)
-    for _ in running:
-        assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun(3)
     waiting = ask(scheduler, "d", client="d")
     engine.steps.release(9)
     assert [listener.text() for listener in (*running, waiting)] == list("abcd")
@@ -385,7 +386,7 @@ def test_what_is_not_urgent_gives_way_to_another_client_where_there_is_one_place
 ) -> None:
     engine.forwards_needed = 100
     slow = ask(scheduler, "slow", client="a", ahead=kind == "ahead", alternatives=16 if kind == "alternatives" else 0)
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     engine.forwards_needed = 1
     keystroke = ask(scheduler, "quick", client="b")
     engine.steps.release(2)
@@ -396,7 +397,7 @@ def test_what_is_not_urgent_gives_way_to_another_client_where_there_is_one_place
 
 def test_client_whose_line_is_full_is_refused_and_others_are_not(scheduler: Scheduler, engine: SteppedEngine) -> None:
     ask(scheduler, "running", "running", client="a")
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     waiting = [ask(scheduler, f"{number}", f"{number}", client="a") for number in range(MAX_WAITING)]
     with pytest.raises(Busy):
         ask(scheduler, "one more", "one more", client="a")
@@ -408,7 +409,7 @@ def test_client_whose_line_is_full_is_refused_and_others_are_not(scheduler: Sche
 
 def test_a_user_with_many_connections_has_one_users_share(scheduler: Scheduler, engine: SteppedEngine) -> None:
     ask(scheduler, "at work", client="ws-0", user="many")
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     many = [ask(scheduler, f"many {number}", client=f"ws-{number + 1}", user="many") for number in range(6)]
     one = [ask(scheduler, f"one {number}", f"{number}", client="ws-9", user="one") for number in range(2)]
     engine.steps.release(9)
@@ -479,7 +480,7 @@ def test_sessions_are_forgotten_in_the_model_thread(scheduler: Scheduler, engine
 
 def test_forgotten_session_is_not_made_resident_again(scheduler: Scheduler, engine: SteppedEngine) -> None:
     running = ask(scheduler, "1", "a.py")
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     waiting = ask(scheduler, "2", "b.py")
     scheduler.forget("b.py")
     assert isinstance(waiting.answer, Cancelled)
@@ -570,7 +571,7 @@ def test_saving_that_fails_does_not_stop_the_thread(
 def test_closing_forgets_what_is_to_be_forgotten_and_saves_for_as_long_as_there_is_time(engine: SteppedEngine) -> None:
     scheduler = start(lambda progress: engine)
     running = ask(scheduler, "1", "a.py")
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     scheduler.forget("b.py")
     engine.steps.release(1)
     assert scheduler.close(100.0)
@@ -583,7 +584,7 @@ def test_closing_forgets_what_is_to_be_forgotten_and_saves_for_as_long_as_there_
 def test_closing_says_whether_the_thread_has_ended(engine: SteppedEngine) -> None:
     scheduler = start(lambda progress: engine)
     ask(scheduler, "1", "a.py")
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     assert not scheduler.close(0.01), "a forward is under way"
     engine.steps.release(1)
     assert scheduler.close(PATIENCE_S)
@@ -592,7 +593,7 @@ def test_closing_says_whether_the_thread_has_ended(engine: SteppedEngine) -> Non
 def test_closing_answers_everybody(engine: SteppedEngine) -> None:
     scheduler = start(lambda progress: engine)
     running = ask(scheduler, "1", "a.py")
-    assert engine.begun.acquire(timeout=PATIENCE_S)
+    engine.wait_begun()
     waiting = ask(scheduler, "2", "b.py", ahead=True)
     engine.steps.release(1)
     scheduler.close()

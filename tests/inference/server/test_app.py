@@ -155,15 +155,7 @@ def test_limits_that_cannot_be_met_are_clamped(client: TestClient, count: int | 
     assert answer["usage"]["completion_tokens"] <= 256
 
 
-def test_prompt_is_laid_out_as_a_language_server_would(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[CompletionRequest] = []
-    submit = Scheduler.submit
-
-    def watched(self: Scheduler, request: CompletionRequest, *arguments: Any, **named: Any) -> int:
-        asked.append(request)
-        return submit(self, request, *arguments, **named)
-
-    monkeypatch.setattr(Scheduler, "submit", watched)
+def test_prompt_is_laid_out_as_a_language_server_would(client: TestClient, asked: list[CompletionRequest]) -> None:
     lines = "".join(f"x = {number}\n" for number in range(30))
     post(client, "/infill", {"input_prefix": lines, "prompt": "y = ", "input_suffix": "\n", "n_predict": 1})
     post(client, "/v1/completions", {"prompt": lines + "y = ", "suffix": "\n", "max_tokens": 1, "session": "a.py"})

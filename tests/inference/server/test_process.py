@@ -19,14 +19,12 @@ from inference.server.process import ServeOptions, bind, serve
 from protocol.errors import BadInput, BadModel, DeviceLost, PortInUse
 from protocol.messages import CompletionRequest, Prompt
 from protocol.rendezvous import CoreAddress, address_file, read_address, read_or_make_token
-from protocol.wire import Complete, Completed, Failed, StatusChanged, decode_core, encode
-
-PATIENCE_S = 100.0
+from protocol.wire import Complete, Completed, Failed, encode
+from tests.inference.serving import PATIENCE_S, receive
 
 CODE = """
 import sys
 from pathlib import Path
-from inference.loading.options import EngineOptions
 from inference.loading.options import EngineOptions
 from inference.server.process import ServeOptions, serve
 model, folder, exit_after_s = sys.argv[1:]
@@ -64,6 +62,14 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, errors
 
 
+def ask(address: CoreAddress, folder: Path) -> object:
+    """The core's answer to a request with the token in the folder."""
+    bearer = {"Authorization": f"Bearer {read_or_make_token(folder)}"}
+    with connect(address.url, additional_headers=bearer) as websocket:
+        websocket.send(encode(Complete(1, CompletionRequest("a.py", Prompt("def f():\n", "\n"), 4))))
+        return receive(websocket)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path
@@ -72,12 +78,7 @@ def folder(tmp_path: Path) -> Path:
 def test_core_serves_is_found_and_leaves_nothing_behind(tiny_checkpoint: Path, folder: Path) -> None:
     with core(tiny_checkpoint, folder) as process:
         address = wait_for_address(process, tiny_checkpoint, folder)
-        bearer = {"Authorization": f"Bearer {read_or_make_token(folder)}"}
-        with connect(address.url, additional_headers=bearer) as websocket:
-            websocket.send(encode(Complete(1, CompletionRequest("a.py", Prompt("def f():\n", "\n"), 4))))
-            while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
-                pass
-            assert isinstance(message, Completed)
+        assert isinstance(ask(address, folder), Completed)
         with pytest.raises(InvalidStatus) as refused:
             connect(address.url, additional_headers={"Authorization": "Bearer wrong"})
         assert refused.value.response.status_code == 401
@@ -129,13 +130,9 @@ def test_core_whose_gpu_is_lost_answers_and_ends(
         while (address := read_address(path)) is None and time.monotonic() < deadline:
             time.sleep(0.02)
         assert address is not None
-        bearer = {"Authorization": f"Bearer {read_or_make_token(folder)}"}
-        with connect(address.url, additional_headers=bearer) as websocket:
-            websocket.send(encode(Complete(1, CompletionRequest("a.py", Prompt("def f():\n", "\n"), 4))))
-            while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
-                pass
-            assert isinstance(message, Failed)
-            assert "cuda:0 fails every call" in message.message
+        message = ask(address, folder)
+        assert isinstance(message, Failed)
+        assert "cuda:0 fails every call" in message.message
         with pytest.raises(DeviceLost):
             ended.result(PATIENCE_S)
     assert read_address(path) is None
@@ -178,13 +175,7 @@ def test_a_core_whose_model_cannot_be_loaded_exits_soon_when_unused(
         [sys.executable, "-c", code, str(tiny_checkpoint), str(folder), "600"], stderr=subprocess.PIPE, text=True
     )
     address = wait_for_address(process, tiny_checkpoint, folder)
-    with connect(
-        address.url, additional_headers={"Authorization": f"Bearer {read_or_make_token(folder)}"}
-    ) as websocket:
-        websocket.send(encode(Complete(1, CompletionRequest("a.py", Prompt("def f():\n", "\n"), 4))))
-        while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
-            pass
-        assert isinstance(message, Failed)
+    assert isinstance(ask(address, folder), Failed)
     code_, errors = finish(process)
     assert code_ == 0, errors
     assert "no client has been connected for 0.1 s" in errors

@@ -20,11 +20,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from protocol.rendezvous import address_file, read_or_make_token
-from tests.inference.server.admission.test_connections import wait_until
 from tests.inference.server.admission.test_tls import issue
 from tests.inference.server.test_process import wait_for_address
+from tests.inference.serving import PATIENCE_S, wait_until
 
-PATIENCE_S = 100.0
 SECRET = "unmistakable_document_text"
 
 

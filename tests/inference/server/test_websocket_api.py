@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import ClientConnection
 
 from inference.loading.options import EngineOptions
 from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.scheduling.user_limits import MAX_WAITING
 from inference.server.clients import Presence
-from inference.server.retirement import Retirement
 from inference.server.websocket_api import Connection
 from protocol.errors import Cancelled
 from protocol.messages import PROTOCOL_VERSION, CompletionRequest, CoreStatus, Prompt
@@ -23,7 +22,6 @@ from protocol.wire import (
     ClientMessage,
     Complete,
     Completed,
-    CoreMessage,
     Failed,
     Forget,
     Kept,
@@ -34,11 +32,9 @@ from protocol.wire import (
     decode_core,
     encode,
 )
-from tests.inference.serving import BEARER, Served, serving
+from tests.inference.serving import PATIENCE_S, Served, receive, serving
 
 pytestmark = pytest.mark.usefixtures("quick_core")
-
-PATIENCE_S = 100.0
 
 
 @dataclass(frozen=True)
@@ -47,21 +43,6 @@ class Core:
 
     served: Served
     answers: queue.Queue[Outcome]
-
-    @property
-    def scheduler(self) -> Scheduler:
-        return self.served.scheduler
-
-    @property
-    def presence(self) -> Presence:
-        return self.served.presence
-
-    @property
-    def retirement(self) -> Retirement:
-        return self.served.retirement
-
-    def connect(self) -> ClientConnection:
-        return connect(f"ws://{self.served.address}/ws", additional_headers=BEARER)
 
 
 @contextmanager
@@ -81,19 +62,12 @@ def send(websocket: ClientConnection, message: ClientMessage) -> None:
     websocket.send(encode(message))
 
 
-def receive(websocket: ClientConnection) -> CoreMessage:
-    """The next message that is not a change of status."""
-    while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
-        pass
-    return message
-
-
 def request(text: str = "x", max_tokens: int = 4, session: str = "a.py") -> CompletionRequest:
     return CompletionRequest(session, Prompt("def f():\n", "\n", text), max_tokens)
 
 
 def test_websocket_answers_and_reports_its_status(core: Core) -> None:
-    with core.connect() as websocket:
+    with core.served.connect() as websocket:
         first = decode_core(str(websocket.recv(PATIENCE_S)))
         assert isinstance(first, StatusChanged)
         assert (first.status.state, first.status.model, first.protocol_version) == (
@@ -128,7 +102,7 @@ def test_a_prefill_that_takes_long_is_followed(tiny_checkpoint: Path, monkeypatc
     monkeypatch.setattr("inference.server.websocket_api.LONG_PREFILL_S", 0.0)
     monkeypatch.setattr("inference.server.websocket_api.TELL_EVERY_S", 0.0)
     options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1, prefill_chunk=64)
-    with running(options) as core, core.connect() as websocket:
+    with running(options) as core, core.served.connect() as websocket:
         send(websocket, Complete(7, long_request("")))
         shares = []
         while isinstance(message := receive(websocket), Prefilled):
@@ -143,7 +117,7 @@ def test_a_prefill_that_takes_long_is_followed(tiny_checkpoint: Path, monkeypatc
 
 def test_a_short_prefill_is_not_mentioned(tiny_checkpoint: Path) -> None:
     options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1, prefill_chunk=64)
-    with running(options) as core, core.connect() as websocket:
+    with running(options) as core, core.served.connect() as websocket:
         send(websocket, Complete(7, long_request("")))
         assert isinstance(receive(websocket), Completed)
 
@@ -162,7 +136,7 @@ def test_a_short_prefill_is_not_mentioned(tiny_checkpoint: Path) -> None:
     ],
 )
 def test_malformed_message_is_answered_and_the_connection_kept(core: Core, text: str | bytes, message: str) -> None:
-    with core.connect() as websocket:
+    with core.served.connect() as websocket:
         websocket.send(text)
         answer = receive(websocket)
         assert isinstance(answer, Failed)
@@ -173,7 +147,7 @@ def test_malformed_message_is_answered_and_the_connection_kept(core: Core, text:
 
 
 def test_bad_request_fails_alone(core: Core) -> None:
-    with core.connect() as websocket:
+    with core.served.connect() as websocket:
         send(websocket, Complete(1, request(max_tokens=-1)))
         answer = receive(websocket)
         assert isinstance(answer, Failed)
@@ -183,7 +157,7 @@ def test_bad_request_fails_alone(core: Core) -> None:
 
 
 def test_superseded_and_cancelled_requests_are_answered_once(core: Core) -> None:
-    with core.connect() as websocket:
+    with core.served.connect() as websocket:
         for number in range(10):
             send(websocket, Complete(number, request("x" * number, max_tokens=100)))
         send(websocket, Complete(10, request("z", session="b.py")))
@@ -203,8 +177,8 @@ def test_superseded_and_cancelled_requests_are_answered_once(core: Core) -> None
 
 def test_two_connections_do_not_supersede_each_other(core: Core) -> None:
     with (
-        core.connect() as one,
-        core.connect() as two,
+        core.served.connect() as one,
+        core.served.connect() as two,
     ):
         send(one, Complete(1, request("one")))
         send(two, Complete(1, request("two")))
@@ -213,18 +187,18 @@ def test_two_connections_do_not_supersede_each_other(core: Core) -> None:
 
 
 def test_disconnect_cancels(core: Core) -> None:
-    with core.connect() as websocket:
+    with core.served.connect() as websocket:
         send(websocket, Complete(1, request(max_tokens=400)))
         decode_core(str(websocket.recv(PATIENCE_S)))
-        assert core.presence.connections == 1
+        assert core.served.presence.connections == 1
     assert isinstance(core.answers.get(timeout=PATIENCE_S), Cancelled)
-    assert core.presence.connections == 0
+    assert core.served.presence.connections == 0
 
 
 def test_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
     with (
         running(EngineOptions(str(tmp_path))) as core,
-        core.connect() as websocket,
+        core.served.connect() as websocket,
     ):
         send(websocket, Complete(1, request()))
         answer = receive(websocket)
@@ -251,14 +225,20 @@ def test_last_status_told_is_the_newest(tmp_path: Path, monkeypatch: pytest.Monk
                 yield
 
         monkeypatch.setattr(presence, "listen", listen_late)
-        Connection(lambda text: told.append(str(decode_core(text))), core.scheduler, presence, core.retirement, "late")
+        Connection(
+            lambda text: told.append(str(decode_core(text))),
+            core.served.scheduler,
+            presence,
+            core.served.retirement,
+            "late",
+        )
     assert len(told) == 3
     assert all("ready" in message for message in told)
 
 
 def test_closed_scheduler_refuses(core: Core) -> None:
-    with core.connect() as websocket:
-        core.scheduler.close()
+    with core.served.connect() as websocket:
+        core.served.scheduler.close()
         send(websocket, Complete(1, request()))
         answer = receive(websocket)
         assert isinstance(answer, Failed)
@@ -266,7 +246,7 @@ def test_closed_scheduler_refuses(core: Core) -> None:
 
 
 def test_client_with_too_much_in_line_is_told_that_the_core_is_busy(core: Core) -> None:
-    with core.connect() as websocket:
+    with core.served.connect() as websocket:
         for number in range(2 * MAX_WAITING):
             send(websocket, Complete(number, request(max_tokens=50, session=f"{number}")))
         answers = [receive(websocket) for _ in range(2 * MAX_WAITING)]
@@ -275,7 +255,7 @@ def test_client_with_too_much_in_line_is_told_that_the_core_is_busy(core: Core) 
 
 
 def test_same_id_twice_is_refused(core: Core) -> None:
-    with core.connect() as websocket:
+    with core.served.connect() as websocket:
         send(websocket, Complete(1, request(max_tokens=400)))
         send(websocket, Complete(1, request(session="b.py")))
         answer = receive(websocket)
@@ -285,7 +265,7 @@ def test_same_id_twice_is_refused(core: Core) -> None:
 
 def test_an_unknown_field_fails_its_own_request(core: Core) -> None:
     """As a client of another version sends it."""
-    with core.connect() as websocket:
+    with core.served.connect() as websocket:
         send(websocket, Complete(1, request(max_tokens=100)))
         websocket.send(encode(Complete(2, request(session="b.py")))[:-1] + ', "new_field": 1}')
         answers = [receive(websocket), receive(websocket)]
@@ -293,7 +273,7 @@ def test_an_unknown_field_fails_its_own_request(core: Core) -> None:
 
 
 def test_the_model_is_unloaded_on_request_and_loaded_again(core: Core) -> None:
-    with core.connect() as websocket:
+    with core.served.connect() as websocket:
         send(websocket, Complete(1, request()))
         assert isinstance(receive(websocket), Completed)
         send(websocket, Unload())
@@ -305,25 +285,25 @@ def test_the_model_is_unloaded_on_request_and_loaded_again(core: Core) -> None:
 
 
 def test_a_core_that_others_use_is_kept_and_one_that_is_stopped_says_so_to_all(core: Core) -> None:
-    with core.connect() as one, core.connect() as two:
+    with core.served.connect() as one, core.served.connect() as two:
         for websocket in (one, two):
             assert isinstance(decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged)
         send(one, Stop("replace"))
         assert receive(one) == Kept("1 other client uses it")
-        assert not core.retirement.due
+        assert not core.served.retirement.due
         send(two, Stop("stop"))
         for websocket in (one, two):
             message = decode_core(str(websocket.recv(PATIENCE_S)))
             assert isinstance(message, StatusChanged)
             assert message.status.state == "stopped"
-        assert core.retirement.due
+        assert core.served.retirement.due
 
 
 def test_the_wish_of_a_client_that_has_left_is_forgotten(core: Core) -> None:
-    with core.connect() as one:
-        with core.connect() as two:
+    with core.served.connect() as one:
+        with core.served.connect() as two:
             send(two, Stop("replace"))
             receive(two)
         send(one, Complete(1, request()))
         receive(one)
-        assert not core.retirement.due
+        assert not core.served.retirement.due

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from inference.backends.model import DryModel
 from inference.checkpoints.checkpoint import find_checkpoint
-from inference.engine.engine import Engine, EngineInfo, Policy
+from inference.engine.engine import Engine, Policy
+from inference.engine.interface import EngineInfo
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from inference.text.fim import FORMATS
@@ -22,8 +23,7 @@ from kv_store.dry_workspace import DryWorkspace
 from protocol.errors import BadModel
 from protocol.messages import CompletionRequest, Prompt, StopRule
 from protocol.settings import TINY_MODEL
-from tests.inference.slots import last_slot
-from tests.kv_store.naive import NaiveStore
+from tests.inference.slots import last_slot, store_without_room
 
 PREFIX = "import os\n\n\ndef size_of(path):\n    return os.stat(path).st_size\n\n\n"
 SUFFIX = "\n\nif __name__ == '__main__':\n    main()\n"
@@ -113,22 +113,17 @@ def test_where_the_model_spells_it_as_the_tokenizer_does_healing_changes_nothing
     assert compared > 0
 
 
-def test_exact_mode_heals_too(tiny_checkpoint: Path, engines: tuple[Engine, Engine, Engine]) -> None:
-    exact = load_engine(EngineOptions(str(tiny_checkpoint), dtype="float32", exact=True, healing="on"))
+@pytest.mark.parametrize("exact", [True, False], ids=["exact mode", "the kernel"])
+def test_other_forwards_heal_too(tiny_checkpoint: Path, engines: tuple[Engine, Engine, Engine], exact: bool) -> None:
+    other = load_engine(EngineOptions(str(tiny_checkpoint), dtype="float32", exact=exact, healing="on"))
     for increment in ("def ma", "    retu", "x = 'caf"):
-        assert exact.complete(ask(increment)).text == engines[1].complete(ask(increment, reuse=False)).text
-
-
-def test_the_kernel_heals_too(tiny_checkpoint: Path, engines: tuple[Engine, Engine, Engine]) -> None:
-    helped = load_engine(EngineOptions(str(tiny_checkpoint), dtype="float32", healing="on"))
-    for increment in ("def ma", "    retu", "x = 'caf"):
-        assert helped.complete(ask(increment)).text == engines[1].complete(ask(increment, reuse=False)).text
+        assert other.complete(ask(increment)).text == engines[1].complete(ask(increment, reuse=False)).text
 
 
 def dry_engine(tokenizer: TextTokenizer) -> Engine:
     model = DryModel(lambda: DryWorkspace(bytes_per_token=4), 1024, min(tokenizer.markers.end))
     info = EngineInfo("dry", "none", 1024, 3.0)
-    return Engine(info, model, tokenizer, NaiveStore(), Policy(prefill_chunk=64), Healer(tokenizer))
+    return Engine(info, model, tokenizer, store_without_room(), Policy(prefill_chunk=64), Healer(tokenizer))
 
 
 def test_hot_stays_hot_on_real_vocabularies(real_tokenizer: TextTokenizer) -> None:

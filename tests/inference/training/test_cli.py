@@ -24,7 +24,7 @@ def test_a_corpus_is_made(environment: Path, tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (["corpus", "OUT", "--environment", "/no/such/place"], "no such package environment: /no/such/place"),
-        (["base", "OUT", "MODEL"], "no GGUF file"),
+        (["base", "OUT", "MODEL"], "is missing"),
         (["gguf", "MODEL", "OUT"], "no model"),
     ],
 )

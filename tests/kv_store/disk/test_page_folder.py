@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kv_store.disk.model_folders import remove_other_models
 from kv_store.disk.page_folder import PageFolder
 from kv_store.disk.page_index import index_files
 from kv_store.errors import BadFileError, FolderInUseError
@@ -134,7 +135,7 @@ def test_other_models_are_removed_unless_in_use(tmp_path: Path) -> None:
     idle.close()
     (tmp_path / "0123456789abcdef").mkdir()
     ours = PageFolder(tmp_path, "ours", BytesCodec())
-    (reason,) = ours.remove_other_models()
+    (reason,) = remove_other_models(ours.root, ours.folder)
     assert reason.startswith(f"{idle.folder}: ")
     assert not idle.folder.exists()
     assert list(live.folder.glob("*.safetensors"))

@@ -131,25 +131,21 @@ def test_pins_of_several_sessions_on_shared_pages_add_up() -> None:
     assert insert(store, 1000, 16, "c") == 16
 
 
-def test_what_is_loaded_moves_up() -> None:
+@pytest.mark.parametrize("how", ["loaded", "inserted again"])
+def test_what_is_used_moves_up(how: str) -> None:
     store = make((32, MemoryStorage()), (64, MemoryStorage()))
     insert(store, 0, 32)
     insert(store, 1000, 32)
     assert levels(store, 0) == [1, 1]
-    with store.match_prefix(range(32)) as match:
-        assert match.load(WORKSPACE) == 32
-        store.check_integrity()
+    if how == "loaded":
+        with store.match_prefix(range(32)) as match:
+            assert match.load(WORKSPACE) == 32
+            store.check_integrity()
+    else:
+        assert insert(store, 0, 32) == 0
     assert levels(store, 0) == [0, 0]
     assert levels(store, 1000) == [1, 1]
     assert tokens(store) == [32, 32]
-
-
-def test_what_is_inserted_again_moves_up() -> None:
-    store = make((32, MemoryStorage()), (64, MemoryStorage()))
-    insert(store, 0, 32)
-    insert(store, 1000, 32)
-    assert insert(store, 0, 32) == 0
-    assert levels(store, 0) == [0, 0]
 
 
 def test_a_page_below_takes_its_place_before_its_ancestors_there() -> None:

@@ -1,14 +1,12 @@
-"""The contract of a KV store, over the naive one and the real one."""
+"""The contract of a store, over one without room and one with two tiers."""
 
 import pytest
 
 from kv_store.dry_workspace import DryWorkspace
 from kv_store.errors import ReleasedMatchError
-from kv_store.interface import KVStore
 from kv_store.paged.store import PagedStore
 from kv_store.tiers.storage import MemoryStorage
 from kv_store.tiers.tier import Tier
-from tests.kv_store.naive import NaiveStore
 
 BYTES = 10
 WORKSPACE = DryWorkspace(BYTES)
@@ -19,17 +17,17 @@ def paged(*budget_tokens: int) -> PagedStore:
     return PagedStore(tiers, BYTES)
 
 
-@pytest.fixture(params=["naive", "paged"])
-def store(request: pytest.FixtureRequest) -> KVStore:
-    return NaiveStore() if request.param == "naive" else paged(1000, 2000)
+@pytest.fixture(params=[(0,), (1000, 2000)], ids=str)
+def store(request: pytest.FixtureRequest) -> PagedStore:
+    return paged(*request.param)
 
 
-def resident(store: KVStore, token_ids: list[int]) -> int:
+def resident(store: PagedStore, token_ids: list[int]) -> int:
     with store.match_prefix(token_ids) as match:
         return match.length
 
 
-def test_a_match_is_never_longer_than_what_was_inserted(store: KVStore) -> None:
+def test_a_match_is_never_longer_than_what_was_inserted(store: PagedStore) -> None:
     grown = store.insert_prefix(range(100), WORKSPACE, "a")
     store.check_integrity()
     assert resident(store, list(range(120))) == grown
@@ -37,7 +35,7 @@ def test_a_match_is_never_longer_than_what_was_inserted(store: KVStore) -> None:
     assert resident(store, [1, 2, 3]) == 0
 
 
-def test_releasing_twice_is_an_error(store: KVStore) -> None:
+def test_releasing_twice_is_an_error(store: PagedStore) -> None:
     store.insert_prefix(range(20), WORKSPACE, "a")
     match = store.match_prefix(range(20))
     match.release()
@@ -48,7 +46,7 @@ def test_releasing_twice_is_an_error(store: KVStore) -> None:
     store.check_integrity()
 
 
-def test_unknown_sessions_can_be_pinned_unpinned_and_purged(store: KVStore) -> None:
+def test_unknown_sessions_can_be_pinned_unpinned_and_purged(store: PagedStore) -> None:
     store.unpin("nobody")
     store.pin("nobody")
     assert store.purge("nobody") == 0
@@ -68,7 +66,7 @@ def test_a_document_can_be_purged_whoever_asked_for_it() -> None:
     store.check_integrity()
 
 
-def test_an_empty_prompt_is_no_error(store: KVStore) -> None:
+def test_an_empty_prompt_is_no_error(store: PagedStore) -> None:
     assert store.insert_prefix([], WORKSPACE, "a") == 0
     assert resident(store, []) == 0
     store.check_integrity()

@@ -11,10 +11,10 @@ from torch import Tensor
 from inference.backends.chunk import Chunk
 from inference.backends.cpu.limits import check_call
 from inference.backends.cpu.packing import WeightType, padded, vocabulary_type
-from inference.backends.greedy import greedy_choices
 from inference.backends.llama.rope import rotate
 from inference.backends.llama.weights import DecoderWeights, LayerWeights
 from inference.backends.model import Choice
+from inference.backends.sampling import greedy_choices
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.quantization import GROUP, LARGEST_INT8, quantize
 from kv_store.workspace import KVWorkspace

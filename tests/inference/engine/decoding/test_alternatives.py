@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from inference.engine.decoding.alternatives import Alternatives
+from inference.engine.decoding.alternatives import AlternativeStart
 from inference.text.healing import Healer
 from inference.text.tokenization import TextTokenizer
 
 
 def test_the_first_token_is_another_and_the_rest_is_free(tiny_tokenizer: TextTokenizer) -> None:
     (taken,) = tiny_tokenizer.encode("a")
-    typed = Alternatives(tiny_tokenizer, None).other_than((taken,), b"")
+    typed = AlternativeStart(b"", None, tiny_tokenizer, (taken,))
     allowed = typed.allowed()
     assert allowed is not None
     assert typed.possible
@@ -22,7 +22,6 @@ def test_the_first_token_is_another_and_the_rest_is_free(tiny_tokenizer: TextTok
 def test_the_first_token_behind_typed_bytes_is_another(tiny_tokenizer: TextTokenizer) -> None:
     """However the typed bytes are spelled: a text that only spells them in other tokens would be the same text."""
     healer = Healer(tiny_tokenizer)
-    alternatives = Alternatives(tiny_tokenizer, healer)
     longest = max(
         tiny_tokenizer.encode("def returned(value): return value"),
         key=lambda token_id: len(healer.vocabulary.bytes_of(token_id)),
@@ -33,7 +32,7 @@ def test_the_first_token_behind_typed_bytes_is_another(tiny_tokenizer: TextToken
     beyond = [token_id for token_id in allowed if len(healer.vocabulary.bytes_of(token_id)) > len(typed)]
     assert letter in allowed
     assert beyond
-    other = alternatives.other_than((letter, beyond[0]), typed)
+    other = AlternativeStart(typed, healer, tiny_tokenizer, (letter, beyond[0]))
     left = other.allowed()
     assert left is not None
     assert left.tolist() == [token_id for token_id in allowed if token_id != beyond[0]]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -20,12 +19,11 @@ from inference.server import outbox, process
 from inference.server.admission.connections import Connections
 from inference.server.http.bodies import MAX_BODY_BYTES
 from protocol.messages import CompletionRequest, Prompt
-from protocol.wire import Complete, Completed, Failed, StatusChanged, decode_core, encode
-from tests.inference.serving import BEARER, TOKEN, Served, serving
+from protocol.wire import Complete, Completed, Failed, decode_core, encode
+from tests.inference.serving import BEARER, PATIENCE_S, TOKEN, Served, receive, serving, wait_until
 
 pytestmark = pytest.mark.usefixtures("quick_core")
 
-PATIENCE_S = 100.0
 COMPLETE = ("Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {'A' * 22}==")
 
 
@@ -69,18 +67,10 @@ def read_all(client: socket.socket) -> bytes:
         return b""
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def complete(websocket: ClientConnection, request: CompletionRequest | None = None) -> Completed | Failed:
     websocket.send(encode(Complete(1, request or CompletionRequest("a.py", Prompt("x = ", "\n"), 2))))
-    while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
-        pass
-    return message
+    answer: Completed | Failed = receive(websocket)
+    return answer
 
 
 def infill(served: Served) -> str:
@@ -93,7 +83,7 @@ def infill(served: Served) -> str:
 
 
 def test_messages_in_several_frames_come_whole(served: Served) -> None:
-    with connect(f"ws://{served.address}/ws", additional_headers=BEARER) as client:
+    with served.connect() as client:
         text = encode(Complete(1, CompletionRequest("a.py", Prompt("ä = ", "\n"), 2)))
         client.send([text[:10], "", text[10:]])
         client.ping().wait(PATIENCE_S)
@@ -101,7 +91,7 @@ def test_messages_in_several_frames_come_whole(served: Served) -> None:
 
 
 def test_what_is_not_utf_8_ends_the_connection(served: Served) -> None:
-    with connect(f"ws://{served.address}/ws", additional_headers=BEARER) as client:
+    with served.connect() as client:
         client.send(b"\xff", text=True)
         with pytest.raises(ConnectionClosed) as ended:
             wait_until(lambda: client.recv(PATIENCE_S) == "")
@@ -172,7 +162,7 @@ def test_browser_shows_the_token_as_a_subprotocol(served: Served) -> None:
 
 
 def test_clients_are_told_when_the_server_stops(served: Served) -> None:
-    with connect(f"ws://{served.address}/ws", additional_headers=BEARER) as client:
+    with served.connect() as client:
         client.recv(PATIENCE_S)
         served.over.set()
         with pytest.raises(ConnectionClosed) as closed:
@@ -185,7 +175,7 @@ def test_client_that_does_not_answer_is_dropped(options: EngineOptions, monkeypa
     monkeypatch.setattr(process, "PING_EVERY_S", 0.2)
     with (
         serving(options) as served,
-        connect(f"ws://{served.address}/ws", additional_headers=BEARER) as lively,
+        served.connect() as lively,
         shaking_hands(served, *COMPLETE) as silent,
     ):
         read_all(silent)
@@ -222,7 +212,7 @@ def test_client_that_never_reads_is_dropped(served: Served, monkeypatch: pytest.
 
 def test_answers_come_in_order_to_a_client_that_reads_slowly(served: Served) -> None:
     count = 5000
-    with connect(f"ws://{served.address}/ws", additional_headers=BEARER, max_queue=1) as client:
+    with served.connect(max_queue=1) as client:
         sending = threading.Thread(target=lambda: [client.send(f"{number} " + "x" * 300) for number in range(count)])
         sending.start()
         heard = 0
@@ -237,7 +227,7 @@ def test_answers_come_in_order_to_a_client_that_reads_slowly(served: Served) -> 
 def test_strangers_are_few_and_the_oldest_goes_first(options: EngineOptions) -> None:
     connections = Connections(max_open=1000, max_strangers=8)
     with serving(options, connections) as served, ExitStack() as stack:
-        admitted = stack.enter_context(connect(f"ws://{served.address}/ws", additional_headers=BEARER))
+        admitted = stack.enter_context(served.connect())
         strangers = [stack.enter_context(plain(served)) for _ in range(40)]
         for stranger in strangers[:32]:
             assert read_all(stranger) == b""
@@ -248,7 +238,7 @@ def test_strangers_are_few_and_the_oldest_goes_first(options: EngineOptions) -> 
 
 def test_stranger_that_says_nothing_or_half_a_request_is_dropped_in_time(options: EngineOptions) -> None:
     with serving(options, Connections(max_open=1000, token_within_s=0.2)) as served, ExitStack() as stack:
-        admitted = stack.enter_context(connect(f"ws://{served.address}/ws", additional_headers=BEARER))
+        admitted = stack.enter_context(served.connect())
         silent, slow, refused = (stack.enter_context(plain(served)) for _ in range(3))
         slow.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0")
         refused.sendall(
@@ -262,9 +252,7 @@ def test_stranger_that_says_nothing_or_half_a_request_is_dropped_in_time(options
 
 def test_connections_beyond_the_files_that_may_be_open_are_refused(options: EngineOptions) -> None:
     with serving(options, Connections(max_open=3)) as served, ExitStack() as stack:
-        admitted = [
-            stack.enter_context(connect(f"ws://{served.address}/ws", additional_headers=BEARER)) for _ in range(3)
-        ]
+        admitted = [stack.enter_context(served.connect()) for _ in range(3)]
         assert read_all(stack.enter_context(plain(served))) == b""
         assert isinstance(complete(admitted[0]), Completed)
 

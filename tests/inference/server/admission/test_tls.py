@@ -18,12 +18,10 @@ from inference.server.admission.tls import Certificate
 from lsp_server.core.client import CoreClient, Endpoint
 from protocol.errors import BadInput, CoreUnavailable
 from protocol.messages import CompletionRequest, Prompt
-from tests.inference.server.admission.test_connections import plain, read_all, wait_until
-from tests.inference.serving import BEARER, TOKEN, Served, serving
+from tests.inference.server.admission.test_connections import plain, read_all
+from tests.inference.serving import BEARER, PATIENCE_S, TOKEN, Served, serving, wait_until
 
 pytestmark = pytest.mark.usefixtures("quick_core")
-
-PATIENCE_S = 100.0
 
 
 def issue(folder: Path) -> trustme.CA:

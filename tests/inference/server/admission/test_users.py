@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import ClientConnection
 
 from inference.loading.options import EngineOptions
 from inference.scheduling.user_limits import UserLimits
@@ -24,13 +24,11 @@ from protocol.errors import BadInput, Unauthorized
 from protocol.messages import CompletionRequest, Prompt
 from protocol.proof import proof
 from protocol.user_tokens import token_digest, token_id
-from protocol.wire import Complete, Completed, Failed, Forget, Kept, StatusChanged, Stop, Unload, decode_core, encode
-from tests.inference.server.admission.test_connections import wait_until
-from tests.inference.serving import TOKEN, Served, serving
+from protocol.wire import Complete, Completed, Failed, Forget, Kept, Stop, Unload, encode
+from tests.inference.serving import PATIENCE_S, TOKEN, Served, receive, serving, wait_until
 
 pytestmark = pytest.mark.usefixtures("quick_core")
 
-PATIENCE_S = 100.0
 TEXT = "def f(x):\n    total = 0\n" + "    total += x\n" * 20
 
 
@@ -128,16 +126,6 @@ def status(served: Served, path: str, token: str, **fields: Any) -> int:
     return 200
 
 
-def websocket(served: Served, token: str) -> ClientConnection:
-    return connect(f"ws://{served.address}/ws", additional_headers={"Authorization": f"Bearer {token}"})
-
-
-def receive(client: ClientConnection) -> Any:
-    while isinstance(message := decode_core(str(client.recv(PATIENCE_S))), StatusChanged):
-        pass
-    return message
-
-
 def complete(client: ClientConnection, session: str, text: str = TEXT) -> Completed | Failed:
     client.send(encode(Complete(1, CompletionRequest(session, Prompt(text, "\n"), 2))))
     answer: Completed | Failed = receive(client)
@@ -156,7 +144,7 @@ def test_users_come_and_go_without_a_restart(served: Served, file: Path, joins: 
     crossed = ann[: len("midfill_") + 16] + bob[len("midfill_") + 16 :]
     for wrong in ("", "x", changed, crossed, token_digest(ann), token_id(ann), ann.upper(), f"{ann} {bob}"):
         assert status(served, "/props", wrong or "") == 401
-    with websocket(served, ann) as kept, websocket(served, other) as revoked:
+    with served.connect(ann) as kept, served.connect(other) as revoked:
         revoke_tokens(file, token_id(other) or "")
         with pytest.raises(ConnectionClosed) as ended:
             wait_until(lambda: revoked.recv(PATIENCE_S) == "")
@@ -164,7 +152,7 @@ def test_users_come_and_go_without_a_restart(served: Served, file: Path, joins: 
         assert (ended.value.rcvd.code, ended.value.rcvd.reason) == (1008, "the token was revoked")
         assert status(served, "/props", other) == 401
         with pytest.raises(InvalidStatus, match="401"):
-            websocket(served, other)
+            served.connect(other)
         assert isinstance(complete(kept, "c/a.py"), Completed)
     assert joins("ann") not in (ann, other)
     assert status(served, "/props", other) == 401
@@ -174,7 +162,7 @@ def test_a_revoked_user_that_reads_nothing_is_ended_too(
     served: Served, file: Path, joins: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("inference.server.admission.connections.LAST_FRAME_S", 0.05)
-    with websocket(served, joins("ann")) as client:
+    with served.connect(joins("ann")) as client:
         client.recv(PATIENCE_S)
         wait_until(lambda: served.presence.connections == 1)
         revoke_tokens(file, "ann")
@@ -210,13 +198,13 @@ def test_a_token_is_for_its_role_alone(served: Served, file: Path, joins: Callab
     assert status(served, "/props", scraper) == 403
     assert status(served, "/infill", scraper, input_prefix="x") == 403
     with pytest.raises(InvalidStatus, match="403"):
-        websocket(served, scraper)
+        served.connect(scraper)
     assert [status(served, "/metrics", token) for token in (ann, TOKEN, "")] == [403, 200, 401]
 
 
 def test_a_user_neither_stops_nor_unloads_the_core(served: Served, joins: Callable[[str], str]) -> None:
     ann = joins("ann")
-    with websocket(served, ann) as client:
+    with served.connect(ann) as client:
         assert isinstance(complete(client, "c/a.py"), Completed)
         for message in (Unload(), Stop("stop"), Stop("replace")):
             client.send(encode(message))
@@ -229,7 +217,7 @@ def test_a_user_neither_stops_nor_unloads_the_core(served: Served, joins: Callab
 def test_nobody_forgets_or_releases_what_another_user_has(served: Served, joins: Callable[[str], str]) -> None:
     ann, bob = joins("ann"), joins("bob")
     other = TEXT.replace("total", "count")
-    with websocket(served, ann) as hers, websocket(served, bob) as his:
+    with served.connect(ann) as hers, served.connect(bob) as his:
         recomputed(hers, "c/a.py", other)
         recomputed(his, "c/a.py")
         for session in ("c/a.py", "*/a.py", "c/bob/a.py", "*/bob/a.py", "bob/a.py", "a.py", "/bob/a.py"):
@@ -245,7 +233,7 @@ def test_an_exclusion_drops_the_anchors_of_the_users_http_clients(served: Served
         ask(served, "/infill", token, input_prefix=TEXT, n_predict=1)
     names = ["http/ann/a.py", "anonymous/ann/", "http/bob/a.py", "anonymous/bob/", "http/a.py", "anonymous"]
     assert sorted(served.anchors._sessions) == sorted(names)
-    with websocket(served, ann) as client:
+    with served.connect(ann) as client:
         client.send(encode(Forget("c/secret.py")))
         complete(client, "c/a.py")
     assert sorted(served.anchors._sessions) == sorted(names[2:])
@@ -262,7 +250,7 @@ def test_limits_are_each_users_own(served: Served, joins: Callable[[str], str]) 
     with refused.value as answer:
         assert 1 <= int(answer.headers["Retry-After"]) <= 60
         assert "500 tokens a minute" in json.load(answer)["error"]["message"]
-    with websocket(served, ann) as client:  # her other client is the same user
+    with served.connect(ann) as client:  # her other client is the same user
         answered = complete(client, "c/a.py")
         assert isinstance(answered, Failed)
         assert (answered.code, "try again in" in answered.message) == ("busy", True)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from inference.loading.options import EngineOptions
-from inference.scheduling.scheduler import Scheduler
-from protocol.messages import CompletionRequest
 from tests.inference.serving import BEARER, client_of
 from tests.inference.tiny import write_checkpoint
 
@@ -21,17 +18,3 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     with client_of(EngineOptions(str(checkpoint), context_tokens=2048, threads=1, slots=4)) as client:
         client.headers.update(BEARER)
         yield client
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[CompletionRequest]:
-    """What the scheduler is asked for."""
-    requests: list[CompletionRequest] = []
-    submit = Scheduler.submit
-
-    def watched(self: Scheduler, request: CompletionRequest, *arguments: Any, **named: Any) -> int:
-        requests.append(request)
-        return submit(self, request, *arguments, **named)
-
-    monkeypatch.setattr(Scheduler, "submit", watched)
-    return requests

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from inference.training.corpus.environments import canonical_name, installed_packages, standard_library
+from inference.training.corpus.environments import installed_packages, standard_library
 from inference.training.errors import CorpusError
 from tests.inference.training.packages import install_package
 
@@ -35,7 +35,3 @@ def test_the_standard_library_is_a_package_without_site_packages() -> None:
     paths = {file.path.as_posix() for file in library.files}
     assert "json/decoder.py" in paths
     assert not any("site-packages" in path for path in paths)
-
-
-def test_names_are_normalized() -> None:
-    assert canonical_name("Ruamel.yaml__Clib") == "ruamel-yaml-clib"
