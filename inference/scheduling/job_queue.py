@@ -51,6 +51,7 @@ class Job:
     on_prefill: OnPrefill = lambda *_: None
     on_text: OnText | None = None  # receives the text while it grows, on the model thread
     submitted: float = field(default_factory=time.perf_counter)
+    unanswered_since: float = field(default_factory=time.perf_counter)  # of the first key that waits for an answer
     queue_ms: float = 0.0  # in the queue, until it last began
     cancelled: bool = False
     gives_way: bool = False  # returns to the queue to make room for another user's request
@@ -112,6 +113,8 @@ class JobQueue:
         if others and job.chars + sum(other.chars for other in others) > MAX_WAITING_CHARS:
             raise Busy(f"the waiting prompts would exceed {MAX_WAITING_CHARS} characters")
         superseded = line.get(job.key)
+        if superseded is not None:
+            job.unanswered_since = superseded.unanswered_since
         self._lines.setdefault(job.turn, line)[job.key] = job
         return superseded
 
@@ -169,9 +172,15 @@ class JobQueue:
         return jobs
 
     def _response_ratio(self, job: Job, now: float) -> float:
+        """The wait for each character that probably has to be computed.
+
+        A user who types on waits since the first unanswered key only for a resident prompt. A new one would be
+        cancelled before it is answered, so it gives way to those of users who have paused.
+        """
         is_resident = self._answered.get(job.key) == job.layout
+        since = job.unanswered_since if is_resident else job.submitted
         cost = NEW_TEXT_CHARS if is_resident else NEW_TEXT_CHARS + job.chars
-        return (now - max(job.submitted, self._last_turns.get(job.turn, 0.0))) / cost
+        return (now - max(since, self._last_turns.get(job.turn, 0.0))) / cost
 
     def _pop(self, job: Job) -> Job:
         line = self._lines[job.turn]

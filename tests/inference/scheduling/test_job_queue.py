@@ -65,10 +65,20 @@ def test_a_resident_prompt_comes_before_a_new_one_until_that_has_waited_for_what
     queue.answered(job("resident", client="types", text="y"))
     for waiting in (new, resident):
         queue.put(waiting)
-    new.submitted, resident.submitted = now - 10, now - 6
+    new.submitted, resident.unanswered_since = now - 10, now - 6
     assert queue.first({}, ahead_too=False) is resident
     new.submitted = now - 14
     assert queue.first({}, ahead_too=False) is new
+
+
+def test_a_user_who_types_on_behind_a_resident_prompt_waits_since_the_first_key() -> None:
+    queue, now = JobQueue(), time.perf_counter()
+    first, paused, newer = job("a", client="types"), job("b", client="paused"), job("a", client="types")
+    queue.answered(job("a", client="types"))
+    first.unanswered_since, paused.submitted = now - 3, now - 2
+    for waiting in (first, paused, newer):
+        queue.put(waiting)
+    assert queue.first({}, ahead_too=False) is newer
 
 
 def test_a_prompt_with_another_prefix_is_not_resident() -> None:
