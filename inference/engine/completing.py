@@ -59,7 +59,8 @@ def complete(
     started = time.perf_counter()
     request = structs.replace(request, max_tokens=min(request.max_tokens, tools.context_tokens // 2))
     settled = tokenize_prompt(request.prompt, tools.tokenizer, tools.context_tokens, request.max_tokens, tools.healer)
-    prompt = tools.typed_choices.extend(request, settled)
+    start = tools.typed_choices.start(request, settled)
+    prompt = start.prompt
     shared = prompt.token_ids if request.reuse else packed()
     with ExitStack() as stack:
         try:
@@ -70,7 +71,7 @@ def complete(
             request, prompt, resident, tools, cancelled, chunk_tokens, on_prefill, on_text, started
         )
         completion, generated = yield from completing.steps()
-        tools.typed_choices.remember(request, settled, prompt, generated)
+        start.remember(generated)
         return completion
 
 

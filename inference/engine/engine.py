@@ -164,6 +164,7 @@ class Engine(AnyEngine):
         assert not self._turns.runs, f"{len(self._turns.runs)} requests are at work"
         if not disk:
             self.save()
+        self._tools.typed_choices.clear()
         self._slots.clear(keep_workspaces=not self.info.device.startswith("cpu"))
         self._store.clear(disk=disk)
 

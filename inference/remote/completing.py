@@ -12,6 +12,7 @@ from msgspec import structs
 
 from inference.engine.active_request import OnPrefill, OnText
 from inference.engine.decoding.drawing import spelling
+from inference.engine.decoding.typed_choices import TypedStart
 from inference.remote.servers.interface import ModelServer, Piece, Query, Token
 from inference.text.prompts import TokenizedPrompt
 from inference.text.stops import Stops
@@ -141,9 +142,13 @@ class RemoteCompleter:
     server: ModelServer
     tokenizer: TextTokenizer
     request: CompletionRequest
-    prompt: TokenizedPrompt
+    start: TypedStart
     query: Query
     progress: Progress
+
+    @property
+    def prompt(self) -> TokenizedPrompt:
+        return self.start.prompt
 
     async def complete(self) -> Completion:
         """The completion; the errors are the server's."""
@@ -171,11 +176,12 @@ class RemoteCompleter:
 
     def _main_query(self) -> Query:
         typed = self.prompt.typed.decode()
+        is_healed = bool(self.start.settled.typed)  # then the same tokens are allowed, whatever earlier keys chose
         wanted = self.request.alternatives
         reported = max(1, self.request.top_logprobs or 0)
         return replace(
             self.query,
-            typed=typed,
+            typed=typed if is_healed else None,
             max_tokens=self.request.max_tokens + len(self.prompt.typed),
             stops=_server_stops(self.request, typed),
             top=TOPS if wanted else reported,

@@ -175,6 +175,7 @@ class RemoteEngine(AnyEngine):
 
     def free(self, *, disk: bool) -> None:  # noqa: ARG002 - the server saves nothing
         """Erase the slots, where the server has them."""
+        self._typed_choices.clear()
         for replica in self._replicas.all:
             for place in replica.places.forget_all():
                 self._erase(replica, place)
@@ -216,12 +217,12 @@ class RemoteEngine(AnyEngine):
         check_choosing(run.request)
         limit = self.info.context_tokens
         run.request = request = structs.replace(run.request, max_tokens=min(run.request.max_tokens, limit // 2))
-        run.settled = tokenize_prompt(request.prompt, self.tokenizer, limit, request.max_tokens, self._healer)
-        run.prompt = self._typed_choices.extend(request, run.settled)
+        settled = tokenize_prompt(request.prompt, self.tokenizer, limit, request.max_tokens, self._healer)
+        run.start = self._typed_choices.start(request, settled)
 
     def _send(self, run: RemoteRequest, replica: Replica) -> None:
         """Lend the request a place at the replica, and send it there."""
-        assert run.prompt is not None
+        assert run.start is not None
         request, token_ids = run.request, run.prompt.token_ids
         run.tried.append(replica)
         replica.at_work += 1
@@ -246,7 +247,7 @@ class RemoteEngine(AnyEngine):
             reuse=reuse,
             salt=_opaque(user) if self._separates_users and (user := user_of(request.session)) else "",
         )
-        completer = RemoteCompleter(replica.server, self.tokenizer, request, run.prompt, query, progress)
+        completer = RemoteCompleter(replica.server, self.tokenizer, request, run.start, query, progress)
         run.future = self._loop.start(completer.complete())
         run.future.add_done_callback(partial(self._note_done, run))
 
@@ -276,7 +277,6 @@ class RemoteEngine(AnyEngine):
     def _leave(self, run: RemoteRequest) -> None:
         assert run.places is not None
         assert run.place is not None
-        assert run.prompt is not None
         run.replica.at_work -= 1
         if run.places.give_back(run.place, run.prompt.token_ids if run.progress.is_prefilled else packed()):
             self._erase(run.replica, run.place)
@@ -287,8 +287,8 @@ class RemoteEngine(AnyEngine):
         self._at_work.remove(run)
         run.outcome = outcome
         progress, replica = run.progress, run.replica
-        if run.settled is not None and run.prompt is not None:
-            self._typed_choices.remember(run.request, run.settled, run.prompt, progress.token_ids)
+        if run.start is not None:
+            run.start.remember(progress.token_ids)
         if isinstance(outcome, Completion) and run.request.max_tokens and outcome.finish_reason != "cancelled":
             replica.count(outcome.usage)
         if progress.cached_tokens is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from inference.engine.active_request import EngineRequest, IsCancelled
+from inference.engine.decoding.typed_choices import TypedStart
 from inference.engine.sessions import is_anonymous
 from inference.remote.completing import Progress
 from inference.remote.replicas import Replica
@@ -23,17 +24,21 @@ class RemoteRequest(EngineRequest):
         self.request = request
         self.cancelled = cancelled
         self.future: Future[Completion] | None = None
-        self.settled: TokenizedPrompt | None = None  # the prompt without the tokens that earlier requests chose
-        self.prompt: TokenizedPrompt | None = None
+        self.start: TypedStart | None = None
         self.tried: list[Replica] = []  # the last one has the request
         self.places: Places | None = None  # of that replica, with the place that it lent
         self.place: Place | None = None
         self.progress = Progress()
 
     @property
+    def prompt(self) -> TokenizedPrompt:
+        """The prompt, which must be known."""
+        assert self.start is not None
+        return self.start.prompt
+
+    @property
     def key(self) -> str:
         """What its replica is chosen by: the session, or the beginning of an anonymous prompt, which must be known."""
-        assert self.prompt is not None
         if not is_anonymous(self.request.session):
             return self.request.session
         return self.prompt.token_ids[:KEY_TOKENS].tobytes().hex()
@@ -46,7 +51,7 @@ class RemoteRequest(EngineRequest):
     def cancelled_completion(self) -> Completion:
         """The empty completion of a request that was cancelled at work."""
         progress = self.progress
-        total = len(self.prompt.token_ids) if self.prompt else 0
+        total = len(self.prompt.token_ids) if self.start else 0
         has_computed = progress.is_prefilled or progress.cached_tokens is not None
         recomputed = progress.recomputed(total) if has_computed else 0
         return Completion("", "cancelled", Usage(total, recomputed, progress.generated, 0, 0.0, 0.0, 0.0))

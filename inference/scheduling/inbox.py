@@ -6,9 +6,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from inference.scheduling.job_queue import Job, JobQueue
+from inference.scheduling.job_queue import Job, JobQueue, Outcome
 from inference.scheduling.user_limits import TokenBudgets, UserLimits
 from protocol.errors import Cancelled
+from protocol.messages import Completion
 
 Chore = Callable[[], None]
 
@@ -76,7 +77,12 @@ class Inbox:
         with self._changed:
             if (chore, when_idle) not in self._chores:
                 self._chores.append((chore, when_idle))
-            self._changed.notify()
+            self._notify()
+
+    def forget_answers(self) -> None:
+        """Count every prompt as new: what was resident is gone."""
+        with self._changed:
+            self._queue.forget_answers()
 
     def close(self) -> list[Job]:
         """Accept no more requests and cancel the running ones; removes and returns the waiting ones."""
@@ -106,16 +112,16 @@ class Inbox:
         with self._changed:
             return self._make_room()
 
-    def end(self, job: Job, *, answered: bool) -> bool:
+    def end(self, job: Job, answer: Outcome | None) -> bool:
         """Remove a job from those at work; False if it gave way and waits again, so that it needs no answer yet."""
         with self._changed:
             self._running.remove(job)
             job.gives_way = False
             self._budgets.spend(job.turn, job.tokens)
             job.tokens = 0
-            if answered:
+            if isinstance(answer, Completion):
                 self._queue.answered(job)
-            return answered or job.cancelled or self._closing or not self._queue.put_back(job)
+            return answer is not None or job.cancelled or self._closing or not self._queue.put_back(job)
 
     def take_chores(self, *, when_idle: bool) -> list[Chore]:
         """Remove and return the chores of this kind; none of those that wait while a request is at work."""

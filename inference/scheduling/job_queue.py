@@ -20,7 +20,10 @@ CHARS_PER_ID = 4  # what a token id counts as
 NEW_TEXT_CHARS = 600
 """Characters of a prompt that take about as long as what every request computes: a few tokens typed, some generated."""
 
-_MAX_ANSWERED = 4096  # sessions whose last answered prompt is remembered
+MAX_TYPED_CHARS = 2_400
+"""An increment beyond this is new text, whoever laid it: a language server lays a new anchor before."""
+
+_MAX_ANSWERED = 4096  # prompts that are remembered as answered
 
 Outcome = Completion | MidfillError
 SessionKey = tuple[str, str]  # client and session
@@ -74,8 +77,9 @@ class Job:
 
     @property
     def layout(self) -> int:
-        """A digest of the prompt's parts that stay while the user types on."""
-        return hash((self.request.prompt.context, self.request.prompt.prefix, self.request.prompt.suffix))
+        """A digest of the user and the prompt's parts that stay while the user types on."""
+        prompt = self.request.prompt
+        return hash((self.turn, prompt.context, prompt.prefix, prompt.suffix, prompt.token_ids))
 
     @property
     def chars(self) -> int:
@@ -93,7 +97,7 @@ class JobQueue:
         self._limits = limits or UserLimits()
         self._lines: dict[str, dict[SessionKey, Job]] = {}  # by user
         self._last_turns: dict[str, float] = {}  # of users who have a line
-        self._answered: dict[SessionKey, int] = {}  # layouts of the last answered prompts, the newest last
+        self._answered: dict[int, None] = {}  # layouts of the last answered prompts, the newest last
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
@@ -113,7 +117,7 @@ class JobQueue:
         if others and job.chars + sum(other.chars for other in others) > MAX_WAITING_CHARS:
             raise Busy(f"the waiting prompts would exceed {MAX_WAITING_CHARS} characters")
         superseded = line.get(job.key)
-        if superseded is not None:
+        if superseded is not None and not superseded.is_ahead_work:
             job.unanswered_since = superseded.unanswered_since
         self._lines.setdefault(job.turn, line)[job.key] = job
         return superseded
@@ -132,10 +136,9 @@ class JobQueue:
         """The job to begin next: ahead work only if nothing else waits, and only if `ahead_too`.
 
         The user with the fewest requests `at_work` comes first; one with as many as allowed has to wait. Among equals,
-        requests without alternatives come first, and then the one with the highest response ratio: the longest wait,
-        since it was submitted and since its user's last turn, for what it probably costs. Where there is more to do
-        than can be done, this answers those whose prompts are resident, before their users type on, and still serves
-        every other one that waits long enough.
+        requests without alternatives come first, and then the one with the highest response ratio: the longest wait
+        since its user's last turn for what it probably costs. Where there is more to do than can be done, this answers
+        resident prompts before their users type on, and new ones once their users have paused long enough.
         """
         firsts = [job for line in self._lines.values() for job in _first_for_suggestion(line)]
         if firsts:
@@ -160,10 +163,14 @@ class JobQueue:
 
     def answered(self, job: Job) -> None:
         """Remember that the job's prompt is probably resident."""
-        self._answered.pop(job.key, None)
-        self._answered[job.key] = job.layout
+        self._answered.pop(job.layout, None)
+        self._answered[job.layout] = None
         if len(self._answered) > _MAX_ANSWERED:
             del self._answered[next(iter(self._answered))]
+
+    def forget_answers(self) -> None:
+        """Count every prompt as new."""
+        self._answered.clear()
 
     def clear(self) -> list[Job]:
         jobs = list(self)
@@ -177,9 +184,10 @@ class JobQueue:
         A user who types on waits since the first unanswered key only for a resident prompt. A new one would be
         cancelled before it is answered, so it gives way to those of users who have paused.
         """
-        is_resident = self._answered.get(job.key) == job.layout
+        is_resident = job.layout in self._answered
         since = job.unanswered_since if is_resident else job.submitted
-        cost = NEW_TEXT_CHARS if is_resident else NEW_TEXT_CHARS + job.chars
+        new_chars = max(0, len(job.request.prompt.increment) - MAX_TYPED_CHARS) if is_resident else job.chars
+        cost = NEW_TEXT_CHARS + new_chars
         return (now - max(since, self._last_turns.get(job.turn, 0.0))) / cost
 
     def _pop(self, job: Job) -> Job:

@@ -288,6 +288,7 @@ class Scheduler:
         error: MidfillError | None = None
         try:
             self._holder.free(disk=disk)
+            self._inbox.forget_answers()
         except Exception as failure:
             log.exception("resident KV could not be freed")
             error = MidfillError(f"resident KV could not be freed: {failure!r}")
@@ -310,7 +311,7 @@ class Scheduler:
 
     def _finish(self, job: Job, answer: Outcome | None) -> None:
         """Deliver the answer; a job that gave way has none and returns to the queue."""
-        if self._inbox.end(job, answered=answer is not None):
+        if self._inbox.end(job, answer):
             answer = answer or Cancelled("superseded or cancelled")
             self._tell(job, answer)
             self._keep_going(partial(self._show, job, answer))
@@ -349,6 +350,7 @@ class Scheduler:
     def _unload(self) -> None:
         seconds = None if self._save_until == math.inf else max(0.0, self._save_until - time.monotonic())
         self._keep_going(partial(self._holder.unload, seconds))
+        self._inbox.forget_answers()
 
     def _keep_going(self, act: Callable[[], None], failure: str = "housekeeping failed; the core continues") -> None:
         try:

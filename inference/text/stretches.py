@@ -36,7 +36,8 @@ def stretches_of(
     max_tokens = min(request.max_tokens, context_tokens // 2)
     prompt = tokenize_prompt(request.prompt, tokenizer, context_tokens, max_tokens, healer)
     typed_tokens = len(tokenizer.encode_once(prompt.typed.decode(errors="replace"))) if prompt.typed else 0
-    computed = max(usage.recomputed_tokens - typed_tokens, min(1, max_tokens))
+    known = max(0, usage.prompt_tokens - len(prompt.token_ids))  # of these, from earlier keys: behind all that is shown
+    computed = max(usage.recomputed_tokens - max(typed_tokens, known), 0 if known else min(1, max_tokens))
     return stretches(prompt, len(prompt.token_ids) - computed, tokenizer)
 
 

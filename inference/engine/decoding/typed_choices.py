@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 
 from inference.text.lru import LRUCache
 from inference.text.prompts import TokenizedPrompt
-from inference.text.token_ids import TokenIds, packed
+from inference.text.token_ids import BYTES_PER_ID, TokenIds, packed
 from kv_store.interface import document_of
 from protocol.messages import CompletionRequest
 
 MAX_SESSIONS = 256
 MAX_BYTES = 2**24
-BYTES_PER_TOKEN = 4
-BYTES_PER_PROMPT = 4096
+BYTES_PER_SESSION = 4096
 MOST_PROMPTS = 4  # of a session: what is typed next settles a word, and deleting it brings the last prompt back
 MOST_TYPED = 32  # of a prompt
+MOST_TYPED_BYTES = 256  # of a partial word
 
 
 @dataclass(slots=True)
@@ -40,7 +40,28 @@ class _Choices:
     @property
     def size_bytes(self) -> int:
         tokens = len(self.prompt) + sum(map(len, self.by_typed.values()))
-        return BYTES_PER_PROMPT + BYTES_PER_TOKEN * tokens
+        return BYTES_PER_ID * tokens + sum(map(len, self.by_typed))
+
+
+@dataclass(frozen=True, slots=True)
+class TypedStart:
+    """Where decoding begins: behind the `settled` prompt and the tokens that are known to spell what was typed.
+
+    `prompt` has these tokens, and the typed bytes that are left. Its session's memory is dropped when the document is
+    forgotten, even while the request is at work.
+    """
+
+    settled: TokenizedPrompt
+    prompt: TokenizedPrompt
+    _memory: list[_Choices] | None = None
+
+    def remember(self, generated: TokenIds) -> None:
+        """Remember what was generated behind the prompt."""
+        if self._memory is None or not generated:
+            return
+        known = _of(self.settled, self._memory) or _Choices(self.settled.token_ids)
+        known.add(self.settled.typed, self.prompt.token_ids[len(self.settled.token_ids) :] + generated)
+        self._memory[:] = [*(other for other in self._memory if other is not known), known][-MOST_PROMPTS:]
 
 
 class TypedChoices:
@@ -56,31 +77,22 @@ class TypedChoices:
         self._spell = spell
         self._sessions: LRUCache[str, list[_Choices]] = LRUCache(MAX_SESSIONS, MAX_BYTES)
 
-    def extend(self, request: CompletionRequest, prompt: TokenizedPrompt) -> TokenizedPrompt:
-        """The request's prompt, with the tokens that are known to spell the beginning of its typed bytes."""
-        known = self._known(request, prompt)
-        chosen = packed() if known is None else self._agreeing(known.best(prompt.typed), prompt.typed)
-        if not chosen:
-            return prompt
+    def start(self, request: CompletionRequest, settled: TokenizedPrompt) -> TypedStart:
+        """Where the decoding of this request begins, whose prompt is `settled`."""
+        if not (0 < len(settled.typed) <= MOST_TYPED_BYTES and _is_comparable(request)):
+            return TypedStart(settled, settled)
+        memory = self._sessions.get(request.session) or []
+        self._sessions.put(request.session, memory, BYTES_PER_SESSION + sum(each.size_bytes for each in memory))
+        known = _of(settled, memory)
+        chosen = packed() if known is None else self._agreeing(known.best(settled.typed), settled.typed)
         spelled = sum(len(self._spell(token_id) or b"") for token_id in chosen)
-        return replace(
-            prompt,
-            token_ids=prompt.token_ids + chosen,
-            increment_tokens=prompt.increment_tokens + len(chosen),
-            typed=prompt.typed[spelled:],
+        prompt = replace(
+            settled,
+            token_ids=settled.token_ids + chosen,
+            increment_tokens=settled.increment_tokens + len(chosen),
+            typed=settled.typed[spelled:],
         )
-
-    def remember(
-        self, request: CompletionRequest, prompt: TokenizedPrompt, extended: TokenizedPrompt, generated: TokenIds
-    ) -> None:
-        """Remember what was generated behind the `extended` prompt, which `extend` made of `prompt`."""
-        if not (generated and prompt.typed and _is_comparable(request)):
-            return
-        known = self._known(request, prompt) or _Choices(prompt.token_ids)
-        known.add(prompt.typed, extended.token_ids[len(prompt.token_ids) :] + generated)
-        others = [other for other in self._sessions.get(request.session) or () if other is not known]
-        kept = [*others, known][-MOST_PROMPTS:]
-        self._sessions.put(request.session, kept, sum(each.size_bytes for each in kept))
+        return TypedStart(settled, prompt, memory)
 
     def forget(self, session: str) -> None:
         """Drop what is known of the session's document, for every client."""
@@ -88,11 +100,10 @@ class TypedChoices:
         for known in [known for known in self._sessions if document_of(known) == document]:
             self._sessions.remove(known)
 
-    def _known(self, request: CompletionRequest, prompt: TokenizedPrompt) -> _Choices | None:
-        if not (prompt.typed and _is_comparable(request)):
-            return None
-        choices = self._sessions.get(request.session) or ()
-        return next((each for each in choices if each.prompt == prompt.token_ids), None)
+    def clear(self) -> None:
+        """Drop what is known of every document."""
+        for session in list(self._sessions):
+            self._sessions.remove(session)
 
     def _agreeing(self, token_ids: TokenIds, typed: bytes) -> TokenIds:
         """The first tokens that spell a beginning of `typed`, up to the last end of a character."""
@@ -105,6 +116,10 @@ class TypedChoices:
             if spelled == len(typed) or typed[spelled] & 0xC0 != 0x80:
                 count = number
         return token_ids[:count]
+
+
+def _of(settled: TokenizedPrompt, memory: list[_Choices]) -> _Choices | None:
+    return next((each for each in memory if each.prompt == settled.token_ids), None)
 
 
 def _is_comparable(request: CompletionRequest) -> bool:

@@ -31,7 +31,7 @@ class Query:
 
     token_ids: TokenIds
     max_tokens: int  # 0 only makes the prompt resident
-    typed: str = ""  # the text must begin with it
+    typed: str | None = None  # the text must begin with it; "" only keeps out markers, as the longer ones do
     stops: tuple[str, ...] = ()  # the text ends before each of these
     end_ids: tuple[int, ...] = ()  # tokens that end the text besides the model's own end
     session: str  # an opaque name; prompts of one session share their beginnings

@@ -149,7 +149,7 @@ def _body(query: Query) -> dict[str, Any]:
     }
     if query.slot is not None:
         body["id_slot"] = query.slot
-    if query.typed:
+    if query.typed is not None:
         body["grammar"] = grammar(query.typed)
     return body
 

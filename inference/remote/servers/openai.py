@@ -242,7 +242,7 @@ class OpenAIServer:
             body["stop"] = query.stops
         if query.end_ids:
             body["stop_token_ids"] = query.end_ids
-        if query.typed and self._constraint is not None:
+        if query.typed is not None and self._constraint is not None:
             body.update(self._constraint(query.typed))
         if salt := query.salt if query.reuse else secrets.token_hex(8):
             body["cache_salt"] = salt

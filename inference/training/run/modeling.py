@@ -1,5 +1,6 @@
 """Owns the model under training: its construction, its loss, and attention within examples that compiles well."""
 
+import inspect
 from typing import Any
 
 import torch
@@ -100,8 +101,11 @@ def _selected(model: nn.Module, window: Window) -> tuple[Tensor, Tensor]:
         hidden, targets = _hidden(base, window)
         return base.lm_head(hidden), targets
     chosen = window.learned[:, 1:]
-    # transformers masks what is not of the same example, which it tells by positions that begin anew.
-    logits = model(input_ids=window.ids, position_ids=window.positions, use_cache=False).logits
+    # transformers masks what is not of the same example, which it tells by positions that begin anew. In families
+    # without positions, such as those with ALiBi, examples see each other.
+    has_positions = "position_ids" in inspect.signature(base.forward).parameters
+    positions = {"position_ids": window.positions} if has_positions else {}
+    logits = model(input_ids=window.ids, use_cache=False, **positions).logits
     return logits[:, :-1][chosen], window.ids[:, 1:][chosen]
 
 

@@ -164,12 +164,13 @@ end
 ---@return string
 function M.absence(buf)
   local filetype = vim.bo[buf].filetype
-  local runs, reason = M.executable()
   if not configured then
     return '', "require('midfill').setup() has not been called."
   elseif vim.bo[buf].buftype ~= '' then
     return '', ("it is no file ('buftype' is %s)."):format(vim.bo[buf].buftype)
-  elseif not runs then
+  end
+  local runs, reason = M.executable() -- searches the PATH, and so not at each redraw of windows without a file
+  if not runs then
     return 'not found', reason --[[@as string]]
   elseif filetype == '' then
     local text = vim.api.nvim_buf_get_name(buf) ~= '' and 'needs a filetype' or ''

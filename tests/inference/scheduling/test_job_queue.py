@@ -81,6 +81,28 @@ def test_a_user_who_types_on_behind_a_resident_prompt_waits_since_the_first_key(
     assert queue.first({}, ahead_too=False) is newer
 
 
+def test_a_resident_prompt_is_known_by_its_text_and_its_user() -> None:
+    queue, now = JobQueue(), time.perf_counter()
+    same, others = job("#2", client="http", text="x" * 9000), job("#3", client="stranger", text="x" * 9000)
+    queue.answered(job("#1", client="http", text="x" * 9000))
+    for waiting in (others, same):
+        waiting.submitted = waiting.unanswered_since = now - 1
+        queue.put(waiting)
+    assert queue.first({}, ahead_too=False) is same
+    queue.forget_answers()
+    others.submitted = now - 2
+    assert queue.first({}, ahead_too=False) is others
+
+
+def test_a_key_does_not_wait_since_ahead_work_did() -> None:
+    queue = JobQueue()
+    ahead, key = job("a", ahead=True), job("a")
+    ahead.unanswered_since -= 100
+    queue.put(ahead)
+    queue.put(key)
+    assert key.unanswered_since > ahead.unanswered_since + 99
+
+
 def test_a_prompt_with_another_prefix_is_not_resident() -> None:
     queue, now = JobQueue(), time.perf_counter()
     moved, other = job("a", client="moved", text="elsewhere" * 100), job("b", client="other", text="short")

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from inference.engine.decoding.typed_choices import MOST_PROMPTS, TypedChoices
+from inference.engine.decoding.typed_choices import MOST_PROMPTS, MOST_TYPED_BYTES, TypedChoices
 from inference.text.healing_vocabulary import SortedVocabulary
 from inference.text.prompts import TokenizedPrompt
 from inference.text.token_ids import packed
@@ -35,58 +35,77 @@ def test_tokens_are_those_of_cold_decoding_whatever_was_typed_before(texts: list
     choices = TypedChoices(SPELLED.get)
     for text in texts:
         settled = prompt(text)
-        extended = choices.extend(REQUEST, settled)
+        start = choices.start(REQUEST, settled)
+        extended = start.prompt
         known = list(extended.token_ids[len(settled.token_ids) :])
         generated = decode(extended, seed, count)
         assert known + generated == decode(settled, seed, len(known) + count)
         assert b"".join(map(SPELLED.__getitem__, known)) + extended.typed == settled.typed
         assert extended.increment_tokens == settled.increment_tokens + len(known)
         extended.typed.decode()  # begins with a whole character
-        choices.remember(REQUEST, settled, extended, packed(generated))
+        start.remember(packed(generated))
 
 
 def test_typing_on_chooses_no_token_again() -> None:
     choices = TypedChoices(SPELLED.get)
-    choices.remember(REQUEST, prompt("ab"), prompt("ab"), packed([3, 4, 0]))  # ab, ba, a
-    assert choices.extend(REQUEST, prompt("abbaa")) == TokenizedPrompt(packed([7, 7, 3, 4, 0]), 0, 1, 0, 4, b"")
-    assert choices.extend(REQUEST, prompt("abb")) == TokenizedPrompt(packed([7, 7, 3]), 0, 1, 0, 2, b"b")
+    choices.start(REQUEST, prompt("ab")).remember(packed([3, 4, 0]))  # ab, ba, a
+    assert choices.start(REQUEST, prompt("abbaa")).prompt == TokenizedPrompt(packed([7, 7, 3, 4, 0]), 0, 1, 0, 4, b"")
+    assert choices.start(REQUEST, prompt("abb")).prompt == TokenizedPrompt(packed([7, 7, 3]), 0, 1, 0, 2, b"b")
 
 
 def test_deleted_text_is_known_from_when_it_was_typed() -> None:
     choices = TypedChoices(SPELLED.get)
     for number in range(MOST_PROMPTS):
-        choices.remember(REQUEST, prompt("ab", [number]), prompt("ab", [number]), packed([3]))
-    assert choices.extend(REQUEST, prompt("ab", [0])).token_ids == packed([0, 3])
-    choices.remember(REQUEST, prompt("ab", [99]), prompt("ab", [99]), packed([3]))
-    assert choices.extend(REQUEST, prompt("ab", [0])) == prompt("ab", [0])
+        choices.start(REQUEST, prompt("ab", [number])).remember(packed([3]))
+    assert choices.start(REQUEST, prompt("ab", [0])).prompt.token_ids == packed([0, 3])
+    choices.start(REQUEST, prompt("ab", [99])).remember(packed([3]))
+    assert choices.start(REQUEST, prompt("ab", [0])).prompt == prompt("ab", [0])
 
 
 def test_a_cancelled_request_takes_nothing_away() -> None:
     choices = TypedChoices(SPELLED.get)
-    choices.remember(REQUEST, prompt("abba"), prompt("abba"), packed([3, 4]))
-    choices.remember(REQUEST, prompt("abba"), prompt("abba"), packed([3]))
-    choices.remember(REQUEST, prompt("abba"), prompt("abba"), packed())
-    assert choices.extend(REQUEST, prompt("abba")).token_ids == packed([7, 7, 3, 4])
+    choices.start(REQUEST, prompt("abba")).remember(packed([3, 4]))
+    choices.start(REQUEST, prompt("abba")).remember(packed([3]))
+    choices.start(REQUEST, prompt("abba")).remember(packed())
+    assert choices.start(REQUEST, prompt("abba")).prompt.token_ids == packed([7, 7, 3, 4])
 
 
 def test_drawn_and_cold_texts_and_alternatives_decode_all_that_was_typed() -> None:
     choices = TypedChoices(SPELLED.get)
-    choices.remember(REQUEST, prompt("ab"), prompt("ab"), packed([3]))
+    choices.start(REQUEST, prompt("ab")).remember(packed([3]))
     for other in (
         replace(REQUEST, sampling=Sampling(1.0)),
         replace(REQUEST, reuse=False),
         replace(REQUEST, alternatives=1),
     ):
-        assert choices.extend(other, prompt("ab")) == prompt("ab")
-        choices.remember(other, prompt("ba"), prompt("ba"), packed([4]))
-    assert choices.extend(REQUEST, prompt("ba")) == prompt("ba")
+        assert choices.start(other, prompt("ab")).prompt == prompt("ab")
+        choices.start(other, prompt("ba")).remember(packed([4]))
+    assert choices.start(REQUEST, prompt("ba")).prompt == prompt("ba")
+
+
+def test_a_document_that_is_forgotten_meanwhile_is_not_remembered() -> None:
+    choices = TypedChoices(SPELLED.get)
+    at_work = choices.start(REQUEST, prompt("ab"))
+    choices.forget("other/document")
+    at_work.remember(packed([3]))
+    assert choices.start(REQUEST, prompt("ab")).prompt == prompt("ab")
+    choices.start(REQUEST, prompt("ab")).remember(packed([3]))
+    choices.clear()
+    assert choices.start(REQUEST, prompt("ab")).prompt == prompt("ab")
+
+
+def test_what_is_no_word_is_not_remembered() -> None:
+    choices = TypedChoices(SPELLED.get)
+    long = prompt("ab" * MOST_TYPED_BYTES)
+    choices.start(REQUEST, long).remember(packed([3]))
+    assert choices.start(REQUEST, long).prompt == long
 
 
 def test_forgotten_documents_leave_nothing() -> None:
     choices = TypedChoices(SPELLED.get)
     for session in ("one/document", "two/document", "one/other"):
-        choices.remember(replace(REQUEST, session=session), prompt("ab"), prompt("ab"), packed([3]))
+        choices.start(replace(REQUEST, session=session), prompt("ab")).remember(packed([3]))
     choices.forget("three/document")
-    assert choices.extend(replace(REQUEST, session="one/document"), prompt("ab")) == prompt("ab")
-    assert choices.extend(replace(REQUEST, session="two/document"), prompt("ab")) == prompt("ab")
-    assert choices.extend(replace(REQUEST, session="one/other"), prompt("ab")) != prompt("ab")
+    assert choices.start(replace(REQUEST, session="one/document"), prompt("ab")).prompt == prompt("ab")
+    assert choices.start(replace(REQUEST, session="two/document"), prompt("ab")).prompt == prompt("ab")
+    assert choices.start(replace(REQUEST, session="one/other"), prompt("ab")).prompt != prompt("ab")
