@@ -155,7 +155,8 @@ class LspSession:
             if status is not None and hear is not None:
                 hear(status)
             try:
-                await asyncio.wait_for(self._wait_for_news(), silence_s)
+                async with asyncio.timeout(silence_s):  # in this task, so that no news comes before the wait begins
+                    await self._wait_for_news()
             except TimeoutError as error:
                 said = f"{status.state} {status.message}".strip() if status else "nothing"
                 raise LanguageServerFailed(
