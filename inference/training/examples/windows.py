@@ -33,8 +33,7 @@ class Window(NamedTuple):
     Attributes:
         ids: the tokens, int64.
         learned: whether the loss counts the prediction of each, bool.
-        positions: of each in its example, int64. Examples do not see each other, as prompts do not: a marker that finds
-            several of its kind before it teaches the model little of where its own prompt's parts begin.
+        positions: of each in its example, int64. Examples do not see each other, as prompts of requests do not.
     """
 
     ids: Tensor
