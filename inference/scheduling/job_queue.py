@@ -21,7 +21,7 @@ NEW_TEXT_CHARS = 600
 """Characters of a prompt that take about as long as what every request computes: a few tokens typed, some generated."""
 
 MAX_TYPED_CHARS = 2_400
-"""Characters of an increment that count as resident with its prompt. A language server lays a new anchor before that."""
+"""Characters of an increment that count as resident with its prompt; language servers lay a new anchor before that."""
 
 _MAX_ANSWERED = 4096  # prompts that are remembered as answered
 
