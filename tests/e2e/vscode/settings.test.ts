@@ -64,7 +64,8 @@ test("the menu switches midfill off and on for this workspace: no file changes, 
   await until("the edit", () => window.wire.text(window.file).endsWith(`${OPENING}, `));
   await window.press("Alt+\\");
   await window.command("midfill: Show Menu");
-  await window.press("Escape");
+  await window.untilMenu();
+  await window.dismissMenu();
   assert.equal(asked(), before);
   await window.choose("Switch on here");
   await window.untilStatus(/^midfill( \d|$)/);

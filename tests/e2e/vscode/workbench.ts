@@ -266,9 +266,21 @@ export class Window {
   /** Choose an entry of the menu behind the status bar item. */
   async choose(label: string): Promise<void> {
     await this.page.locator(STATUS_ITEM).first().click();
-    await this.page.locator(".quick-input-list .monaco-list-row.focused").first().waitFor();
+    await this.untilMenu();
     await this.page.keyboard.insertText(label); // entries out of view are not in the page
     await this.pick(label);
+  }
+
+  /** Wait for the menu to be shown, and to take keys; the list of commands has no title. */
+  async untilMenu(): Promise<void> {
+    await this.page.locator(".quick-input-title", { hasText: /^midfill$/ }).waitFor();
+    await this.page.locator(".quick-input-list .monaco-list-row.focused").first().waitFor();
+  }
+
+  /** Dismiss the menu: one that is still shown would take the keys that are meant for the next. */
+  async dismissMenu(): Promise<void> {
+    await this.press("Escape");
+    await this.page.locator(".quick-input-widget").waitFor({ state: "hidden" });
   }
 
   /** Pick an entry of the list that is shown. */
