@@ -37,13 +37,24 @@ def write_gguf_file(
     matrices: Annotated[str, typer.Option(help="Type of the matrices, such as q4_0; bf16 quantizes nothing.")] = "q4_0",
     embeddings: Annotated[str, typer.Option(help="Type of the embedding and of the output layer.")] = "q8_0",
     licence: Annotated[str, typer.Option(help="SPDX identifier, for the file's metadata.")] = "",
+    calibrate: Annotated[
+        Path | None, typer.Option(help="Corpus to round 4 and 5 bits by (GPTQ): the errors in what matters are smaller.")
+    ] = None,
+    windows: Annotated[int, typer.Option(min=1, help="With --calibrate: windows of 512 tokens to see.")] = 64,
 ) -> None:
     """Write a model folder as a GGUF file."""
     from inference.training.interchange.to_gguf import write_gguf
     from inference.training.options import Quantization
 
     quantization = None if matrices == "bf16" else Quantization(matrices, embeddings)
-    write_gguf(model, file, quantization, licence=licence)
+    rounded = None
+    if calibrate is not None:
+        if quantization is None:
+            raise OptionError("--calibrate rounds matrices, and --matrices bf16 rounds none")
+        from inference.training.publishing.calibrated_rounding import calibrated_rounding
+
+        rounded = calibrated_rounding(model, calibrate, quantization, windows=windows)
+    write_gguf(model, file, quantization, licence=licence, rounded=rounded)
     Console().print(f"{file}, {file.stat().st_size:,} bytes", soft_wrap=True, highlight=False)
 
 

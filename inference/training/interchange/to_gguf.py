@@ -1,7 +1,7 @@
 """Writes a model folder of the Llama family as a GGUF file, quantized, with its tokenizer and its FIM markers."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,17 @@ PERMUTED = ("self_attn.q_proj.weight", "self_attn.k_proj.weight")
 _DIGITS = {"type": "Digits", "individual_digits": True}
 
 
-def write_gguf(model: str, path: Path, quantization: Quantization | None = None, *, licence: str = "") -> None:
+def write_gguf(
+    model: str,
+    path: Path,
+    quantization: Quantization | None = None,
+    *,
+    licence: str = "",
+    rounded: Mapping[str, NDArray[np.uint8]] | None = None,
+) -> None:
     """Write the model named or in the folder `model` to `path`: matrices quantized, or bfloat16; the rest float32.
+
+    rounded: the bytes of tensors that are quantized already, [rows, bytes], by their names in the model.
 
     Raises:
         BadModel: llama.cpp has no name for its kind, its tokenizer or one of its tensors.
@@ -51,6 +60,8 @@ def write_gguf(model: str, path: Path, quantization: Quantization | None = None,
         if theirs is None:
             raise BadModel(f"{model}: llama.cpp has no name for the tensor {name}")
         kind = "bf16" if quantization is None else kind_of(name, tensor, quantization)
+        if rounded and kind and name in rounded:
+            tensor = torch.from_numpy(rounded[name])
         _add_tensor(writer, theirs, _permuted(name, tensor, shape), kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -132,9 +143,9 @@ def _permuted(name: str, tensor: torch.Tensor, shape: Architecture) -> torch.Ten
 
 
 def _add_tensor(writer: gguf.GGUFWriter, name: str, tensor: torch.Tensor, kind: str | None) -> None:
-    values: NDArray[np.float32] = tensor.float().numpy()
     if tensor.dim() == 1 or kind is None:
-        writer.add_tensor(name, values)
-    else:
-        type_ = gguf.GGMLQuantizationType[kind.upper()]
-        writer.add_tensor(name, gguf.quantize(values, type_), raw_dtype=type_)
+        writer.add_tensor(name, tensor.float().numpy())
+        return
+    type_ = gguf.GGMLQuantizationType[kind.upper()]
+    is_rounded = tensor.dtype == torch.uint8
+    writer.add_tensor(name, tensor.numpy() if is_rounded else gguf.quantize(tensor.float().numpy(), type_), raw_dtype=type_)
