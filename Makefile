@@ -68,8 +68,12 @@ test-engines: setup
 test-vscode: setup
 	tests/e2e/vscode/run.sh
 
-# From nothing to ghost text in VS Code, with seconds: the .vsix of this platform, installed by its button in a clean home.
+# From nothing to ghost text, with seconds, by the wheels in a clean home: in Neovim, in the playground, and in VS Code by the
+# button of the .vsix of this platform.
 test-install: vsix
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement tests/e2e/neovim/requirements.txt
+	$(BIN)/python tests/e2e/neovim/install.py $(TEST_NVIM)
+	PYTHON=$(BIN)/python TEST_NVIM_FOLDER=$(TEST_NVIM) tests/e2e/install.sh dist
 	E2E_VSIX=$$(ls "$(CURDIR)"/vscode-client/midfill-*-*.vsix) tests/e2e/vscode/run.sh install.test.ts
 
 # That speculation, batching and the kernel change no text, on 1,000 requests of a recorded session; some minutes.

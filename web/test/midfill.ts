@@ -16,19 +16,23 @@ export const PATIENCE_MS = 90_000;
 
 export class Midfill {
   readonly #scratch = mkdtempSync(path.join(tmpdir(), "midfill-pages-"));
-  readonly #environment = {
-    PATH: process.env.PATH ?? "",
-    HOME: this.#scratch,
-    MIDFILL_RUNTIME_DIR: path.join(this.#scratch, "run"),
-    MIDFILL_MODEL: "tiny",
-    MIDFILL_CACHE_DIR: path.join(this.#scratch, "cache"),
-    MIDFILL_HOLD_BACK_PERCENT: "0", // the tiny model is seldom sure
-    MIDFILL_EXIT_AFTER_S: "120",
-  };
+  readonly #environment: Record<string, string> & { MIDFILL_RUNTIME_DIR: string };
   readonly problems: string[] = []; // what the pages report, and addresses elsewhere that they request
   #play: ChildProcess | undefined;
   #browser: Browser | undefined;
   url = "";
+
+  constructor(model = "tiny") {
+    this.#environment = {
+      PATH: process.env.PATH ?? "",
+      HOME: this.#scratch,
+      MIDFILL_RUNTIME_DIR: path.join(this.#scratch, "run"),
+      MIDFILL_MODEL: model,
+      MIDFILL_CACHE_DIR: path.join(this.#scratch, "cache"),
+      MIDFILL_HOLD_BACK_PERCENT: "0", // the tiny model is seldom sure
+      MIDFILL_EXIT_AFTER_S: "120",
+    };
+  }
 
   async start(): Promise<void> {
     mkdirSync(this.#environment.MIDFILL_RUNTIME_DIR, { mode: 0o700 });

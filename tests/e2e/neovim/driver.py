@@ -216,7 +216,7 @@ def environment(home: Path, runtime: Path) -> Iterator[None]:
     names = ("CONFIG", "DATA", "STATE", "CACHE")
     changed = {f"XDG_{name}_HOME": str(home / name.lower()) for name in names} | {
         "MIDFILL_RUNTIME_DIR": str(runtime),
-        "MIDFILL_MODEL": "tiny",
+        "MIDFILL_MODEL": os.environ.get("TEST_MODEL", "tiny"),
         "MIDFILL_EXIT_AFTER_S": "30",  # where a run is broken off
         "TERM": "xterm-256color",
     }
