@@ -38,7 +38,7 @@ def write_gguf_file(
     embeddings: Annotated[str, typer.Option(help="Type of the embedding and of the output layer.")] = "q8_0",
     licence: Annotated[str, typer.Option(help="SPDX identifier, for the file's metadata.")] = "",
     calibrate: Annotated[
-        Path | None, typer.Option(help="Corpus to round 4 and 5 bits by (GPTQ): the errors in what matters are smaller.")
+        Path | None, typer.Option(help="Corpus that shows what to keep when rounding to 4 or 5 bits (GPTQ).")
     ] = None,
     windows: Annotated[int, typer.Option(min=1, help="With --calibrate: windows of 512 tokens to see.")] = 64,
 ) -> None:

@@ -147,5 +147,5 @@ def _add_tensor(writer: gguf.GGUFWriter, name: str, tensor: torch.Tensor, kind: 
         writer.add_tensor(name, tensor.float().numpy())
         return
     type_ = gguf.GGMLQuantizationType[kind.upper()]
-    is_rounded = tensor.dtype == torch.uint8
-    writer.add_tensor(name, tensor.numpy() if is_rounded else gguf.quantize(tensor.float().numpy(), type_), raw_dtype=type_)
+    packed = tensor.numpy() if tensor.dtype == torch.uint8 else gguf.quantize(tensor.float().numpy(), type_)
+    writer.add_tensor(name, packed, raw_dtype=type_)

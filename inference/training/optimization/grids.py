@@ -34,13 +34,13 @@ class Grid:
 
     def pack(self, codes: Tensor) -> NDArray[np.uint8]:
         """The bytes of GGUF's blocks for codes [N, 32]: [N, bytes]."""
-        whole = codes.to(torch.uint8).numpy()
+        whole: NDArray[np.uint8] = codes.to(torch.uint8).numpy()
         halves = [self.scale] if self.kind in _SYMMETRIC else [self.scale, self.least]
         parts = [half.numpy().astype(np.float16).view(np.uint8) for half in halves]
         if LEVELS[self.kind] == 32:
-            parts.append(np.packbits(whole >> 4, axis=1, bitorder="little"))
-        low = whole & 15
-        parts.append(low[:, : GROUP // 2] | low[:, GROUP // 2 :] << 4)
+            parts.append(np.packbits(whole > 15, axis=1, bitorder="little"))
+        low = whole & np.uint8(15)
+        parts.append(low[:, : GROUP // 2] | low[:, GROUP // 2 :] * np.uint8(16))
         return np.concatenate(parts, axis=1)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from inference.checkpoints.checkpoint import find_checkpoint
 from inference.training.corpus.corpus import Corpus
@@ -22,7 +22,6 @@ from inference.training.hardware import multiplies_bf16
 from inference.training.optimization.grids import GROUP, LEVELS, best_grid
 from inference.training.optimization.rounding import kind_of
 from inference.training.options import ExampleOptions, Quantization
-from inference.training.run.modeling import without_adapters
 
 DAMPING = 0.01
 """Of the mean squared input, added to every column's, so that unused columns have an inverse."""
@@ -44,12 +43,13 @@ def calibrated_rounding(
         raise OptionError(f"a corpus helps to round to {', '.join(LEVELS)}, not to {quantization.matrices}")
     checkpoint = find_checkpoint(model)
     vocabulary = load_vocabulary(checkpoint.folder / "tokenizer.json", checkpoint.tokenizer().format.name)
-    loaded: nn.Module = AutoModelForCausalLM.from_pretrained(checkpoint.folder, dtype=torch.float32)
+    loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(checkpoint.folder, dtype=torch.float32)
+    output = loaded.get_output_embeddings()  # type: ignore[no-untyped-call]
     made = Windows(Corpus(corpus, "train"), vocabulary, ExampleOptions(), length=window, seed=1)
     matrices = {
         name: layer
         for name, layer in loaded.named_modules()
-        if isinstance(layer, nn.Linear) and kind_of(name, layer.weight, quantization) == quantization.matrices
+        if isinstance(layer, nn.Linear) and layer is not output and kind_of(name, layer.weight, quantization)
     }
     with _squared_inputs(matrices) as squared:
         for index in range(windows):
@@ -105,5 +105,4 @@ def _squared_inputs(matrices: Mapping[str, nn.Linear]) -> Iterator[dict[str, Ten
 def _see(model: nn.Module, window: Window) -> None:
     is_fast = multiplies_bf16(torch.device("cpu"))
     with torch.autocast("cpu", torch.bfloat16, enabled=is_fast):
-        base = without_adapters(model)
-        base.model(input_ids=window.ids[None], position_ids=window.positions[None], use_cache=False)
+        model(input_ids=window.ids[None], position_ids=window.positions[None], use_cache=False, logits_to_keep=1)

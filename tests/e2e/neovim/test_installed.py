@@ -1,4 +1,4 @@
-"""From nothing to ghost text with installed wheels: the steps in Neovim, with seconds. tests/e2e/install.sh runs this."""
+"""From nothing to ghost text with installed wheels: the steps in Neovim, in seconds. tests/e2e/install.sh runs it."""
 
 from __future__ import annotations
 

@@ -23,17 +23,16 @@ def lines(client: TestClient, body: Any) -> list[Any]:
 
 
 def test_text_comes_in_lines_unless_it_is_wanted_whole(client: TestClient) -> None:
-    *growing, last = lines(client, BODY)
-    whole = post(client, PATH, {**BODY, "stream": False})
+    before = f"# asked of Ollama's API\n{BEFORE}"  # a text that was generated before would come at once, as a draft
+    *growing, last = lines(client, {**BODY, "prompt": before})
+    whole = post(client, PATH, {**BODY, "prompt": before, "stream": False})
     assert [line["done"] for line in growing] == [False] * len(growing)
     assert len(growing) > 2
     assert "".join(line["response"] for line in [*growing, last]) == whole["response"]
     assert (last["done"], last["done_reason"], last["eval_count"]) == (True, "length", 12)
     assert whole["prompt_eval_cached_count"] == whole["prompt_eval_count"] - 1
-    assert whole["response"] == post(client, "/v1/completions", {**BODY_OF_OPENAI})["choices"][0]["text"]
-
-
-BODY_OF_OPENAI = {"prompt": BEFORE, "suffix": AFTER, "max_tokens": 12}
+    same = {"prompt": before, "suffix": AFTER, "max_tokens": 12}
+    assert whole["response"] == post(client, "/v1/completions", same)["choices"][0]["text"]
 
 
 def test_rendered_prompt_is_read_back(client: TestClient, asked: list[CompletionRequest]) -> None:

@@ -19,8 +19,9 @@ def texts(answer: Any) -> list[str]:
 
 
 def test_stream_brings_the_text_in_pieces(client: TestClient) -> None:
-    *chunks, done = post_events(client, PATH, {**BODY, "stream": True})
-    whole = post(client, PATH, BODY)
+    body = {**BODY, "prompt": f"# asked of OpenAI's API\n{BEFORE}"}  # what was generated before would come as a draft
+    *chunks, done = post_events(client, PATH, {**body, "stream": True})
+    whole = post(client, PATH, body)
     assert done == "[DONE]"
     assert len(chunks) > 2
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == whole["choices"][0]["text"]
