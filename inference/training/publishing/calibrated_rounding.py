@@ -1,12 +1,16 @@
 """Rounds a model's matrices by what they see: what one column loses, the columns after it make up for.
 
-GPTQ (Frantar et al., arXiv 2210.17323), in GGUF's groups of 32 columns.
+GPTQ (Frantar et al., arXiv 2210.17323), in GGUF's groups of 32 columns, layer by layer: each sees what the rounded ones
+before it make of a text.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import gguf
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -20,7 +24,6 @@ from inference.training.errors import OptionError
 from inference.training.examples.windows import Window, Windows
 from inference.training.hardware import multiplies_bf16
 from inference.training.optimization.grids import GROUP, LEVELS, best_grid
-from inference.training.optimization.rounding import kind_of
 from inference.training.options import ExampleOptions, Quantization
 
 DAMPING = 0.01
@@ -31,7 +34,7 @@ DAMPING = 0.01
 def calibrated_rounding(
     model: str, corpus: Path, quantization: Quantization, *, windows: int, window: int = 512
 ) -> dict[str, NDArray[np.uint8]]:
-    """The bytes in GGUF of every matrix of the model, by its name, each [rows, bytes]; embeddings are not among them.
+    """The bytes in GGUF of the matrices of all layers, by their names in the model, each [rows, bytes].
 
     The matrices see `windows` training windows of `window` tokens.
 
@@ -39,25 +42,27 @@ def calibrated_rounding(
         BadModel: there is no such model.
         OptionError: the matrices' type has more than 5 bits.
     """
-    if quantization.matrices not in LEVELS:
-        raise OptionError(f"a corpus helps to round to {', '.join(LEVELS)}, not to {quantization.matrices}")
+    kind = quantization.matrices
+    if kind not in LEVELS:
+        raise OptionError(f"a corpus helps to round to {', '.join(LEVELS)}, not to {kind}")
     checkpoint = find_checkpoint(model)
     vocabulary = load_vocabulary(checkpoint.folder / "tokenizer.json", checkpoint.tokenizer().format.name)
     loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(checkpoint.folder, dtype=torch.float32)
-    output = loaded.get_output_embeddings()  # type: ignore[no-untyped-call]
     made = Windows(Corpus(corpus, "train"), vocabulary, ExampleOptions(), length=window, seed=1)
-    matrices = {
-        name: layer
-        for name, layer in loaded.named_modules()
-        if isinstance(layer, nn.Linear) and layer is not output and kind_of(name, layer.weight, quantization)
-    }
-    with _squared_inputs(matrices) as squared:
-        for index in range(windows):
-            _see(loaded, made[index])
-    return {
-        f"{name}.weight": round_columns(layer.weight, squared[name], quantization.matrices)
-        for name, layer in matrices.items()
-    }
+    prefix, layers = _layers(loaded)
+    rounded: dict[str, NDArray[np.uint8]] = {}
+    inputs = [_input_of(layers[0], loaded, made[index]) for index in range(windows)]
+    for number, layer in enumerate(layers):
+        matrices = {name: each for name, each in layer.named_modules() if isinstance(each, nn.Linear)}
+        with _squared_inputs(matrices) as squared:
+            for given in inputs:
+                given.through(layer)
+        for name, matrix in matrices.items():
+            packed = round_columns(matrix.weight, squared[name], kind)
+            rounded[f"{prefix}.{number}.{name}.weight"] = packed
+            matrix.weight.copy_(torch.from_numpy(gguf.dequantize(packed, gguf.GGMLQuantizationType[kind.upper()])))
+        inputs = [_LayerInput(given.through(layer), given.others) for given in inputs]
+    return rounded
 
 
 def round_columns(weights: Tensor, squared_inputs: Tensor, kind: str) -> NDArray[np.uint8]:
@@ -86,23 +91,63 @@ def round_columns(weights: Tensor, squared_inputs: Tensor, kind: str) -> NDArray
     return np.concatenate(packed, axis=1)
 
 
+@dataclass(frozen=True)
+class _LayerInput:
+    """What a decoder layer is called with: the states of a window's tokens, [1, T, H], and the rest."""
+
+    states: Tensor
+    others: Mapping[str, Any]
+
+    def through(self, layer: nn.Module) -> Tensor:
+        """The states behind the layer."""
+        with torch.autocast("cpu", torch.bfloat16, enabled=multiplies_bf16(torch.device("cpu"))):
+            result = layer(self.states, **self.others)
+        states: Tensor = result if isinstance(result, Tensor) else result[0]
+        return states
+
+
+class _Caught(Exception):
+    """Ends a forward at the first layer, whose input is known then."""
+
+    def __init__(self, given: _LayerInput) -> None:
+        super().__init__()
+        self.given = given
+
+
+def _layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
+    """The decoder's layers, and their name."""
+    named = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.ModuleList)]
+    return max(named, key=lambda each: len(each[1]))
+
+
+def _input_of(layer: nn.Module, model: nn.Module, window: Window) -> _LayerInput:
+    """The input of the model's first layer for a window."""
+
+    def catch(_: nn.Module, args: tuple[Tensor, ...], others: dict[str, Any]) -> None:
+        raise _Caught(_LayerInput(args[0], others))
+
+    hook = layer.register_forward_pre_hook(catch, with_kwargs=True)
+    try:
+        model(input_ids=window.ids[None], position_ids=window.positions[None], use_cache=False)
+    except _Caught as caught:
+        return caught.given
+    finally:
+        hook.remove()
+    raise AssertionError("the first layer was not called")
+
+
 @contextmanager
 def _squared_inputs(matrices: Mapping[str, nn.Linear]) -> Iterator[dict[str, Tensor]]:
-    """What `round_columns` takes, of every matrix, summed over the model's forwards within the context."""
+    """What `round_columns` takes, of every matrix, summed over the forwards within the context."""
     squared = {name: torch.zeros(layer.in_features, layer.in_features) for name, layer in matrices.items()}
 
     def add(name: str, given: Tensor) -> None:
         rows = given.flatten(0, -2).float()
-        squared[name].addmm_(rows.T, rows)
+        with torch.autocast("cpu", enabled=False):
+            squared[name].addmm_(rows.T, rows)
 
     with ExitStack() as hooks:
         for name, layer in matrices.items():
             hook = layer.register_forward_pre_hook(lambda _, given, name=name: add(name, given[0]))
             hooks.callback(hook.remove)
         yield squared
-
-
-def _see(model: nn.Module, window: Window) -> None:
-    is_fast = multiplies_bf16(torch.device("cpu"))
-    with torch.autocast("cpu", torch.bfloat16, enabled=is_fast):
-        model(input_ids=window.ids[None], position_ids=window.positions[None], use_cache=False, logits_to_keep=1)
