@@ -48,6 +48,8 @@ class ExampleOptions:
         open_end_rate: share of the fill-in-the-middle examples without a suffix, as at the end of a file.
         snippet_rate: share of the fill-in-the-middle examples with text of other files of the package in front:
             definitions of the names they use, similar lines, unrelated lines.
+        later_name_rate: share of the fill-in-the-middle examples whose middle is a line that introduces a name of the
+            suffix. Only the suffix tells what to write there; elsewhere a model seldom needs to look at it.
         prompt_loss: whether the loss counts the tokens of prompts too, rather than only middles, their ends, and
             left-to-right text.
     """
@@ -63,6 +65,7 @@ class ExampleOptions:
     longest_fragment: int = 512
     open_end_rate: float = 0.06
     snippet_rate: float = 0.2
+    later_name_rate: float = 0.0
     prompt_loss: bool = True
 
     def __post_init__(self) -> None:

@@ -100,6 +100,9 @@ class TrainArguments:
     snippet_rate: Annotated[
         float, typer.Option(help="Share of fill-in-the-middle examples with snippets of other files.")
     ] = ExampleOptions.snippet_rate
+    later_name_rate: Annotated[
+        float, typer.Option(help="Share of them whose middle is a line that introduces a name of the suffix.")
+    ] = ExampleOptions.later_name_rate
     middles_only: Annotated[
         bool, typer.Option("--middles-only", help="Learn middles and left-to-right text, not the prompts.")
     ] = False

@@ -8,6 +8,7 @@ from random import Random
 from typing import Literal
 
 from inference.training.corpus.vocabulary import Vocabulary
+from inference.training.examples.later_names import lines_with_later_names
 from inference.training.options import ExampleOptions
 from protocol.messages import Snippet
 
@@ -47,9 +48,7 @@ def cut_example(text: str, options: ExampleOptions, rng: Random) -> FimExample:
     the cursor. The suffix begins where the completion must stop. Without a suffix the example is a head of `text`.
     """
     starts = _line_starts(text)
-    line = _pick_line(text, starts, rng)
-    cursor = _pick_cursor(text, starts, line, rng)
-    end = _pick_end(text, starts, line, cursor, rng)
+    line, cursor, end = _pick_hole(text, starts, options, rng)
     layout = _pick_layout(options, rng)
     anchor = _pick_anchor(starts, line, cursor, rng) if layout == "efim" else cursor
     middle = text[anchor:end]
@@ -128,6 +127,19 @@ def _line_starts(text: str) -> list[int]:
     while (newline := text.find("\n", starts[-1])) >= 0:
         starts.append(newline + 1)
     return starts if starts[-1] == len(text) else [*starts, len(text)]
+
+
+def _pick_hole(text: str, starts: list[int], options: ExampleOptions, rng: Random) -> tuple[int, int, int]:
+    """The cursor's line, the cursor, and where the suffix starts."""
+    if options.later_name_rate > 0 and rng.random() < options.later_name_rate:
+        lines = lines_with_later_names(text, starts)
+        if lines:
+            line = rng.choice(lines)
+            cursor = starts[line] + rng.choice((0, _indent(text, starts, line)))
+            return line, cursor, _line_end(text, starts, line)
+    line = _pick_line(text, starts, rng)
+    cursor = _pick_cursor(text, starts, line, rng)
+    return line, cursor, _pick_end(text, starts, line, cursor, rng)
 
 
 def _pick_line(text: str, starts: list[int], rng: Random) -> int:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from random import Random
 
 import pytest
@@ -64,6 +65,17 @@ def test_fragments_are_as_long_as_they_may_be(rng: Random) -> None:
     lengths = {len(fragment) for fragment in random_fragments(SOURCE, options, rng)[:-1]}
     assert min(lengths) >= 3
     assert max(lengths) <= 20
+
+
+def test_a_middle_that_introduces_a_later_name_is_a_whole_line() -> None:
+    options = ExampleOptions(later_name_rate=1, open_end_rate=0, fragment_rate=0, efim_rate=0, spm_rate=0)
+    for seed in range(100):
+        example = cut_example(SOURCE, options, Random(seed))
+        middle, suffix = "".join(example.middle), "".join(example.suffix)
+        names = set(re.findall(r"[^\W\d]\w+", middle)) - set(re.findall(r"[^\W\d]\w+", "".join(example.prefix)))
+        assert suffix.startswith("\n")
+        assert "\n" not in middle
+        assert names & set(re.findall(r"[^\W\d]\w+", suffix))
 
 
 def test_splitting_drops_empty_parts() -> None:
