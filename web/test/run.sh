@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the pages and drives them in headless Chromium. Arguments are handed to node's test runner. PAGES_SCREENSHOTS
-# names a folder for pictures.
+# names a folder for pictures, PAGES_TESTS one of the built files.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -19,4 +19,4 @@ npm run --silent check
 npm run --silent build
 node_modules/.bin/esbuild test/*.test.ts --bundle --packages=external --platform=node --format=esm --log-level=error \
   --out-extension:.js=.mjs --outdir=node_modules/tests
-exec node --test --test-concurrency=1 "$@" node_modules/tests/
+exec node --test --test-concurrency=1 "$@" "${PAGES_TESTS:-node_modules/tests/}"
