@@ -49,7 +49,7 @@ class ExampleOptions:
         snippet_rate: share of the fill-in-the-middle examples with text of other files of the package in front:
             definitions of the names they use, similar lines, unrelated lines.
         later_name_rate: share of the fill-in-the-middle examples whose middle is a line that introduces a name of the
-            suffix. Only the suffix tells what to write there; elsewhere a model seldom needs to look at it.
+            suffix. A model cannot write it without the suffix, which other middles seldom need.
         prompt_loss: whether the loss counts the tokens of prompts too, rather than only middles, their ends, and
             left-to-right text.
     """

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 from inference.training.errors import OptionError
@@ -38,9 +39,9 @@ def write_gguf_file(
     embeddings: Annotated[str, typer.Option(help="Type of the embedding and of the output layer.")] = "q8_0",
     licence: Annotated[str, typer.Option(help="SPDX identifier, for the file's metadata.")] = "",
     calibrate: Annotated[
-        Path | None, typer.Option(help="Corpus that shows what to keep when rounding to 4 or 5 bits (GPTQ).")
+        Path | None, typer.Option(help="Corpus to calibrate the rounding to 4 or 5 bits on (GPTQ): it loses less.")
     ] = None,
-    windows: Annotated[int, typer.Option(min=1, help="With --calibrate: windows of 512 tokens to see.")] = 64,
+    windows: Annotated[int, typer.Option(min=1, help="With --calibrate: how many windows of 512 tokens to use.")] = 64,
 ) -> None:
     """Write a model folder as a GGUF file."""
     from inference.training.interchange.to_gguf import write_gguf
@@ -50,10 +51,13 @@ def write_gguf_file(
     rounded = None
     if calibrate is not None:
         if quantization is None:
-            raise OptionError("--calibrate rounds matrices, and --matrices bf16 rounds none")
-        from inference.training.publishing.calibrated_rounding import calibrated_rounding
+            raise OptionError("--calibrate needs a type of 4 or 5 bits, and --matrices is bf16")
+        from inference.training.publishing.calibrated_rounding import Layers, calibrated_rounding
 
-        rounded = calibrated_rounding(model, calibrate, quantization, windows=windows)
+        def tracked(layers: Layers) -> Layers:
+            return track(list(layers), "Rounding layers", console=Console(stderr=True))
+
+        rounded = calibrated_rounding(model, calibrate, quantization, windows=windows, tracked=tracked)
     write_gguf(model, file, quantization, licence=licence, rounded=rounded)
     Console().print(f"{file}, {file.stat().st_size:,} bytes", soft_wrap=True, highlight=False)
 

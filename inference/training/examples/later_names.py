@@ -1,4 +1,4 @@
-"""Finds lines that only the text below tells: they introduce a name that is used there, and nowhere above."""
+"""Finds lines that introduce a name which later lines use, so that a model has to look at the suffix to write them."""
 
 import keyword
 import re

@@ -33,7 +33,7 @@ def write_gguf(
 ) -> None:
     """Write the model named or in the folder `model` to `path`: matrices quantized, or bfloat16; the rest float32.
 
-    rounded: the bytes of tensors that are quantized already, [rows, bytes], by their names in the model.
+    rounded: bytes of tensors that are quantized already, in the type of `quantization`: [rows, bytes], by their names.
 
     Raises:
         BadModel: llama.cpp has no name for its kind, its tokenizer or one of its tensors.
@@ -60,7 +60,7 @@ def write_gguf(
         if theirs is None:
             raise BadModel(f"{model}: llama.cpp has no name for the tensor {name}")
         kind = "bf16" if quantization is None else kind_of(name, tensor, quantization)
-        if rounded and kind and name in rounded:
+        if rounded and name in rounded:
             tensor = torch.from_numpy(rounded[name])
         _add_tensor(writer, theirs, _permuted(name, tensor, shape), kind)
     writer.write_header_to_file()

@@ -1,1 +1,1 @@
-"""The optimizers, and the schedule of the learning rate."""
+"""The optimizers, the schedule of the learning rate, and the rounding of weights to GGUF's types."""

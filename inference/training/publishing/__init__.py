@@ -1,1 +1,1 @@
-"""Turns a finished run into a model folder: export, model card and release."""
+"""Turns a finished run into what is published: the model folder, and weights of fewer bits with their losses."""

@@ -1,10 +1,11 @@
-"""Rounds a model's matrices by what they see: what one column loses, the columns after it make up for.
+"""Rounds a model's matrices by GPTQ (Frantar et al., arXiv 2210.17323), in GGUF's groups of 32 columns.
 
-GPTQ (Frantar et al., arXiv 2210.17323), in GGUF's groups of 32 columns, layer by layer: each sees what the rounded ones
-before it make of a text.
+Rounding a column makes an error in the matrix's products. GPTQ changes the columns that are not rounded yet, so that
+they compensate it for the inputs of calibration windows. The layers are rounded in order: the inputs of each have
+passed through the rounded layers before it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,20 +24,28 @@ from inference.training.corpus.vocabulary import load_vocabulary
 from inference.training.errors import OptionError
 from inference.training.examples.windows import Window, Windows
 from inference.training.hardware import multiplies_bf16
-from inference.training.optimization.grids import GROUP, LEVELS, best_grid
+from inference.training.optimization.rounding import GROUP, LEVELS, best_grid, kind_of
 from inference.training.options import ExampleOptions, Quantization
 
 DAMPING = 0.01
-"""Of the mean squared input, added to every column's, so that unused columns have an inverse."""
+"""Share of the mean of the Hessian's diagonal that is added to it, so that it has an inverse."""
+
+Layers = Iterable[nn.Module]
 
 
 @torch.no_grad()
 def calibrated_rounding(
-    model: str, corpus: Path, quantization: Quantization, *, windows: int, window: int = 512
+    model: str,
+    corpus: Path,
+    quantization: Quantization,
+    *,
+    windows: int,
+    window: int = 512,
+    tracked: Callable[[Layers], Layers] = iter,
 ) -> dict[str, NDArray[np.uint8]]:
     """The bytes in GGUF of the matrices of all layers, by their names in the model, each [rows, bytes].
 
-    The matrices see `windows` training windows of `window` tokens.
+    Calibrates on `windows` training windows of `window` tokens. `tracked` may show the progress over the layers.
 
     Raises:
         BadModel: there is no such model.
@@ -44,7 +53,7 @@ def calibrated_rounding(
     """
     kind = quantization.matrices
     if kind not in LEVELS:
-        raise OptionError(f"a corpus helps to round to {', '.join(LEVELS)}, not to {kind}")
+        raise OptionError(f"a corpus calibrates {', '.join(LEVELS)}, not {kind}")
     checkpoint = find_checkpoint(model)
     vocabulary = load_vocabulary(checkpoint.folder / "tokenizer.json", checkpoint.tokenizer().format.name)
     loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(checkpoint.folder, dtype=torch.float32)
@@ -52,8 +61,12 @@ def calibrated_rounding(
     prefix, layers = _layers(loaded)
     rounded: dict[str, NDArray[np.uint8]] = {}
     inputs = [_input_of(layers[0], loaded, made[index]) for index in range(windows)]
-    for number, layer in enumerate(layers):
-        matrices = {name: each for name, each in layer.named_modules() if isinstance(each, nn.Linear)}
+    for number, layer in enumerate(tracked(layers)):
+        matrices = {
+            name: each
+            for name, each in layer.named_modules()
+            if isinstance(each, nn.Linear) and kind_of(name, each.weight, quantization)
+        }
         with _squared_inputs(matrices) as squared:
             for given in inputs:
                 given.through(layer)
@@ -68,7 +81,7 @@ def calibrated_rounding(
 def round_columns(weights: Tensor, squared_inputs: Tensor, kind: str) -> NDArray[np.uint8]:
     """GGUF's bytes, [R, bytes], of weights [R, C] rounded to `kind`, of 4 or 5 bits.
 
-    squared_inputs: the sum of products of every two columns' inputs, [C, C].
+    squared_inputs: the Hessian: sums of the products of every two columns' inputs, [C, C].
     """
     left = weights.float().clone()
     products = squared_inputs.clone()

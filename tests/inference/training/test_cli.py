@@ -26,7 +26,7 @@ def test_a_corpus_is_made(environment: Path, tmp_path: Path) -> None:
         (["corpus", "OUT", "--environment", "/no/such/place"], "no such package environment: /no/such/place"),
         (["base", "OUT", "MODEL"], "is missing"),
         (["gguf", "MODEL", "OUT"], "no model"),
-        (["gguf", "MODEL", "OUT", "--matrices", "bf16", "--calibrate", "CORPUS"], "rounds none"),
+        (["gguf", "MODEL", "OUT", "--matrices", "bf16", "--calibrate", "CORPUS"], "--matrices is bf16"),
     ],
 )
 def test_errors_name_what_is_wrong_without_a_traceback(

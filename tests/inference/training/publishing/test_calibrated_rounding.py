@@ -59,5 +59,5 @@ def test_a_file_holds_the_matrices_that_were_rounded(model: Path, corpus_folder:
 
 
 def test_types_of_more_bits_need_no_corpus(model: Path, corpus_folder: Path) -> None:
-    with pytest.raises(OptionError, match="not to q8_0"):
+    with pytest.raises(OptionError, match="not q8_0"):
         calibrated_rounding(str(model), corpus_folder, Quantization("q8_0", "q8_0"), windows=1)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from inference.training.optimization.grids import GROUP, LEVELS, best_grid
+from inference.training.optimization.rounding import GROUP, LEVELS, best_grid
 
 KINDS = sorted(LEVELS)
 
