@@ -55,6 +55,8 @@ export class Client {
   private readonly output: ServerOutput;
   private initial: ServerSettings = {};
   private cameUp = false;
+  /** The next request is none that the user invoked, though VS Code says so. */
+  private automatic = false;
   private stopped = false;
 
   /** Reads `settings` at every start of the server; where `isOn` returns false, the client sends no request. */
@@ -76,7 +78,7 @@ export class Client {
       initializationFailedHandler: () => false,
       middleware: {
         provideInlineCompletionItems: (document, position, context, token, next) =>
-          isOn(document) ? next(document, position, context, token) : [],
+          isOn(document) ? next(document, position, this.asItArose(context), token) : [],
       },
       errorHandler: restartingHandler(
         () => this.cameUp,
@@ -111,6 +113,7 @@ export class Client {
     try {
       await within(START_TIMEOUT_MS, this.client.start());
       this.cameUp = true;
+      this.requestForTyped();
     } catch (error) {
       await this.stop();
       await this.output.end();
@@ -164,11 +167,34 @@ export class Client {
     }
   }
 
-  private requestAgain(uri: string, explicit: boolean): void {
+  /** Request a suggestion for text that was typed before the server ran: VS Code would not before the next key. */
+  private requestForTyped(): void {
     const document = vscode.window.activeTextEditor?.document;
-    if (document !== undefined && this.client.code2ProtocolConverter.asUri(document.uri) === uri) {
-      void vscode.commands.executeCommand("editor.action.inlineSuggest.trigger", { explicit });
+    // Not by isDirty: an editor that saves by itself may have saved what was typed.
+    if (document !== undefined && document.version > 1) {
+      this.requestAgain(this.client.code2ProtocolConverter.asUri(document.uri), false);
     }
+  }
+
+  /**
+   * VS Code answers an automatic request for an unchanged text and cursor by itself, so each of these is explicit to it;
+   * the server hears which of them the user invoked.
+   */
+  private requestAgain(uri: string, invoked: boolean): void {
+    const document = vscode.window.activeTextEditor?.document;
+    if (document === undefined || this.client.code2ProtocolConverter.asUri(document.uri) !== uri) {
+      return;
+    }
+    if (invoked || vscode.workspace.getConfiguration("editor.inlineSuggest", document).get<boolean>("enabled", true)) {
+      this.automatic = !invoked;
+      void vscode.commands.executeCommand("editor.action.inlineSuggest.trigger", { explicit: true });
+    }
+  }
+
+  private asItArose(context: vscode.InlineCompletionContext): vscode.InlineCompletionContext {
+    const automatic = this.automatic;
+    this.automatic = false;
+    return automatic ? { ...context, triggerKind: vscode.InlineCompletionTriggerKind.Automatic } : context;
   }
 
   private async sendAgain(uri: string): Promise<void> {

@@ -46,9 +46,12 @@ test("the bundled midfill is installed by a button", { skip: VSIX === undefined 
     cores.forEach((pid) => process.kill(pid, "SIGKILL"));
     began = Date.now();
     const second = await workbench.openUnready("second.py", TEXT);
-    await typeUntilGhost(second);
-    tell("ghost text in a new window, whose core had to start");
-    await second.close("once more");
+    try {
+      await typeUntilGhost(second);
+      tell("ghost text in a new window, whose core had to start");
+    } finally {
+      await second.close("once more");
+    }
   } finally {
     await workbench.stop();
     rmSync(home, { recursive: true, force: true });

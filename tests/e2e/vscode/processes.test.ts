@@ -5,6 +5,8 @@ import { after, afterEach, before, test } from "node:test";
 
 import { OPENING, TEXT, until, Workbench, type Window } from "./workbench.ts";
 
+const AUTOMATIC = 2; // LSP's kind of requests that the user did not invoke
+
 const workbench = new Workbench();
 const windows: Window[] = [];
 
@@ -32,6 +34,16 @@ test("a server that is killed comes back, and knows what was typed", async () =>
   await window.type("h");
   const { range } = await window.untilSuggestion();
   assert.deepEqual(range.start, { line: TEXT.split("\n").length - 1, character: OPENING.length });
+});
+
+test("what was typed before the language server ran gets a suggestion, without another key", async () => {
+  const window = await workbench.openUnready("demo.py", TEXT);
+  windows.push(window);
+  await window.toEnd();
+  await window.page.keyboard.insertText(OPENING);
+  assert.deepEqual(window.wire.servers(), []);
+  await window.untilSuggestion();
+  assert.equal(window.newest()?.triggerKind, AUTOMATIC);
 });
 
 test("a core that is killed comes back", async () => {
