@@ -41,7 +41,7 @@ CASES = ((512, 1), (2048, 1), (2048, 2), (2048, 4), (2048, 8))  # resident, new
 TORCH = "torch bfloat16"
 CALLS = 16  # in a row, of which the first half warms the caches up
 REST = 0.01  # seconds, before them: torch's threads spin for a while when their work is done
-BITS = {"float32": 16, "bfloat16": 16, "int8": 8.5, "int4": 5}  # per weight, with its scale; ours fit bfloat16
+BITS = {"float32": 16, "bfloat16": 16, "int8": 8.5, "int4": 5, "centred_int4": 4.5}  # per weight; ours fit bfloat16
 
 
 Forward = Callable[[int, int], object]

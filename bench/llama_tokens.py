@@ -94,6 +94,7 @@ def kernels(shape: str, threads: int) -> dict[str, Callable[[int, int], object]]
     architecture = SHAPES[shape]
     weights = random_weights(architecture)
     engines = [
+        kernel(weights, architecture, "centred_int4", threads, "bfloat16"),
         kernel(weights, architecture, "int4", threads, "bfloat16"),
         kernel(weights, architecture, "int8", threads, "float32"),
         kernel(weights, architecture, "int8", threads, "bfloat16"),

@@ -12,20 +12,35 @@ from inference.checkpoints.weights import QuantizedType
 
 GROUP = 32  # columns that share a scale
 LARGEST_INT8, LARGEST_INT4 = 127, 15
+CENTRE = 8  # the number of centred_int4 that stands for zero
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a group's range; values beyond are clamped
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizedMatrix:
-    """int8: weight = number * scale, numbers from -127 to 127. int4: weight = number * scale + minimum, 0 to 15."""
+    """int8: weight = number * scale, numbers from -127 to 127. int4: weight = number * scale + minimum, 0 to 15.
 
-    numbers: Tensor  # [rows, columns]: int8; uint8 for int4
-    scales: Tensor  # float16 [rows, columns / GROUP], none negative
+    centred_int4: int4 with a minimum of -8 scales, weight = (number - CENTRE) * scale.
+    """
+
+    numbers: Tensor  # [rows, columns]: int8; uint8 for both kinds of int4
+    scales: Tensor  # float16 [rows, columns / GROUP]
     minima: Tensor | None  # likewise, for int4
 
     @property
     def type(self) -> QuantizedType:
-        return "int8" if self.minima is None else "int4"
+        if self.minima is not None:
+            return "int4"
+        return "int8" if self.numbers.dtype == torch.int8 else "centred_int4"
+
+    def as_type(self, to: QuantizedType) -> QuantizedMatrix:
+        """The weights in their own type or a larger one: as they are in int4, rounded in int8."""
+        if to == self.type:
+            return self
+        if to == "int4" and self.type == "centred_int4":
+            return QuantizedMatrix(self.numbers, self.scales, self.scales * -CENTRE)
+        assert to == "int8"
+        return quantize(self.dequantized(), to)
 
     @property
     def shape(self) -> torch.Size:
@@ -42,7 +57,8 @@ class QuantizedMatrix:
 
     def dequantized(self) -> Tensor:
         """float32 [rows, columns]."""
-        groups = self.numbers.float().view(*self.scales.shape, GROUP) * self.scales.float().unsqueeze(2)
+        centre = CENTRE if self.type == "centred_int4" else 0
+        groups = (self.numbers.float() - centre).view(*self.scales.shape, GROUP) * self.scales.float().unsqueeze(2)
         if self.minima is not None:
             groups += self.minima.float().unsqueeze(2)
         return groups.flatten(1)
@@ -51,7 +67,13 @@ class QuantizedMatrix:
 def quantize(weight: Tensor, to: QuantizedType) -> QuantizedMatrix:
     """weight: [rows, columns] of any floating dtype, columns a multiple of GROUP."""
     groups = weight.float().reshape(len(weight), -1, GROUP)
-    return _quantize_int8(groups) if to == "int8" else _quantize_int4(groups)
+    match to:
+        case "int8":
+            return _quantize_int8(groups)
+        case "int4":
+            return _quantize_int4(groups)
+        case "centred_int4":
+            return _quantize_centred_int4(groups)
 
 
 def _quantize_int8(groups: Tensor) -> QuantizedMatrix:
@@ -82,6 +104,15 @@ def _quantize_int4(groups: Tensor) -> QuantizedMatrix:
     assert best is not None
     numbers, scales, minima = best
     return QuantizedMatrix(numbers.flatten(1).to(torch.uint8), scales, minima)
+
+
+def _quantize_centred_int4(groups: Tensor) -> QuantizedMatrix:
+    """The value farthest from zero gets the number 0, as in Q4_0: there is one more below the centre than above it."""
+    farthest = groups.gather(2, groups.abs().argmax(dim=2, keepdim=True)).squeeze(2)
+    scales = (farthest / -CENTRE).half()
+    numbers = _nearest_int4(groups, scales.float(), scales.float() * -CENTRE)
+    numbers = torch.where(scales.unsqueeze(2) == 0, CENTRE, numbers)
+    return QuantizedMatrix(numbers.flatten(1).to(torch.uint8), scales, None)
 
 
 def _choose(

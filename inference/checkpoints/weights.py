@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,10 +16,18 @@ from protocol.errors import BadModel
 HEADER_LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100 * 2**20  # the format's own limit
 SAMPLE_BYTES = 4096
-INT4_TYPES = ("Q4_0", "Q4_1", "Q4_K")
-"""Types of GGUF with 4-bit numbers, a scale and a minimum for each group of columns."""
 
-QuantizedType = Literal["int8", "int4"]
+QuantizedType = Literal["int8", "int4", "centred_int4"]
+"""Integers with a scale for each group of columns. int4 has a minimum as well; that of centred_int4 is -8 scales."""
+
+_INT4_TYPES: Mapping[str, QuantizedType] = {"Q4_0": "centred_int4", "Q4_1": "int4", "Q4_K": "int4"}
+
+
+def common_type(types: Collection[QuantizedType | None]) -> QuantizedType:
+    """The smallest type that represents matrices of all these types, as far as 8 bits do; None: unquantized."""
+    if set(types) == {"centred_int4"}:
+        return "centred_int4"
+    return "int4" if set(types) <= {"int4", "centred_int4"} else "int8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +48,7 @@ class StoredTensor:
         """The type of the CPU kernel that is nearest to a quantized one of GGUF; None for unquantized numbers."""
         if not self.type_name.startswith(("Q", "IQ", "TQ", "MXFP")):
             return None
-        return "int4" if self.type_name in INT4_TYPES else "int8"
+        return _INT4_TYPES.get(self.type_name, "int8")
 
 
 @dataclass(frozen=True, slots=True)

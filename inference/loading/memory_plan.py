@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from inference.checkpoints.architecture import Architecture, ModelShape
-from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile
+from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile, common_type
 from protocol.errors import BadInput
 from protocol.settings import Weights
 
@@ -21,7 +21,8 @@ DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 FEWEST_SLOTS, MOST_SLOTS = 2, 8  # by default; with one, a keystroke would wait for another client's whole completion
 GPU_RESERVE = 384 * 2**20  # libraries' workspaces, loaded kernels, and allocators' rounding
 GRAPHS_PER_WORKSPACE = 24 * 2**20  # a few dozen recordings of some hundred kernels each
-KERNEL_BITS = {"int8": 8.5, "int4": 5}  # per value, with the group's share of its scale and minimum
+# Per value, with the group's share of its scale and minimum.
+KERNEL_BITS: Mapping[str, float] = {"int8": 8.5, "int4": 5, "centred_int4": 4.5}
 LARGEST_LOGITS = 32  # tokens whose logits a short forward holds at once
 _FUSED = re.compile(r"(?<=self_attn\.)[qkv]_proj(?=\.weight)|(?<=mlp\.)(gate|up)_proj(?=\.weight)")
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
@@ -112,7 +113,7 @@ def weights_bytes(demand: MemoryDemand) -> int:
             continue  # tied: the head is the embedding's matrix
         types = fused.get(_fused_name(name), {None})
         if types != {None}:
-            total += int(values * KERNEL_BITS["int4" if types == {"int4"} else "int8"] / 8)
+            total += int(values * KERNEL_BITS[common_type(types)] / 8)
             continue
         total += _rounded(shape) if demand.weights != "auto" and _is_quantized(name, shape) else values * size
         if name == EMBEDDING and tied and demand.weights == "fp8":

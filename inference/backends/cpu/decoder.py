@@ -45,7 +45,8 @@ from inference.checkpoints.architecture import Architecture
 from kv_store.workspace import KVWorkspace
 from protocol.garbage import return_free_memory
 
-NUMBER_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2, "narrow_float32": 3, "int4": 4}  # NumberType of model.h
+# NumberType of model.h
+NUMBER_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2, "narrow_float32": 3, "int4": 4, "centred_int4": 5}
 DTYPE_NUMBERS = {torch.float32: 0, torch.bfloat16: 1}
 
 

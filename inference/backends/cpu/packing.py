@@ -12,8 +12,9 @@ from torch import Tensor
 
 from inference.backends.llama.weights import Matrix
 from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
+from inference.checkpoints.weights import QuantizedType
 
-WeightType = Literal["float32", "bfloat16", "int8", "int4"]
+WeightType = Literal["float32", "bfloat16", QuantizedType]
 PackedType = Literal[WeightType, "narrow_float32"]
 
 UNIT = 32  # rows stored side by side
@@ -26,8 +27,8 @@ VALUES_AT_ONCE = 2**16  # packed at once, to keep temporaries small
 class PackedMatrix:
     """A matrix as the kernel reads it; `rows` and `columns` count the padding."""
 
-    weights: Tensor  # [rows / UNIT, words, UNIT, numbers per word]; int4: bytes of two numbers
-    scales: Tensor | None  # float16 [rows / UNIT, groups, UNIT]; int4: [rows / UNIT, groups, 2, UNIT] with the minima
+    weights: Tensor  # [rows / UNIT, words, UNIT, numbers per word]; int4, centred or not: bytes of two numbers
+    scales: Tensor | None  # float16 [rows / UNIT, groups, UNIT]; int4: [rows / UNIT, groups, 2, UNIT] with minima
     bias: Tensor | None  # float32 [rows]
     rows: int
     columns: int
@@ -36,7 +37,7 @@ class PackedMatrix:
 
 def vocabulary_type(weight_type: WeightType) -> WeightType:
     """The type of the embedding and the head: they lose the most by 4 bits, and keep 8."""
-    return "int8" if weight_type == "int4" else weight_type
+    return "int8" if weight_type in ("int4", "centred_int4") else weight_type
 
 
 def padded(count: int, unit: int) -> int:
@@ -101,8 +102,9 @@ def _allocate(units: int, columns: int, packed_type: PackedType) -> tuple[Tensor
         case "int8":
             scales = torch.empty(units, groups, UNIT, dtype=torch.float16)
             return torch.empty(units, columns // 4, UNIT, 4, dtype=torch.uint8), scales
-        case "int4":
-            scales = torch.empty(units, groups, 2, UNIT, dtype=torch.float16)
+        case "int4" | "centred_int4":
+            of_group = (2, UNIT) if packed_type == "int4" else (UNIT,)
+            scales = torch.empty(units, groups, *of_group, dtype=torch.float16)
             return torch.empty(units, columns // 8, UNIT, 4, dtype=torch.uint8), scales
 
 
@@ -115,20 +117,22 @@ def _pack_rows(weight: Tensor | QuantizedMatrix, columns: int, packed_type: Pack
             return _interleave_rows(whole.float(), 1), None
         case "bfloat16" | "narrow_float32":
             return _interleave_rows(whole.bfloat16(), 2), None
-        case "int8" | "int4":
+        case "int8" | "int4" | "centred_int4":
             return _pack_quantized(quantize(whole, packed_type), columns)
 
 
 def _pack_quantized(weight: QuantizedMatrix, columns: int) -> tuple[Tensor, Tensor]:
     groups = columns // GROUP
     scales = _interleave_rows(_pad(weight.scales, groups), 1).squeeze(3)
-    if weight.minima is None:
-        numbers = _pad(weight.numbers, columns)
+    numbers = _pad(weight.numbers, columns)
+    if weight.type == "int8":
         return _interleave_rows((numbers.to(torch.int16) + 128).to(torch.uint8), 4), scales
-    numbers = _pad(weight.numbers, columns).view(-1, columns // 8, 2, 4)  # eight columns to a word
-    words = (numbers[:, :, 0] | numbers[:, :, 1] << 4).flatten(1)
+    eights = numbers.view(-1, columns // 8, 2, 4)  # eight columns to a word
+    words = _interleave_rows((eights[:, :, 0] | eights[:, :, 1] << 4).flatten(1), 4)
+    if weight.minima is None:
+        return words, scales
     minima = _interleave_rows(_pad(weight.minima, groups), 1).squeeze(3)
-    return _interleave_rows(words, 4), torch.stack([scales, minima], dim=2)
+    return words, torch.stack([scales, minima], dim=2)
 
 
 def _pad(matrix: Tensor, columns: int) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,8 +14,15 @@ from inference.backends.llama.stored_matrix import StoredMatrix, StoredRows
 from inference.backends.llama.weights import Matrix
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.gguf import blocks as gguf_blocks
-from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile
+from inference.checkpoints.weights import StoredTensor, WeightsFile
 from protocol.errors import BadModel
+
+_STAYING = {
+    None: {"int8", "int4", "centred_int4", None},
+    "int8": {"int8"},
+    "int4": {"int4", "centred_int4"},
+}
+"""By the type that is wanted, the types that a matrix may have to stay as it is stored."""
 
 _TURNED = (".q_proj.weight", ".k_proj.weight", ".q_proj.bias", ".k_proj.bias")
 
@@ -79,17 +86,17 @@ class QuantizedGgufReader(GgufReader):
         files: Sequence[WeightsFile],
         architecture: Architecture,
         dtype: torch.dtype,
-        only: QuantizedType | None = None,
+        only: Literal["int8", "int4"] | None = None,
     ) -> None:
-        """dtype: of unquantized tensors; only: the type that stays, where others are dequantized to that dtype."""
+        """dtype: of unquantized tensors; only: the types that stay, where others are dequantized to that dtype."""
         super().__init__(files, architecture, dtype, torch.device("cpu"))
-        self._only = only
+        self._staying = _STAYING[only]
 
     def matrix(self, rows: Mapping[str, int], columns: int) -> Matrix:  # type: ignore[override] # of another interface
         """As in the interface; a StoredMatrix if any is quantized, and of the type that stays."""
         found = [(name, *self._find(name, count, columns)) for name, count in rows.items()]
         types = {tensor.kernel_type for _, _, tensor in found}
-        if types == {None} or (self._only is not None and types != {self._only}):
+        if types == {None} or not types <= self._staying:
             return super().matrix(rows, columns)
         return StoredMatrix(
             [

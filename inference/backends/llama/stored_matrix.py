@@ -13,7 +13,7 @@ from torch import Tensor
 
 from inference.checkpoints.gguf import blocks as gguf_blocks
 from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
-from inference.checkpoints.weights import QuantizedType, StoredTensor
+from inference.checkpoints.weights import QuantizedType, StoredTensor, common_type
 
 Rows = NDArray[np.int64]
 
@@ -40,15 +40,14 @@ class StoredRows:
 
 
 class StoredMatrix:
-    """Tensors one below the other; int8 if their types in the kernel differ. Rows that are taken are in memory."""
+    """Tensors one below the other, in the type that all can have. Rows that are taken are in memory."""
 
     def __init__(self, parts: Sequence[StoredRows], order: Tensor | None = None) -> None:
         """order: by row, the row of the parts, counted from 1; 0 stands for a row of zeros. None keeps theirs."""
         self._parts = parts
         self._ends = np.cumsum([part.tensor.shape[0] for part in parts])
         self._order = torch.arange(1, int(self._ends[-1]) + 1) if order is None else order
-        types = {part.tensor.kernel_type for part in parts}
-        self.type: QuantizedType = "int4" if types == {"int4"} else "int8"
+        self.type: QuantizedType = common_type({part.tensor.kernel_type for part in parts})
 
     @property
     def shape(self) -> torch.Size:
@@ -72,6 +71,6 @@ class StoredMatrix:
                 yield self._parts[owner].take(rows[run] - (self._ends[owner - 1] if owner else 0))
 
     def _zeros(self, count: int) -> QuantizedMatrix:
-        numbers = torch.zeros(count, self.shape[1], dtype=torch.uint8 if self.type == "int4" else torch.int8)
+        numbers = torch.zeros(count, self.shape[1], dtype=torch.int8 if self.type == "int8" else torch.uint8)
         scales = torch.zeros(count, self.shape[1] // GROUP, dtype=torch.float16)
         return QuantizedMatrix(numbers, scales, scales.clone() if self.type == "int4" else None)

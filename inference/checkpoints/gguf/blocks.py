@@ -41,8 +41,8 @@ def quantized(stored: Bytes, type_name: str) -> QuantizedMatrix:
 
 
 def stacked(matrices: list[QuantizedMatrix], to: QuantizedType) -> QuantizedMatrix:
-    """The matrices one below the other; `to` is the type of all of them, or int8, which they are turned into."""
-    return _joined(matrix if matrix.type == to else quantize(matrix.dequantized(), "int8") for matrix in matrices)
+    """The matrices one below the other, in a type that all of them can have."""
+    return _joined(matrix.as_type(to) for matrix in matrices)
 
 
 def _joined(pieces: Iterable[QuantizedMatrix]) -> QuantizedMatrix:
@@ -96,8 +96,7 @@ def _q5_0(stored: Bytes) -> QuantizedMatrix:
 
 def _q4_0(stored: Bytes) -> QuantizedMatrix:
     blocks = _blocks(stored, 2 + GROUP // 2)
-    scales = _float16(blocks, 0)
-    return _matrix(_halves(blocks[:, :, 2:]), scales, scales * np.float16(-8))
+    return _matrix(_halves(blocks[:, :, 2:]), _float16(blocks, 0), None)
 
 
 def _q4_1(stored: Bytes) -> QuantizedMatrix:

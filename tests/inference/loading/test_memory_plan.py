@@ -136,6 +136,7 @@ Q = "model.layers.0.self_attn.{}_proj.weight"
     ("value", "on_kernel", "expected"),
     [
         ("Q4_K", True, 5 / 8),  # the three are fused as int4
+        ("Q4_0", True, 5 / 8),
         ("Q6_K", True, 8.5 / 8),  # int8 for all three, since one of them is
         ("Q4_K", False, 2),  # without the kernel they are dequantized to bfloat16
         ("Q6_K", False, 2),

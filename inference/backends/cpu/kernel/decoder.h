@@ -104,18 +104,22 @@ inline float float16(uint16_t half) {
     return as_float((uint32_t)(half & 0x7fff) << 13) * 0x1p112f * (half & 0x8000 ? -1.0f : 1.0f);
 }
 
+// The int4 number of a column in its word of eight.
+inline int nibble(uint32_t word, int column) { return word >> (column % 4 * 8 + column % 8 / 4 * 4) & 15; }
+
 // The first `count` numbers of one row, which lies in the unit that the row belongs to.
 inline void read_row(const Matrix& matrix, int row, int count, float* to) {
-    const bool quantized = matrix.type == INT8 || matrix.type == INT4;
+    const bool quantized = is_quantized(matrix.type);
     const int lane = row % UNIT, groups = matrix.columns / GROUP, per_group = matrix.type == INT4 ? 2 : 1;
-    const int per_word = matrix.type == INT4 ? 8 : matrix.type == INT8 ? 4 : matrix.type == FLOAT32 ? 1 : 2;
+    const int per_word = is_int4(matrix.type) ? 8 : matrix.type == INT8 ? 4 : matrix.type == FLOAT32 ? 1 : 2;
     const uint32_t* const words = (const uint32_t*)matrix.weights + (size_t)(row / UNIT) * (matrix.columns / per_word) * UNIT + lane;
     const uint16_t* const scales = quantized ? matrix.scales + (size_t)(row / UNIT) * groups * per_group * UNIT + lane : nullptr;
     for (int i = 0; i < count; ++i) {
         const uint32_t word = words[(size_t)(i / per_word) * UNIT];
         const uint16_t* const scale = quantized ? scales + (size_t)(i / GROUP) * per_group * UNIT : nullptr;
         switch (matrix.type) {
-            case INT4: to[i] = (float)(word >> (i % 4 * 8 + i % 8 / 4 * 4) & 15) * float16(scale[0]) + float16(scale[UNIT]); break;
+            case INT4: to[i] = (float)nibble(word, i) * float16(scale[0]) + float16(scale[UNIT]); break;
+            case CENTRED_INT4: to[i] = (float)(nibble(word, i) - 8) * float16(scale[0]); break;
             case INT8: to[i] = (float)((int)(word >> i % 4 * 8 & 255) - 128) * float16(scale[0]); break;
             case FLOAT32: to[i] = as_float(word); break;
             default: to[i] = as_float(i % 2 ? word & 0xffff0000u : word << 16);  // pairs of bfloat16

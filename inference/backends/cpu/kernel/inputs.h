@@ -1,17 +1,22 @@
 // Prepares the inputs of matrix products: normalized, and rounded or quantized to suit the weights.
 
 // Inputs [tokens, columns] in the form that dot products want: float32; for bfloat16 weights the rounded inputs, as
-// bfloat16 where the CPU multiplies those; for int8 and int4 weights int8, with a scale per GROUP columns. Quantized
+// bfloat16 where the CPU multiplies those; for quantized weights int8, with a scale per GROUP columns. Quantized
 // inputs lie in tiles of QUANTIZED_TOKENS tokens, the last one smaller, so that a dot product reads them from front to
 // back: a tile is [columns / 4, tokens] words of four inputs, and what belongs to groups is [columns / GROUP, tokens].
 struct Input {
     const void* data;
     const float* scales;
     const float* sums;       // of the quantized inputs, which minima of weights are multiplied with
-    const int32_t* offsets;  // -128 times the sum of the int8 inputs, where multiplied_int8 needs it
+    const int32_t* offsets;  // what begins the sums of a group's products: the int8 inputs times offset_of(type)
 };
 
-FN void quantize_group(const float* from, int8_t* to, float* scale, float* sum_of_inputs, int32_t* offset) {
+// What the numbers of a type are stored too large by, negated. Only some levels multiply int8 as it is stored.
+constexpr int32_t offset_of(int type) {
+    return type == CENTRED_INT4 ? -8 : type == INT8 && OFFSET_IN_SUM ? -128 : 0;
+}
+
+FN void quantize_group(const float* from, int8_t* to, int type, float* scale, float* sum_of_inputs, int32_t* offset) {
     Floats largest = {};
     for (int i = 0; i < GROUP; i += LANES) {
         const Floats x = load(from + i);
@@ -28,19 +33,19 @@ FN void quantize_group(const float* from, int8_t* to, float* scale, float* sum_o
     for (int lane = 0; lane < LANES; ++lane) total += sum[lane];
     *scale = limit / 127.0f;
     *sum_of_inputs = *scale * (float)total;
-    *offset = OFFSET_IN_SUM ? -128 * total : 0;
+    *offset = offset_of(type) * total;
 }
 
-// The tile of so many tokens that begins at `first`; from: [all tokens, columns].
-FN void quantize_tile(Scratch& scratch, const float* from, int first, int tokens, int columns) {
+// The tile of so many tokens that begins at `first`, for weights of `type`; from: [all tokens, columns].
+FN void quantize_tile(Scratch& scratch, const float* from, int first, int tokens, int columns, int type) {
     const int groups = columns / GROUP;
     int32_t* to = scratch.inputs.get() + (size_t)first * (columns / 4);
     for (int group = 0; group < groups; ++group, to += tokens * (GROUP / 4))
         for (int t = 0; t < tokens; ++t) {
             const size_t at = (size_t)first * groups + group * tokens + t;
             int32_t words[GROUP / 4];
-            quantize_group(from + (size_t)(first + t) * columns + group * GROUP, (int8_t*)words, &scratch.scales[at],
-                           &scratch.sums[at], &scratch.offsets[at]);
+            quantize_group(from + (size_t)(first + t) * columns + group * GROUP, (int8_t*)words, type,
+                           &scratch.scales[at], &scratch.sums[at], &scratch.offsets[at]);
             for (int word = 0; word < GROUP / 4; ++word) to[word * tokens + t] = words[word];
         }
 }
@@ -52,8 +57,10 @@ FN Input prepare(Scratch& scratch, const float* from, int tokens, const Matrix& 
     switch (matrix.type) {
         case INT8:
         case INT4:
+        case CENTRED_INT4:
             for (int token = 0; token < tokens; token += QUANTIZED_TOKENS)
-                quantize_tile(scratch, from, token, std::min(QUANTIZED_TOKENS, tokens - token), matrix.columns);
+                quantize_tile(scratch, from, token, std::min(QUANTIZED_TOKENS, tokens - token), matrix.columns,
+                              matrix.type);
             return {to, scratch.scales.get(), scratch.sums.get(), scratch.offsets.get()};
         case BFLOAT16:
             for (size_t i = 0; i < count; i += LANES) {

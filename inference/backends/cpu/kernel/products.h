@@ -4,9 +4,9 @@
 // [TOKENS, UNIT]: each weight is loaded and unpacked once and used for every token, and the sums stay in registers.
 template <int TYPE, int TOKENS, int VECTORS_AT_ONCE>
 FN void dot_quantized(const Matrix& matrix, int unit, int first, const Input& input, int token, float* tile) {
-    constexpr bool NIBBLES = TYPE == INT4;
+    constexpr bool NIBBLES = is_int4(TYPE), MINIMA = TYPE == INT4;
     constexpr int STEPS = NIBBLES ? GROUP / 8 : GROUP / 4;  // words of weights in a group; one of nibbles takes two inputs
-    constexpr int SCALES = NIBBLES ? 2 * UNIT : UNIT;
+    constexpr int SCALES = MINIMA ? 2 * UNIT : UNIT;
     const int groups = matrix.columns / GROUP;
     const int32_t* place = (const int32_t*)matrix.weights + (size_t)unit * groups * STEPS * UNIT + first * LANES;
     const uint16_t* scales = matrix.scales + (size_t)unit * groups * SCALES + first * LANES;
@@ -15,7 +15,8 @@ FN void dot_quantized(const Matrix& matrix, int unit, int first, const Input& in
     for (size_t at = (size_t)token * groups, end = at + (size_t)groups * TOKENS; at < end; at += TOKENS, scales += SCALES) {
         Ints products[VECTORS_AT_ONCE][TOKENS];
         for (int v = 0; v < VECTORS_AT_ONCE; ++v)
-            for (int t = 0; t < TOKENS; ++t) products[v][t] = spread(NIBBLES ? 0 : input.offsets[at + t]);
+            for (int t = 0; t < TOKENS; ++t)
+                products[v][t] = NIBBLES ? begun_nibbles(MINIMA ? 0 : input.offsets[at + t]) : spread(input.offsets[at + t]);
 #pragma GCC unroll 8
         for (int step = 0; step < STEPS; ++step, place += UNIT, x += NIBBLES ? 2 * TOKENS : TOKENS) {
             fetch<VECTORS_AT_ONCE>(place);
@@ -34,10 +35,10 @@ FN void dot_quantized(const Matrix& matrix, int unit, int first, const Input& in
         for (int v = 0; v < VECTORS_AT_ONCE; ++v) {
             const Floats scale = widen_float16(scales + v * LANES);
             for (int t = 0; t < TOKENS; ++t) {
-                const Ints whole = NIBBLES ? summed_nibbles(products[v][t]) : products[v][t];
+                const Ints whole = NIBBLES ? ended_nibbles(products[v][t], MINIMA ? 0 : input.offsets[at + t]) : products[v][t];
                 sums[v][t] = fused(__builtin_convertvector(whole, Floats), scale * input.scales[at + t], sums[v][t]);
             }
-            if constexpr (NIBBLES) {
+            if constexpr (MINIMA) {
                 const Floats minimum = widen_float16(scales + UNIT + v * LANES);
                 for (int t = 0; t < TOKENS; ++t) sums[v][t] = fused(minimum, spread(input.sums[at + t]), sums[v][t]);
             }
@@ -82,7 +83,7 @@ FN void dot_float(const Matrix& matrix, int unit, int first, const Input& input,
 
 // How many tokens are multiplied with the weights that are loaded once.
 template <int TYPE>
-constexpr int TOKENS_OF = TYPE == INT8 || TYPE == INT4 ? QUANTIZED_TOKENS : FLOAT_TOKENS;
+constexpr int TOKENS_OF = is_quantized(TYPE) ? QUANTIZED_TOKENS : FLOAT_TOKENS;
 
 // All of a unit's vectors at once, or two where more tokens would leave no registers for the sums.
 template <int TYPE, int TOKENS = TOKENS_OF<TYPE>>
@@ -91,10 +92,9 @@ FN void dot_unit(const Matrix& matrix, int unit, const Input& input, int token, 
         if constexpr (TOKENS > 1) dot_unit<TYPE, TOKENS - 1>(matrix, unit, input, token, tokens, tile);
         return;
     }
-    constexpr bool QUANTIZED = TYPE == INT8 || TYPE == INT4;
     constexpr int AT_ONCE = TOKENS <= 2 ? VECTORS : 2;
     for (int first = 0; first < VECTORS; first += AT_ONCE) {
-        if constexpr (QUANTIZED) dot_quantized<TYPE, TOKENS, AT_ONCE>(matrix, unit, first, input, token, tile);
+        if constexpr (is_quantized(TYPE)) dot_quantized<TYPE, TOKENS, AT_ONCE>(matrix, unit, first, input, token, tile);
         else dot_float<TYPE, TOKENS, AT_ONCE>(matrix, unit, first, input, token, tile);
     }
 }
@@ -142,6 +142,7 @@ FN void project(Decoder& d, int thread, Share run, const Matrix& matrix, const I
                 case BFLOAT16: project_unit<BFLOAT16>(matrix, unit, input, tokens, finish, to, stride); break;
                 case INT8: project_unit<INT8>(matrix, unit, input, tokens, finish, to, stride); break;
                 case INT4: project_unit<INT4>(matrix, unit, input, tokens, finish, to, stride); break;
+                case CENTRED_INT4: project_unit<CENTRED_INT4>(matrix, unit, input, tokens, finish, to, stride); break;
                 case NARROW_FLOAT32: project_unit<NARROW_FLOAT32>(matrix, unit, input, tokens, finish, to, stride); break;
             }
     } while (d.team.take(thread, run));

@@ -129,8 +129,12 @@ IN Ints multiplied_int8(Ints sum, Ints weights, int32_t inputs) {
 #endif
 }
 
-// sum + the products of a lane's four weights, 0 to 15, with four inputs. With AVX2 alone a lane holds two sums of 16
-// bits, which have room for a GROUP: at most 8 * 2 * 15 * 127.
+// Sums of products of weights from 0 to 15, which begin with `offset`, gain those of a lane's four weights with four
+// inputs, and end as whole numbers. With AVX2 alone a lane holds two sums of 16 bits meanwhile, which have room for a
+// GROUP: at most 8 * 2 * 15 * 127.
+constexpr bool SUMS_IN_HALVES = LEVEL == LEVEL_AVX2;
+IN Ints begun_nibbles(int32_t offset) { return spread(SUMS_IN_HALVES ? 0 : offset); }
+
 IN Ints multiplied_nibbles(Ints sum, Ints weights, int32_t inputs) {
 #if LEVEL >= LEVEL_AVX2_VNNI
     return multiplied_int8(sum, weights, inputs);
@@ -143,9 +147,9 @@ IN Ints multiplied_nibbles(Ints sum, Ints weights, int32_t inputs) {
 #endif
 }
 
-IN Ints summed_nibbles(Ints sum) {
+IN Ints ended_nibbles(Ints sum, int32_t offset) {
 #if LEVEL == LEVEL_AVX2
-    return (Ints)_mm256_madd_epi16((__m256i)sum, _mm256_set1_epi16(1));
+    return (Ints)_mm256_madd_epi16((__m256i)sum, _mm256_set1_epi16(1)) + spread(offset);
 #else
     return sum;
 #endif

@@ -92,14 +92,14 @@ private:
         return halves_.back().data();
     }
 
-    bool quantized() const { return type_ == INT8 || type_ == INT4; }
+    bool quantized() const { return is_quantized(type_); }
 
     Matrix matrix(int rows, int columns) {
         rows = padded(rows, UNIT), columns = padded(columns, BLOCK);
         const size_t count = (size_t)rows * columns;
         const void* const weights = type_ == FLOAT32  ? floats(count)
                                     : type_ == INT8   ? bytes(count)
-                                    : type_ == INT4   ? bytes(count / 2)
+                                    : is_int4(type_)  ? bytes(count / 2)
                                                       : halves(count);
         uint16_t* const scales = quantized() ? halves(count / GROUP * (type_ == INT4 ? 2 : 1)) : nullptr;
         for (size_t i = 0; type_ == INT4 && i < count / GROUP * 2; ++i)
@@ -127,8 +127,8 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 // How far a level may be from portable C++. Sums in another order move a float32 by little, and now and then an int8
 // input to the next whole number; where pairs of bfloat16 are multiplied, queries and the softmax are rounded as well.
 double bound(int level, int type, int kv_type) {
-    if (level == LEVEL_AVX512_BF16 && kv_type == BFLOAT16) return type == INT8 || type == INT4 ? 0.04 : 0.004;
-    return type == INT8 || type == INT4 ? 0.004 : 0.0001;
+    if (level == LEVEL_AVX512_BF16 && kv_type == BFLOAT16) return is_quantized(type) ? 0.04 : 0.004;
+    return is_quantized(type) ? 0.004 : 0.0001;
 }
 
 }  // namespace
@@ -137,7 +137,7 @@ int main() {
     const Shape shapes[] = {{2, 96, 150, 5, 1, 32, 101, 77, true, true}, {1, 64, 64, 4, 2, 64, 33, 130, false, false}};
     int levels = 0;
     for (const Shape& shape : shapes)
-        for (int type : {FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32, INT4}) {
+        for (int type : {FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32, INT4, CENTRED_INT4}) {
             const Noise noise(shape, type);
             for (int kv_type : {FLOAT32, BFLOAT16}) {
                 const std::vector<float> portable = noise.run(LEVEL_PORTABLE, 1, 1, 1, kv_type);

@@ -81,7 +81,7 @@ def test_who_shares_a_forward_changes_no_bit(dtype: torch.dtype) -> None:
 
 
 @compiled
-@pytest.mark.parametrize("weight_type", [None, "int8", "int4"])
+@pytest.mark.parametrize("weight_type", [None, "int8", "int4", "centred_int4"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_how_a_prompt_is_cut_into_chunks_changes_no_bit(dtype: torch.dtype, weight_type: WeightType | None) -> None:
     if levels() == ("portable",):
@@ -134,7 +134,7 @@ def test_the_text_is_that_of_torch(tmp_path: Path) -> None:
 
 
 @compiled
-@pytest.mark.parametrize(("weight_type", "apart"), [("int8", 0.1), ("int4", 0.5)])
+@pytest.mark.parametrize(("weight_type", "apart"), [("int8", 0.1), ("int4", 0.5), ("centred_int4", 0.7)])
 def test_quantized_weights_are_another_model(weight_type: WeightType, apart: float) -> None:
     model = RandomModel(Shape())
     whole, rounded = kernel_model_of(model), kernel_model_of(model, 2, weight_type)

@@ -23,7 +23,7 @@ GENERATOR = torch.Generator().manual_seed(3)
 def unpack(matrix: PackedMatrix) -> torch.Tensor:
     """Row-major numbers [rows, columns] as the kernel understands them."""
     numbers = matrix.weights
-    if matrix.type == "int4":
+    if matrix.type in ("int4", "centred_int4"):
         numbers = torch.stack([numbers & 15, numbers >> 4], dim=3).flatten(3)
     rows = numbers.transpose(1, 2).reshape(matrix.rows, matrix.columns).float()
     if matrix.scales is None:
@@ -34,6 +34,8 @@ def unpack(matrix: PackedMatrix) -> torch.Tensor:
 
     if matrix.type == "int8":
         return (rows - 128) * of_columns(matrix.scales)
+    if matrix.type == "centred_int4":
+        return (rows - 8) * of_columns(matrix.scales)
     scales, minima = matrix.scales.unbind(2)
     return rows * of_columns(scales) + of_columns(minima)
 
@@ -51,7 +53,7 @@ def test_every_weight_finds_its_place(weight_type: WeightType, rows: int, column
     if weight_type != "int4":  # whose minimum need not leave a zero; the inputs there are zero
         assert not found[:, columns:].any()
     expected = weight.bfloat16().float() if weight_type == "bfloat16" else weight
-    steps = {"float32": 0, "bfloat16": 0, "int8": 1 / 250, "int4": 1 / 10}[weight_type]
+    steps = {"float32": 0, "bfloat16": 0, "int8": 1 / 250, "int4": 1 / 10, "centred_int4": 1 / 7}[weight_type]
     torch.testing.assert_close(found[:rows, :columns], expected, rtol=0, atol=weight.abs().max().item() * steps)
 
 
@@ -68,13 +70,13 @@ def test_gate_and_up_take_turns_by_halves_of_units() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 33, 5000])
-@pytest.mark.parametrize("quantized_type", ["int8", "int4"])
+@pytest.mark.parametrize("quantized_type", get_args(QuantizedType))
 def test_a_quantized_matrix_is_packed_as_it_is(quantized_type: QuantizedType, rows: int) -> None:
     numbers = torch.randint(0, 16, (rows, 3 * GROUP), generator=GENERATOR, dtype=torch.uint8)
     scales, minima = (torch.rand(rows, 3, generator=GENERATOR).half() for _ in range(2))
     matrix = QuantizedMatrix(numbers, scales, -minima)
-    if quantized_type == "int8":
-        matrix = QuantizedMatrix(numbers.to(torch.int8) - 8, scales, None)
+    if quantized_type != "int4":
+        matrix = QuantizedMatrix(numbers.to(torch.int8) - 8 if quantized_type == "int8" else numbers, scales, None)
     packed = pack_matrix(matrix, None, "float32")
     assert packed.type == quantized_type
     assert torch.equal(unpack(packed)[:rows, : 3 * GROUP], matrix.dequantized())

@@ -92,7 +92,9 @@ def reader_of(path: Path, **options: Any) -> QuantizedGgufReader:
     return QuantizedGgufReader(checkpoint.weights(), architecture_of(checkpoint), torch.float32, **options)
 
 
-@pytest.mark.parametrize(("kind", "type_"), [("Q8_0", "int8"), ("Q4_0", "int4"), ("Q4_1", "int4"), ("Q5_0", "int8")])
+@pytest.mark.parametrize(
+    ("kind", "type_"), [("Q8_0", "int8"), ("Q4_0", "centred_int4"), ("Q4_1", "int4"), ("Q5_0", "int8")]
+)
 def test_quantized_matrices_stay_quantized(folder: Path, tmp_path: Path, kind: str, type_: str) -> None:
     path = write_gguf(tmp_path / "tiny.gguf", folder, kind)
     query, key = (f"model.layers.0.self_attn.{name}_proj.weight" for name in ("q", "k"))
@@ -104,7 +106,8 @@ def test_quantized_matrices_stay_quantized(folder: Path, tmp_path: Path, kind: s
     exact = GgufReader(
         open_checkpoint(path, "").weights(), architecture_of(open_checkpoint(path, "")), torch.float32, CPU
     )
-    assert (matrix.dequantized() - exact.matrix({query: 64, key: 32}, 64)).abs().max() <= matrix.scales.max() / 2
+    steps = matrix.scales.abs().max()
+    assert (matrix.dequantized() - exact.matrix({query: 64, key: 32}, 64)).abs().max() <= steps / 2
     vector = reader_of(path).vector("model.norm.weight", 64)
     assert torch.equal(vector, weights_of(folder).final_norm)
 
@@ -122,6 +125,17 @@ def test_matrices_of_several_types_become_int8(folder: Path, tmp_path: Path) -> 
     turned = matrix.map(lambda order: torch.cat([order[120:136], torch.zeros(2, dtype=torch.int64), order[:3]]))
     assert torch.equal(turned[1:19].dequantized()[:15], matrix[121:136].dequantized())
     assert not turned[16:18].dequantized().any()
+
+
+def test_matrices_of_two_4_bit_types_keep_their_values(folder: Path, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "tiny.gguf", folder, "Q4_1", ffn_up="Q4_0")
+    rows = {GATE_UP: 128, GATE_UP.replace("gate", "up"): 128}
+    matrix = reader_of(path, only="int4").matrix(rows, 64)
+    assert isinstance(matrix, StoredMatrix)
+    assert matrix.type == matrix[:].type == matrix[200:].type == "int4"
+    checkpoint = open_checkpoint(path, "")
+    exact = GgufReader(checkpoint.weights(), architecture_of(checkpoint), torch.float32, CPU).matrix(rows, 64)
+    torch.testing.assert_close(matrix[:].dequantized(), exact, rtol=0, atol=2**-11 * 8 * exact.abs().max().item())
 
 
 def test_a_setting_keeps_the_matrices_of_its_type(folder: Path, tmp_path: Path) -> None:

@@ -35,7 +35,9 @@ def reference(rows: NDArray[np.uint8], kind: str) -> torch.Tensor:
     return torch.from_numpy(np.array(gguf.dequantize(rows, gguf.GGMLQuantizationType[kind]), dtype=np.float32))
 
 
-@pytest.mark.parametrize(("kind", "type_"), [("Q8_0", "int8"), ("Q5_0", "int8"), ("Q4_0", "int4"), ("Q4_1", "int4")])
+@pytest.mark.parametrize(
+    ("kind", "type_"), [("Q8_0", "int8"), ("Q5_0", "int8"), ("Q4_0", "centred_int4"), ("Q4_1", "int4")]
+)
 def test_types_with_groups_of_32_keep_every_value(kind: str, type_: str) -> None:
     rows = stored(kind)
     matrix = quantized(rows, kind)
@@ -46,6 +48,7 @@ def test_types_with_groups_of_32_keep_every_value(kind: str, type_: str) -> None
 def test_negative_scales_keep_every_value() -> None:
     rows = stored("Q4_0")
     assert (rows.reshape(ROWS, -1, 18)[:, :, :2].copy().view(np.float16) < 0).any()
+    assert torch.equal(quantized(rows, "Q4_0").as_type("int4").dequantized(), reference(rows, "Q4_0"))
     assert torch.equal(quantized(rows, "Q4_0").dequantized(), reference(rows, "Q4_0"))
 
 
