@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Literal
 
 import numpy as np
@@ -14,10 +14,10 @@ from inference.backends.llama.stored_matrix import StoredMatrix, StoredRows
 from inference.backends.llama.weights import Matrix
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.gguf import blocks as gguf_blocks
-from inference.checkpoints.weights import StoredTensor, WeightsFile
+from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile
 from protocol.errors import BadModel
 
-_STAYING = {
+_STAYING: Mapping[QuantizedType | None, Set[QuantizedType | None]] = {
     None: {"int8", "int4", "centred_int4", None},
     "int8": {"int8"},
     "int4": {"int4", "centred_int4"},
