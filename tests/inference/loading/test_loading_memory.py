@@ -93,7 +93,7 @@ def test_a_gguf_file_is_never_in_memory_whole(tmp_path: Path, kind: str) -> None
     planned, peak, kept = loaded(write_gguf(tmp_path / "small.gguf", small, "Q8_0"), file, "auto")
     size = file.stat().st_size
     print(f"\n{kind}: {size} bytes; peak {peak / planned:.2f} of the plan, {peak / size:.2f} of the file")  # noqa: T201
-    assert planned > 60e6
+    assert planned > 50e6
     assert kept < 1.15 * planned
     assert peak < 1.3 * planned
 
