@@ -187,7 +187,10 @@ export class Client {
     }
     if (invoked || vscode.workspace.getConfiguration("editor.inlineSuggest", document).get<boolean>("enabled", true)) {
       this.automatic = !invoked;
-      void vscode.commands.executeCommand("editor.action.inlineSuggest.trigger", { explicit: true });
+      // VS Code may not ask at all, for instance where the cursor is in no document of ours: the next request is not this one.
+      void vscode.commands.executeCommand("editor.action.inlineSuggest.trigger", { explicit: true }).then(() => {
+        this.automatic = false;
+      });
     }
   }
 

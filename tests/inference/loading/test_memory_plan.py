@@ -132,6 +132,12 @@ def test_fewer_slots_than_none_are_refused() -> None:
 Q = "model.layers.0.self_attn.{}_proj.weight"
 
 
+def test_q4_0_alone_has_no_minima() -> None:
+    tensors = {Q.format(name): StoredTensor("Q4_0", (256, 256), 0, 0) for name in "qkv"}
+    asked = replace(demand(), files=[WeightsFile(Path("model.gguf"), b"", tensors)], on_gpu=False, on_kernel=True)
+    assert weights_bytes(asked) == 3 * 256 * 256 * 4.5 / 8
+
+
 @pytest.mark.parametrize(
     ("value", "on_kernel", "expected"),
     [
