@@ -50,6 +50,8 @@ class ExampleOptions:
             definitions of the names they use, similar lines, unrelated lines.
         later_name_rate: share of the fill-in-the-middle examples whose middle is a line that introduces a name of the
             suffix. A model cannot write it without the suffix, which other middles seldom need.
+        symbol_rate: share of the fill-in-the-middle examples, where the text allows, whose middle begins with a name
+            that another file of the package defines, with the definition in front.
         prompt_loss: whether the loss counts the tokens of prompts too, rather than only middles, their ends, and
             left-to-right text.
     """
@@ -66,6 +68,7 @@ class ExampleOptions:
     open_end_rate: float = 0.06
     snippet_rate: float = 0.2
     later_name_rate: float = 0.0
+    symbol_rate: float = 0.0
     prompt_loss: bool = True
 
     def __post_init__(self) -> None:

@@ -103,6 +103,10 @@ class TrainArguments:
     later_name_rate: Annotated[
         float, typer.Option(help="Share of them whose middle is a line that introduces a name of the suffix.")
     ] = ExampleOptions.later_name_rate
+    symbol_rate: Annotated[
+        float,
+        typer.Option(help="Share of them that begin at a name of another file, with its definition in front."),
+    ] = ExampleOptions.symbol_rate
     middles_only: Annotated[
         bool, typer.Option("--middles-only", help="Learn middles and left-to-right text, not the prompts.")
     ] = False

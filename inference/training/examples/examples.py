@@ -41,14 +41,21 @@ class FimExample:
         return "".join((*self.prefix, *self.middle, *self.suffix))
 
 
-def cut_example(text: str, options: ExampleOptions, rng: Random) -> FimExample:
+def cut_example(text: str, options: ExampleOptions, rng: Random, cursor: int | None = None) -> FimExample:
     """Cut `text`, whole lines, as a language server lays out a prompt.
 
     In EFIM the prefix ends at an anchor, usually a line start some lines above the cursor; in PSM and SPM it ends at
     the cursor. The suffix begins where the completion must stop. Without a suffix the example is a head of `text`.
+
+    Args:
+        cursor: an offset in `text`, for an example that completes the line from there on.
     """
     starts = _line_starts(text)
-    line, cursor, end = _pick_hole(text, starts, options, rng)
+    if cursor is None:
+        line, cursor, end = _pick_hole(text, starts, options, rng)
+    else:
+        line = bisect_right(starts, cursor) - 1
+        end = _line_end(text, starts, line)
     layout = _pick_layout(options, rng)
     anchor = _pick_anchor(starts, line, cursor, rng) if layout == "efim" else cursor
     middle = text[anchor:end]

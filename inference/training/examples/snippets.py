@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from random import Random
@@ -17,6 +18,7 @@ CANDIDATES = 12
 MOST = 3
 MOST_NAMESAKES = 4  # a name with more definitions says little
 PACKAGES_IN_MEMORY = 64
+OTHERS_RATE = 0.7  # share of definitions with other snippets beside them
 _WORD = re.compile(r"[A-Za-z_]\w{3,}")
 _NAME = r"([A-Za-z_]\w{3,})"
 _DEFINITION = re.compile(
@@ -25,7 +27,24 @@ _DEFINITION = re.compile(
     rf"|(?:export[ \t]+)?const[ \t]+{_NAME}"  # not one in a function
 )
 
+_NO_CODE = re.compile(r"\s*(?:#|//|/?\*|import\b|from\b|export\s*[{*]|package\b|use\b|\"\"\"|'''|>>>)")
+_USE = re.compile(r"\b(?:[A-Z]\w{3,}|[a-z_]\w{3,}(?=\())")  # a type, a constant or a call
+LEAST_BEHIND_NAME = 4  # characters of the line: the name alone says little of its definition
+
 _Place = tuple[int, int]  # a document, and one of its lines
+
+
+@dataclass(frozen=True)
+class SymbolUse:
+    """A use of a name that another document defines.
+
+    Attributes:
+        from_end: offset of the name from the text's end, so that it stays when the text loses lines at its head.
+        definitions: where the name is defined.
+    """
+
+    from_end: int
+    definitions: tuple[_Place, ...]
 
 
 class SnippetPicker:
@@ -51,6 +70,35 @@ class SnippetPicker:
                 max_chars -= len(snippet.path) + len(snippet.text)
         return tuple(chosen)
 
+    def find_use(self, document: int, text: str, rng: Random) -> SymbolUse | None:
+        """A random use in `text` of a name that other documents of the package define, and this one does not."""
+        definitions = self._definitions(self._corpus.package_of(document))
+        uses: list[SymbolUse] = []
+        start = 0
+        for line in text.splitlines(keepends=True):
+            if not _NO_CODE.match(line) and not _DEFINITION.match(line):
+                end = len(line.rstrip())
+                for found in _USE.finditer(line):
+                    places = definitions.get(found[0], ())
+                    is_text = any(line.count(quote, 0, found.start()) % 2 for quote in "\"'`")
+                    fits = found.end() + LEAST_BEHIND_NAME <= end
+                    if fits and not is_text and _is_useful(places, document):
+                        uses.append(SymbolUse(len(text) - start - found.start(), tuple(places)))
+            start += len(line)
+        return rng.choice(uses) if uses else None
+
+    def with_definition(
+        self, document: int, text: str, use: SymbolUse, max_chars: float, rng: Random
+    ) -> tuple[Snippet, ...]:
+        """The definition of a used name, often among other snippets, of at most `max_chars` together."""
+        count = 1 + rng.choice((rng.randint(0, 3), rng.randint(0, MAX_LINES_BELOW)))
+        definition = _shortened(self._cut(*rng.choice(use.definitions), count), max_chars)
+        left = max_chars - len(definition.path) - len(definition.text)
+        others = self.pick(document, text, left, rng) if rng.random() < OTHERS_RATE else ()
+        chosen = [definition, *(each for each in others if not _share_lines(each, definition))]
+        rng.shuffle(chosen)
+        return tuple(each for each in chosen if each.text.strip())
+
     def _snippet(self, document: int, others: Sequence[int], words: set[str], rng: Random) -> Snippet:
         kind = rng.choice(("anywhere", "similar", "definition"))
         if kind == "definition" and (place := self._definition(document, words, rng)):
@@ -68,9 +116,7 @@ class SnippetPicker:
         """Where another document defines one of the names."""
         definitions = self._definitions(self._corpus.package_of(document))
         defined = [definitions[word] for word in sorted(words & definitions.keys())]
-        useful = [
-            places for places in defined if len(places) <= MOST_NAMESAKES and all(i != document for i, _ in places)
-        ]
+        useful = [places for places in defined if _is_useful(places, document)]
         return rng.choice(rng.choice(useful)) if useful else None
 
     def _find_definitions(self, package: range) -> dict[str, list[_Place]]:
@@ -87,6 +133,15 @@ class SnippetPicker:
 
     def _cut(self, document: int, first: int, count: int) -> Snippet:
         return Snippet(self._corpus.paths[document], "".join(self._lines(document)[first : first + count]))
+
+
+def _is_useful(places: Sequence[_Place], document: int) -> bool:
+    """Whether a name is defined, in other documents alone, and not too often."""
+    return 0 < len(places) <= MOST_NAMESAKES and all(index != document for index, _ in places)
+
+
+def _share_lines(one: Snippet, other: Snippet) -> bool:
+    return one.path == other.path and (one.text in other.text or other.text in one.text)
 
 
 def _shortened(snippet: Snippet, max_chars: float) -> Snippet:

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.examples.examples import cut_example, encode_snippet, lay_out, random_fragments
-from inference.training.examples.snippets import SnippetPicker
+from inference.training.examples.snippets import SnippetPicker, SymbolUse
 from inference.training.options import ExampleOptions
 from protocol.messages import Snippet
 
@@ -119,16 +119,22 @@ class Windows(Dataset[Window]):
         if rng.random() >= self._options.fim_rate:
             return [], self._encode_left_to_right(text, room, rng)
         snippets: tuple[Snippet, ...] = ()
-        if rng.random() < self._options.snippet_rate:
-            snippets = self._picker.pick(document, text, MAX_SNIPPET_SHARE * room * CHARS_PER_TOKEN, rng)
+        use: SymbolUse | None = None
+        max_chars = MAX_SNIPPET_SHARE * room * CHARS_PER_TOKEN
+        if rng.random() < self._options.symbol_rate and (use := self._picker.find_use(document, text, rng)):
+            snippets = self._picker.with_definition(document, text, use, max_chars, rng)
+        elif rng.random() < self._options.snippet_rate:
+            snippets = self._picker.pick(document, text, max_chars, rng)
         room -= sum(len(encode_snippet(snippet, self._vocabulary)) for snippet in snippets)
         while len(text) >= MIN_PIECE_CHARS:
-            example = cut_example(text, self._options, rng)
+            example = cut_example(text, self._options, rng, None if use is None else len(text) - use.from_end)
             size = sum(map(len, lay_out(example, self._vocabulary)))
             if size <= room:
                 return lay_out(replace(example, snippets=snippets), self._vocabulary)
             excess = 2 * (size - room)
             text = text[text.find("\n", excess) + 1 :] if "\n" in text[excess:] else ""
+            if use is not None and use.from_end > len(text):
+                use = None
         return [], []
 
     def _encode_left_to_right(self, text: str, room: int, rng: Random) -> list[int]:

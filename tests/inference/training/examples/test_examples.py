@@ -78,6 +78,16 @@ def test_a_middle_that_introduces_a_later_name_is_a_whole_line() -> None:
         assert names & set(re.findall(r"[^\W\d]\w+", suffix))
 
 
+@given(SEEDS)
+def test_an_example_with_a_given_cursor_completes_its_line(rng: Random) -> None:
+    cursor = rng.randrange(len(SOURCE))
+    options = ExampleOptions(open_end_rate=0, efim_rate=0, fragment_rate=0, context_fragment_rate=0)
+    example = cut_example(SOURCE, options, rng, cursor)
+    assert "".join(example.prefix) == SOURCE[:cursor]
+    assert "".join(example.middle) == SOURCE[cursor:].partition("\n")[0]
+    assert example.text == SOURCE
+
+
 def test_splitting_drops_empty_parts() -> None:
     assert split_at("abcd", [0, 2, 2, 4]) == ("ab", "cd")
     assert split_at("", []) == ()

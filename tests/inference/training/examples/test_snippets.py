@@ -68,3 +68,44 @@ def test_definitions_of_several_languages_are_found(tmp_path: Path, line: str) -
         snippet for seed in range(20) for snippet in SnippetPicker(corpus).pick(0, "Kettle\n", 1000, Random(seed))
     ]
     assert any(snippet.text.startswith(line) for snippet in picked)
+
+
+def test_a_use_is_a_type_or_a_call_in_code_with_something_behind_it(tmp_path: Path) -> None:
+    definitions = "class Kettle:\n    def boil(self, litres):\n        pass\n"
+    text = (
+        "from b import Kettle, boil(1)\n"
+        "# Kettle(comment)\n"
+        'name = "Kettle of tea"\n'
+        "boil = something\n"
+        "def boil(self, again):\n"
+        "last = Kettle\n"
+        "water = Kettle(litres=3)\n"
+        "water.boil(litres)\n"
+    )
+    corpus = corpus_of(tmp_path, Document("unrelated\n", "a", "a.py"), Document(definitions, "a", "b.py"))
+    picker = SnippetPicker(corpus)
+    uses = {use for seed in range(50) if (use := picker.find_use(0, text, Random(seed)))}
+    assert {text[len(text) - use.from_end :] for use in uses} == {"Kettle(litres=3)\nwater.boil(litres)\n", "boil(litres)\n"}
+    assert {use.definitions for use in uses} == {((1, 0),), ((1, 1),)}
+
+
+def test_a_name_that_the_file_defines_itself_is_no_use_of_another_file(tmp_path: Path) -> None:
+    own, other = "class Kettle:\n    pass\n", "class Kettle:\n    size = 1\n"
+    corpus = corpus_of(tmp_path, Document(own, "a", "a.py"), Document(other, "a", "b.py"))
+    assert SnippetPicker(corpus).find_use(0, "water = Kettle(litres=3)\n", Random(0)) is None
+
+
+def test_the_definition_of_a_use_stands_once_among_the_snippets(tmp_path: Path) -> None:
+    using = Document("water = Kettle(litres=3)\n", "a", "a.py")
+    corpus = corpus_of(tmp_path, using, PACKAGE[1], Document("litres = 4\ntea = 1\n", "a", "d.py"))
+    picker, text = SnippetPicker(corpus), corpus.document(0)
+    use = picker.find_use(0, text, Random(0))
+    assert use is not None
+    files = set()
+    for seed in range(50):
+        snippets = picker.with_definition(0, text, use, 300, Random(seed))
+        assert sum(len(snippet.path) + len(snippet.text) for snippet in snippets) <= 300
+        assert sum("class Kettle:\n" in snippet.text for snippet in snippets) >= 1
+        assert all(snippet.text.strip() for snippet in snippets)
+        files |= {snippet.path for snippet in snippets}
+    assert files == {"b.py", "d.py"}

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from inference.training.corpus.corpus import Corpus
+from inference.training.corpus.corpus import Corpus, Document, Manifest, write_corpus
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.examples.windows import Windows
 from inference.training.options import ExampleOptions
@@ -43,6 +45,30 @@ def test_fill_in_the_middle_examples_are_whole(corpus: Corpus, vocabulary: Vocab
         assert counts[0] == counts[1] == counts[2] <= ids.count(markers.end_of_text)
         middles += counts[2]
     assert middles >= 40
+
+
+def test_middles_begin_at_names_of_other_files_behind_their_definitions(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    using = "".join(f"        water_{number} = Kettle(litres={number})\n" for number in range(40))
+    defining = "# tea\nclass Kettle:\n    def __init__(self, litres):\n        self.litres = litres\n"
+    documents = [Document(f"def fill():\n{using}", "a", "use.py"), Document(defining, "a", "b.py")]
+    write_corpus(tmp_path, {"train": documents}, Manifest((), {}))
+    options = ExampleOptions(
+        fim_rate=1.0, efim_rate=0.0, spm_rate=0.0, fragment_rate=0.0, snippet_rate=0.0, symbol_rate=1.0, open_end_rate=0.0
+    )
+    made = Windows(Corpus(tmp_path, "train"), vocabulary, options, length=512, seed=0)
+    markers = vocabulary.markers
+    middles = 0
+    for index in range(10):
+        ids, _, positions = made[index]
+        for begin in (positions == 0).nonzero().flatten().tolist():
+            example = ids[begin:].tolist()
+            if markers.middle not in example or example[0] == markers.prefix:
+                continue  # an example without context: its text has no use
+            assert "class Kettle:" in vocabulary.decode(example[: example.index(markers.prefix)])
+            middle = example[example.index(markers.middle) + 1 : example.index(markers.end_of_text)]
+            assert re.fullmatch(r"Kettle\(litres=\d+\)", vocabulary.decode(middle))
+            middles += 1
+    assert middles > 10
 
 
 def test_positions_begin_anew_with_each_example(corpus: Corpus, vocabulary: Vocabulary) -> None:
