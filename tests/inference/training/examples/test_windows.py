@@ -53,7 +53,13 @@ def test_middles_begin_at_names_of_other_files_behind_their_definitions(vocabula
     documents = [Document(f"def fill():\n{using}", "a", "use.py"), Document(defining, "a", "b.py")]
     write_corpus(tmp_path, {"train": documents}, Manifest((), {}))
     options = ExampleOptions(
-        fim_rate=1.0, efim_rate=0.0, spm_rate=0.0, fragment_rate=0.0, snippet_rate=0.0, symbol_rate=1.0, open_end_rate=0.0
+        fim_rate=1.0,
+        efim_rate=0.0,
+        spm_rate=0.0,
+        fragment_rate=0.0,
+        snippet_rate=0.0,
+        symbol_rate=1.0,
+        open_end_rate=0.0,
     )
     made = Windows(Corpus(tmp_path, "train"), vocabulary, options, length=512, seed=0)
     markers = vocabulary.markers
