@@ -35,10 +35,14 @@ class AlternativeStart(TypedBytes):
             text_ids = self._tokenizer.text_ids
             return text_ids[~np.isin(text_ids, self._taken)]
         # A token within the typed bytes is no first token, so it stays allowed even if another text begins with it.
-        return allowed[~np.isin(allowed, [token_id for token_id in self._taken if not self.is_within(token_id)])]
+        taken = [token_id for token_id in self._taken if not self._is_within_typed(token_id)]
+        return allowed[~np.isin(allowed, taken)]
 
     def take(self, token_id: int) -> bool:
         within = super().take(token_id)
         if not within and self.first is None:
             self.first, self._taken = token_id, ()
         return within
+
+    def _is_within_typed(self, token_id: int) -> bool:
+        return self._tokenizer.is_text(token_id) and self.is_within(token_id)  # an empty text begins with the end

@@ -96,6 +96,21 @@ def test_an_alternative_without_text_leaves_the_suggestion_its_place(tools: Tool
     ]
 
 
+def test_an_empty_text_behind_typed_bytes_has_alternatives(tools: Tools) -> None:
+    tools = dataclasses.replace(tools, healer=Healer(tools.tokenizer))
+    request = replace(REQUEST, prompt=Prompt("import os\n" * 12, "\n", "x = are"), max_tokens=1, alternatives=1)
+    (end, *_) = tools.tokenizer.markers.end
+    wanted = [end, *tools.tokenizer.encode("2are")]
+
+    def says(chunk: Chunk) -> list[int]:
+        allowed = wanted if chunk.allowed is None else chunk.allowed.tolist()
+        return [next((token_id for token_id in wanted if token_id in allowed), allowed[0])] * chunk.wanted
+
+    run, _ = drive(request, tools, says)
+    assert (run.completion().text, run.completion().finish_reason) == ("", "eos")
+    assert [other.text for other in run.completion().alternatives] == ["2"]
+
+
 def test_alternatives_behind_typed_bytes_are_other_texts(tools: Tools) -> None:
     """Not the same text behind another spelling of the typed bytes."""
     healer = Healer(tools.tokenizer)

@@ -44,3 +44,12 @@ def test_the_first_token_behind_typed_bytes_is_another(tiny_tokenizer: TextToken
     assert other.first is None
     other.take(int(left[0]))
     assert (other.first, other.allowed()) == (int(left[0]), None)
+
+
+def test_where_the_first_text_is_empty_the_other_is_any(tiny_tokenizer: TextTokenizer) -> None:
+    """Its first token behind the typed bytes is an end, which spells nothing."""
+    healer = Healer(tiny_tokenizer)
+    other = AlternativeStart(b"re", healer, tiny_tokenizer, tuple(tiny_tokenizer.markers.end))
+    left = other.allowed()
+    assert left is not None
+    assert left.tolist() == healer.vocabulary.allowed(b"re").tolist()
