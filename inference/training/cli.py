@@ -7,7 +7,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from inference.training.commands.corpus import download_packages, make_corpus
-from inference.training.commands.interchange import make_base, measure_quantizations, write_gguf_file
+from inference.training.commands.interchange import average, make_base, measure_quantizations, write_gguf_file
 from protocol.errors import BadInput
 
 
@@ -33,5 +33,6 @@ app = typer.Typer(
 app.command("download")(download_packages)
 app.command("corpus")(make_corpus)
 app.command("base")(make_base)
+app.command("average")(average)
 app.command("gguf")(write_gguf_file)
 app.command("quantizations")(measure_quantizations)

@@ -1,4 +1,4 @@
-"""Owns the commands for GGUF files: `base` reads a model, `gguf` writes one, `quantizations` measures types."""
+"""Owns the commands that convert models: `base` reads a GGUF file, `gguf` writes one, and so on."""
 
 import logging
 from pathlib import Path
@@ -30,6 +30,24 @@ def make_base(
         raise OptionError(f"--reserved {reserved} is not of the form ID,ID,ID") from error
     read_base(file, folder, ids)
     Console().print(f"The model: {folder}", soft_wrap=True)
+
+
+def average(
+    output: Annotated[Path, typer.Argument(help="The folder to write.")],
+    models: Annotated[list[str], typer.Argument(help="Model folders, each with its share of the mean: FOLDER=SHARE.")],
+) -> None:
+    """Average the weights of models that were trained from one another."""
+    from inference.training.publishing.averaging import average_models
+
+    shares: dict[Path, float] = {}
+    for model in models:
+        folder, _, share = model.rpartition("=")
+        try:
+            shares[Path(folder)] = float(share)
+        except ValueError as error:
+            raise OptionError(f"{model} is not of the form FOLDER=SHARE") from error
+    average_models(shares, output)
+    Console().print(f"The model: {output}", soft_wrap=True)
 
 
 def write_gguf_file(

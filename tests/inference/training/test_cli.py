@@ -25,6 +25,8 @@ def test_a_corpus_is_made(environment: Path, tmp_path: Path) -> None:
     [
         (["corpus", "OUT", "--environment", "/no/such/place"], "no such package environment: /no/such/place"),
         (["base", "OUT", "MODEL"], "is missing"),
+        (["average", "OUT", "MODEL"], "is not of the form FOLDER=SHARE"),
+        (["average", "OUT", "MODEL=1"], "cannot be read"),
         (["gguf", "MODEL", "OUT"], "no model"),
         (["gguf", "MODEL", "OUT", "--matrices", "bf16", "--calibrate", "CORPUS"], "--matrices is bf16"),
     ],
