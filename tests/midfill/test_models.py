@@ -59,5 +59,5 @@ def test_the_doctor_lists_them_without_a_problem(home: Path) -> None:
     assert section.problems == ()
     facts = dict(section.facts)
     assert facts["tiny"].startswith("llama, 21 MB, BF16, midfill")
-    assert facts["bundled"].startswith("llama, 94 MB, Q5_0, smollm2")
+    assert facts["bundled"].startswith("llama, 90 MB, Q4_1, smollm2")
     assert "cannot run" in facts[str(home / "damaged.gguf")]
