@@ -1,4 +1,7 @@
-"""Owns the commands that convert models: `base` reads a GGUF file, `gguf` writes one, and so on."""
+"""Owns the commands that convert models: `base` and `gguf` read and write GGUF files, `average` merges folders.
+
+`quantizations` measures what the types of a GGUF file cost.
+"""
 
 import logging
 from pathlib import Path

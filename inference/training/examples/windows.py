@@ -121,7 +121,8 @@ class Windows(Dataset[Window]):
         snippets: tuple[Snippet, ...] = ()
         use: SymbolUse | None = None
         max_chars = MAX_SNIPPET_SHARE * room * CHARS_PER_TOKEN
-        if rng.random() < self._options.symbol_rate and (use := self._picker.find_use(document, text, rng)):
+        wants_use = self._options.symbol_rate > 0 and rng.random() < self._options.symbol_rate
+        if wants_use and (use := self._picker.find_use(document, text, rng)):
             snippets = self._picker.with_definition(document, text, use, max_chars, rng)
         elif rng.random() < self._options.snippet_rate:
             snippets = self._picker.pick(document, text, max_chars, rng)

@@ -1,5 +1,6 @@
 """Averages the weights of models that were trained from one another (model soups, arXiv 2203.05482)."""
 
+import math
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from inference.training.errors import OptionError
 from inference.training.publishing.model_folder import replace_files
 
 WEIGHTS = "model.safetensors"
-_OF_THE_MODEL = "README.md"  # the card of one training does not describe the average
+_CARD = "README.md"  # one training's, which does not describe the mean
 
 
 def average_models(shares: Mapping[Path, float], output: Path) -> None:
@@ -24,7 +25,7 @@ def average_models(shares: Mapping[Path, float], output: Path) -> None:
         OptionError: the shares do not sum to 1, a folder has no readable weights in one file, or other weights than
             the first.
     """
-    if abs(sum(shares.values()) - 1) > 1e-6:
+    if not math.isclose(sum(shares.values()), 1, abs_tol=1e-6):  # nor if one is nan
         raise OptionError(f"shares {', '.join(map(str, shares.values()))} do not sum to 1")
     first, *_ = shares
     like = _weights(first)
@@ -40,7 +41,7 @@ def average_models(shares: Mapping[Path, float], output: Path) -> None:
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as scratch:
         folder = Path(scratch)
         for path in first.iterdir():
-            if path.is_file() and path.name not in (WEIGHTS, _OF_THE_MODEL):
+            if path.is_file() and path.name not in (WEIGHTS, _CARD):
                 shutil.copyfile(path, folder / path.name)
         rounded = {name: tensor.to(like[name].dtype) for name, tensor in mean.items()}
         save_file(rounded, folder / WEIGHTS, metadata={"format": "pt"})
