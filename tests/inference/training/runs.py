@@ -50,6 +50,7 @@ def train(
     vocabulary = load_vocabulary(corpus / "tokenizer.json")
     trainer = Trainer(folder, Corpus(corpus, "train"), vocabulary, options, accelerator)
     trainer.run(report, lambda _: None)
+    accelerator.end_training()
     return reports
 
 

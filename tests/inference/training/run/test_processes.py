@@ -33,7 +33,7 @@ def train_on_two(corpus: Path, run: Path) -> list[float]:
     command = [sys.executable, "-W", "ignore", "-m", "tests.inference.training.runs", str(corpus), str(run), "8", "2"]
     root = Path(__file__).parents[4]
     finished = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stderr[-2000:]
+    assert finished.returncode == 0, finished.stderr
     return [float(line.split()[1]) for line in finished.stdout.splitlines()]
 
 
