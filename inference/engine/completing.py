@@ -227,7 +227,7 @@ class _Completing:
     def _decode(self, choices: Sequence[Choice], text: _GrowingText) -> Steps[tuple[str, FinishReason]]:
         """Generate from the first choice until the text or a limit ends it; the text excludes typed bytes."""
         stream, typed, cost = text.stream, text.typed, text.cost
-        stops = Stops(self._request.stop, self._request.stop_texts)
+        stops = Stops(self._request.stop, self._request.stop_texts, self._request.prompt.suffix)
         chosen = deque(choices)
         text.decoding_since = time.perf_counter()
         while self._tools.tokenizer.is_text((choice := chosen.popleft()).token_id):
@@ -246,13 +246,13 @@ class _Completing:
             if not whole:
                 return stream.text, "stop"
             if len(cost.logprobs) == self._request.max_tokens or text.is_late(self._request.max_decode_ms):
-                return stream.text, "length"
+                return stream.text[: stops.last(stream.text)], "length"
             if chosen:  # the token was drafted, so the forward has chosen its successor too
                 cost.accepted_tokens += 1
             else:
                 text.tell(stops)
                 chosen.extend((yield from self._choose(packed([choice.token_id]), text)))
-        return stream.text, "eos"
+        return stream.text[: stops.last(stream.text)], "eos"
 
 
 @dataclass(slots=True)

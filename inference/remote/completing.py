@@ -99,10 +99,14 @@ class _Text:
         if end is not None:
             return text[:end], "stop"
         if is_over:
-            return text, "eos"
+            return self.as_last("eos")
         if len(self.tokens) >= self.max_tokens:
-            return text, "length"
-        return (text, piece.end) if piece.end is not None else None
+            return self.as_last("length")
+        return self.as_last(piece.end) if piece.end is not None else None
+
+    def as_last(self, reason: FinishReason) -> tuple[str, FinishReason]:
+        """The text that goes on no more, and why."""
+        return self.text[: self.stops.last(self.text)], reason
 
     def _take_tokens(self, tokens: tuple[Token, ...], tokenizer: TextTokenizer) -> bool:
         """Count the tokens; True if one of them is no text, which ends the completion."""
@@ -172,7 +176,7 @@ class RemoteCompleter:
         return self._completion(text, reason, main, tuple(alternatives.values()), extra)
 
     def _stops(self) -> Stops:
-        return Stops(self.request.stop, self.request.stop_texts)
+        return Stops(self.request.stop, self.request.stop_texts, self.request.prompt.suffix)
 
     def _main_query(self) -> Query:
         typed = self.prompt.typed.decode()
@@ -214,7 +218,7 @@ class RemoteCompleter:
         limit_ms, first = self.request.max_decode_ms, progress.first_token
         if not limit_ms or first is None or "\n" not in text.text:
             return None
-        return (text.text, "length") if (time.perf_counter() - first) * 1e3 > limit_ms else None
+        return text.as_last("length") if (time.perf_counter() - first) * 1e3 > limit_ms else None
 
     async def _alternatives(self, main: _Text) -> list[tuple[Alternative, int]]:
         """Texts that begin with other first tokens, the more probable first, each with its number of tokens."""

@@ -1,4 +1,7 @@
-"""Finds where a completion ends by its text: at the newline, at the dedent of a block, or before a stop text."""
+"""Finds where a completion ends by its text.
+
+It ends at the newline, at the dedent of a block, before a stop text, or where it goes on as the suffix does.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,26 @@ import re
 from protocol.messages import StopRule
 
 TAB_COLUMNS = 4
+SAYS_ENOUGH = 3
+"""Letters, digits and underscores in the lines below the cursor's, before a text that repeats them has reached them."""
+MOST_SUFFIX_CHARS = 256
+"""A longer line of the suffix is recognized by its beginning."""
 
 _NEWLINE = re.compile(r"[\r\n]")
 _CLOSERS = re.compile(r"[)\]}]*")
+_LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|$)")
+_WORD_CHARACTER = re.compile(r"\w")
 _NONBLANK_LINE = re.compile(r"[\r\n]([^\S\r\n]*)(?=\S)")
 
 
 class Stops:
     """Finds the end of one completion while its text grows."""
 
-    def __init__(self, rule: StopRule, texts: tuple[str, ...] = ()) -> None:
-        """`texts` are not empty; the completion ends before the first of them."""
+    def __init__(self, rule: StopRule, texts: tuple[str, ...] = (), suffix: str = "") -> None:
+        """`texts` are not empty; the completion ends before the first of them, and before a repetition of `suffix`."""
         self._rule = rule
-        self._texts = texts
+        self._suffix_lines = first_lines(suffix)
+        self._texts = texts + _repetitions(self._suffix_lines)
         self._resume_at = 0
         self._searched = 0
 
@@ -30,10 +40,36 @@ class Stops:
         self._searched = len(text)
         return min((place for place in (*ends, -1 if end is None else end) if place >= 0), default=None)
 
+    def last(self, text: str) -> int:
+        """The end of a `text` without a stop that goes on no more: before the suffix, if the text ends with it."""
+        repeats = bool(self._suffix_lines) and text.endswith(self._suffix_lines)
+        return len(text) - len(self._suffix_lines) if repeats else len(text)
+
     def settled(self, text: str) -> int:
         """Number of leading characters of a `text` that may continue which no continuation can take away."""
         length = len(text.rstrip()) if self._rule.indent else len(text)
         return min([length, *(len(text) - _begun(stop, text) for stop in self._texts)])
+
+
+def first_lines(suffix: str) -> str:
+    """The rest of the cursor's line; if it has no word character, with the lines below it that say enough.
+
+    Without the end of the last line; empty if there is nothing of the kind. A completion closes brackets and quotes of
+    its own, so these alone do not show that it has reached the suffix.
+    """
+    said = 0
+    for number, line in enumerate(_LINE.finditer(suffix)):
+        said += len(_WORD_CHARACTER.findall(line.group(1)))
+        if said >= (SAYS_ENOUGH if number else 1):
+            return suffix[: line.end(1)]
+    return ""
+
+
+def _repetitions(lines: str) -> tuple[str, ...]:
+    """The stop texts of a completion that reaches these lines: a line must end where the suffix's does."""
+    if len(lines) > MOST_SUFFIX_CHARS:
+        return (lines[:MOST_SUFFIX_CHARS],)
+    return (lines + "\n", lines + "\r") if lines else ()
 
 
 def _begun(stop: str, text: str) -> int:

@@ -141,6 +141,26 @@ def test_text_is_told_while_it_grows_except_what_a_stop_may_take_away(tools: Too
     assert (run.completion().text, run.completion().finish_reason) == ("ab\nc", "stop")
 
 
+@pytest.mark.parametrize(
+    ("said", "max_tokens", "ended"),
+    [
+        (("1", ", ", "b", ")", "\n", "c"), 20, ("1, ", "stop")),
+        (("1", ", ", "b", ")", None), 20, ("1, ", "eos")),
+        (("1", ",", "b", ")"), 4, ("1,", "length")),
+        (("1", ", ", "b", ") + 1", None), 20, ("1, b) + 1", "eos")),
+    ],
+)
+def test_text_ends_where_it_goes_on_as_the_suffix_does(
+    tools: Tools, said: tuple[str | None, ...], max_tokens: int, ended: tuple[str, str]
+) -> None:
+    prompt = Prompt("import os\n", "b)\n", "f(")
+    request = replace(REQUEST, prompt=prompt, max_tokens=max_tokens, stop=StopRule(indent=0))
+    end = tools.tokenizer.markers.suffix
+    token_ids = [token_id for text in said for token_id in ([end] if text is None else tools.tokenizer.encode(text))]
+    run, _ = drive(request, tools, one_after_another(token_ids))
+    assert (run.completion().text, run.completion().finish_reason) == ended
+
+
 def test_sampling_draws_at_points_that_the_seed_decides_and_drafts_nothing(tools: Tools) -> None:
     tools = dataclasses.replace(tools, histories=DraftHistories())
     repeated = tools.tokenizer.encode("x = 1\n")

@@ -452,6 +452,22 @@ def test_a_stop_text_counts_in_new_text_alone(engine: RemoteEngine, server: Fake
     assert engine.complete(ask("al", session="other", stop=REST, stop_texts=("a b",))).text == "ph"
 
 
+@pytest.mark.parametrize(
+    ("script", "ended"),
+    [
+        ("alpha, beta)\nmore", ("alpha, ", "stop")),
+        ("alpha, beta)", ("alpha, ", "eos")),
+        ("beta) + 1\n", ("beta) + 1\n", "eos")),
+    ],
+)
+def test_a_text_ends_where_it_goes_on_as_the_suffix_does(
+    engine: RemoteEngine, server: FakeServer, script: str, ended: tuple[str, str]
+) -> None:
+    server.script = script
+    completion = engine.complete(ask(stop=REST, prompt=Prompt(PREFIX, "beta)\n")))
+    assert (completion.text, completion.finish_reason) == ended
+
+
 def test_the_models_own_penalties_do_not_count(connect_openai: Connect, server: FakeServer) -> None:
     connect_openai().complete(ask(sampling=Sampling(0.7)))
     sent = server.bodies[-1]
