@@ -83,7 +83,7 @@ _EVAL_SETTINGS = _MODEL_SETTINGS | {
 }  # fmt: skip
 _COMPLETE_SETTINGS = _MODEL_SETTINGS | set(ANSWER_SETTINGS) | {
     "core", "core_token", "engine_key", "prefix_tokens", "suffix_tokens", "max_tokens", "hold_back_percent",
-    "other_files", "other_files_tokens", "context_sources", "ignored_files",
+    "shorten_unlikely", "other_files", "other_files_tokens", "context_sources", "ignored_files",
 }  # fmt: skip
 
 app.command()(takes_settings(lsp))

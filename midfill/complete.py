@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -107,6 +106,7 @@ async def complete(settings: Settings, place: FilePosition) -> Result:
     """The suggestion for the place; BadInput if the file or the place does not exist, and the core's errors."""
     from lsp_server.editing.languages import language_id_of
     from lsp_server.filters.cursor_context import Insertion
+    from lsp_server.filters.likely import likely_part, whole
     from lsp_server.suggesting.editing_session import EditingSession
     from lsp_server.suggesting.queries import Query
     from midfill.workspaces import gathered, workspace_of
@@ -135,8 +135,9 @@ async def complete(settings: Settings, place: FilePosition) -> Result:
     usage = percent = None
     if opened.last_exchange is not None:
         _, completion = opened.last_exchange
-        usage, logprob = completion.usage, completion.mean_logprob
-        percent = None if logprob is None else 100 * math.exp(logprob)
+        usage = completion.usage
+        shown_by_editors = (likely_part if settings.shorten_unlikely else whole)(completion, completion.text)
+        percent = shown_by_editors.percent
     return Result(insertion.text, insertion.replaced, milliseconds, usage, percent, parts, reason)
 
 

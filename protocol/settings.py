@@ -156,6 +156,9 @@ class Settings(CoreSettings):
             at_most=100,
         ),
     ] = 20
+    shorten_unlikely: Annotated[
+        bool, About("Shorten automatic suggestions to the part that is worth most: likely to be right, yet long")
+    ] = True
     other_files: Annotated[
         bool, About("Include excerpts of other files in the prompt: of open ones, and of files in the workspace folder")
     ] = True

@@ -106,7 +106,7 @@ class _Text:
 
     def as_last(self, reason: FinishReason) -> tuple[str, FinishReason]:
         """The text that goes on no more, and why."""
-        return self.text[: self.stops.last(self.text)], reason
+        return self.text[: self.stops.last(self.text, by_itself=reason == "eos")], reason
 
     def _take_tokens(self, tokens: tuple[Token, ...], tokenizer: TextTokenizer) -> bool:
         """Count the tokens; True if one of them is no text, which ends the completion."""

@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import re
 
+from inference.text.rejoining import Suffix, begun
 from protocol.messages import StopRule
 
 TAB_COLUMNS = 4
-SAYS_ENOUGH = 3
-"""Letters, digits and underscores in the lines below the cursor's, before a text that repeats them has reached them."""
-MOST_SUFFIX_CHARS = 256
-"""A longer line of the suffix is recognized by its beginning."""
 
 _NEWLINE = re.compile(r"[\r\n]")
 _CLOSERS = re.compile(r"[)\]}]*")
-_LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|$)")
-_WORD_CHARACTER = re.compile(r"\w")
 _NONBLANK_LINE = re.compile(r"[\r\n]([^\S\r\n]*)(?=\S)")
 
 
@@ -26,55 +21,31 @@ class Stops:
     """Finds the end of one completion while its text grows."""
 
     def __init__(self, rule: StopRule, texts: tuple[str, ...] = (), suffix: str = "") -> None:
-        """`texts` are not empty; the completion ends before the first of them, and before a repetition of `suffix`."""
+        """`texts` are not empty; the completion ends before the first of them, and where `suffix` begins."""
         self._rule = rule
-        self._suffix_lines = first_lines(suffix)
-        self._texts = texts + _repetitions(self._suffix_lines)
+        self._suffix = Suffix(suffix)
+        self._texts = texts + self._suffix.stop_texts
         self._resume_at = 0
         self._searched = 0
 
     def find(self, text: str) -> int | None:
         """The end of the completion `text`, which begins with that of the last call; None if it may continue."""
-        end, self._resume_at = find_stop(text, self._rule, self._resume_at)
-        ends = [text.find(stop, max(0, self._searched - len(stop) + 1)) for stop in self._texts]
+        ruled, self._resume_at = find_stop(text, self._rule, self._resume_at)
+        found = [text.find(stop, max(0, self._searched - len(stop) + 1)) for stop in self._texts]
         self._searched = len(text)
-        return min((place for place in (*ends, -1 if end is None else end) if place >= 0), default=None)
+        end = min((place for place in found if place >= 0), default=None)
+        if ruled is None or (end is not None and end <= ruled):
+            return end
+        return self.last(text[:ruled], by_itself=False)
 
-    def last(self, text: str) -> int:
-        """The end of a `text` without a stop that goes on no more: before the suffix, if the text ends with it."""
-        repeats = bool(self._suffix_lines) and text.endswith(self._suffix_lines)
-        return len(text) - len(self._suffix_lines) if repeats else len(text)
+    def last(self, text: str, *, by_itself: bool) -> int:
+        """The end of a `text` that goes on no more, since the model ends it (`by_itself`), or a limit does."""
+        return self._suffix.end(text, by_itself=by_itself)
 
     def settled(self, text: str) -> int:
         """Number of leading characters of a `text` that may continue which no continuation can take away."""
         length = len(text.rstrip()) if self._rule.indent else len(text)
-        return min([length, *(len(text) - _begun(stop, text) for stop in self._texts)])
-
-
-def first_lines(suffix: str) -> str:
-    """The rest of the cursor's line; if it has no word character, with the lines below it that say enough.
-
-    Without the end of the last line; empty if there is nothing of the kind. A completion closes brackets and quotes of
-    its own, so these alone do not show that it has reached the suffix.
-    """
-    said = 0
-    for number, line in enumerate(_LINE.finditer(suffix)):
-        said += len(_WORD_CHARACTER.findall(line.group(1)))
-        if said >= (SAYS_ENOUGH if number else 1):
-            return suffix[: line.end(1)]
-    return ""
-
-
-def _repetitions(lines: str) -> tuple[str, ...]:
-    """The stop texts of a completion that reaches these lines: a line must end where the suffix's does."""
-    if len(lines) > MOST_SUFFIX_CHARS:
-        return (lines[:MOST_SUFFIX_CHARS],)
-    return (lines + "\n", lines + "\r") if lines else ()
-
-
-def _begun(stop: str, text: str) -> int:
-    """Number of characters at the end of `text` that a stop text may begin with."""
-    return next((count for count in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:count])), 0)
+        return min([length, self._suffix.settled(text), *(len(text) - begun(stop, text) for stop in self._texts)])
 
 
 def find_stop(text: str, rule: StopRule, resume_at: int = 0) -> tuple[int | None, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +13,7 @@ from lsp_server.core.link import LinkStatus
 from lsp_server.editing.documents import Position
 from lsp_server.filters.block import drop_cut_line, stop_rule
 from lsp_server.filters.cursor_context import CursorContext, Insertion
+from lsp_server.filters.likely import likely_part, whole
 from lsp_server.filters.order import fitted, worth_showing
 from lsp_server.suggesting import reasons
 from lsp_server.suggesting.debounce import Pace
@@ -282,13 +282,14 @@ class EditingSession:
         self, opened: OpenDocument, query: Query, place: CursorContext, completion: Completion
     ) -> tuple[Insertion, ...]:
         """Filter the completions and remember them as suggestions; returns the suggestions, none if held back."""
-        percent = None if completion.mean_logprob is None else math.exp(completion.mean_logprob) * 100
-        limit = self.settings.hold_back_percent
+        shorten = likely_part if self.settings.shorten_unlikely and not query.invoked else whole
+        likely = shorten(completion, _without_cut_line(completion))
+        percent, limit = likely.percent, self.settings.hold_back_percent
         held = not query.invoked and percent is not None and percent < limit
         ending = query.ending(opened.document)
         shown: dict[str, Insertion] = {}
         suggestions: list[Suggestion] = []
-        texts = [_without_cut_line(completion), *map(_without_cut_line, completion.alternatives)]
+        texts = [likely.text, *map(_without_cut_line, completion.alternatives)]
         for text in texts:
             worth = worth_showing(text, place)
             insertion = fitted(worth, place)

@@ -89,6 +89,7 @@ class RequestSender:
             stop=stop,
             reuse=settings.strategy != "none",
             alternatives=settings.alternatives if query.invoked else 0,
+            top_logprobs=0,  # each token's own
         )
         completion = await self._complete(opened, query.cursor, plan, request)
         if completion is not None:

@@ -26,6 +26,7 @@ export const SERVER_SETTINGS = [
   "multiLine",
   "alternatives",
   "holdBackPercent",
+  "shortenUnlikely",
   "otherFiles",
   "otherFilesTokens",
   "contextSources",

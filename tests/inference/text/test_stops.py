@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.text.stops import Stops, columns, find_stop, first_lines
+from inference.text.stops import Stops, columns, find_stop
 from protocol.messages import StopRule
 
 LINE = StopRule()
@@ -105,53 +105,16 @@ def test_no_stop_takes_away_what_was_settled(
     assert expected.startswith(settled)
 
 
-@pytest.mark.parametrize(
-    ("suffix", "lines"),
-    [
-        ("", ""),
-        ("b)\nc", "b)"),  # the rest of the line has a word character
-        (")\n    return x\n", ")\n    return x"),  # brackets alone say too little
-        ("\n\n  }\n  done()\n", "\n\n  }\n  done()"),
-        ("\nx\ny\nz\n", "\nx\ny\nz"),  # three word characters, below the line
-        ("\r\n  done()\r\n", "\r\n  done()"),
-        (")\n}\n", ""),
-        ("\n" * 3, ""),
-        ("end", "end"),
-    ],
-)
-def test_lines_of_the_suffix_that_a_text_can_reach(suffix: str, lines: str) -> None:
-    assert first_lines(suffix) == lines
-
-
-@pytest.mark.parametrize(
-    ("text", "suffix", "kept", "goes_on"),
-    [
-        ("x, b)\nprint()", "b)\n", "x, ", False),  # before the rest of the line
-        ("x, b) + 1\n", "b)\n", "x, b) + 1\n", True),  # a line that goes on is another one
-        ("x, b)", "b)\n", "x, ", True),  # at its end the text may have reached the suffix too
-        ("1)\n", ")\n", "1)\n", True),
-        ("if a:\n        b()\n    return a\n", "\n    return a\n", "if a:\n        b()", False),
-        ("if a:\n        return a\n", "\n    return a\n", "if a:\n        return a\n", True),  # deeper
-        ("a\r\n    done()\r\n", "\r\n    done()\r\n", "a", False),
-        ("a" + "b" * 300, "b" * 300, "a", False),  # a long line counts by its beginning
-        ("a" + "b" * 200, "b" * 300, "a" + "b" * 200, True),
-    ],
-)
-def test_text_ends_where_the_suffix_begins(text: str, suffix: str, kept: str, goes_on: bool) -> None:
-    stops = Stops(StopRule(indent=0), suffix=suffix)
-    end = stops.find(text)
-    assert (end is None) == goes_on
-    assert text[: stops.last(text) if end is None else end] == kept
-
-
 def test_line_of_the_suffix_ends_a_line_too() -> None:
     assert Stops(LINE, suffix="b)\n").find("x, b)\n") == len("x, ")
+    assert Stops(LINE, suffix="value)\n").find("x, value + 1)\n") == len("x, ")
+    assert Stops(LINE, ("val",), "x, value)\n").find("y, val") == len("y, ")  # stop texts come first
     assert Stops(LINE, suffix="\n    b()\n").find("a\n    b()\n") == 1  # the newline comes first
 
 
 @given(
-    text=st.lists(st.sampled_from(["ab", "c", "x", " ", "\n", "\n  ", ")"]), max_size=25).map("".join),
-    suffix=st.lists(st.sampled_from(["ab", "c", " ", "\n", "\n  ", ")"]), max_size=6).map("".join),
+    text=st.lists(st.sampled_from(["ab", "abc", "x", " ", "\n", "\n  ", ")"]), max_size=25).map("".join),
+    suffix=st.lists(st.sampled_from(["ab", "abc", " ", "\n", "\n  ", ")"]), max_size=6).map("".join),
     indent=st.sampled_from([None, 0, 2]),
 )
 def test_text_that_grows_never_takes_back_what_was_settled_before_the_suffix(
@@ -164,7 +127,8 @@ def test_text_that_grows_never_takes_back_what_was_settled_before_the_suffix(
             assert text[:end].startswith(settled)
             assert end == Stops(StopRule(indent), suffix=suffix).find(text[:length])
             return
-        assert text[: growing.last(text[:length])].startswith(settled)
+        for by_itself in (False, True):
+            assert text[: growing.last(text[:length], by_itself=by_itself)].startswith(settled)
         settled = max(settled, text[: growing.settled(text[:length])], key=len)
 
 
