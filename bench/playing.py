@@ -45,10 +45,11 @@ class Session:
 async def open_midfill(played: Session, settings: Mapping[str, object]) -> AsyncIterator[SessionTarget]:
     """A language server with a core of its own, the session's document open in it, and the model in memory.
 
-    `settings` are those of an editor. Every suggestion is shown, and requests go to the core without debounce, since a
-    replay does not pause between keys as a typist does.
+    `settings` are those of an editor. Every suggestion is shown whole, and requests go to the core without
+    debounce, since a replay does not pause between keys as a typist does.
     """
-    given = {"holdBackPercent": 0, "debounceMs": 0, "otherFiles": False, "maxTokens": played.max_new_tokens, **settings}
+    shown = {"holdBackPercent": 0, "shortenUnlikely": False, "maxTokens": played.max_new_tokens}
+    given = {**shown, "debounceMs": 0, "otherFiles": False, **settings}
     with private_core_environment() as environment:
         command = [sys.executable, "-m", "midfill", "lsp"]
         async with open_session(command, settings=given, environment=environment) as session:

@@ -193,7 +193,7 @@ def main(
             ]
             console.print("\n".join([f"--- {gap.kind} {sorted(said)}", *lines]), markup=False, highlight=False)
 
-    settings = Settings(model=model, hold_back_percent=0, alternatives=0)
+    settings = Settings(model=model, hold_back_percent=0, shorten_unlikely=False, alternatives=0)
     counts = measure(folders, settings, limit, seed, on_case)
     table = Table("place", "n", "shown", *(f"{column}, %" for column in COLUMNS))
     for kind, found in counts.items():

@@ -368,7 +368,13 @@ def main(
             engine = f"{kind}={','.join(started.url for started in replicas)}"
         model = model or (TINY_MODEL if engine == LOCAL_ENGINE else BUNDLED_MODEL)
         settings = Settings(
-            model=model, engine=engine, slots=slots, max_tokens=max_new_tokens, hold_back_percent=0, other_files=False
+            model=model,
+            engine=engine,
+            slots=slots,
+            max_tokens=max_new_tokens,
+            hold_back_percent=0,
+            shorten_unlikely=False,
+            other_files=False,
         )
         killed = replicas[0] if kill_replica else None
         disturbances = [*([flood] if has_flood else []), *([never_read] if silent_reader else [])]

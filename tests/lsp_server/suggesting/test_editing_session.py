@@ -21,7 +21,7 @@ from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.queries import Query, Selected
 from lsp_server.suggesting.requests import PromptCost
 from protocol.errors import BadInput, CoreUnavailable, MidfillError
-from protocol.messages import Alternative, Completion, CompletionRequest, StopRule
+from protocol.messages import Alternative, Completion, CompletionRequest, StopRule, TokenLogprob
 from protocol.settings import Settings
 from tests.lsp_server.editor import PATIENCE_S, until
 from tests.lsp_server.fake_core import completion
@@ -384,6 +384,24 @@ async def test_what_is_never_held_back(
     answering(core, "value", mean_logprob=logprob)
     session.documents.configure(settings)
     assert await session.suggest(opened(session, "x = "), query) == (Insertion("value"),)
+
+
+async def test_what_is_likely_to_go_wrong_is_shown_by_hand_alone(core: StubCore, session: EditingSession) -> None:
+    tokens = (TokenLogprob("value", -0.1), TokenLogprob(" or", -2.5), TokenLogprob(" None", -0.1))
+    core.give(replace(completion("value or None"), mean_logprob=-2.7 / 3, tokens=tokens))
+    document = opened(session, "x = ")
+    assert await session.suggest(document, Query(Position(0, 4))) == (Insertion("value"),)
+    assert await session.suggest(document, Query(Position(0, 4), invoked=True)) == (Insertion("value or None"),)
+    session.documents.configure(Settings(shorten_unlikely=False))
+    document = opened(session, "y = ")
+    assert await session.suggest(document, Query(Position(0, 4))) == (Insertion("value or None"),)
+    assert {request.top_logprobs for request in core.requests} == {0}
+
+
+async def test_only_what_is_left_after_shortening_counts_as_unlikely(core: StubCore, session: EditingSession) -> None:
+    tokens = (TokenLogprob("value", -0.1), TokenLogprob(" or", -8.0))
+    core.give(replace(completion("value or"), mean_logprob=-4.05, tokens=tokens))
+    assert await session.suggest(opened(session, "x = "), Query(Position(0, 4))) == (Insertion("value"),)
 
 
 async def test_a_line_that_the_token_limit_cut_is_dropped_from_every_text(
