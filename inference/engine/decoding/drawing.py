@@ -32,7 +32,7 @@ class Drawing:
     @property
     def is_greedy(self) -> bool:
         """Whether only the most probable token counts, which is what a forward can verify a draft with."""
-        return self._sampling is None and self._top is None
+        return self._sampling is None and not self._top
 
     def of(self, chunk: Chunk) -> Chunk:
         """The chunk, with how its next token is chosen."""

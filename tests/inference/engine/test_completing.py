@@ -177,6 +177,17 @@ def test_sampling_draws_at_points_that_the_seed_decides_and_drafts_nothing(tools
     assert draws(2) != first
 
 
+def test_drafts_are_verified_where_only_the_tokens_own_logprobs_are_wanted(tools: Tools) -> None:
+    tools = dataclasses.replace(tools, histories=DraftHistories())
+    request = replace(REQUEST, max_tokens=12, stop=StopRule(indent=0), top_logprobs=0)
+    repeated = tools.tokenizer.encode("import os\n")
+
+    run, chunks = drive(request, tools, one_after_another(repeated * 9))
+    assert max(chunk.wanted for chunk in chunks) > 1
+    assert run.completion().usage.accepted_tokens > 0
+    assert "".join(token.text for token in run.completion().tokens) == run.completion().text
+
+
 def test_logprobs_are_those_of_the_text_alone(tools: Tools) -> None:
     request = replace(REQUEST, stop_texts=("\n",), top_logprobs=2)
     said = [token_id for text in ("a", "b", "\n") for token_id in tools.tokenizer.encode(text)]
