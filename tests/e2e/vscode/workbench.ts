@@ -43,6 +43,7 @@ const SETTINGS: Record<string, unknown> = {
   "files.autoSave": "off",
   "git.enabled": false,
   "midfill.holdBackPercent": 0, // the tiny model is seldom sure
+  "midfill.shortenUnlikely": false, // and tests want more than a word
   "terminal.integrated.gpuAcceleration": "off", // text that tests can read
   "security.workspace.trust.enabled": false,
   "workbench.editor.useModal": "off",
