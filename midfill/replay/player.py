@@ -16,7 +16,7 @@ from inference.text.tokenization import TextTokenizer
 from midfill.headless.lsp_session import open_session
 from midfill.headless.private_core import private_core_environment
 from midfill.replay.options import ReplayOptions
-from midfill.replay.results import Record, ReplayResult, StrategyResult, keystrokes_saved_share
+from midfill.replay.results import Record, ReplayResult, StrategyResult, savings_of
 from midfill.replay.targets import EngineTarget, SessionTarget, StepResult, Target
 from midfill.replay.trace import Step, Trace, play, text_at
 from midfill.replay.verifier import Verifier
@@ -107,10 +107,10 @@ async def _play(
         remarks += [f"step {options.start + number}: {answer.suggestion!r} {what}" for what in answer.faults]
         faults.update(answer.faults)
         records.append(_record(options.start + number, step, answer, target, tokenizer))
-    saved = None if options.mode == "dry" else keystrokes_saved_share(played, suggestions)
+    savings = None if options.mode == "dry" else savings_of(played, suggestions)
     tiers = tuple(target.store_bytes())
     return StrategyResult(
-        settings.strategy, tuple(records), tuple(errors), saved, tiers, dict(faults), tuple(remarks), tell_move
+        settings.strategy, tuple(records), tuple(errors), savings, tiers, dict(faults), tuple(remarks), tell_move
     )
 
 

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from midfill.replay.results import ReplayResult, StrategyResult, strategy_summary
+from midfill.replay.results import ReplayResult, Savings, StrategyResult, strategy_summary
 from protocol.heat import SLACK_TOKENS
 
 _SHOWN_ERRORS = 5
@@ -27,6 +27,9 @@ COLUMNS = (
     "ms: p95",
     "ms: p99",
     "keystrokes saved",
+    "suggestions taken per 100 keystrokes",
+    "characters of these: mean",
+    "new suggestions that are right",
     "faulty suggestions",
     "errors",
 )
@@ -35,8 +38,9 @@ LEGEND = (
     f"hot: recomputes at most {SLACK_TOKENS} tokens beyond those that the edit inserted; cold: "
     "recomputes the whole prompt; warm: in between. recomputed: computed between the keystroke and "
     "its suggestion; ahead: computed before the keystroke, when the cursor moved. p95: 95 of 100 "
-    "requests have no more. ms: time to suggestion. faulty: repeats the text after the cursor, closes"
-    " a bracket that is not open, or arrived after a newer edit."
+    "requests have no more. ms: time to suggestion. saved: where the whole suggestion is what is typed "
+    "next, one key takes it. faulty: repeats the text after the cursor, closes a bracket that is not "
+    "open, or arrived after a newer edit."
 )
 
 
@@ -56,7 +60,6 @@ def summary_cells(result: StrategyResult) -> list[str]:
     """The formatted numbers of one strategy, in the order of `COLUMNS`."""
     numbers = strategy_summary(result)
     recomputed, times = numbers["recomputed_tokens"], numbers["time_to_suggestion_ms"]
-    saved = numbers["keystrokes_saved_share"]
     return [
         result.strategy,
         "yes" if result.moves_announced else "no",
@@ -68,9 +71,20 @@ def summary_cells(result: StrategyResult) -> list[str]:
         f"{numbers['ahead_tokens_mean']:.1f}",
         f"{numbers['prompt_tokens_mean']:.0f}",
         *(f"{times[rank]:.1f}" for rank in ("p50", "p95", "p99")),
-        "-" if saved is None else f"{saved:.1%}",
+        *_savings(result.savings),
         f"{sum(numbers['faults'].values())} of {numbers['shown']}",
         str(numbers["errors"]),
+    ]
+
+
+def _savings(savings: Savings | None) -> list[str]:
+    if savings is None:
+        return ["-"] * 4
+    return [
+        f"{savings.keystrokes_share:.1%}",
+        f"{savings.taken_per_100_keystrokes:.1f}",
+        f"{savings.characters_taken:.1f}",
+        f"{savings.right_share:.1%}",
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from midfill.replay.faults import KINDS
@@ -32,13 +32,23 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class Savings:
+    """What a user saves who takes each suggestion that is what the session types next, with one keystroke each."""
+
+    keystrokes_share: float  # saved, of all
+    taken_per_100_keystrokes: float
+    characters_taken: float  # of a suggestion that is taken, on average
+    right_share: float  # of the suggestions that are new, not the rest of the one before: what is typed next
+
+
+@dataclass(frozen=True, slots=True)
 class StrategyResult:
     """The records of one strategy, and its errors."""
 
     strategy: str
     records: tuple[Record, ...]
     errors: tuple[str, ...]
-    keystrokes_saved_share: float | None  # None without a model
+    savings: Savings | None  # None without a model
     tiers: tuple[str, ...] = ()  # names for `Record.store_bytes`
     faults: Mapping[str, int] = field(default_factory=dict)  # suggestions by kind of fault
     remarks: tuple[str, ...] = ()  # the same, a text for each
@@ -88,7 +98,7 @@ def strategy_summary(result: StrategyResult) -> dict[str, Any]:
         "ahead_tokens_mean": _mean([record.ahead_tokens for record in records]),
         "prompt_tokens_mean": _mean([record.prompt_tokens for record in records]),
         "time_to_suggestion_ms": {f"p{rank}": round(percentile(times, rank / 100), 3) for rank in (50, 95, 99)},
-        "keystrokes_saved_share": result.keystrokes_saved_share,
+        "savings": None if result.savings is None else asdict(result.savings),
         "errors": len(result.errors),
         "shown": sum(bool(record.suggestion) for record in records),
         "faults": {name: result.faults.get(kind, 0) for kind, name in KINDS.items()},
@@ -103,19 +113,27 @@ def _hot_share(records: Sequence[Record]) -> float:
     return _mean([record.heat == "hot" for record in records])
 
 
-def keystrokes_saved_share(steps: Sequence[Step], suggestions: Sequence[str]) -> float:
-    """The share of keystrokes saved by accepting each suggestion that equals the next typed text.
+def savings_of(steps: Sequence[Step], suggestions: Sequence[str]) -> Savings:
+    """What is saved by accepting each suggestion that equals the next typed text.
 
     A keystroke is a step. `suggestions[i]` was shown after step i. If the session continues with exactly the whole
     suggestion, in one place and without a break, one keystroke accepts it instead.
     """
-    saved, index = 0, 0
+    covered = [_steps_covered(steps, index, suggestion) for index, suggestion in enumerate(suggestions)]
+    index, saved, taken = 0, 0, []
     while index < len(steps):
-        covered = _steps_covered(steps, index, suggestions[index])
-        if covered > 1:
-            saved += covered - 1
-        index += max(covered, 0) + 1
-    return round(saved / len(steps), 4) if steps else 0.0
+        if covered[index] > 1:
+            saved += covered[index] - 1
+            taken.append(len(suggestions[index]))
+        index += covered[index] + 1
+    before = ("", *suggestions)
+    new = [
+        right > 0
+        for right, suggestion, earlier in zip(covered, suggestions, before, strict=False)
+        if suggestion and not (earlier and earlier.endswith(suggestion))
+    ]
+    count = max(len(steps), 1)
+    return Savings(round(saved / count, 4), round(100 * len(taken) / count, 2), _mean(taken), _mean(new))
 
 
 def _steps_covered(steps: Sequence[Step], index: int, suggestion: str) -> int:

@@ -50,4 +50,4 @@ def test_without_a_model_the_strategies_compare_as_the_design_says() -> None:
     assert efim["hot_share"] >= 0.96
     assert efim["hot_share_single_cursor"] >= 0.985
     assert efim["recomputed_tokens"]["p95"] <= 8
-    assert efim["keystrokes_saved_share"] is None
+    assert efim["savings"] is None

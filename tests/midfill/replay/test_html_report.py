@@ -4,8 +4,10 @@ from pathlib import Path
 
 from midfill.replay.html_report import write_html_report
 from midfill.replay.report import LEGEND
-from midfill.replay.results import Record, ReplayResult, StrategyResult
+from midfill.replay.results import Record, ReplayResult, Savings, StrategyResult
 from protocol.heat import Heat
+
+SAVINGS = Savings(0.25, 6.7, 9.6, 0.42)
 
 
 def records(heats: list[Heat]) -> tuple[Record, ...]:
@@ -17,8 +19,8 @@ def records(heats: list[Heat]) -> tuple[Record, ...]:
 
 
 def test_the_page_stands_alone_and_shows_every_strategy_and_kind(tmp_path: Path) -> None:
-    efim = StrategyResult("efim", records(["cold", "hot", "warm"]), ("one thing went wrong",), 0.25, ("device",))
-    psm = StrategyResult("psm", records(["cold", "warm", "warm"]), (), 0.25, ("device",))
+    efim = StrategyResult("efim", records(["cold", "hot", "warm"]), ("one thing went wrong",), SAVINGS, ("device",))
+    psm = StrategyResult("psm", records(["cold", "warm", "warm"]), (), SAVINGS, ("device",))
     path = tmp_path / "report.html"
     write_html_report(ReplayResult("a <session>", "model", "engine", (psm, efim)), path)
     page = path.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
 import pytest
 
 from midfill.replay.faults import CLOSERS
-from midfill.replay.results import Record, ReplayResult, StrategyResult, keystrokes_saved_share, percentile, summary
+from midfill.replay.results import Record, ReplayResult, Savings, StrategyResult, percentile, savings_of, summary
 from midfill.replay.trace import Patch, Trace, play
 
 
@@ -25,7 +25,12 @@ def test_percentiles_are_values_that_occurred() -> None:
     ],
 )
 def test_accepted_suggestions_save_keystrokes(trace: Trace, shown: list[str], saved: float) -> None:
-    assert keystrokes_saved_share(list(play(trace)), shown) == saved
+    assert savings_of(list(play(trace)), shown).keystrokes_share == saved
+
+
+def test_suggestions_that_are_taken_or_right_are_counted() -> None:
+    shown = ["bcd", "cd", "d", "eX", "fg", ""]  # one is taken with its rests, one is wrong, one is typed in part alone
+    assert savings_of(list(play(typed("abcdef"))), shown) == Savings(0.3333, 16.67, 3.0, 0.333)
 
 
 def record(step: int, recomputed: int, *, single_cursor: bool = True) -> Record:
@@ -61,7 +66,7 @@ def test_the_summary_has_the_names_and_numbers_that_are_promised() -> None:
                 "ahead_tokens_mean": 0.0,
                 "prompt_tokens_mean": 1000.0,
                 "time_to_suggestion_ms": {"p50": 2.0, "p95": 4.0, "p99": 4.0},
-                "keystrokes_saved_share": None,
+                "savings": None,
                 "errors": 1,
                 "shown": 0,
                 "faults": {"duplicates": 0, "closers": 2, "outdated": 0},
