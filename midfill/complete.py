@@ -65,7 +65,7 @@ class Result:
     replaced: int
     milliseconds: float  # without loading a model
     usage: Usage | None  # None if no request was sent
-    percent: float | None  # the mean probability of its tokens; None without tokens
+    percent: float | None  # the mean probability of the tokens that editors show without request; None without tokens
     parts: tuple[PromptPart, ...] = ()  # of the prompt, in its order
     reason: Reason | None = None  # why there is no suggestion
 
@@ -136,8 +136,7 @@ async def complete(settings: Settings, place: FilePosition) -> Result:
     if opened.last_exchange is not None:
         _, completion = opened.last_exchange
         usage = completion.usage
-        shown_by_editors = (likely_part if settings.shorten_unlikely else whole)(completion, completion.text)
-        percent = shown_by_editors.percent
+        percent = (likely_part if settings.shorten_unlikely else whole)(completion).percent
     return Result(insertion.text, insertion.replaced, milliseconds, usage, percent, parts, reason)
 
 

@@ -246,13 +246,13 @@ class _Completing:
             if not whole:
                 return stream.text, "stop"
             if len(cost.logprobs) == self._request.max_tokens or text.is_late(self._request.max_decode_ms):
-                return stream.text[: stops.last(stream.text, by_itself=False)], "length"
+                return stops.last(stream.text, "length")
             if chosen:  # the token was drafted, so the forward has chosen its successor too
                 cost.accepted_tokens += 1
             else:
                 text.tell(stops)
                 chosen.extend((yield from self._choose(packed([choice.token_id]), text)))
-        return stream.text[: stops.last(stream.text, by_itself=True)], "eos"
+        return stops.last(stream.text, "eos")
 
 
 @dataclass(slots=True)

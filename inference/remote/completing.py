@@ -99,14 +99,10 @@ class _Text:
         if end is not None:
             return text[:end], "stop"
         if is_over:
-            return self.as_last("eos")
+            return self.stops.last(text, "eos")
         if len(self.tokens) >= self.max_tokens:
-            return self.as_last("length")
-        return self.as_last(piece.end) if piece.end is not None else None
-
-    def as_last(self, reason: FinishReason) -> tuple[str, FinishReason]:
-        """The text that goes on no more, and why."""
-        return self.text[: self.stops.last(self.text, by_itself=reason == "eos")], reason
+            return self.stops.last(text, "length")
+        return self.stops.last(text, piece.end) if piece.end is not None else None
 
     def _take_tokens(self, tokens: tuple[Token, ...], tokenizer: TextTokenizer) -> bool:
         """Count the tokens; True if one of them is no text, which ends the completion."""
@@ -218,7 +214,7 @@ class RemoteCompleter:
         limit_ms, first = self.request.max_decode_ms, progress.first_token
         if not limit_ms or first is None or "\n" not in text.text:
             return None
-        return text.as_last("length") if (time.perf_counter() - first) * 1e3 > limit_ms else None
+        return text.stops.last(text.text, "length") if (time.perf_counter() - first) * 1e3 > limit_ms else None
 
     async def _alternatives(self, main: _Text) -> list[tuple[Alternative, int]]:
         """Texts that begin with other first tokens, the more probable first, each with its number of tokens."""

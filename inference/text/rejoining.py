@@ -7,60 +7,69 @@ reached the suffix, since a completion closes its own.
 from __future__ import annotations
 
 import re
-from itertools import takewhile
 
 SAYS_ENOUGH = 3
 """So many letters, digits and underscores are no coincidence."""
 MOST_CHARS = 256
-"""A longer line of the suffix is recognized by its beginning."""
+"""The suffix is recognized by its first characters."""
 
 _LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|$)")
+_NEWLINE = re.compile(r"[\r\n]")
 _WORD_CHARACTER = re.compile(r"\w")
+_BEGINNING = re.compile(rf"(?:\W*\w){{{SAYS_ENOUGH}}}\w*")
 
 
 class Suffix:
     """The text behind the cursor, as completions repeat it.
 
     Attributes:
-        stop_texts: what ends a completion that has reached the suffix whole: its first lines, which end where the
+        stop_texts: what ends a completion that has reached the suffix: its first lines, which end where the
             completion's do.
     """
 
     def __init__(self, suffix: str) -> None:
-        self._lines = first_lines(suffix)
-        self._rest = "" if "\n" in self._lines or "\r" in self._lines else self._lines  # of the cursor's line
-        said = [match.end() for match in _WORD_CHARACTER.finditer(self._rest)]
-        self._beginning = self._rest[: said[SAYS_ENOUGH - 1]] if len(said) >= SAYS_ENOUGH else ""
-        self.stop_texts: tuple[str, ...] = ()
-        if len(self._lines) > MOST_CHARS:
-            self.stop_texts = (self._lines[:MOST_CHARS],)
-        elif self._lines:
-            self.stop_texts = (self._lines + "\n", self._lines + "\r")
+        head = suffix[:MOST_CHARS]
+        self._lines = first_lines(head)
+        goes_on = len(self._lines) == len(head) < len(suffix) and suffix[len(head)] not in "\r\n"
+        ends = ("",) if goes_on else ("\n", "\r")
+        self.stop_texts: tuple[str, ...] = tuple(self._lines + end for end in ends if self._lines)
+        beginning = None if _NEWLINE.search(self._lines) else _BEGINNING.match(self._lines)
+        self._beginning = "" if beginning is None else beginning.group()
+        start = r"\b" if _WORD_CHARACTER.match(self._beginning) else ""
+        self._pattern = re.compile(rf"{start}{re.escape(self._beginning)}(?!\w)")
 
     def end(self, text: str, *, by_itself: bool) -> int:
         """The end of a `text` that goes on no more: before the suffix, if it ends with its first lines.
 
-        Of a text that a newline or a limit ends, not the model (`by_itself`), also before the longest beginning of the
-        cursor's line that it has, if this says enough: its own line goes on in another way.
+        A text that a newline or a limit ends, not the model (`by_itself`), may have reached the rest of the cursor's
+        line and gone on in another way. Then it ends before the words that its own first line shares with this rest.
         """
         if self._lines and text.endswith(self._lines):
             return len(text) - len(self._lines)
-        if by_itself or not self._beginning:
-            return len(text)
-        places = [match.start() for match in re.finditer(re.escape(self._beginning), text)]
-        return max(places, key=lambda place: self._in_common(text, place), default=len(text))
+        shared = None if by_itself else self._shared(text)
+        return len(text) if shared is None else shared
 
     def settled(self, text: str) -> int:
         """Number of leading characters that `end` cannot take away, however `text` goes on."""
-        if not self._beginning:
-            return len(text)
-        place = text.find(self._beginning)
-        return place if place >= 0 else len(text) - begun(self._beginning, text)
+        repeated = self._lines if text.endswith(self._lines) else ""
+        length = len(text) - max(len(repeated), begun(self._lines, text))
+        shared = self._shared(text)
+        if shared is not None:
+            return min(length, shared)
+        return length if _NEWLINE.search(text) else min(length, len(text) - begun(self._beginning, text))
 
-    def _in_common(self, text: str, place: int) -> int:
-        """Number of the rest of line's leading characters that stand at `place`."""
-        pairs = zip(text[place : place + len(self._rest)], self._rest, strict=False)
-        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    def _shared(self, text: str) -> int | None:
+        """Where the text's first line, behind other text, has the words that the rest of the cursor's line begins with.
+
+        At least SAYS_ENOUGH word characters, in whole words.
+        """
+        if not self._beginning:
+            return None
+        newline = _NEWLINE.search(text)
+        line = text if newline is None else text[: newline.start()]
+        written = len(line) - len(line.lstrip())  # the place of its first character
+        found = self._pattern.search(line, written + 1)
+        return None if found is None else found.start()
 
 
 def first_lines(suffix: str) -> str:

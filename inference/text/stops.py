@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from inference.text.rejoining import Suffix, begun
-from protocol.messages import StopRule
+from protocol.messages import FinishReason, StopRule
 
 TAB_COLUMNS = 4
 
@@ -36,16 +36,17 @@ class Stops:
         end = min((place for place in found if place >= 0), default=None)
         if ruled is None or (end is not None and end <= ruled):
             return end
-        return self.last(text[:ruled], by_itself=False)
+        return self._suffix.end(text[:ruled], by_itself=False)
 
-    def last(self, text: str, *, by_itself: bool) -> int:
-        """The end of a `text` that goes on no more, since the model ends it (`by_itself`), or a limit does."""
-        return self._suffix.end(text, by_itself=by_itself)
+    def last(self, text: str, reason: FinishReason) -> tuple[str, FinishReason]:
+        """A `text` that goes on no more, up to the suffix, and why it ends: `reason` if it has not reached that."""
+        end = self._suffix.end(text, by_itself=reason == "eos")
+        return (text, reason) if end == len(text) else (text[:end], "stop")
 
     def settled(self, text: str) -> int:
         """Number of leading characters of a `text` that may continue which no continuation can take away."""
-        length = len(text.rstrip()) if self._rule.indent else len(text)
-        return min([length, self._suffix.settled(text), *(len(text) - begun(stop, text) for stop in self._texts)])
+        kept = text.rstrip() if self._rule.indent else text
+        return min([self._suffix.settled(kept), *(len(text) - begun(stop, text) for stop in self._texts)])
 
 
 def find_stop(text: str, rule: StopRule, resume_at: int = 0) -> tuple[int | None, int]:

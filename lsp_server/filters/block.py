@@ -6,7 +6,7 @@ from lsp_server.editing.indentation import indentation, leading_space
 from lsp_server.editing.languages import language, opens_block
 from lsp_server.filters.balance import closes_unopened
 from lsp_server.filters.cursor_context import CursorContext, Insertion
-from protocol.messages import StopRule
+from protocol.messages import Alternative, Completion, StopRule
 
 _CLOSERS = ")]}"
 
@@ -58,10 +58,12 @@ def _through_closing_line(text: str, language_id: str) -> str:
     return text if end < 0 else text[:end]
 
 
-def drop_cut_line(text: str) -> str:
-    """A completion that the token limit ended, without the line that it cut; the only line with text stays."""
-    whole = text.rpartition("\n")[0]
-    return whole if whole.strip() else text
+def without_cut_line(found: Completion | Alternative) -> str:
+    """The text, without the line that the token limit has cut, if it has; the only line with text stays."""
+    if found.finish_reason != "length":
+        return found.text
+    lines = found.text.rpartition("\n")[0]
+    return lines if lines.strip() else found.text
 
 
 def end_with_whole_statement(insertion: Insertion, context: CursorContext) -> Insertion:

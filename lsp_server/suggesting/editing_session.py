@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from lsp_server.core.link import LinkStatus
 from lsp_server.editing.documents import Position
-from lsp_server.filters.block import drop_cut_line, stop_rule
+from lsp_server.filters.block import stop_rule, without_cut_line
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.likely import likely_part, whole
 from lsp_server.filters.order import fitted, worth_showing
@@ -25,7 +25,7 @@ from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.reasons import Reason
 from lsp_server.suggesting.requests import Core, PromptCost, RequestSender
 from protocol import garbage
-from protocol.messages import Alternative, Completion, StopRule
+from protocol.messages import Completion, StopRule
 from protocol.settings import Settings
 
 # After so many seconds without an edit, ahead work for the next keystrokes starts.
@@ -283,13 +283,13 @@ class EditingSession:
     ) -> tuple[Insertion, ...]:
         """Filter the completions and remember them as suggestions; returns the suggestions, none if held back."""
         shorten = likely_part if self.settings.shorten_unlikely and not query.invoked else whole
-        likely = shorten(completion, _without_cut_line(completion))
+        likely = shorten(completion)
         percent, limit = likely.percent, self.settings.hold_back_percent
         held = not query.invoked and percent is not None and percent < limit
         ending = query.ending(opened.document)
         shown: dict[str, Insertion] = {}
         suggestions: list[Suggestion] = []
-        texts = [likely.text, *map(_without_cut_line, completion.alternatives)]
+        texts = [likely.text, *map(without_cut_line, completion.alternatives)]
         for text in texts:
             worth = worth_showing(text, place)
             insertion = fitted(worth, place)
@@ -312,8 +312,3 @@ class EditingSession:
         if is_allowed:
             await opened.gather(cursor, self.settings)
             await self._sender.look_ahead(opened, cursor, self.settings)
-
-
-def _without_cut_line(found: Completion | Alternative) -> str:
-    """The text, without a last line that the token limit has cut."""
-    return drop_cut_line(found.text) if found.finish_reason == "length" else found.text

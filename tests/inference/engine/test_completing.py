@@ -145,8 +145,8 @@ def test_text_is_told_while_it_grows_except_what_a_stop_may_take_away(tools: Too
     ("said", "max_tokens", "ended"),
     [
         (("1", ", ", "b", ")", "\n", "c"), 20, ("1, ", "stop")),
-        (("1", ", ", "b", ")", None), 20, ("1, ", "eos")),
-        (("1", ",", "b", ")"), 4, ("1,", "length")),
+        (("1", ", ", "b", ")", None), 20, ("1, ", "stop")),
+        (("1", ",", "b", ")"), 4, ("1,", "stop")),
         (("1", ", ", "b", ") + 1", None), 20, ("1, b) + 1", "eos")),
     ],
 )

@@ -456,7 +456,7 @@ def test_a_stop_text_counts_in_new_text_alone(engine: RemoteEngine, server: Fake
     ("script", "ended"),
     [
         ("alpha, beta)\nmore", ("alpha, ", "stop")),
-        ("alpha, beta)", ("alpha, ", "eos")),
+        ("alpha, beta)", ("alpha, ", "stop")),
         ("beta) + 1\n", ("beta) + 1\n", "eos")),
     ],
 )

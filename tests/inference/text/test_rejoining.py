@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from inference.text.rejoining import Suffix, first_lines
+from inference.text.rejoining import MOST_CHARS, Suffix, first_lines
 from inference.text.stops import Stops
 from protocol.messages import StopRule
 
@@ -43,21 +43,41 @@ def test_text_ends_where_the_suffix_begins(text: str, suffix: str, kept: str, go
     stops = Stops(StopRule(indent=0), suffix=suffix)
     end = stops.find(text)
     assert (end is None) == goes_on
-    assert text[: stops.last(text, by_itself=True) if end is None else end] == kept
+    assert (stops.last(text, "eos")[0] if end is None else text[:end]) == kept
 
 
 @pytest.mark.parametrize(
     ("text", "rest", "kept"),
     [
         ("e in l if e >= 0]\n\n", "if e > 0]", "e in l "),  # the line goes on in another way
-        ("value = value + other", "value + 1", "value = "),  # the longest beginning of the rest
-        ("urn '' + urn x", "urn 'x'", ""),
+        ("a = value + other", "value + 1", "a = "),
+        ("value = value + other", "value + 1", "value = "),  # nothing would be left before the first one
+        ("    value + other", "value + 1", "    value + other"),
         ("a b c", "b d", "a b c"),  # too short to tell
+        ("the itself = 3", "self.x)", "the itself = 3"),  # within another word
+        ("print(total)", "int(x)", "print(total)"),
+        ("a = interval", "int(x)", "a = interval"),
+        ("a = 1\n    b = value + 2", "value + 1", "a = 1\n    b = value + 2"),  # not the cursor's own line
         ("a\n    return b", "\n    return c", "a\n    return b"),  # another line may well begin alike
         ("", "value", ""),
     ],
 )
-def test_text_that_a_limit_ends_ends_where_the_rest_of_the_line_begins(text: str, rest: str, kept: str) -> None:
+def test_line_that_a_newline_or_a_limit_ends_ends_where_it_reaches_the_rest_of_its_line(
+    text: str, rest: str, kept: str
+) -> None:
     suffix = Suffix(rest + "\n")
     assert text[: suffix.end(text, by_itself=False)] == kept
     assert suffix.end(text, by_itself=True) == len(text)
+    assert suffix.settled(text) <= len(kept)
+
+
+def test_only_the_beginning_of_a_suffix_is_read() -> None:
+    endless = Suffix("-" * 5_000_000 + "abc")
+    assert endless.stop_texts == ()
+    assert Suffix("a" * 5_000_000).stop_texts == ("a" * MOST_CHARS,)
+    assert Suffix("a" * MOST_CHARS + "\n").stop_texts == ("a" * MOST_CHARS + "\n", "a" * MOST_CHARS + "\r")
+
+
+def test_a_stream_goes_on_behind_a_line_that_shares_nothing_with_the_rest_of_the_cursors() -> None:
+    text = "the itself is\nlong, and selfish\nself "
+    assert Suffix("self.x)\n").settled(text) == len(text)

@@ -105,6 +105,28 @@ def test_no_stop_takes_away_what_was_settled(
     assert expected.startswith(settled)
 
 
+@pytest.mark.parametrize(
+    ("indent", "suffix", "text"),
+    [(4, "b)\n", "x, b)  \nelse"), (2, "\n  abc", ")abc\n  abc  \nabc"), (None, "value)\n", "x, value + 1\n")],
+)
+def test_space_behind_the_suffix_settles_nothing_of_it(indent: int | None, suffix: str, text: str) -> None:
+    stops, settled = Stops(StopRule(indent), suffix=suffix), 0
+    for length in range(1, len(text) + 1):
+        end = stops.find(text[:length])
+        if end is not None:
+            assert settled <= end
+            return
+        settled = max(settled, stops.settled(text[:length]))
+    pytest.fail("it does not end")
+
+
+def test_a_text_that_ends_at_the_suffix_was_not_cut() -> None:
+    stops = Stops(StopRule(indent=0), suffix="b)\n")
+    assert stops.last("x, b)", "length") == ("x, ", "stop")
+    assert stops.last("x, c)", "length") == ("x, c)", "length")
+    assert stops.last("x, c)", "eos") == ("x, c)", "eos")
+
+
 def test_line_of_the_suffix_ends_a_line_too() -> None:
     assert Stops(LINE, suffix="b)\n").find("x, b)\n") == len("x, ")
     assert Stops(LINE, suffix="value)\n").find("x, value + 1)\n") == len("x, ")
@@ -115,7 +137,7 @@ def test_line_of_the_suffix_ends_a_line_too() -> None:
 @given(
     text=st.lists(st.sampled_from(["ab", "abc", "x", " ", "\n", "\n  ", ")"]), max_size=25).map("".join),
     suffix=st.lists(st.sampled_from(["ab", "abc", " ", "\n", "\n  ", ")"]), max_size=6).map("".join),
-    indent=st.sampled_from([None, 0, 2]),
+    indent=st.sampled_from([None, 0, 2, 4]),
 )
 def test_text_that_grows_never_takes_back_what_was_settled_before_the_suffix(
     text: str, suffix: str, indent: int | None
@@ -127,8 +149,7 @@ def test_text_that_grows_never_takes_back_what_was_settled_before_the_suffix(
             assert text[:end].startswith(settled)
             assert end == Stops(StopRule(indent), suffix=suffix).find(text[:length])
             return
-        for by_itself in (False, True):
-            assert text[: growing.last(text[:length], by_itself=by_itself)].startswith(settled)
+        assert all(growing.last(text[:length], reason)[0].startswith(settled) for reason in ("eos", "length"))
         settled = max(settled, text[: growing.settled(text[:length])], key=len)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lsp_server.filters.block import drop_cut_line, end_with_block, end_with_whole_statement, stop_rule
+from lsp_server.filters.block import end_with_block, end_with_whole_statement, stop_rule, without_cut_line
 from lsp_server.filters.cursor_context import CursorContext, Insertion
-from protocol.messages import StopRule
+from protocol.messages import Alternative, StopRule
 from tests.lsp_server.filters.golden import filtered
 
 LINE = StopRule()
@@ -131,4 +131,5 @@ def test_a_block_ends_with_a_whole_statement(context: CursorContext, text: str, 
     [("a = 1\n    b = ca", "a = 1"), ("a = ca", "a = ca"), ("", ""), ("\n    a = ca", "\n    a = ca")],
 )
 def test_the_line_that_the_limit_cut_is_dropped(text: str, whole: str) -> None:
-    assert drop_cut_line(text) == whole
+    assert without_cut_line(Alternative(text, "length")) == whole
+    assert without_cut_line(Alternative(text, "stop")) == text
