@@ -3,7 +3,7 @@
     python bench/typed_session.py FILE SESSION.json [--statements 60] [--lines 6] [--seed 0]
     midfill replay SESSION.json --language python --strategies efim --moves
 
-Files in Python, JavaScript and TypeScript.
+It reads Python, JavaScript and TypeScript.
 
 Whole statements are taken out of the file and typed again where they were, from the top down: a line is opened below
 the one before, with its indentation, as editors do, then each transaction types one character. It stands in for
@@ -32,6 +32,7 @@ _GRAMMARS = {
     ".tsx": tree_sitter_typescript.language_tsx,
 }
 _STATEMENTS = ("_statement", "_declaration", "_definition")  # ends of the names of their nodes
+_ROWS = re.compile(r"[^\n]*\n|[^\n]+")  # as parsers count them
 _KEYS = re.compile(r"\n[ \t]*|.")
 
 
@@ -40,7 +41,7 @@ def typed_session(text: str, suffix: str, statements: int, lines: int, seed: int
 
     `suffix` is that of the file's name.
     """
-    rows = text.splitlines(keepends=True)
+    rows = _ROWS.findall(text)
     spans = _spans(list(_statements(text, suffix)), rows, statements, lines, seed)
     missing = {row for first, last in spans for row in range(first, last)}
     start = "".join(row for number, row in enumerate(rows) if number not in missing)
@@ -61,7 +62,7 @@ def _spans(
     Random(seed).shuffle(found)
     chosen: list[tuple[int, int]] = []
     for first, last in found:
-        alone = ";" not in rows[first].rstrip(";\n") and rows[first - 1].endswith("\n")
+        alone = rows[first - 1].endswith("\n") and not re.search(r";(?!\s*$)", rows[first])
         if len(chosen) < count and alone and all(last < other or end < first for other, end in chosen):
             chosen.append((first, last))
     return sorted(chosen)
@@ -84,7 +85,8 @@ def _script_statements(node: Node, source: bytes) -> Iterator[tuple[int, int]]:
     """The lines of the statements below a node that begin and end lines of their own."""
     for child in node.named_children:
         before = source[source.rfind(b"\n", 0, child.start_byte) + 1 : child.start_byte]
-        behind = source[child.end_byte :].partition(b"\n")[0]
+        end = source.find(b"\n", child.end_byte)
+        behind = source[child.end_byte : len(source) if end < 0 else end]
         if child.type.endswith(_STATEMENTS) and not before.strip() and not behind.strip():
             yield child.start_point.row, child.end_point.row + 1
         yield from _script_statements(child, source)
