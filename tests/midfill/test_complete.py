@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from typer.testing import CliRunner
@@ -184,9 +185,10 @@ def explained(tmp_path: Path, tiny_model: str, *options: str) -> str:
     (tmp_path / "lib.py").write_text("def load(path: str) -> int:\n    return 1\n" + others)
     (tmp_path / "main.py").write_text("from lib import load\n\nprint(load(\n")
     place = f"{tmp_path / 'main.py'}:3:12"
-    result = CliRunner().invoke(
-        app, ["complete", place, "--explain", "--model", tiny_model, "--max-tokens", "2", *options]
-    )
+    with patch("midfill.workspaces._INDEX_S", 120.0):  # the index is built at low priority, beside other tests
+        result = CliRunner().invoke(
+            app, ["complete", place, "--explain", "--model", tiny_model, "--max-tokens", "2", *options]
+        )
     assert result.exit_code == 0, result.output
     return result.stdout
 
