@@ -36,7 +36,7 @@ class Suffix:
         beginning = None if _NEWLINE.search(self._lines) else _BEGINNING.match(self._lines)
         self._beginning = "" if beginning is None else beginning.group()
         start = r"\b" if _WORD_CHARACTER.match(self._beginning) else ""
-        self._pattern = re.compile(rf"{start}{re.escape(self._beginning)}(?!\w)")
+        self._whole_words = re.compile(rf"{start}{re.escape(self._beginning)}(?!\w)")
 
     def end(self, text: str, *, by_itself: bool) -> int:
         """The end of a `text` that goes on no more: before the suffix, if it ends with its first lines.
@@ -68,7 +68,7 @@ class Suffix:
         newline = _NEWLINE.search(text)
         line = text if newline is None else text[: newline.start()]
         written = len(line) - len(line.lstrip())  # the place of its first character
-        found = self._pattern.search(line, written + 1)
+        found = self._whole_words.search(line, written + 1)
         return None if found is None else found.start()
 
 

@@ -89,7 +89,7 @@ class RequestSender:
             stop=stop,
             reuse=settings.strategy != "none",
             alternatives=settings.alternatives if query.invoked else 0,
-            top_logprobs=0,  # each token's own
+            top_logprobs=0,  # the completion reports each token's own log-probability, and no others
         )
         completion = await self._complete(opened, query.cursor, plan, request)
         if completion is not None:
