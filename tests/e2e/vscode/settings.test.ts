@@ -41,7 +41,7 @@ test("a changed setting is taken at once, by the same server", async () => {
   await window.changeSettings({ "midfill.maxTokens": 1 });
   await until("the change", () => window.wire.sent("workspace/didChangeConfiguration").length > 0);
   assert.deepEqual(window.wire.sent("workspace/didChangeConfiguration").at(-1), {
-    settings: { holdBackPercent: 0, maxTokens: 1 },
+    settings: { holdBackPercent: 0, maxTokens: 1, shortenUnlikely: false },
   });
   await window.press("Backspace");
   await window.type("h");
