@@ -41,10 +41,11 @@ class ExampleOptions:
             tokenization.
         context_fragment_rate: share of the fill-in-the-middle examples whose prefix and suffix are split too, if the
             loss counts them. Those of prompts are not, but every split trains the continuation of partial words.
-        max_fragments: most fragments of a middle.
+        further_cuts_rate: share of the split middles that are cut at more places than the cursor, into fragments as
+            long as those of other text.
         piece_rate: probability that a window's text is cut into smaller pieces, and then cut again. Smaller pieces
             yield more middles per window.
-        shortest_fragment, longest_fragment: characters of fragments outside of middles; log-uniform.
+        shortest_fragment, longest_fragment: characters of fragments; log-uniform.
         open_end_rate: share of the fill-in-the-middle examples without a suffix, as at the end of a file.
         snippet_rate: share of the fill-in-the-middle examples with text of other files of the package in front:
             definitions of the names they use, similar lines, unrelated lines.
@@ -61,7 +62,7 @@ class ExampleOptions:
     spm_rate: float = 0.15
     fragment_rate: float = 0.8
     context_fragment_rate: float = 0.4
-    max_fragments: int = 4
+    further_cuts_rate: float = 0.25
     piece_rate: float = 0.9
     shortest_fragment: int = 8
     longest_fragment: int = 512
@@ -77,7 +78,6 @@ class ExampleOptions:
         _require(
             self.efim_rate + self.spm_rate <= 1, "efim_rate + spm_rate", self.efim_rate + self.spm_rate, "at most 1"
         )
-        _require(self.max_fragments >= 2, "max_fragments", self.max_fragments, "at least 2")
         lengths = self.shortest_fragment, self.longest_fragment
         _require(1 <= lengths[0] <= lengths[1], "shortest and longest fragment", lengths, "at least 1, and in order")
 

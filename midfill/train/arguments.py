@@ -46,6 +46,15 @@ class TrainArguments:
     fragment_rate: Annotated[float, typer.Option(help="Share of examples split in fragments.")] = (
         ExampleOptions.fragment_rate
     )
+    further_cuts_rate: Annotated[
+        float, typer.Option(help="Share of the split middles that are cut at more places than the cursor.")
+    ] = ExampleOptions.further_cuts_rate
+    shortest_fragment: Annotated[int, typer.Option(help="Characters of a fragment, at least.")] = (
+        ExampleOptions.shortest_fragment
+    )
+    longest_fragment: Annotated[int, typer.Option(help="Characters of a fragment, at most.")] = (
+        ExampleOptions.longest_fragment
+    )
     piece_rate: Annotated[float, typer.Option(help="Probability of each further cut of a text.")] = (
         ExampleOptions.piece_rate
     )

@@ -55,6 +55,10 @@ class Vocabulary:
         """Token ids of one fragment, without any marker."""
         return list(self._text.encode_once(fragment))
 
+    def count_bytes(self, ids: Iterable[int]) -> int:
+        """Bytes of text in tokens; markers have none."""
+        return sum(len(self._text.bytes_of(id_) or b"") for id_ in ids)
+
     def decode(self, ids: list[int]) -> str:
         """The text of token ids; markers show as their names."""
         return self._whole.decode(ids, skip_special_tokens=False)

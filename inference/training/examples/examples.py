@@ -2,10 +2,12 @@
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise, takewhile
+from operator import eq
 from random import Random
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.examples.later_names import lines_with_later_names
@@ -15,12 +17,27 @@ from protocol.messages import Snippet
 MAX_MIDDLE_LINES = 30
 MAX_LINE_INCREMENT = 300
 MAX_INCREMENT = 1200
+_LONGEST_WORD = 64  # characters behind a cut that can change the tokens before it
 
 Order = Literal["psm", "spm"]
 Layout = Literal["psm", "spm", "efim"]
 Reach = Literal["line", "lines", "block", "characters", "nothing"]
 # Extent of the part to complete; the most frequent in editors comes first.
 _REACHES: dict[Reach, float] = {"line": 0.45, "lines": 0.13, "block": 0.17, "characters": 0.22, "nothing": 0.03}
+
+
+class Tokens(NamedTuple):
+    """Token ids, and whether a model should learn to write each."""
+
+    ids: list[int]
+    learned: list[bool]
+
+    @classmethod
+    def all_learned(cls, ids: list[int]) -> "Tokens":
+        return cls(ids, [True] * len(ids))
+
+    def __add__(self, other: "Tokens") -> "Tokens":  # type: ignore[override]
+        return Tokens(self.ids + other.ids, self.learned + other.learned)
 
 
 @dataclass(frozen=True)
@@ -62,9 +79,8 @@ def cut_example(text: str, options: ExampleOptions, rng: Random, cursor: int | N
     cuts: list[int] = []
     if rng.random() < options.fragment_rate:
         cuts.append(cursor - anchor)
-        if options.max_fragments > 2 and rng.random() < 0.25:
-            extra = rng.randint(1, options.max_fragments - 2)
-            cuts += [rng.randint(0, len(middle)) for _ in range(extra)]
+        if rng.random() < options.further_cuts_rate:
+            cuts += _random_cuts(len(middle), options, rng)
     suffix = "" if rng.random() < options.open_end_rate else text[end:]
     order: Order = "spm" if layout == "spm" else "psm"
     if options.prompt_loss and rng.random() < options.context_fragment_rate:
@@ -82,15 +98,38 @@ def split_at(text: str, cuts: list[int]) -> tuple[str, ...]:
 
 def random_fragments(text: str, options: ExampleOptions, rng: Random) -> tuple[str, ...]:
     """Split a text into fragments of random lengths, short ones as likely as long ones."""
+    return split_at(text, _random_cuts(len(text), options, rng))
+
+
+def _random_cuts(length: int, options: ExampleOptions, rng: Random) -> list[int]:
     shortest, longest = math.log2(options.shortest_fragment), math.log2(options.longest_fragment)
     cuts, position = list[int](), 0
-    while (position := position + round(2 ** rng.uniform(shortest, longest))) < len(text):
+    while (position := position + round(2 ** rng.uniform(shortest, longest))) < length:
         cuts.append(position)
-    return split_at(text, cuts)
+    return cuts
 
 
-def lay_out(example: FimExample, vocabulary: Vocabulary) -> tuple[list[int], list[int]]:
-    """The token ids of the prompt, and those of the middle with the marker that ends it.
+def encode_fragments(fragments: Sequence[str], vocabulary: Vocabulary) -> Tokens:
+    """Encode fragments, each on its own.
+
+    The tokens that a cut makes at the end of its fragment, such as `ret` before `urn`, are not to be learned: in use
+    they are typed, never written. A model that learned them would expect a cut anywhere, and write pieces of words.
+    """
+    text = "".join(fragments)
+    ids: list[int] = []
+    learned: list[bool] = []
+    for fragment, end in zip(fragments, accumulate(map(len, fragments)), strict=True):
+        own = vocabulary.encode(fragment)
+        following = text[end : end + _LONGEST_WORD]
+        uncut = vocabulary.encode(fragment + following) if following else own
+        same = sum(takewhile(bool, map(eq, own, uncut)))
+        ids += own
+        learned += [True] * same + [False] * (len(own) - same)
+    return Tokens(ids, learned)
+
+
+def lay_out(example: FimExample, vocabulary: Vocabulary) -> tuple[Tokens, Tokens]:
+    """The tokens of the prompt, and those of the middle with the marker that ends it.
 
     Snippets come first, as `inference.text.prompts` lays them out for the model that serves.
     PSM is `<PRE> prefix <SUF> suffix <MID> middle`; SPM is `<SUF> suffix <PRE> prefix <MID> middle` (Bavarian et al.,
@@ -98,14 +137,18 @@ def lay_out(example: FimExample, vocabulary: Vocabulary) -> tuple[list[int], lis
     """
     fim, markers = vocabulary.format, vocabulary.markers
     prefix, middle, suffix = (
-        [token for fragment in fragments for token in vocabulary.encode(fragment)]
+        encode_fragments(fragments, vocabulary)
         for fragments in (_led(example.prefix, fim.lead), example.middle, example.suffix)
     )
-    prefix, suffix = [markers.prefix, *prefix], [markers.suffix, *suffix]
+    prefix, suffix = _marker(markers.prefix) + prefix, _marker(markers.suffix) + suffix
     sides = suffix + prefix if fim.suffix_first or example.order == "spm" else prefix + suffix
-    begin, between = ([] if marker is None else [marker] for marker in (markers.begin, markers.middle))
     context = [token for snippet in example.snippets for token in encode_snippet(snippet, vocabulary)]
-    return begin + context + sides + between, [*middle, markers.end_of_text]
+    prompt = _marker(markers.begin) + Tokens.all_learned(context) + sides + _marker(markers.middle)
+    return prompt, middle + _marker(markers.end_of_text)
+
+
+def _marker(marker: int | None) -> Tokens:
+    return Tokens.all_learned([] if marker is None else [marker])
 
 
 def encode_snippet(snippet: Snippet, vocabulary: Vocabulary) -> list[int]:

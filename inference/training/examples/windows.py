@@ -14,7 +14,14 @@ from torch.utils.data import Dataset
 
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import Vocabulary
-from inference.training.examples.examples import cut_example, encode_snippet, lay_out, random_fragments
+from inference.training.examples.examples import (
+    Tokens,
+    cut_example,
+    encode_fragments,
+    encode_snippet,
+    lay_out,
+    random_fragments,
+)
 from inference.training.examples.snippets import SnippetPicker, SymbolUse
 from inference.training.options import ExampleOptions
 from protocol.messages import Snippet
@@ -25,6 +32,7 @@ MAX_BYTES_PER_TOKEN = 16
 FILLING_BYTES_PER_TOKEN = 3  # seldom more tokens than there is room for
 MAX_SNIPPET_SHARE = 0.4  # of a window's room, for snippets
 CHARS_PER_TOKEN = 3.2
+_NOTHING = Tokens([], [])
 
 
 class Window(NamedTuple):
@@ -79,12 +87,12 @@ class Windows(Dataset[Window]):
             packed.add(*self._encode(document, text, room, rng))
         while (room := self._length - len(packed.ids)) >= MIN_ROOM:
             example = self._encode(*self._random_text(room * FILLING_BYTES_PER_TOKEN, rng), room, rng)
-            if not any(example):
+            if example == (_NOTHING, _NOTHING):
                 break
             packed.add(*example)
         while (room := self._length - len(packed.ids)) > 0:
             _, text = self._random_text(room * MAX_BYTES_PER_TOKEN, rng)
-            packed.add([], self._encode_left_to_right(text, room, rng))
+            packed.add(_NOTHING, self._encode_left_to_right(text, room, rng))
         return Window(*map(torch.tensor, (packed.ids, packed.learned, packed.positions)))
 
     def _random_text(self, size: int, rng: Random) -> tuple[int, str]:
@@ -114,10 +122,10 @@ class Windows(Dataset[Window]):
             yield from ((document, piece) for piece in _pieces(text, self._options.piece_rate, rng))
             start, place = end, place + 1
 
-    def _encode(self, document: int, text: str, room: int, rng: Random) -> tuple[list[int], list[int]]:
+    def _encode(self, document: int, text: str, room: int, rng: Random) -> tuple[Tokens, Tokens]:
         """One example of at most `room` tokens, as prompt and middle; a longer text loses lines at its head."""
         if rng.random() >= self._options.fim_rate:
-            return [], self._encode_left_to_right(text, room, rng)
+            return _NOTHING, self._encode_left_to_right(text, room, rng)
         snippets: tuple[Snippet, ...] = ()
         use: SymbolUse | None = None
         max_chars = MAX_SNIPPET_SHARE * room * CHARS_PER_TOKEN
@@ -129,25 +137,23 @@ class Windows(Dataset[Window]):
         room -= sum(len(encode_snippet(snippet, self._vocabulary)) for snippet in snippets)
         while len(text) >= MIN_PIECE_CHARS:
             example = cut_example(text, self._options, rng, None if use is None else len(text) - use.from_end)
-            size = sum(map(len, lay_out(example, self._vocabulary)))
+            size = sum(len(part.ids) for part in lay_out(example, self._vocabulary))
             if size <= room:
                 return lay_out(replace(example, snippets=snippets), self._vocabulary)
             excess = 2 * (size - room)
             text = text[text.find("\n", excess) + 1 :] if "\n" in text[excess:] else ""
             if use is not None and use.from_end > len(text):
                 use = None
-        return [], []
+        return _NOTHING, _NOTHING
 
-    def _encode_left_to_right(self, text: str, room: int, rng: Random) -> list[int]:
+    def _encode_left_to_right(self, text: str, room: int, rng: Random) -> Tokens:
         """As much of `text` as fits, followed by `<|endoftext|>` unless it was cut."""
         split = rng.random() < self._options.fragment_rate
-        begin = self._vocabulary.markers.begin
-        tokens = [] if begin is None else [begin]
-        for fragment in random_fragments(text, self._options, rng) if split else (text,):
-            tokens += self._vocabulary.encode(fragment)
-            if len(tokens) >= room:
-                return tokens[:room]
-        return [*tokens, self._vocabulary.markers.end_of_text]
+        tokens = encode_fragments(random_fragments(text, self._options, rng) if split else (text,), self._vocabulary)
+        markers = self._vocabulary.markers
+        begin = [] if markers.begin is None else [markers.begin]
+        whole = Tokens.all_learned(begin) + tokens + Tokens.all_learned([markers.end_of_text])
+        return Tokens(whole.ids[:room], whole.learned[:room])
 
 
 class _Packed:
@@ -159,10 +165,13 @@ class _Packed:
         self.positions: list[int] = []
         self._prompt_loss = prompt_loss
 
-    def add(self, prompt: list[int], text: list[int]) -> None:
-        """Add an example; the loss counts `text`, and `prompt` if the options say so, but never the first token."""
-        ids = prompt + text
-        learned = [self._prompt_loss] * len(prompt) + [True] * len(text)
+    def add(self, prompt: Tokens, text: Tokens) -> None:
+        """Add an example; the loss counts what is to be learned of `text`, and of `prompt` if the options say so.
+
+        It never counts the first token.
+        """
+        ids = prompt.ids + text.ids
+        learned = [self._prompt_loss and each for each in prompt.learned] + text.learned
         self.ids += ids
         self.learned += [False, *learned[1:]] if ids else []
         self.positions += range(len(ids))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import Vocabulary
-from inference.training.examples.examples import FimExample, lay_out
+from inference.training.examples.examples import FimExample, Tokens, encode_fragments, lay_out
 from inference.training.examples.windows import Window
 from inference.training.run.modeling import token_losses
 
@@ -22,8 +22,8 @@ class Middle(NamedTuple):
     """What a model makes of one middle.
 
     Attributes:
-        nats: its loss, its end included.
-        num_bytes: its size.
+        nats: its loss, its end included, without what is typed: the tokens that a cut makes at a fragment's end.
+        num_bytes: the size of the same tokens.
         ends: whether the end token is the most probable one at its end.
         early: whether it is at an earlier place.
     """
@@ -56,15 +56,16 @@ def measure_middles(
 ) -> list[Middle]:
     """Measure each middle, `batch` examples at a time."""
     end = vocabulary.markers.end_of_text
-    measured = _losses(model, [lay_out(example, vocabulary) for example in examples], batch)
+    laid_out = [lay_out(example, vocabulary) for example in examples]
+    measured = _losses(model, [(prompt.ids, middle) for prompt, middle in laid_out], batch)
     return [
         Middle(
             nats=float(losses.sum()),
-            num_bytes=len("".join(example.middle).encode()),
+            num_bytes=vocabulary.count_bytes(_learned(middle)),
             ends=int(likeliest[-1]) == end,
             early=bool((likeliest[:-1] == end).any()),
         )
-        for example, (losses, likeliest) in zip(examples, measured, strict=True)
+        for (_, middle), (losses, likeliest) in zip(laid_out, measured, strict=True)
     ]
 
 
@@ -72,24 +73,27 @@ def measure_texts(
     model: torch.nn.Module, texts: Sequence[Sequence[str]], vocabulary: Vocabulary, batch: int = _BATCH
 ) -> list[Middle]:
     """Measure each text, given as its fragments, left to right without its first token; the ends are not measured."""
-    ids = [[token for fragment in text for token in vocabulary.encode(fragment)] for text in texts]
-    measured = _losses(model, [([], sequence) for sequence in ids], batch)
-    sizes = [len("".join(text).encode()) for text in texts]
+    encoded = [encode_fragments(text, vocabulary) for text in texts]
+    measured = _losses(model, [([], tokens) for tokens in encoded], batch)
     return [
-        Middle(float(losses.sum()), size, ends=False, early=False)
-        for size, (losses, _) in zip(sizes, measured, strict=True)
+        Middle(float(losses.sum()), vocabulary.count_bytes(_learned(tokens)), ends=False, early=False)
+        for tokens, (losses, _) in zip(encoded, measured, strict=True)
     ]
 
 
-def _losses(
-    model: torch.nn.Module, sequences: Sequence[tuple[list[int], list[int]]], batch: int = _BATCH
-) -> list[tuple[Tensor, Tensor]]:
-    """Loss and most probable token, float32 and int64 [N], for the second part of each sequence.
+def _learned(tokens: Tokens) -> list[int]:
+    return [token for token, learned in zip(*tokens, strict=True) if learned]
 
-    Without a first part, N is one less than that part's length: nothing predicts its first token.
+
+def _losses(
+    model: torch.nn.Module, sequences: Sequence[tuple[list[int], Tokens]], batch: int = _BATCH
+) -> list[tuple[Tensor, Tensor]]:
+    """Loss and most probable token, float32 and int64 [N], for the learned tokens of each sequence's second part.
+
+    Without a first part, the first token does not count: nothing predicts it.
     """
     results: dict[int, tuple[Tensor, Tensor]] = {}
-    ids = [prompt + text for prompt, text in sequences]
+    ids = [prompt + text.ids for prompt, text in sequences]
     order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
     device = next(model.parameters()).device
     for first in range(0, len(order), batch):
@@ -99,7 +103,9 @@ def _losses(
         learned = torch.zeros_like(padded, dtype=torch.bool)
         for row, index in enumerate(rows):
             padded[row, : len(ids[index])] = torch.tensor(ids[index])
-            learned[row, max(1, len(sequences[index][0])) : len(ids[index])] = True
+            prompt, text = sequences[index]
+            learned[row, len(prompt) : len(ids[index])] = torch.tensor(text.learned)
+            learned[row, 0] = False
         losses, likeliest = token_losses(model, Window.of_rows(padded.to(device), learned.to(device)))
         counts = learned.sum(1).tolist()
         pairs = zip(torch.split(losses.cpu(), counts), torch.split(likeliest.cpu(), counts), strict=True)

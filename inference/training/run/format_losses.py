@@ -114,7 +114,7 @@ def _measure(
         fim_rate=1,
         fragment_rate=1,
         context_fragment_rate=0,
-        max_fragments=2,
+        further_cuts_rate=0,
         open_end_rate=0,
     )
     cut = [cut_example(text, options, Random(f"cursor {index}")) for index, text in enumerate(texts)]

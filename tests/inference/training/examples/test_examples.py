@@ -13,6 +13,7 @@ from inference.training.corpus.vocabulary import Vocabulary, load_vocabulary
 from inference.training.examples.examples import (
     FimExample,
     cut_example,
+    encode_fragments,
     lay_out,
     random_fragments,
     split_at,
@@ -42,10 +43,18 @@ def test_without_a_suffix_the_parts_make_up_its_head(text: str, rng: Random) -> 
 
 
 @given(TEXTS, SEEDS)
-def test_no_fragment_is_empty_and_there_are_no_more_than_allowed(text: str, rng: Random) -> None:
-    example = cut_example(text, ExampleOptions(fragment_rate=1, context_fragment_rate=1, max_fragments=3), rng)
+def test_no_fragment_is_empty_and_middles_are_cut_further_only_if_allowed(text: str, rng: Random) -> None:
+    example = cut_example(text, ExampleOptions(fragment_rate=1, context_fragment_rate=1, further_cuts_rate=0), rng)
     assert all((*example.prefix, *example.middle, *example.suffix))
-    assert len(example.middle) <= 3
+    assert len(example.middle) <= 2
+
+
+def test_middles_are_cut_into_fragments_of_the_length_of_others() -> None:
+    rng = Random(0)
+    options = ExampleOptions(fragment_rate=1, further_cuts_rate=1, shortest_fragment=4, longest_fragment=16)
+    fragments = [example.middle for example in (cut_example(SOURCE, options, rng) for _ in range(200))]
+    assert max(len(fragment) for several in fragments for fragment in several) <= 16
+    assert sum(len(several) > 4 for several in fragments) > 50
 
 
 @given(SEEDS)
@@ -107,11 +116,11 @@ def test_cuts_fall_inside_words_and_anchors_at_line_starts() -> None:
 @pytest.mark.parametrize(("spm_rate", "order"), [(0.0, "psm"), (1.0, "spm")])
 def test_without_efim_the_prefix_ends_at_the_cursor(spm_rate: float, order: str) -> None:
     rng = Random(0)
-    options = ExampleOptions(efim_rate=0, spm_rate=spm_rate, context_fragment_rate=0, max_fragments=2)
+    options = ExampleOptions(efim_rate=0, spm_rate=spm_rate, context_fragment_rate=0, further_cuts_rate=0)
     examples = [cut_example(SOURCE, options, rng) for _ in range(400)]
     assert {example.order for example in examples} == {order}
     assert all(len(example.middle) <= 1 for example in examples)  # nothing was typed since an anchor
-    assert sum("".join(example.prefix)[-1:].isalpha() for example in examples) > len(examples) / 4
+    assert sum("".join(example.prefix)[-1:].isalpha() for example in examples) > len(examples) / 5
 
 
 @given(SEEDS)
@@ -128,12 +137,12 @@ def test_an_example_is_laid_out_in_order_and_ends(vocabulary: Vocabulary, rng: R
 
 def encoded(example: FimExample, vocabulary: Vocabulary) -> list[int]:
     prompt, middle = lay_out(example, vocabulary)
-    return prompt + middle
+    return prompt.ids + middle.ids
 
 
 def test_increments_end_wherever_an_editor_puts_the_cursor() -> None:
     rng = Random(0)
-    options = ExampleOptions(efim_rate=1, spm_rate=0, fragment_rate=1, context_fragment_rate=0, max_fragments=2)
+    options = ExampleOptions(efim_rate=1, spm_rate=0, fragment_rate=1, context_fragment_rate=0, further_cuts_rate=0)
     examples = [cut_example(SOURCE, options, rng) for _ in range(600)]
     increments = [example.middle[0] for example in examples if len(example.middle) == 2]
     tails = [increment.rpartition("\n") for increment in increments if "\n" in increment]
@@ -162,6 +171,27 @@ def test_each_fragment_is_tokenized_on_its_own(vocabulary: Vocabulary) -> None:
     assert ids[3:-1] == vocabulary.encode(word[:2]) + vocabulary.encode(word[2:])
 
 
+def test_tokens_that_a_cut_makes_are_not_learned(vocabulary: Vocabulary) -> None:
+    word = next(word for word in (" limit", " raise", " return") if len(vocabulary.encode(word)) == 1)
+    ids, learned = encode_fragments((f"x ={word[:3]}", f"{word[3:]} y", " z"), vocabulary)
+    unlearned = [token for token, is_learned in zip(ids, learned, strict=True) if not is_learned]
+    assert unlearned == vocabulary.encode(word[:3])
+    assert encode_fragments((f"x ={word}",), vocabulary).learned.count(False) == 0
+
+
+@given(TEXTS, SEEDS)
+def test_the_last_fragment_is_learned_and_cuts_between_tokens_lose_nothing(
+    vocabulary: Vocabulary, text: str, rng: Random
+) -> None:
+    fragments = random_fragments(text, ExampleOptions(shortest_fragment=1, longest_fragment=16), rng)
+    ids, learned = encode_fragments(fragments, vocabulary)
+    assert ids == [token for fragment in fragments for token in vocabulary.encode(fragment)]
+    last = len(vocabulary.encode(fragments[-1])) if fragments else 0
+    assert all(learned[len(learned) - last :])
+    if ids == vocabulary.encode(text):
+        assert all(learned)
+
+
 def test_marker_strings_in_the_source_stay_text(vocabulary: Vocabulary) -> None:
     ids = encoded(FimExample(("<|fim_suffix|>\n",), ("<|endoftext|>",), ("<|fim_middle|>",)), vocabulary)
     markers = vocabulary.markers
@@ -183,9 +213,9 @@ def test_examples_are_laid_out_as_their_family_has_it(family: str, prompt: str) 
         pytest.skip(f"the vocabulary {path} is not here")
     vocabulary = load_vocabulary(path)
     laid_out, middle = lay_out(FimExample(("p\n",), ("m",), ("s",)), vocabulary)
-    assert vocabulary.decode(laid_out) == prompt
-    assert vocabulary.decode(middle) == f"m{vocabulary.format.end[0]}"
+    assert vocabulary.decode(laid_out.ids) == prompt
+    assert vocabulary.decode(middle.ids) == f"m{vocabulary.format.end[0]}"
     snippets = (Snippet("a.py", "x = 1\n"), Snippet("b/c.py", "y = 2\n"))
     example = FimExample(("p\n",), ("m",), ("s",), snippets=snippets)
     tokenized = tokenize_prompt(Prompt("p\n", "s", context=snippets), read_tokenizer(path), 512, 16)
-    assert lay_out(example, vocabulary)[0] == list(tokenized.token_ids)  # what the engine asks with
+    assert lay_out(example, vocabulary)[0].ids == list(tokenized.token_ids)  # what the engine asks with

@@ -121,7 +121,7 @@ def test_an_epoch_walks_over_the_whole_corpus(corpus: Corpus, vocabulary: Vocabu
 def test_prompts_are_learned_only_if_the_options_say_so(corpus: Corpus, vocabulary: Vocabulary) -> None:
     markers = vocabulary.markers
     for index in range(5):
-        window = windows(corpus, vocabulary)[index]
+        window = windows(corpus, vocabulary, fragment_rate=0.0, context_fragment_rate=0.0)[index]
         assert window.learned.equal(window.positions > 0)
     made = windows(corpus, vocabulary, fim_rate=1.0, prompt_loss=False)
     learned = 0
@@ -131,3 +131,11 @@ def test_prompts_are_learned_only_if_the_options_say_so(corpus: Corpus, vocabula
         assert mask[(ids == markers.end_of_text) & (positions > 0)].all()
         learned += int(mask.sum())
     assert 0.05 * 20 * LENGTH < learned < 0.95 * 20 * LENGTH
+
+
+def test_tokens_that_cuts_make_are_not_learned(corpus: Corpus, vocabulary: Vocabulary) -> None:
+    options = {"shortest_fragment": 2, "longest_fragment": 8, "fragment_rate": 1.0, "further_cuts_rate": 1.0}
+    for fim_rate in (0.0, 1.0):
+        window = windows(corpus, vocabulary, fim_rate=fim_rate, **options)[0]
+        unlearned = ~window.learned & (window.positions > 0)
+        assert 0.05 * LENGTH < unlearned.sum() < 0.7 * LENGTH
