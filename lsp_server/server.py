@@ -14,6 +14,7 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from lsp_server.context.index.keeper import IndexKeeper
+from lsp_server.context.proposals import INDEXED
 from lsp_server.core.link import CoreLink, LinkStatus
 from lsp_server.core.target import same_core, target_of
 from lsp_server.editor_protocol import EditorProtocol, make_converter
@@ -78,7 +79,7 @@ class MidfillServer(LanguageServer):
     def keep_index(self) -> None:
         """Keep the index of the present folders, as the present settings want it; nothing before `initialized`."""
         if self._connected_by is not None:
-            enabled = "definitions" in enabled_sources(self.session.settings)
+            enabled = not INDEXED.isdisjoint(enabled_sources(self.session.settings))
             self.index.use(self.session.documents.folders, enabled=enabled)
 
     async def leave(self) -> None:

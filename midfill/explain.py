@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _ORIGINS = {
     "definitions": "a definition of a symbol near the cursor",
+    "usages": "a use of a symbol near the cursor",
     "similar": "code like that at the cursor",
     "visits": "a place that you visited",
     "edits": "your edit of a moment ago",
@@ -27,6 +28,7 @@ _PARTS = {
 }
 _COLOURS = {
     "definitions": "green",
+    "usages": "bright_green",
     "similar": "cyan",
     "visits": "blue",
     "edits": "magenta",

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from lsp_server.context.index.keeper import scan_apart
+from lsp_server.context.proposals import INDEXED
 from lsp_server.editing.documents import Position
 from lsp_server.prompts.surroundings import enabled_sources
 from lsp_server.suggesting.open_document import OpenDocument
@@ -22,7 +23,7 @@ def workspace_of(path: Path) -> Path:
 async def gathered(opened: OpenDocument, cursor: Position, folder: Path, settings: Settings) -> bool:
     """Bring the folder's index up to date, and gather proposals; False if the index takes more than 20 seconds."""
     in_time = True
-    if "definitions" in enabled_sources(settings):
+    if not INDEXED.isdisjoint(enabled_sources(settings)):
         try:
             await asyncio.wait_for(scan_apart(folder), _INDEX_S)
         except TimeoutError:

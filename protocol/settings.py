@@ -25,7 +25,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Healing = Literal["auto", "on", "off"]
 Weights = Literal["auto", "int8", "int4", "fp8"]
-ContextSource = Literal["definitions", "visits", "similar", "edits"]
+ContextSource = Literal["definitions", "usages", "visits", "similar", "edits"]
 IgnoredFiles = Literal["context", "off"]
 SuggestIn = Literal["comments", "strings"]
 
@@ -166,10 +166,10 @@ class Settings(CoreSettings):
     context_sources: Annotated[
         tuple[ContextSource, ...],
         About(
-            "Where that text comes from: signatures of symbols near the cursor, code like that at the cursor, "
-            "places that you visited, your edits of a moment ago"
+            "Where that text comes from: signatures of symbols near the cursor, lines that use them, code like that at "
+            "the cursor, places that you visited, your edits of a moment ago"
         ),
-    ] = ("definitions", "similar", "visits", "edits")
+    ] = ("definitions", "usages", "similar", "visits", "edits")
     disabled_languages: Annotated[
         tuple[str, ...], About("LSP language ids without suggestions, for example `markdown`")
     ] = ()

@@ -57,8 +57,8 @@ def texts(tmp_path: Path) -> list[str]:
 
 async def test_keystrokes_cost_the_same_with_all_sources(tmp_path: Path, texts: list[str]) -> None:
     today = await played(tmp_path, texts, ("visits",))
-    every = await played(tmp_path, texts, ("definitions", "similar", "visits", "edits"))
-    assert every.origins >= {"definitions", "similar", "edits"}
+    every = await played(tmp_path, texts, ("definitions", "usages", "similar", "visits", "edits"))
+    assert every.origins >= {"definitions", "usages", "similar", "edits"}
     assert today.origins == {"visits"}
     assert every.mean <= today.mean + 0.5
     assert every.hot_share() >= today.hot_share() - 0.002

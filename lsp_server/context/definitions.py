@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from lsp_server.context.identifiers import identifiers
-from lsp_server.context.imports import Import, imports_of
 from lsp_server.context.index.database import Found, look_up
 from lsp_server.context.proposals import Place, TextProposal, rank
-from lsp_server.editing.file_uris import split_uri
+from lsp_server.context.symbols import Symbols, proximity, symbols_of
 
-_MEMBER = re.compile(r"\.([^\W\d]\w{1,99})")
-
-_LINES_BEFORE, _LINES_AFTER = 40, 15  # around the cursor, whose identifiers are looked up
 _MAX_PROPOSALS = 24
 _MAX_NAMES = 300
 # A name that is defined so often says little about which definition is meant.
@@ -37,45 +31,28 @@ class Definitions:
 
     def propose(self, place: Place) -> Sequence[TextProposal]:
         """The definitions in other files of the document's folder, best first."""
-        path = Path(split_uri(place.uri).path)
-        folder = max(
-            (each for each in self.indexes if path.is_relative_to(each)), default=None, key=lambda x: len(x.parts)
-        )
-        if folder is None:
+        symbols = symbols_of(place, self.indexes)
+        if symbols is None:
             return ()
-        relative = path.relative_to(folder).as_posix()
-        imports = imports_of(place.head, relative, place.language_id)
-        near, members = _near(place)
-        wanted = dict.fromkeys((*(each.name for each in imports if each.name), *near))
+        wanted = dict.fromkeys((*(each.name for each in symbols.imports if each.name), *symbols.near))
         found: dict[str, list[Found]] = {}
-        for each in look_up(self.indexes[folder], list(wanted)[:_MAX_NAMES]):
-            if each.path != relative and _family(each.path) == _family(relative):
+        for each in look_up(symbols.index, list(wanted)[:_MAX_NAMES]):
+            if symbols.is_other_file(each.path):
                 found.setdefault(each.name, []).append(each)
-        scored = _best(_scored(imports, near, members, found))
+        scored = _best(_scored(symbols, found))
         ranked = sorted(scored.items(), key=lambda each: -each[1])[:_MAX_PROPOSALS]
-        return [_proposal(folder, each, rank("definitions", score, n)) for n, (each, score) in enumerate(ranked)]
+        return [
+            _proposal(symbols.folder, each, rank("definitions", score, n)) for n, (each, score) in enumerate(ranked)
+        ]
 
 
-def _near(place: Place) -> tuple[Mapping[str, int], Collection[str]]:
-    """The identifiers around the cursor, each with its distance in lines, the nearest first; and those after a dot."""
-    before = [(number, line) for number, line in enumerate(reversed(place.before[-_LINES_BEFORE:]))]
-    after = [(number + 1, line) for number, line in enumerate(place.after[:_LINES_AFTER])]
-    near: dict[str, int] = {}
-    for distance, line in sorted((*before, *after), key=lambda each: each[0]):
-        for name in reversed(identifiers(line)):
-            near.setdefault(name, distance)
-    return near, set(_MEMBER.findall("".join(line for _, line in (*before, *after))))
-
-
-def _scored(
-    imports: Iterable[Import], near: Mapping[str, int], members: Collection[str], found: Mapping[str, Sequence[Found]]
-) -> Iterator[tuple[Found, float]]:
+def _scored(symbols: Symbols, found: Mapping[str, Sequence[Found]]) -> Iterator[tuple[Found, float]]:
     """Every definition with its score, a definition perhaps several times."""
-    imported = set()
-    for each in imports:
+    near, imported = symbols.near, set()
+    for each in symbols.imports:
         if each.name:
             imported.add(each.name)
-            base = _USED_IMPORT * _proximity(near[each.local]) if each.local in near else 0.0
+            base = _USED_IMPORT * proximity(near[each.local]) if each.local in near else 0.0
             for definition in found.get(each.name, ()):
                 if not definition.container and (fit := _fit(definition.path, each.module)):
                     yield definition, fit * max(base, _IMPORT)
@@ -83,17 +60,12 @@ def _scored(
             for name, distance in near.items():
                 for definition in found.get(name, ()):
                     if not definition.container and _fit(definition.path, each.module) == 1.0:
-                        yield definition, _USED_IMPORT * _proximity(distance)
+                        yield definition, _USED_IMPORT * proximity(distance)
     for name, distance in near.items():
         namesakes = [each for each in found.get(name, ()) if each.container and "(" in each.shown]
-        if name not in imported and name in members and 0 < len(namesakes) <= _MOST_NAMESAKES:
+        if name not in imported and name in symbols.members and 0 < len(namesakes) <= _MOST_NAMESAKES:
             for definition in namesakes:
-                yield definition, _NAMESAKE * _proximity(distance) / math.sqrt(len(namesakes))
-
-
-def _proximity(distance: int) -> float:
-    """From 1 in the cursor's line, falling with the distance to the far end of what is looked up."""
-    return 1.0 - 0.3 * min(1.0, distance / _LINES_BEFORE)
+                yield definition, _NAMESAKE * proximity(distance) / math.sqrt(len(namesakes))
 
 
 def _fit(path: str, module: str) -> float:
@@ -109,11 +81,6 @@ def _fit(path: str, module: str) -> float:
     if stem.endswith(f"/{module}"):
         return 1.0
     return _ELSEWHERE if f"/{module}/" in f"{stem}/" else 0.0
-
-
-def _family(path: str) -> str:
-    suffix = PurePosixPath(path).suffix
-    return "script" if re.fullmatch(r"\.(?:[cm]?[jt]sx?|vue|svelte)", suffix) else suffix.removesuffix("i")
 
 
 def _best(scored: Iterable[tuple[Found, float]]) -> dict[Found, float]:

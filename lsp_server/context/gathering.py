@@ -17,6 +17,7 @@ from lsp_server.context.proposals import FileText, Place, Source, TextProposal
 from lsp_server.context.recent_edits import RecentEdits
 from lsp_server.context.ring import ContextRing
 from lsp_server.context.similar import SimilarChunks
+from lsp_server.context.usages import Usages
 from lsp_server.context.visits import DocumentVisits, related
 from lsp_server.editing.documents import Document, Position
 from lsp_server.exclusion.verdicts import Verdicts
@@ -69,6 +70,7 @@ class Gathering:
         self._verdicts = verdicts
         self._sources: Mapping[ContextSource, Source] = {
             "definitions": Definitions(indexes),
+            "usages": Usages(indexes),
             "similar": SimilarChunks(),
             "edits": RecentEdits(),
         }

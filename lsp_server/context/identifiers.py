@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _LONGEST_LINE = 1000  # of a longer one only the beginning is read: it is data, not code
 _IDENTIFIER = re.compile(r"[^\W\d]\w{1,99}")
+_NO_USE = re.compile(r"\s*(?:#|//|/?\*|import\b|from\b|use\b|export\s*[{*]|\"\"\"|'''|>>>)")
+_DEFINED = re.compile(
+    r"\b(?:class|def|enum|fn|func|function|impl|interface|mod|namespace|struct|trait|type)\s+[^\W\d]\w*"
+)
 _COMMON = frozenset(
     re.findall(
         r"\S+",
@@ -28,3 +32,10 @@ def identifiers(line: str) -> list[str]:
 def identifier_set(lines: Iterable[str]) -> frozenset[str]:
     """The different identifiers of the lines."""
     return frozenset(name for line in lines for name in identifiers(line))
+
+
+def uses(lines: Iterable[str]) -> Iterator[tuple[int, frozenset[str]]]:
+    """The number of each line that uses identifiers, with these; imports, comments and what a line defines are none."""
+    for number, line in enumerate(lines):
+        if not _NO_USE.match(line) and (names := frozenset(identifiers(_DEFINED.sub("", line[:_LONGEST_LINE])))):
+            yield number, names

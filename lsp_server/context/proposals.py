@@ -11,13 +11,28 @@ from lsp_server.editing.documents import Document
 from protocol.messages import Snippet
 from protocol.settings import ContextSource
 
-# Chosen with `midfill eval --cross-file`. A proposal's rank is its source's weight times its score in (0, 1], and by
-# FADING less for each better one of the source, so that several sources share the budget.
-WEIGHTS: Mapping[ContextSource, float] = {"definitions": 0.9, "edits": 0.8, "similar": 1.0, "visits": 0.5}
-FADING: Mapping[ContextSource, float] = {"definitions": 0.92, "edits": 0.85, "similar": 0.8, "visits": 0.9}
+# Chosen with the tasks of `midfill eval --cross-file`. A proposal's rank is its source's weight times its score in
+# (0, 1], and by FADING less for each better one of the source, so that several sources share the budget.
+WEIGHTS: Mapping[ContextSource, float] = {
+    "definitions": 0.9,
+    "usages": 2.5,  # their scores are low, and they are short
+    "edits": 0.8,
+    "similar": 1.0,
+    "visits": 0.5,
+}
+FADING: Mapping[ContextSource, float] = {
+    "definitions": 0.92,
+    "usages": 0.96,
+    "edits": 0.85,
+    "similar": 0.8,
+    "visits": 0.9,
+}
+
+INDEXED: frozenset[ContextSource] = frozenset(("definitions", "usages"))
+"""The sources that read the index of a workspace folder."""
 
 # The order of new snippets in a prompt, the text that changes least first.
-STABLE_FIRST: Sequence[ContextSource] = ("definitions", "visits", "similar", "edits")
+STABLE_FIRST: Sequence[ContextSource] = ("definitions", "usages", "visits", "similar", "edits")
 
 
 def rank(origin: ContextSource, score: float, number: int) -> float:

@@ -1,4 +1,4 @@
-"""The SQLite file of an index: the definitions in each file of a workspace folder; one process writes, others read."""
+"""The SQLite file of an index: what the files of a workspace folder define and use; one process writes, others read."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_VERSION = 1  # a file of another version is built anew
+_VERSION = 2  # a file of another version is built anew
 _UNUSED_S = 30 * 24 * 3600  # the index of a folder that was not opened for so long is deleted
 _MOST_FOUND = 400  # rows of one look-up
+_MOST_FILES_OF_NAME = 200
 _SCHEMA = f"""
     CREATE TABLE files (
         id INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, changed INTEGER NOT NULL, size INTEGER NOT NULL
@@ -36,6 +37,10 @@ _SCHEMA = f"""
     );
     CREATE INDEX by_name ON definitions(name);
     CREATE INDEX by_file ON definitions(file);
+    CREATE TABLE uses (
+        name TEXT NOT NULL, file INTEGER NOT NULL REFERENCES files(id) ON DELETE CASCADE, PRIMARY KEY (name, file)
+    ) WITHOUT ROWID;
+    CREATE INDEX uses_by_file ON uses(file);
     PRAGMA user_version = {_VERSION};
 """
 
@@ -105,7 +110,8 @@ class IndexWriter:
         (page_size,) = self._connection.execute("PRAGMA page_size").fetchone()
         return int(pages * page_size)
 
-    def put(self, path: str, stamp: FileStamp, definitions: Iterable[Definition]) -> None:
+    def put(self, path: str, stamp: FileStamp, definitions: Iterable[Definition], used: Collection[str]) -> None:
+        """Replace what is known of a file: its definitions, and the names that it uses."""
         with self._connection as transaction:
             transaction.execute("DELETE FROM files WHERE path = ?", (path,))
             row = transaction.execute("INSERT INTO files (path, changed, size) VALUES (?, ?, ?)", (path, *stamp))
@@ -116,6 +122,7 @@ class IndexWriter:
                     for each in definitions
                 ),
             )
+            transaction.executemany("INSERT INTO uses VALUES (?, ?)", ((name, row.lastrowid) for name in set(used)))
 
     def remove(self, paths: Iterable[str]) -> None:
         with self._connection as transaction:
@@ -135,15 +142,25 @@ def look_up(file: Path, names: Iterable[str]) -> Iterator[Found]:
         "SELECT path, changed, size, name, container, shown, first, lines FROM definitions JOIN files ON id = file "
         f"WHERE name IN ({','.join('?' * len(wanted))}) LIMIT {_MOST_FOUND}"
     )
-    try:
-        with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=0.2)) as connection:
-            rows = connection.execute(query, wanted).fetchall()
-    except sqlite3.Error as error:
-        logger.info("%s cannot be read: %s", file, error)
-        return
-    for path, changed, size, name, container, shown, first, lines in rows:
+    for path, changed, size, name, container, shown, first, lines in _rows(file, query, [wanted]):
         held = split_lines(lines)
         yield Found(path, (changed, size), name, container, shown, first, tuple(held if held[-1] else held[:-1]))
+
+
+def files_using(file: Path, names: Iterable[str]) -> list[tuple[str, str]]:
+    """Each name with the paths of files that use it, at most so many of each; none if the index cannot be read."""
+    query = f"SELECT name, path FROM uses JOIN files ON id = file WHERE name = ? LIMIT {_MOST_FILES_OF_NAME}"
+    return _rows(file, query, [[name] for name in names]) if file.is_file() else []
+
+
+def _rows(file: Path, query: str, several: Iterable[Sequence[str]]) -> list[Any]:
+    """What a query finds for each of several parameters."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=0.2)) as connection:
+            return [row for parameters in several for row in connection.execute(query, parameters)]
+    except sqlite3.Error as error:
+        logger.info("%s cannot be read: %s", file, error)
+        return []
 
 
 def remove_unused() -> None:

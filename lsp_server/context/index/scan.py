@@ -7,9 +7,11 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from lsp_server.context.cutting import FileStamp
+from lsp_server.context.identifiers import uses
 from lsp_server.context.index.database import IndexWriter
 from lsp_server.context.index.grammars import GRAMMAR_BY_SUFFIX, definitions_in
 
@@ -18,6 +20,7 @@ logger = logging.getLogger(__name__)
 _MOST_FILES = 20_000
 _MOST_FOLDERS = 20_000
 _MOST_BYTES = 512 * 1024  # of a file: a longer one is generated or data
+_MOST_NAMES = 20_000  # that a file uses, repetitions included
 _MOST_SECONDS = 300.0
 _MOST_INDEX_BYTES = 256 * 1024 * 1024
 # Folders with copies of other projects, or with none of the user's text.
@@ -50,11 +53,17 @@ def scan(folder: Path, writer: IndexWriter, reason: Callable[[str], str | None])
             logger.info("%s is not in the index: %s", path, error)
             seen.discard(path)
             continue
-        writer.put(path, stamp, definitions_in(source, GRAMMAR_BY_SUFFIX[Path(path).suffix]))
+        writer.put(path, stamp, definitions_in(source, GRAMMAR_BY_SUFFIX[Path(path).suffix]), _used(source))
     gone = known.keys() - seen
     if not complete:  # of what was not reached, only what must not be there leaves
         gone = {path for path in gone if not (folder / path).is_file() or reason((folder / path).as_uri()) is not None}
     writer.remove(gone)
+
+
+def _used(source: bytes) -> frozenset[str]:
+    """The identifiers that a file uses."""
+    lines = source.decode("utf-8", "replace").splitlines()
+    return frozenset(islice((name for _, names in uses(lines) for name in sorted(names)), _MOST_NAMES))
 
 
 def _files(folder: Path, reason: Callable[[str], str | None]) -> Iterator[tuple[str, FileStamp]]:

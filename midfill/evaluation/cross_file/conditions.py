@@ -16,6 +16,7 @@ from lsp_server.context.neighbours import NeighbourTexts, neighbours_of
 from lsp_server.context.proposals import Source
 from lsp_server.context.ring import ContextRing
 from lsp_server.context.similar import SimilarChunks
+from lsp_server.context.usages import Usages
 from lsp_server.editing.documents import Document
 from lsp_server.editing.file_uris import shown_path
 from lsp_server.prompts.planner import PromptPlanner
@@ -29,8 +30,9 @@ CONDITIONS: Mapping[str, Sequence[ContextSource]] = {
     "none": (),
     TODAY: ("visits",),
     "definitions": ("definitions",),
+    "usages": ("usages",),
     "similar": ("similar",),
-    "all": ("definitions", "similar", "visits"),
+    "all": ("definitions", "usages", "similar", "visits"),
 }
 """The sources of each condition; `visits` is all that midfill had before it had the others.
 
@@ -106,5 +108,10 @@ class Desk:
             writer = IndexWriter(file)
             scan(task.folder, writer, lambda _: None)
             writer.close()
-            self._sources[task.folder] = {"definitions": Definitions({task.folder: file}), "similar": SimilarChunks()}
+            indexes = {task.folder: file}
+            self._sources[task.folder] = {
+                "definitions": Definitions(indexes),
+                "usages": Usages(indexes),
+                "similar": SimilarChunks(),
+            }
         return self._sources[task.folder]

@@ -125,6 +125,6 @@ async def test_a_fault_in_a_source_costs_its_proposals_alone(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     surroundings = Surroundings.of_folders([folder.as_uri()])
-    monkeypatch.setattr("lsp_server.context.definitions.imports_of", lambda *_: 1 // 0)
+    monkeypatch.setattr("lsp_server.context.symbols.imports_of", lambda *_: 1 // 0)
     assert await snippets(surroundings, opened(folder)) == []
     assert "ZeroDivisionError" in caplog.text

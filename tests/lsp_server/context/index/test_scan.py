@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from lsp_server.context.index.database import IndexWriter, look_up
+from lsp_server.context.index.database import IndexWriter, files_using, look_up
 from lsp_server.context.index.scan import scan
 from lsp_server.exclusion.exclusion import Exclusion
 
@@ -136,3 +136,16 @@ def test_the_index_is_the_users_alone(folder: Path, file: Path) -> None:
 
 def test_no_index_no_definitions(file: Path) -> None:
     assert not list(look_up(file, ["load"]))
+
+
+def test_what_files_use_is_known_and_leaves_with_them(folder: Path, file: Path) -> None:
+    (folder / "pkg" / "app.py").write_text("import load\n# save\nclass App: ...\nload(App)\n")
+    scanned(folder, file)
+    assert files_using(file, ["load", "App", "save", "absent"]) == [("load", "pkg/app.py"), ("App", "pkg/app.py")]
+    (folder / "pkg" / "app.py").write_text("save()  # now\n")
+    scanned(folder, file)
+    assert files_using(file, ["load", "App", "save"]) == [("save", "pkg/app.py")]
+    (folder / "pkg" / "app.py").unlink()
+    scanned(folder, file)
+    assert files_using(file, ["save"]) == []
+    assert files_using(file.with_name("none"), ["save"]) == []
