@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 MAX_ALTERNATIVES = 16  # more are of no use, and each takes model time
 MAX_STOP_TEXTS = 64
 MAX_STOP_CHARS = 256
@@ -74,7 +74,8 @@ class CompletionRequest(Value, frozen=True):
     `reuse=False` computes everything cold (the strategy `none`, and checks of exactness). `alternatives` is the most
     that are returned besides the completion itself, limited to MAX_ALTERNATIVES. The text ends before the first of the
     `stop_texts`. Decoding is greedy without `sampling`. With `top_logprobs` the completion has `tokens`, each with so
-    many of the most probable ones. After `max_decode_ms` a text ends that has a newline already; 0 means never.
+    many of the most probable ones. After `max_decode_ms` a text ends that has a newline already; 0 means never. A text
+    whose probability, the product of its tokens', has fallen below `min_probability` ends there.
     """
 
     session: str
@@ -87,6 +88,7 @@ class CompletionRequest(Value, frozen=True):
     sampling: Sampling | None = None
     top_logprobs: int | None = None
     max_decode_ms: int = 0
+    min_probability: float = 0.0
 
 
 class Usage(Value, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -246,6 +247,8 @@ class _Completing:
             if not whole:
                 return stream.text, "stop"
             if len(cost.logprobs) == self._request.max_tokens or text.is_late(self._request.max_decode_ms):
+                return stops.last(stream.text, "length")
+            if math.exp(sum(cost.logprobs)) < self._request.min_probability:
                 return stops.last(stream.text, "length")
             if chosen:  # the token was drafted, so the forward has chosen its successor too
                 cost.accepted_tokens += 1

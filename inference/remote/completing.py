@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -130,6 +131,11 @@ class _Text:
         return len(self.typed_tokens) + len(self.tokens)
 
     @property
+    def probability(self) -> float:
+        """The product of its tokens' probabilities, where they are known."""
+        return math.exp(sum(token.logprob or 0.0 for token in self.tokens))
+
+    @property
     def mean_logprob(self) -> float | None:
         known = [token.logprob for token in self.tokens if token.logprob is not None]
         return sum(known) / len(known) if known else None
@@ -195,7 +201,7 @@ class RemoteCompleter:
         async with aclosing(self.server.stream(query)) as pieces:
             async for piece in pieces:
                 progress.note(piece)
-                ended = ended or text.take(piece, self.tokenizer) or self._late(text, progress)
+                ended = ended or text.take(piece, self.tokenizer) or self._limited(text, progress)
                 if ended is None and progress.on_text is not None:
                     told = text.text[: text.stops.settled(text.text)]
                     progress.on_text(told)
@@ -209,12 +215,15 @@ class RemoteCompleter:
             raise EngineUnavailable("the engine closed the connection before the end of its answer")
         return ended
 
-    def _late(self, text: _Text, progress: Progress) -> tuple[str, FinishReason] | None:
-        """The end of a text that has a newline and has taken longer than the request allows."""
+    def _limited(self, text: _Text, progress: Progress) -> tuple[str, FinishReason] | None:
+        """The end of a text that has become too improbable, or has a newline and has taken too long."""
         limit_ms, first = self.request.max_decode_ms, progress.first_token
-        if not limit_ms or first is None or "\n" not in text.text:
-            return None
-        return text.stops.last(text.text, "length") if (time.perf_counter() - first) * 1e3 > limit_ms else None
+        is_late = False
+        if limit_ms and first is not None and "\n" in text.text:
+            is_late = (time.perf_counter() - first) * 1e3 > limit_ms
+        if is_late or text.probability < self.request.min_probability:
+            return text.stops.last(text.text, "length")
+        return None
 
     async def _alternatives(self, main: _Text) -> list[tuple[Alternative, int]]:
         """Texts that begin with other first tokens, the more probable first, each with its number of tokens."""

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from lsp_server.filters.block import without_cut_line
 from protocol.messages import Completion, TokenLogprob
 
+LEAST_PROBABILITY = 0.02
+"""Of a text that is decoded further: a longer beginning than this is hardly ever the one that is worth most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Likely:

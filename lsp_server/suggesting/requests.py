@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from lsp_server.editing.documents import Position
 from lsp_server.exclusion.verdict import Verdict
+from lsp_server.filters.likely import LEAST_PROBABILITY
 from lsp_server.prompts.planner import Plan
 from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.queries import Query
@@ -90,6 +91,7 @@ class RequestSender:
             reuse=settings.strategy != "none",
             alternatives=settings.alternatives if query.invoked else 0,
             top_logprobs=0,  # the completion reports each token's own log-probability, and no others
+            min_probability=LEAST_PROBABILITY if settings.shorten_unlikely and not query.invoked else 0.0,
         )
         completion = await self._complete(opened, query.cursor, plan, request)
         if completion is not None:

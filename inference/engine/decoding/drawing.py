@@ -64,6 +64,8 @@ def check_choosing(request: CompletionRequest) -> None:
     sampling, top = request.sampling, request.top_logprobs
     if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
         raise BadInput(f"top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {top}")
+    if not 0 <= request.min_probability <= 1:
+        raise BadInput(f"min_probability must be between 0 and 1, not {request.min_probability}")
     if len(request.stop_texts) > MAX_STOP_TEXTS:
         raise BadInput(f"stop_texts must hold at most {MAX_STOP_TEXTS} texts, not {len(request.stop_texts)}")
     wrong = next((stop for stop in request.stop_texts if not 0 < len(stop) <= MAX_STOP_CHARS), None)

@@ -202,6 +202,14 @@ def test_a_late_text_ends_after_its_first_line(tools: Tools) -> None:
     assert (run.completion().text, run.completion().finish_reason) == ("ab\n", "length")
 
 
+@pytest.mark.parametrize(("least", "text"), [(0.0, "a" * 10), (0.3, "aaa"), (0.37, "aa"), (1.0, "a")])
+def test_an_improbable_text_ends(tools: Tools, least: float, text: str) -> None:
+    said = [*tools.tokenizer.encode("a") * 10, min(tools.tokenizer.markers.end)]
+    run, _ = drive(replace(REQUEST, max_tokens=12, min_probability=least), tools, one_after_another(said))
+    assert run.completion().text == text  # each token has a probability of e**-0.5
+    assert run.completion().finish_reason == ("length" if least else "eos")
+
+
 def test_every_text_has_the_time_limit_to_itself(tools: Tools) -> None:
     said = [token_id for text in ("1", "a", "b", "\n", "2\n") for token_id in tools.tokenizer.encode(text)]
     says = slowly(one_after_another([*said, min(tools.tokenizer.markers.end)]))
@@ -226,6 +234,7 @@ def slowly(says: Callable[[Chunk], Sequence[int]]) -> Callable[[Chunk], Sequence
         ({"stop_texts": ("a", "b" * 257)}, "not 257"),
         ({"stop_texts": ("a",) * 65}, "at most 64 texts, not 65"),
         ({"top_logprobs": 21}, "not 21"),
+        ({"min_probability": 1.5}, "not 1.5"),
         ({"sampling": Sampling(0.0)}, "temperature must be above 0 to sample, not 0.0"),
         ({"sampling": Sampling(1.0, top_p=1.5)}, "not 1.5"),
         ({"sampling": Sampling(1.0, top_k=-1)}, "top_k must be 0 or more, not -1"),

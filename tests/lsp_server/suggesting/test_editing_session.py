@@ -14,6 +14,7 @@ from lsp_server.core.link import LinkStatus
 from lsp_server.editing.documents import Edit, Position
 from lsp_server.filters.balance import Balance
 from lsp_server.filters.cursor_context import CursorContext, Insertion
+from lsp_server.filters.likely import LEAST_PROBABILITY
 from lsp_server.filters.statement import Statement
 from lsp_server.suggesting import editing_session
 from lsp_server.suggesting.editing_session import EditingSession
@@ -396,6 +397,7 @@ async def test_what_is_likely_to_go_wrong_is_shown_by_hand_alone(core: StubCore,
     document = opened(session, "y = ")
     assert await session.suggest(document, Query(Position(0, 4))) == (Insertion("value or None"),)
     assert {request.top_logprobs for request in core.requests} == {0}
+    assert [request.min_probability for request in core.requests] == [LEAST_PROBABILITY, 0.0, 0.0]
 
 
 async def test_only_what_is_left_after_shortening_counts_as_unlikely(core: StubCore, session: EditingSession) -> None:
