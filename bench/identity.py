@@ -75,7 +75,12 @@ async def record(model: str, trace: Path, user: int, count: int) -> list[Complet
     """The first `count` requests of one user for suggestions; fewer if the trace ends before."""
     session = read_trace(trace)
     prefix_tokens, suffix_tokens = WINDOWS[user]
-    settings = replace(Settings(), max_tokens=MAX_NEW_TOKENS, prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens)
+    settings = replace(
+        Settings(shorten_unlikely=False),  # texts go on to their ends
+        max_tokens=MAX_NEW_TOKENS,
+        prefix_tokens=prefix_tokens,
+        suffix_tokens=suffix_tokens,
+    )
     engine = load_dry_engine(EngineOptions(model, context_tokens=8192))
     target = EngineTarget(engine, settings, "rust", text_at(session, 0))
     requests: list[CompletionRequest] = []
