@@ -43,6 +43,8 @@ class _Use:
         """The line, and those below it to the end of its brackets, if that is near."""
         depth = 0
         for number, line in enumerate(self.file.lines[self.line : self.line + _MAX_LINES]):
+            if len(line) > _LONGEST_LINE and number:
+                break
             depth += sum(_BRACKETS.get(character, 0) for character in line)
             if depth <= 0:
                 return self.file.lines[self.line : self.line + number + 1]

@@ -78,8 +78,9 @@ def test_methods_that_are_called_near_the_cursor_count(folder: Path) -> None:
 def test_a_call_over_several_lines_is_whole_and_loses_its_indentation(folder: Path) -> None:
     write(folder, {"far/off.py": "def f():\n    load(\n        one,\n    )\n    more()\n", "pkg/near.py": ""})
     assert texts(proposed(folder, "from .lib import load\n", "x = ")) == ["load(\n    one,\n)\n"]
-    write(folder, {"far/off.py": "load(\n" + "    one,\n" * 20})
-    assert texts(proposed(folder, "from .lib import load\n", "x = ")) == ["load(\n"]
+    for endless in ("    one,\n" * 20, "    " + "one, " * 1000 + "\n)\n"):
+        write(folder, {"far/off.py": "load(\n" + endless})
+        assert texts(proposed(folder, "from .lib import load\n", "x = ")) == ["load(\n"]
 
 
 def test_lines_of_equal_text_are_proposed_once(folder: Path) -> None:
