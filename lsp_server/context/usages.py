@@ -40,7 +40,10 @@ class _Use:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The line, and those below it to the end of its brackets, if that is near."""
+        """The line, and those below it to the end of its brackets; without these if the end is far.
+
+        Empty if the line is then a call without its arguments, which shows nothing.
+        """
         depth = 0
         for number, line in enumerate(self.file.lines[self.line : self.line + _MAX_LINES]):
             if len(line) > _LONGEST_LINE and number:
@@ -48,7 +51,8 @@ class _Use:
             depth += sum(_BRACKETS.get(character, 0) for character in line)
             if depth <= 0:
                 return self.file.lines[self.line : self.line + number + 1]
-        return self.file.lines[self.line : self.line + 1]
+        line = self.file.lines[self.line]
+        return () if line.rstrip().endswith(("(", "[")) else (line,)
 
 
 class Usages:
@@ -148,11 +152,11 @@ def _ranked(found: Mapping[str, Sequence[_Use]]) -> Iterator[_Use]:
 
 
 def _different(found: Sequence[_Use]) -> Iterator[_Use]:
-    """The uses whose lines were not there before, by their text."""
+    """The uses that show something, and whose lines were not there before, by their text."""
     seen: set[str] = set()
     for use in found:
         text = use.file.lines[use.line].strip()
-        if text not in seen and len(text) <= _LONGEST_LINE:
+        if text not in seen and len(text) <= _LONGEST_LINE and use.lines:
             seen.add(text)
             yield use
 

@@ -80,7 +80,9 @@ def test_a_call_over_several_lines_is_whole_and_loses_its_indentation(folder: Pa
     assert texts(proposed(folder, "from .lib import load\n", "x = ")) == ["load(\n    one,\n)\n"]
     for endless in ("    one,\n" * 20, "    " + "one, " * 1000 + "\n)\n"):
         write(folder, {"far/off.py": "load(\n" + endless})
-        assert texts(proposed(folder, "from .lib import load\n", "x = ")) == ["load(\n"]
+        assert texts(proposed(folder, "from .lib import load\n", "x = ")) == []
+    write(folder, {"far/off.py": "for one in load(more): {\n" + "    one,\n" * 20})
+    assert texts(proposed(folder, "from .lib import load\n", "x = ")) == ["for one in load(more): {\n"]
 
 
 def test_lines_of_equal_text_are_proposed_once(folder: Path) -> None:
