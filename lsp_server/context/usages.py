@@ -1,4 +1,4 @@
-"""The source `usages`: lines of other files that use what the document imports or calls near the cursor."""
+"""The source `usages`: lines of other files that use what the document imports, or members named near the cursor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_REMEMBERED = 64
 _MAX_LINES = 4  # of a call that goes over several
 _LONGEST_LINE = 160
 _MAX_PROPOSALS = 24
-# The scores by what is known of a name: it is imported and used near the cursor, only imported, or called near it.
+# The scores by what is known of a name: it is imported and used near the cursor, only imported, or a member near it.
 _USED_IMPORT, _IMPORT, _MEMBER = 1.0, 0.75, 0.5
 _REPEATED = 0.7  # the factor of each further use of the same name
 _LinesByName = Mapping[str, Sequence[int]]

@@ -10,7 +10,7 @@ from lsp_server.filters.block import without_cut_line
 from protocol.messages import Completion, TokenLogprob
 
 LEAST_PROBABILITY = 0.02
-"""Of a text that is decoded further: a longer beginning than this is hardly ever the one that is worth most."""
+"""The core stops decoding a text that is less probable than this: its end is hardly ever worth showing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -505,7 +505,7 @@ def test_a_text_is_told_while_it_grows_without_what_a_stop_may_take_away(
     assert all(later.startswith(earlier) for earlier, later in pairwise([*told, run.completion().text]))
 
 
-def test_an_improbable_text_ends_and_the_server_is_told(engine: RemoteEngine, server: FakeServer) -> None:
+def test_an_improbable_text_ends(engine: RemoteEngine, server: FakeServer) -> None:
     server.script = "alpha beta gamma " * 200
     completion = engine.complete(ask(stop=REST, max_tokens=190, min_probability=0.2))
     assert completion.finish_reason == "length"
