@@ -15,7 +15,7 @@ from protocol.settings import ContextSource
 # (0, 1], and by FADING less for each better one of the source, so that several sources share the budget.
 WEIGHTS: Mapping[ContextSource, float] = {
     "definitions": 0.9,
-    "usages": 2.5,  # their scores are low, and they are short
+    "usages": 4.5,  # their scores are low, and they are short
     "edits": 0.8,
     "similar": 1.0,
     "visits": 0.5,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +29,43 @@ _MAX_PROPOSALS = 24
 # The scores by what is known of a name: it is imported and used near the cursor, only imported, or a member near it.
 _USED_IMPORT, _IMPORT, _MEMBER = 1.0, 0.75, 0.5
 _REPEATED = 0.7  # the factor of each further use of the same name
+# What a use's likeness to the place is made of, 1 together: being a use, the identifiers of the lines around it, the
+# word in front of the cursor in its line, and a line that begins as the cursor's does.
+_A_USE, _SAME_IDENTIFIERS, _SAME_WORD, _SAME_BEGINNING = 0.16, 0.4, 0.22, 0.22
+_ENOUGH_IN_COMMON = 1 / 3  # of all identifiers: as good as it gets
+_LEAST_WORD, _LEAST_BEGINNING = 3, 4  # code points, a shorter one stands everywhere
+_WORD_AT_CURSOR = re.compile(r"[\w.\"'\[\](]*$")  # with the names in front of a dot
 _LinesByName = Mapping[str, Sequence[int]]
 _BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """What uses are compared with: the identifiers around the cursor, and the text before it in its line."""
+
+    identifiers: frozenset[str]
+    word: str
+    beginning: str
+
+    @classmethod
+    def of(cls, place: Place) -> _Here:
+        identifiers = identifier_set((*place.before[-_LINES_BEFORE:], *place.after[:_LINES_AFTER]))
+        line = place.before[-1][-_LONGEST_LINE:] if place.before else ""
+        found = _WORD_AT_CURSOR.search(line)
+        return cls(identifiers, found[0] if found else "", line.strip())
+
+    def likeness(self, file: FileText, line: int) -> float:
+        """From `_A_USE` to 1, how like the place a line of another file is."""
+        near = identifier_set(file.lines[max(0, line - 2) : line + 2])
+        common = len(near & self.identifiers)
+        shared = common / (len(near) + len(self.identifiers) - common) if common else 0.0
+        text = file.lines[line].strip()
+        return (
+            _A_USE
+            + _SAME_IDENTIFIERS * min(1.0, shared / _ENOUGH_IN_COMMON)
+            + _SAME_WORD * (len(self.word) >= _LEAST_WORD and self.word in text)
+            + _SAME_BEGINNING * (len(self.beginning) >= _LEAST_BEGINNING and text.startswith(self.beginning))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +108,11 @@ class Usages:
         names = {} if symbols is None else _wanted(symbols)
         if symbols is None or not names:
             return ()
-        around = identifier_set((*place.before[-_LINES_BEFORE:], *place.after[:_LINES_AFTER]))
+        here = _Here.of(place)
         found: dict[str, list[_Use]] = {}
         for file in self._files(symbols, names, place):
             lines_by_name = self._lines_by_name(file)
-            likeness = cache(partial(_likeness, file, around))  # a line may use several of the names
+            likeness = cache(partial(here.likeness, file))  # a line may use several of the names
             for name in names:
                 several = found.setdefault(name, [])
                 for line in lines_by_name.get(name, ())[: _MAX_USES - len(several)]:
@@ -134,13 +170,6 @@ def _nearness(path: str, other: str) -> float:
     some, others = path.split("/")[:-1], other.split("/")[:-1]
     shared = sum(1 for _ in takewhile(bool, map(eq, some, others)))
     return (1 + shared) / (1 + max(len(some), len(others)))
-
-
-def _likeness(file: FileText, around: frozenset[str], line: int) -> float:
-    """From 0.3 to 1: how many identifiers the lines at a use share with those at the cursor."""
-    near = identifier_set(file.lines[max(0, line - 2) : line + 2])
-    common = len(near & around)
-    return 0.3 + 0.7 * min(1.0, 3 * common / (len(near) + len(around) - common)) if common else 0.3
 
 
 def _ranked(found: Mapping[str, Sequence[_Use]]) -> Iterator[_Use]:

@@ -69,6 +69,20 @@ def test_the_use_that_looks_most_like_the_place_is_first(folder: Path) -> None:
     assert texts(far)[0] == "print(load(first_path, second))\n"
 
 
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [
+        ("    assert job.start(", "assert job.start(1)\n"),  # as the line begins
+        ("        found = pool.last.", "other = pool.last.start(3)\n"),  # the word before the cursor
+        ("        found = ", "found = start_of(job.start(2))\n"),
+    ],
+)
+def test_a_line_like_the_one_at_the_cursor_is_first(folder: Path, line: str, first: str) -> None:
+    far = "found = start_of(job.start(2))\nassert job.start(1)\nother = pool.last.start(3)\n"
+    write(folder, {"pkg/near.py": "", "far/off.py": far})
+    assert texts(proposed(folder, "", f"x.start(0)\n{line}"))[0] == first
+
+
 def test_methods_that_are_called_near_the_cursor_count(folder: Path) -> None:
     write(folder, {"pkg/jobs.py": "job.start(now, 3)\n"})
     assert texts(proposed(folder, "", "other.start(1)\n")) == ["job.start(now, 3)\n"]
