@@ -11,14 +11,14 @@ from itertools import islice
 from pathlib import Path
 
 from lsp_server.context.cutting import CutSnippet
-from lsp_server.context.definitions import Definitions
 from lsp_server.context.neighbours import NeighbourTexts, neighbours_of
 from lsp_server.context.proposals import FileText, Place, Source, TextProposal
-from lsp_server.context.recent_edits import RecentEdits
 from lsp_server.context.ring import ContextRing
-from lsp_server.context.similar import SimilarChunks
-from lsp_server.context.usages import Usages
-from lsp_server.context.visits import DocumentVisits, related
+from lsp_server.context.sources.definitions import Definitions
+from lsp_server.context.sources.recent_edits import RecentEdits
+from lsp_server.context.sources.similar import SimilarChunks
+from lsp_server.context.sources.usages import Usages
+from lsp_server.context.sources.visits import DocumentVisits, related
 from lsp_server.editing.documents import Document, Position
 from lsp_server.exclusion.verdicts import Verdicts
 from protocol.settings import ContextSource

@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from lsp_server.context import visits
 from lsp_server.context.cutting import CutSnippet, find_again
 from lsp_server.context.proposals import STABLE_FIRST, EditedText, Proposal, TextProposal
-from lsp_server.context.recent_edits import Baselines
-from lsp_server.context.visits import DocumentVisits
+from lsp_server.context.sources import visits
+from lsp_server.context.sources.recent_edits import Baselines
+from lsp_server.context.sources.visits import DocumentVisits
 from lsp_server.editing.documents import Document, LineChange
 from protocol.messages import Snippet
 from protocol.settings import ContextSource

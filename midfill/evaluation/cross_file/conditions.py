@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from random import Random
 
-from lsp_server.context.definitions import Definitions
 from lsp_server.context.gathering import place_of
 from lsp_server.context.index.database import IndexWriter
 from lsp_server.context.index.scan import scan
 from lsp_server.context.neighbours import NeighbourTexts, neighbours_of
 from lsp_server.context.proposals import Source
 from lsp_server.context.ring import ContextRing
-from lsp_server.context.similar import SimilarChunks
-from lsp_server.context.usages import Usages
+from lsp_server.context.sources.definitions import Definitions
+from lsp_server.context.sources.similar import SimilarChunks
+from lsp_server.context.sources.usages import Usages
 from lsp_server.editing.documents import Document
 from lsp_server.editing.file_uris import shown_path
 from lsp_server.prompts.planner import PromptPlanner

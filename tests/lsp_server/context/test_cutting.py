@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsp_server.context.cutting import SNIPPET_LINES, CutSnippet, cut, find_again
-from lsp_server.context.visits import DocumentVisits
+from lsp_server.context.sources.visits import DocumentVisits
 from lsp_server.editing.documents import Document, Edit, Position
 
 LINES = "".join(f"line {n}\n" for n in range(300))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lsp_server.context.definitions import Definitions
 from lsp_server.context.index.database import Found
 from lsp_server.context.proposals import Place, TextProposal
+from lsp_server.context.sources.definitions import Definitions
 
 FOLDER = Path("/w")
 KNOWN = [
@@ -28,7 +28,7 @@ def _known(monkeypatch: pytest.MonkeyPatch) -> None:
         wanted = set(names)
         return [each for each in KNOWN if each.name in wanted]
 
-    monkeypatch.setattr("lsp_server.context.definitions.look_up", look_up)
+    monkeypatch.setattr("lsp_server.context.sources.definitions.look_up", look_up)
 
 
 def proposed(head: str, near: str, path: str = "/w/pkg/a.py", language_id: str = "python") -> list[TextProposal]:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsp_server.context.proposals import FileText, Place
-from lsp_server.context.similar import CHUNK_LINES, SimilarChunks
+from lsp_server.context.sources.similar import CHUNK_LINES, SimilarChunks
 
 
 def place(before: str, open_texts: tuple[FileText, ...] = (), neighbours: tuple[FileText, ...] = ()) -> Place:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsp_server.context.proposals import Place
-from lsp_server.context.recent_edits import Baselines, RecentEdits
+from lsp_server.context.sources.recent_edits import Baselines, RecentEdits
 from lsp_server.editing.documents import Document, Edit, Position
 
 TEXT = "".join(f"line {n}\n" for n in range(600))

@@ -11,7 +11,7 @@ import pytest
 from lsp_server.context.index.database import IndexWriter
 from lsp_server.context.index.scan import scan
 from lsp_server.context.proposals import FileText, Place, TextProposal
-from lsp_server.context.usages import Usages
+from lsp_server.context.sources.usages import Usages
 
 FILES = {
     "pkg/lib.py": "def load(path, mode): ...\n\n\ndef save(path): ...\n",
