@@ -22,9 +22,11 @@ def average_models(shares: Mapping[Path, float], output: Path) -> None:
     """Write the weighted mean of model folders to `output`; the precision and the other files are those of the first.
 
     Raises:
-        OptionError: the shares do not sum to 1, a folder has no readable weights in one file, or other weights than
-            the first.
+        OptionError: `output` is a file, the shares do not sum to 1, a folder has no readable weights in one file, or
+            other weights than the first.
     """
+    if output.exists() and not output.is_dir():
+        raise OptionError(f"{output} is a file: name a folder for the mean")
     if not math.isclose(sum(shares.values()), 1, abs_tol=1e-6):  # nor if one is nan
         raise OptionError(f"shares {', '.join(map(str, shares.values()))} do not sum to 1")
     first, *_ = shares
