@@ -14,6 +14,7 @@ from inference.engine.interface import AnyEngine, ReplicaStatus
 from inference.engine.slots import Resident
 from inference.loading.speed_record import SpeedRecord, advice, is_fast
 from inference.text.stretches import Stretch
+from kv_store.interface import StoreStats
 from protocol import garbage
 from protocol.errors import BadModel, DeviceLost, EngineUnavailable, MidfillError
 from protocol.messages import CompletionRequest, CoreStatus, Usage
@@ -132,6 +133,9 @@ class EngineHolder:
     def weights_bytes(self) -> int:
         engine = self._engine
         return 0 if engine is None else engine.info.weights_bytes
+
+    def stats(self) -> StoreStats | None:
+        return None if self._engine is None else self._engine.stats()
 
     def residents(self) -> tuple[Resident, ...]:
         return () if self._engine is None else self._engine.residents()

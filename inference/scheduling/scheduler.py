@@ -180,8 +180,10 @@ class Scheduler:
         return not self._thread.is_alive()
 
     def _serve(self) -> None:
-        while self._wait_for_work():
+        while True:
             try:
+                if not self._wait_for_work():
+                    break
                 self._go_on()
             except DeviceLost as error:
                 log.critical("%s: the core exits, so that a new process can use the device", error)
@@ -281,8 +283,9 @@ class Scheduler:
             self._finish(job, self._answer(run, job))
 
     def _note_residency(self) -> None:
-        if self._holder.is_loaded:
-            self._residency = self._holder.engine().stats()
+        """Keep the store's statistics as they are now; it loads no engine in place of one that is gone."""
+        if (stats := self._holder.stats()) is not None:
+            self._residency = stats
 
     def _free(self, on_done: Callable[[MidfillError | None], None], *, disk: bool) -> None:
         error: MidfillError | None = None

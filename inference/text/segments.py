@@ -19,7 +19,7 @@ CutRule = Callable[[str], Iterator[int]]
 
 _NEWLINE_BEFORE_LINE = re.compile(r"[\r\n](?=[^\r\n])")
 _NEWLINE_BEFORE_TEXT = re.compile(r"[\r\n](?=[^\S\r\n]*\S)")
-_SPACE_FROM_NEWLINE = re.compile(r"[\r\n][^\S\x1c-\x1f]*(?=([\S\x1c-\x1f]))")  # in tokenizers \s excludes U+001C-1F
+_SPACE_FROM_NEWLINE = re.compile(r"[\r\n][^\S\x1c-\x1f]*")  # in tokenizers \s excludes U+001C-1F
 
 
 def before_lines(text: str) -> Iterator[int]:
@@ -38,16 +38,25 @@ def within_indentation(text: str) -> Iterator[int]:
     That last character joins the following word, or forms a piece (StarCoder2, SmolLM). Before a digit it stays with
     the run, and the cut is before the digit.
     """
-    for match in _SPACE_FROM_NEWLINE.finditer(text):
-        digit_follows = unicodedata.category(match.group(1)).startswith("N")
-        cut = match.end() if digit_follows else match.end() - 1
+    for end in _ends_of_space(text):
+        digit_follows = unicodedata.category(text[end]).startswith("N")
+        cut = end if digit_follows else end - 1
         if cut > 0:
             yield cut
 
 
 def within_all_indentation(text: str) -> Iterator[int]:
     """As `within_indentation`, before digits too: for the same pattern alone (GPT-2, Mellum)."""
-    return (match.end() - 1 for match in _SPACE_FROM_NEWLINE.finditer(text) if match.end() > 1)
+    return (end - 1 for end in _ends_of_space(text) if end > 1)
+
+
+def _ends_of_space(text: str) -> Iterator[int]:
+    """Where text follows white space with a newline.
+
+    A lookahead for that text would try a run at the end of `text` from each of its characters.
+    """
+    ends = (match.end() for match in _SPACE_FROM_NEWLINE.finditer(text))
+    return (end for end in ends if end < len(text))
 
 
 RULES: tuple[CutRule, ...] = (before_lines, before_nonblank_lines, within_indentation, within_all_indentation)

@@ -14,7 +14,7 @@ from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
 from inference.scheduling.user_limits import MAX_WAITING
 from kv_store.interface import StoreStats
-from protocol.errors import BadModel, Busy, Cancelled, MidfillError
+from protocol.errors import BadModel, Busy, Cancelled, EngineUnavailable, MidfillError
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt, Usage
 
 pytestmark = pytest.mark.usefixtures("quick_core")
@@ -459,6 +459,52 @@ def test_an_engine_that_breaks_down_is_loaded_anew(roomy: tuple[Scheduler, Stepp
     engine.running.clear()
     engine.steps.release(2)
     assert ask(scheduler, "fine").text() == "fine"
+
+
+def test_an_engine_that_goes_away_is_looked_for_at_the_next_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference.scheduling.scheduler._LONG_REST_S", 0.01)
+    monkeypatch.setattr("inference.scheduling.engine_holder.RETRY_UNREACHABLE_AFTER_S", 0.0)
+    first, second = SteppedEngine(), SteppedEngine()
+    loads: list[SteppedEngine | None] = [first, None, second]
+
+    def load(_: ReportProgress) -> SteppedEngine:
+        engine = loads.pop(0)
+        if engine is None:
+            raise EngineUnavailable("nobody answers")
+        return engine
+
+    scheduler = start(load)
+    lost = ask(scheduler, "1")
+    first.wait_begun()
+    first.is_gone = True  # while its last answer is on its way
+    first.steps.release(1)
+    assert lost.text() == "1"
+    assert first.saved.acquire(timeout=PATIENCE_S)  # at rest
+    scheduler.release("a.py")
+    assert isinstance(ask(scheduler, "2").wait(), EngineUnavailable)
+    second.steps.release(1)
+    assert ask(scheduler, "3").text() == "3"
+    assert not loads
+    scheduler.close()
+
+
+def test_a_failure_at_rest_does_not_stop_the_thread(
+    scheduler: Scheduler, engine: SteppedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference.scheduling.scheduler._LONG_REST_S", 0.01)
+    broken = threading.Event()
+
+    def break_down() -> StoreStats:
+        if engine.saved.acquire(blocking=False):  # it rests
+            broken.set()
+            raise AssertionError("broken")
+        return StoreStats(tiers=(), evicted_tokens=0)
+
+    monkeypatch.setattr(engine, "stats", break_down)
+    engine.steps.release(2)
+    assert ask(scheduler, "1").text() == "1"
+    assert broken.wait(PATIENCE_S)
+    assert ask(scheduler, "2").text() == "2"
 
 
 def test_failing_listener_does_not_stop_the_thread(scheduler: Scheduler, engine: SteppedEngine) -> None:

@@ -46,6 +46,14 @@ def test_blocks_are_the_text(rule: CutRule, text: str) -> None:
     assert all(blocks)
 
 
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("run", ["\n", "\n ", " ", "\t\r\n"])
+def test_a_long_run_of_white_space_is_read_once(rule: CutRule, run: str) -> None:
+    """Trying it from each of its characters would take hours."""
+    text = "x" + run * 2**20
+    assert sum(map(len, split_segments(text, rule))) == len(text)
+
+
 def test_long_lines_are_cut_in_pieces_of_bounded_size() -> None:
     minified = "x" * (3 * MAX_SEGMENT_CHARS + 5)
     blocks = list(split_segments(f"a\n{minified}\nb", named("before_lines")))
