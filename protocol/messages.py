@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 PROTOCOL_VERSION = 6
 MAX_ALTERNATIVES = 16  # more are of no use, and each takes model time
 MAX_STOP_TEXTS = 64
 MAX_STOP_CHARS = 256
 MAX_TOP_LOGPROBS = 20
+MAX_SNIPPETS = 1024
+MAX_SESSION_CHARS = 16_384  # of a document's URI, with the client's name
+
+SessionName = Annotated[str, Meta(max_length=MAX_SESSION_CHARS)]
 
 ANONYMOUS = "anonymous"
 """The session of requests without one: unrelated prompts, which the core distinguishes by their text."""
@@ -40,7 +44,7 @@ class Prompt(Value, frozen=True):
     prefix: str
     suffix: str
     increment: str = ""
-    context: tuple[Snippet, ...] = ()
+    context: Annotated[tuple[Snippet, ...], Meta(max_length=MAX_SNIPPETS)] = ()
     order: Literal["psm", "spm"] = "psm"
     token_ids: tuple[int, ...] = ()  # if not empty, the whole prompt, computed as it is; the texts are then empty
 
@@ -78,7 +82,7 @@ class CompletionRequest(Value, frozen=True):
     whose probability, the product of its tokens', has fallen below `min_probability` ends there.
     """
 
-    session: str
+    session: SessionName
     prompt: Prompt
     max_tokens: int
     stop: StopRule = StopRule()

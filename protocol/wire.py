@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from protocol.errors import BadInput
-from protocol.messages import Completion, CompletionRequest, CoreMemory, CoreStatus, Value
+from protocol.messages import Completion, CompletionRequest, CoreMemory, CoreStatus, SessionName, Value
 
 _Message = TypeVar("_Message")
 
@@ -40,13 +40,13 @@ class Forget(Value, frozen=True, tag=True):
     A session is named `client/document`; the document's text from all clients is dropped, including past runs.
     """
 
-    session: str
+    session: SessionName
 
 
 class Release(Value, frozen=True, tag=True):
     """Client to core: the session's document was closed; the store may evict its KV by the ordinary rules."""
 
-    session: str
+    session: SessionName
 
 
 class Unload(Value, frozen=True, tag=True):

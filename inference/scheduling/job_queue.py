@@ -108,10 +108,12 @@ class JobQueue:
     def put(self, job: Job) -> Job | None:
         """Add a job to its user's line; replaces and returns the older job of its session.
 
-        Raises Busy, and changes nothing, if the user exceeds the limit of waiting requests or MAX_WAITING_CHARS.
+        Raises Busy, and changes nothing, if the user exceeds the limit of waiting requests or MAX_WAITING_CHARS. Each
+        holds for ahead work apart, which may wait for long and must not keep suggestions out.
         """
         line = self._lines.get(job.turn, {})
-        others = [other for other in line.values() if other.key != job.key]
+        waiting = (other for other in line.values() if other.is_ahead_work == job.is_ahead_work)
+        others = [other for other in waiting if other.key != job.key]
         if len(others) >= self._limits.waiting:
             raise Busy(f"{len(others)} requests already wait, the maximum")
         if others and job.chars + sum(other.chars for other in others) > MAX_WAITING_CHARS:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from inference.text.fim import FORMATS
 from inference.text.token_bytes import SPACE_MARK
-from protocol.messages import Snippet
+from protocol.messages import MAX_SNIPPETS, Snippet
 
 _LONGEST_MARKER = 32  # with white space before it
 _LIKE_A_MARKER = re.compile(
@@ -91,7 +91,10 @@ def _cut_at_first(text: str, *strings: str) -> tuple[str, str, str] | None:
 
 def _sections(head: str, markers: _Markers) -> Iterator[Snippet]:
     """The files, each a path in its first line and then the text; the last may be the path of the prompt's own file."""
-    pieces = re.split("|".join(map(re.escape, sorted(markers.separators))), head) if markers.separators else []
+    if not markers.separators:
+        return
+    # One more than a request may have: who asks refuses it.
+    pieces = re.split("|".join(map(re.escape, sorted(markers.separators))), head, maxsplit=MAX_SNIPPETS + 1)
     for piece in pieces[1:]:  # the first names the repository
         line, _, text = piece.partition("\n")
         if text or line:

@@ -83,6 +83,11 @@ class EvalArguments:
         Path | None, typer.Option("--json", help="Write one JSON object per row to this file; - for stdout.")
     ] = None
 
+    resume: Annotated[
+        bool,
+        typer.Option(help="With --cross-file: keep the tasks in the file of --json, of a run with the same options."),
+    ] = False
+
     @property
     def console(self) -> Console:
         """Where the report goes; stdout may be taken by the rows."""
@@ -154,8 +159,12 @@ def _evaluate_cross_file(
         tasks = runner.collect_tasks(
             arguments.packages, arguments.limit, seed, lambda name: status.update(f"reading {name}")
         )
-    scored = []
+    known = runner.read_outcomes(arguments.json_file) if arguments.resume and arguments.json_file else {}
+    scored = [(task, known[task.name]) for task in tasks if task.name in known]
+    tasks = [task for task in tasks if task.name not in known]
     with _json_lines(arguments.json_file) as write, _loaded(model, notes) as evaluated, _bars(notes) as progress:
+        for task, outcomes in scored:
+            write(runner.task_object(task, outcomes))
         bar = progress.add_task("cross-file", total=len(tasks) * len(CONDITIONS))
         desk = Desk(seed, settings.other_files_tokens, _windows(settings, evaluated))
         for task, outcomes in runner.run(tasks, desk, evaluated.complete, partial(progress.advance, bar)):

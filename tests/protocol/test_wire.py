@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import BadInput
-from protocol.messages import CompletionRequest, Prompt
+from protocol.messages import MAX_SESSION_CHARS, MAX_SNIPPETS, CompletionRequest, Prompt
 from protocol.wire import (
     ClientMessage,
     Complete,
@@ -28,6 +28,8 @@ from protocol.wire import (
 def values(kind: Any) -> st.SearchStrategy[Any]:
     """Any value of a type that messages have."""
     parts = get_args(kind)
+    if get_origin(kind) is Annotated:
+        return values(parts[0])
     if get_origin(kind) in (Union, UnionType):
         return st.one_of(*map(values, parts))
     if get_origin(kind) is tuple:
@@ -52,6 +54,22 @@ def test_lone_surrogates_become_replacement_characters_and_pairs_what_they_stand
     request = CompletionRequest("s\ud800", Prompt("é\ud800", "\ud83d\ude00"), 1)
     expected = CompletionRequest("s\ufffd", Prompt("é\ufffd", "\U0001f600"), 1)
     assert decode_client(encode(Complete(1, request))) == Complete(1, expected)
+
+
+@pytest.mark.parametrize("kind", ["Forget", "Release"])
+def test_a_document_with_an_endless_name_is_refused(kind: str) -> None:
+    name = "s" * (MAX_SESSION_CHARS + 1)
+    with pytest.raises(BadInput, match=r"length <= 16384 - at `\$\.session`"):
+        decode_client(json.dumps({"type": kind, "session": name}))
+    with pytest.raises(BadInput, match=r"length <= 16384 - at `\$\.request\.session`"):
+        decode_client(_complete(session=name))
+    decode_client(_complete(session=name[1:]))
+
+
+def test_more_snippets_than_a_prompt_may_have_are_refused() -> None:
+    snippets = [{"path": "", "text": ""}] * (MAX_SNIPPETS + 1)
+    with pytest.raises(BadInput, match=r"length <= 1024 - at `\$\.request\.prompt\.context`"):
+        decode_client(_complete(prompt={"prefix": "", "suffix": "", "context": snippets}))
 
 
 def _complete(**changes: Any) -> str:

@@ -15,11 +15,11 @@ from starlette.requests import Request
 from inference.engine.sessions import session_of_user
 from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
-from inference.server.http.bodies import MAX_SESSION_CHARS
+from inference.server.http.bodies import MAX_NAME_CHARS
 from inference.server.http.text_anchors import Files, TextAnchors
 from inference.text.rendered_prompts import read_rendered, unknown_marker
 from protocol.errors import MidfillError
-from protocol.messages import ANONYMOUS, Completion, CompletionRequest, Prompt, StopRule, Usage
+from protocol.messages import ANONYMOUS, MAX_SNIPPETS, Completion, CompletionRequest, Prompt, StopRule, Usage
 
 logger = logging.getLogger(__name__)
 
@@ -61,11 +61,16 @@ class Asking:
         return self._anchors.prompt(session, before, after, files, ahead=ahead, steady=steady)
 
     def rendered(self, session: str, text: str) -> Prompt:
-        """The prompt for a text that may be a rendered FIM prompt; any other is the text before the cursor."""
+        """The prompt for a text that may be a rendered FIM prompt; any other is the text before the cursor.
+
+        Raises HTTPException if it has more than MAX_SNIPPETS files.
+        """
         parts = read_rendered(text)
         if parts is None:
             self._warn_of_another_model(text)
             return self.around(session, text, "")
+        if len(parts.files) > MAX_SNIPPETS:
+            raise HTTPException(422, f"the prompt has more than {MAX_SNIPPETS} files")
         return self.around(session, parts.before, parts.after, parts.files)
 
     def _warn_of_another_model(self, text: str) -> None:
@@ -163,13 +168,11 @@ def user_of(request: Request) -> str:
 def session_of(request: Request, *names: str | int | None) -> str:
     """The user's session for a request: its header, else the first of the `names` that is not empty, else none.
 
-    Raises HTTPException if the header is longer than MAX_SESSION_CHARS.
+    Raises HTTPException if the header is longer than MAX_NAME_CHARS.
     """
     header = request.headers.get(SESSION_HEADER, "")
-    if len(header) > MAX_SESSION_CHARS:
-        raise HTTPException(
-            422, f"{SESSION_HEADER} has {len(header)} characters: at most {MAX_SESSION_CHARS} are allowed"
-        )
+    if len(header) > MAX_NAME_CHARS:
+        raise HTTPException(422, f"{SESSION_HEADER} has {len(header)} characters: at most {MAX_NAME_CHARS} are allowed")
     name = next((str(name) for name in (header, *names) if name not in ("", None)), "")
     return session_of_user(user_of(request), f"http/{name}" if name else ANONYMOUS)
 

@@ -17,13 +17,13 @@ from protocol.messages import MAX_STOP_CHARS, MAX_STOP_TEXTS, Sampling
 MAX_BODY_BYTES = 16 * 2**20
 DEFAULT_MAX_TOKENS = 128
 MAX_CHOICES = 16
-MAX_SESSION_CHARS = 200
+MAX_NAME_CHARS = 200
 MAX_NAMED_CLIENTS = 1024
 MAX_SHOWN_CHARS = 80
 
 Body = TypeVar("Body")
 Count = Annotated[int, msgspec.Meta(ge=-1)]  # -1 is llama.cpp's "no limit"
-Name = Annotated[str, msgspec.Meta(max_length=MAX_SESSION_CHARS)]
+Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
 StopText = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_STOP_CHARS)]
 StopTexts = Annotated[tuple[StopText, ...], msgspec.Meta(max_length=MAX_STOP_TEXTS)]
 Temperature = Annotated[float, msgspec.Meta(ge=0, le=100)]

@@ -17,10 +17,9 @@ from inference.server.http.bodies import MAX_CHOICES, Count, DecodingFields, Nam
 from inference.server.http.errors import error_event
 from inference.server.http.streaming import EVENTS, event, streamed
 from inference.text.stops import columns
-from protocol.messages import Completion, CompletionRequest, Snippet, StopRule
+from protocol.messages import MAX_SNIPPETS, Completion, CompletionRequest, Snippet, StopRule
 
 MAX_RESPONSE_FIELDS = 64
-MAX_EXTRA_INPUTS = 1024
 
 OTHERS = OtherFields(
     ignored=frozenset(
@@ -72,7 +71,7 @@ class InfillBody(DecodingFields, frozen=True, kw_only=True):
     input_prefix: str = ""
     input_suffix: str = ""
     prompt: str = ""
-    input_extra: Annotated[tuple[ExtraInput, ...], Meta(max_length=MAX_EXTRA_INPUTS)] = ()
+    input_extra: Annotated[tuple[ExtraInput, ...], Meta(max_length=MAX_SNIPPETS)] = ()
     n_predict: Count | None = None
     n_indent: Annotated[int, Meta(ge=0)] = 0
     n_cmpl: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] = 1

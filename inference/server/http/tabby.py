@@ -18,10 +18,9 @@ from inference.server.http.bodies import DecodingFields, Fields, Name, OtherFiel
 from inference.server.http.openai import finish_reason, usage_of
 from inference.server.http.text_anchors import Files
 from inference.text.stops import columns
-from protocol.messages import CompletionRequest, Snippet, StopRule
+from protocol.messages import MAX_SNIPPETS, CompletionRequest, Snippet, StopRule
 
 MAX_TOKENS = 64  # Tabby's own default; a request cannot ask for more
-MAX_SNIPPETS = 1024
 MAX_PATH_CHARS = 4096
 
 _SECRETS = frozenset({"git_url", "clipboard"})  # or what may hold them

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 
@@ -18,6 +19,7 @@ from midfill.evaluation.cross_file.tasks import CrossFileTask, cut_tasks
 from midfill.evaluation.report import cell
 from midfill.evaluation.runner import Complete
 from midfill.evaluation.scoring import Estimate, mean, share
+from protocol.errors import BadInput
 from protocol.messages import StopRule
 
 _IDENTIFIER = re.compile(r"[^\W\d][\w$]*")
@@ -31,6 +33,13 @@ class Outcome:
     exact: bool
     identifiers: bool
     shown: bool  # the symbol's name stands in the text of other files
+
+
+class _Row(msgspec.Struct):
+    """What `read_outcomes` reads of a `task_object`."""
+
+    task: str
+    outcomes: dict[str, Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +93,29 @@ def score(task: CrossFileTask, completion: str, context: str) -> Outcome:
     identifiers = _IDENTIFIER.findall(given)
     shown = re.search(rf"(?<!\w){re.escape(task.symbol)}(?!\w)", context) is not None
     return Outcome(given == task.middle, identifiers == _IDENTIFIER.findall(task.middle), shown)
+
+
+def read_outcomes(file: Path) -> dict[str, Mapping[str, Outcome]]:
+    """The outcomes of each task that an earlier run has written, by the task's name; none if there is no file.
+
+    Raises BadInput if a line is not a task's; the last one may be torn.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{file} cannot be read: {error}") from error
+    found = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            row = msgspec.json.decode(line, type=_Row)
+        except ValueError as error:
+            if line.endswith("\n"):
+                raise BadInput(f"{file}, line {number}: {error}") from error
+        else:
+            found[row.task] = row.outcomes
+    return found
 
 
 def rows(scored: Sequence[tuple[CrossFileTask, Mapping[str, Outcome]]]) -> list[CrossFileRow]:

@@ -135,6 +135,17 @@ def test_line_of_a_client_is_bounded() -> None:
     assert queue.take({}) is newer
 
 
+def test_ahead_work_that_waits_keeps_no_suggestion_out() -> None:
+    queue = JobQueue()
+    for number in range(MAX_WAITING):
+        queue.put(job(f"{number}", ahead=True))
+    with pytest.raises(Busy, match=f"{MAX_WAITING} requests already wait"):
+        queue.put(job("one more", ahead=True))
+    suggestion = job("suggestion")
+    queue.put(suggestion)
+    assert queue.take({}) is suggestion
+
+
 def test_a_user_with_as_many_at_work_as_allowed_waits() -> None:
     queue = JobQueue(UserLimits(requests=2, waiting=1))
     first, other = job("a", client="busy"), job("b", client="free")

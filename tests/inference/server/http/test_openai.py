@@ -160,6 +160,10 @@ def test_models_are_one(client: TestClient) -> None:
         ({"prompt": [1, 2]}, "suffix is not supported with a prompt of token ids"),
         ({"prompt": [1, 2], "suffix": None, "echo": True}, "echo is not supported with a prompt of token ids"),
         ({"prompt": [1.5]}, "`$.prompt"),
+        (
+            {"prompt": "<|file_sep|>a.py\nx" * 1100 + "<|fim_prefix|>a<|fim_suffix|>b<|fim_middle|>", "suffix": None},
+            "the prompt has more than 1024 files",
+        ),
         ({"user": "x" * 201}, "`$.user`"),
         ({"stream": "yes"}, "`$.stream`"),
     ],

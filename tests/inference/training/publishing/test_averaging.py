@@ -45,7 +45,7 @@ def test_what_cannot_be_averaged_is_named(tmp_path: Path) -> None:
     one = write(tmp_path / "one", 1)
     with pytest.raises(OptionError, match=r"shares 0\.5, 0\.4 do not sum to 1"):
         average_models({one: 0.5, write(tmp_path / "two", 1): 0.4}, tmp_path / "mean")
-    with pytest.raises(OptionError, match="config.json is a file"):
+    with pytest.raises(OptionError, match=r"config\.json is a file"):
         average_models({one: 1.0}, one / "config.json")
     with pytest.raises(OptionError, match="shares nan do not sum to 1"):
         average_models({one: float("nan")}, tmp_path / "mean")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from lsp_server.prompts.windows import WindowBudget
 from midfill.evaluation.cross_file.conditions import CONDITIONS, TODAY, Desk
 from midfill.evaluation.cross_file.packages import Package
-from midfill.evaluation.cross_file.runner import rows, run, score, task_object
+from midfill.evaluation.cross_file.runner import read_outcomes, rows, run, score, task_object
 from midfill.evaluation.cross_file.tasks import CrossFileTask, cut_tasks
+from protocol.errors import BadInput
 from protocol.messages import Prompt, StopRule
 
 PACKAGE = Package("python", "sample", "1.0", "MIT")
@@ -65,6 +67,18 @@ def test_each_condition_has_its_sources_and_equal_prompts_are_computed_once(task
 def test_scores(task: CrossFileTask, completion: str, exact: bool, identifiers: bool) -> None:
     outcome = score(task, completion, context="")
     assert (outcome.exact, outcome.identifiers) == (exact, identifiers)
+
+
+def test_what_an_earlier_run_has_written_is_read(task: CrossFileTask, tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    assert read_outcomes(file) == {}
+    outcomes = {"none": score(task, task.middle, ""), "all": score(task, "", task.symbol)}
+    row = json.dumps(task_object(task, outcomes))
+    file.write_text(f"{row}\n{row[:20]}")  # torn
+    assert read_outcomes(file) == {task.name: outcomes}
+    file.write_text(f"{row}\n{row[:20]}\n{row}\n")
+    with pytest.raises(BadInput, match=r"tasks\.jsonl, line 2"):
+        read_outcomes(file)
 
 
 def test_a_symbol_is_shown_as_a_whole_word(task: CrossFileTask) -> None:
