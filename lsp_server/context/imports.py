@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+# Repeats that can only fail are possessive: a document may have thousands of blanks or dots in a row.
 _PYTHON_FROM = re.compile(
-    r"^[ \t]*from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+(\([^()]{1,4000}\)|[^\n(]{1,400})", re.MULTILINE
+    r"^[ \t]*+from[ \t]++([\w.]*+)[ \t]++import[ \t]++(\([^()]{1,4000}\)|[^\n(]{1,400})", re.MULTILINE
 )
 _PYTHON_IMPORT = re.compile(r"^[ \t]*import[ \t]+([^\n#;]{1,400})", re.MULTILINE)
-_SCRIPT_FROM = re.compile(r"\b(?:import|export)\s+([^;'\"()]{1,4000}?)\s+from\s*['\"]([^'\"\n]{1,400})['\"]")
+_SCRIPT_FROM = re.compile(r"\b(?:import|export)\s++((?:[^\s;'\"()]++\s++){1,200}?)from\s*+['\"]([^'\"\n]{1,400})['\"]")
 _SCRIPT_REQUIRE = re.compile(
     r"\b(?:const|let|var)\s+([\w$]+|\{[^{}]{1,2000}\})\s*=\s*require\(\s*['\"]([^'\"\n]{1,400})['\"]\s*\)"
 )
@@ -19,7 +20,9 @@ _RUST_USE = re.compile(
     r"^[ \t]*(?:pub(?:\([^()\n]{1,40}\))?[ \t]+)?use[ \t]+([\w:]+)::(\{[^{}]{1,2000}\}|\w+)", re.MULTILINE
 )
 _NAME = re.compile(r"^(?:type\s+)?([\w$]+)(?:\s+as\s+([\w$]+))?$")
-_SCRIPTS = frozenset({"javascript", "javascriptreact", "typescript", "typescriptreact", "vue", "svelte"})
+_MAX_LINE_CHARS, _MAX_CHARS = 1_000, 64_000  # that are read
+
+SCRIPTS = frozenset({"javascript", "javascriptreact", "typescript", "typescriptreact", "vue", "svelte"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +40,10 @@ class Import:
 
 def imports_of(head: Sequence[str], path: str, language_id: str) -> list[Import]:
     """The imports in these lines of the document at `path`, relative to the workspace folder."""
-    text = "".join(head)
+    text = "".join(line[:_MAX_LINE_CHARS] for line in head)[:_MAX_CHARS]
     if language_id == "python":
         return [*_python_from(text, path), *_python_modules(text)]
-    if language_id in _SCRIPTS:
+    if language_id in SCRIPTS:
         return list(_scripts(text, path))
     if language_id == "rust":
         return list(_rust(text))

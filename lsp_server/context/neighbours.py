@@ -35,8 +35,9 @@ def neighbours_of(uri: str, known: Collection[str]) -> list[str]:
         return []
     place = sum(name < path.name for name in names)
     nearest = sorted(range(len(names)), key=lambda index: abs(index - place))
-    uris = ((path.parent / names[index]).as_uri() for index in nearest if names[index] != path.name)
-    return [each for each in uris if each not in known][:MAX_NEIGHBOURS]
+    known_paths = {split_uri(each).path for each in known}  # editors do not encode every character that `as_uri` does
+    paths = (path.parent / names[index] for index in nearest if names[index] != path.name)
+    return [each.as_uri() for each in paths if each.as_posix() not in known_paths][:MAX_NEIGHBOURS]
 
 
 class NeighbourTexts:

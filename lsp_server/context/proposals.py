@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from lsp_server.context.cutting import CutSnippet, FileStamp, cut
 from lsp_server.editing.documents import Document
+from lsp_server.editing.file_uris import split_uri
 from protocol.messages import Snippet
 from protocol.settings import ContextSource
 
@@ -140,6 +142,11 @@ class Place:
     open_texts: tuple[FileText, ...] = ()
     neighbours: tuple[FileText, ...] = ()
     edited: tuple[EditedText, ...] = ()
+
+    def uri_of(self, path: Path) -> str:
+        """The file's URI: the editor's if the file is open, which may encode other characters than `Path.as_uri`."""
+        opened = (each.uri for each in self.open_texts if split_uri(each.uri).path == path.as_posix())
+        return next(opened, None) or path.as_uri()
 
 
 class Source(Protocol):

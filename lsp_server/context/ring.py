@@ -54,11 +54,9 @@ class ContextRing:
         self._gathered: dict[str, tuple[TextProposal, ...]] = {}  # likewise
         self._baselines = Baselines()
 
-    @property
-    def uris(self) -> Collection[str]:
-        """The documents that snippets may be taken from."""
-        gathered = (proposal.uri for proposals in self._gathered.values() for proposal in proposals)
-        return dict.fromkeys((*self._documents, *gathered))
+    def uris_for(self, uri: str) -> Collection[str]:
+        """The documents that snippets of a prompt of `uri` may be taken from."""
+        return dict.fromkeys((*self._documents, *(proposal.uri for proposal in self._gathered.get(uri, ()))))
 
     @property
     def documents(self) -> Iterable[DocumentVisits]:
@@ -76,6 +74,11 @@ class ContextRing:
     def edited(self, document: Document, change: LineChange) -> None:
         """Follow an edit that was applied to the document."""
         self._used(document).edited(change, self._sequence)
+
+    def rearranged(self, document: Document, change: LineChange) -> None:
+        """Follow a change that is none of the user's edits."""
+        if (found := self._documents.get(document.uri)) is not None:
+            found.follow(change)
 
     def gathered(self, uri: str, proposals: Iterable[TextProposal], gone: Collection[CutSnippet]) -> None:
         """Take what the sources propose for `uri` from now on, and drop snippets that their files no longer contain."""

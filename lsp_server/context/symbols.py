@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from lsp_server.context.identifiers import identifiers
-from lsp_server.context.imports import Import, imports_of
+from lsp_server.context.imports import SCRIPTS, Import, imports_of
 from lsp_server.context.proposals import Place
 from lsp_server.editing.file_uris import split_uri
 
 _MEMBER = re.compile(r"\.([^\W\d]\w{1,99})")
+# By language: a notebook's path, and many a script's, does not tell it.
+_FAMILIES = {"python": ".py", "rust": ".rs", "go": ".go", **dict.fromkeys(SCRIPTS, "script")}
 _LINES_BEFORE, _LINES_AFTER = 40, 15  # around the cursor, whose identifiers are looked up
 
 
@@ -24,6 +26,7 @@ class Symbols:
         folder: the workspace folder of the document.
         index: that folder's index file.
         path: the document's, in the folder, with `/`.
+        family: the language that its imports are of, as `_family` names it.
         near: the identifiers around the cursor, each with its distance in lines, the nearest first.
         members: those of them that stand behind a dot.
     """
@@ -31,13 +34,14 @@ class Symbols:
     folder: Path
     index: Path
     path: str
+    family: str
     imports: tuple[Import, ...]
     near: Mapping[str, int]
     members: Collection[str]
 
     def is_other_file(self, path: str) -> bool:
         """Whether a file of the folder is not the document, and in its language."""
-        return path != self.path and _family(path) == _family(self.path)
+        return path != self.path and _family(path) == self.family
 
 
 def symbols_of(place: Place, indexes: Mapping[Path, Path]) -> Symbols | None:
@@ -49,7 +53,8 @@ def symbols_of(place: Place, indexes: Mapping[Path, Path]) -> Symbols | None:
         return None
     relative = path.relative_to(folder).as_posix()
     imports = tuple(imports_of(place.head, relative, place.language_id))
-    return Symbols(folder, indexes[folder], relative, imports, *_near(place))
+    family = _FAMILIES.get(place.language_id) or _family(relative)
+    return Symbols(folder, indexes[folder], relative, family, imports, *_near(place))
 
 
 def proximity(distance: int) -> float:

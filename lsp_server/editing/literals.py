@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 
 from lsp_server.editing.documents import Document, Position
 from lsp_server.editing.languages import language
@@ -36,5 +36,5 @@ class Literals:
             if token.end() == len(text) and token.start() < len(text) - len(_PROBE):
                 found = "strings" if token.group()[0] in "\"'`" else "comments"
         if begins_outside and place.line > begin:
-            self._outside.append(place.line)
+            insort(self._outside, place.line)  # a place above may have come later
         return found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
+from operator import eq
 
 from lsp_server.editing.documents import Document, LineChange, Position
 
@@ -17,9 +19,14 @@ class Cells:
         self.document = Document(uri, language_id, version=0)
         self._cells: Sequence[Document] = ()
 
-    def arrange(self, cells: Sequence[Document]) -> None:
-        self._cells = cells
+    def arrange(self, cells: Sequence[Document]) -> LineChange:
+        """Use these cells from now on; returns what changes in `document`."""
+        before, self._cells = self.document.lines, cells
         self.refresh()
+        after = self.document.lines
+        above = _common(before, after)
+        below = _common(before[above:][::-1], after[above:][::-1])
+        return LineChange(above, len(before) - above - below, len(after) - above - below)
 
     def refresh(self) -> None:
         """Update `document` to the cells' current texts."""
@@ -44,3 +51,8 @@ class Cells:
                 break
             line += len(each.lines)
         return line
+
+
+def _common(lines: Sequence[str], others: Sequence[str]) -> int:
+    """How many first lines are the same."""
+    return sum(1 for _ in takewhile(bool, map(eq, lines, others)))

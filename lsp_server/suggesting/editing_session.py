@@ -210,7 +210,7 @@ class EditingSession:
         garbage.collect_what_is_new()
         if opened.edits != edits or opened.latest.busy or opened.excluded or not self._is_enabled(opened):
             return
-        if opened.plan(opened.cursor, ahead=True).relaid:
+        if opened.needs_anchor(opened.cursor):  # gathered for, and laid, by the ahead work
             opened.latest.start(partial(self._ahead, opened, opened.cursor))
 
     def _is_enabled(self, opened: OpenDocument) -> bool:

@@ -126,4 +126,12 @@ class Explainer:
 def _folder_around(uri: str, folders: tuple[str, ...]) -> str | None:
     """The one of the folders that the document is in; None if it is in none, or not on this machine's disks."""
     path = Path(split_uri(uri).path)
-    return next((folder for folder in folders if path.is_relative_to(Path(folder).expanduser())), None)
+    return next((folder for folder in folders if path.is_relative_to(_expanded(folder))), None)
+
+
+def _expanded(folder: str) -> Path:
+    """The folder with the user's home for `~`; as it is, if it names a user who does not exist."""
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError:
+        return Path(folder)

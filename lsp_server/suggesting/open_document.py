@@ -84,9 +84,12 @@ class OpenDocument:
 
     async def gather(self, cursor: Position, settings: Settings) -> None:
         """Prepare the snippets of the next prompt, if the prompt at this cursor needs a new anchor."""
-        place = self._in_source(cursor)
-        if not self.planner.holds(place):
-            await self.surroundings.gather(self.source, place, settings)
+        if self.needs_anchor(cursor):
+            await self.surroundings.gather(self.source, self._in_source(cursor), settings)
+
+    def needs_anchor(self, cursor: Position) -> bool:
+        """Whether the prompt for ahead work at this cursor needs a new anchor."""
+        return not self.planner.holds(self._in_source(cursor))
 
     def _in_source(self, position: Position) -> Position:
         return position if self.cells is None else self.cells.position(self.document, position)

@@ -118,9 +118,13 @@ class OpenDocuments:
         for language_id in {*known.cells, *(cell.document.language_id for cell in cells)}:
             alike = [cell for cell in cells if cell.document.language_id == language_id]
             together = known.cells.setdefault(language_id, Cells(f"{notebook}#{language_id}", language_id))
-            together.arrange([cell.document for cell in alike])
+            change = together.arrange([cell.document for cell in alike])
+            self._surroundings.ring.rearranged(together.document, change)
             planner = next((cell.planner for cell in alike if cell.cells is together), None)
-            planner = planner or self._surroundings.planner(together.document, self.settings)
+            if planner is None:
+                planner = self._surroundings.planner(together.document, self.settings)
+            else:
+                planner.edited(change)
             for cell in alike:
                 cell.cells, cell.planner = together, planner
 

@@ -141,7 +141,11 @@ class RequestSender:
         """The URIs of the documents whose text this one's next prompt may hold, or its earlier prompts held."""
         uri = opened.document.uri
         prompted = self._prompted.get(opened.session)
-        return {uri, *opened.surroundings.ring.uris, *(prompted.sources if prompted is not None else ())}
+        return {
+            uri,
+            *opened.surroundings.ring.uris_for(opened.session),
+            *(prompted.sources if prompted is not None else ()),
+        }
 
     def _next_in_turn(self) -> Iterator[str]:
         """Some of the documents whose text may be resident, in turn, so that no call checks all of them."""

@@ -42,7 +42,8 @@ class Definitions:
         scored = _best(_scored(symbols, found))
         ranked = sorted(scored.items(), key=lambda each: -each[1])[:_MAX_PROPOSALS]
         return [
-            _proposal(symbols.folder, each, rank("definitions", score, n)) for n, (each, score) in enumerate(ranked)
+            _proposal(place.uri_of(symbols.folder / each.path), each, rank("definitions", score, n))
+            for n, (each, score) in enumerate(ranked)
         ]
 
 
@@ -92,11 +93,11 @@ def _best(scored: Iterable[tuple[Found, float]]) -> dict[Found, float]:
     return {each: score for each, score in best.items() if (each.path, each.container) not in classes}
 
 
-def _proposal(folder: Path, found: Found, its_rank: float) -> TextProposal:
+def _proposal(uri: str, found: Found, its_rank: float) -> TextProposal:
     opener = ":" if PurePosixPath(found.path).suffix in (".py", ".pyi") else " {"
     header = f"class {found.container}{opener}\n    " if found.container else ""
     return TextProposal(
-        uri=(folder / found.path).as_uri(),
+        uri=uri,
         origin="definitions",
         rank=its_rank,
         first=found.first,

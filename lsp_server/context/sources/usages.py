@@ -128,7 +128,7 @@ class Usages:
         ranked = sorted(worth, key=lambda path: -worth[path] - _nearness(path, symbols.path))
         paths = islice(filter(symbols.is_other_file, ranked), _MAX_FILES)
         opened = {each.uri: each for each in place.open_texts}
-        for uri in ((symbols.folder / path).as_uri() for path in paths):
+        for uri in (place.uri_of(symbols.folder / path) for path in paths):
             if uri in opened:
                 yield opened[uri]
             else:

@@ -47,17 +47,25 @@ class DocumentVisits:
 
     def edited(self, change: LineChange, sequence: int) -> None:
         """Follow an edit, and count it as a visit unless it is too large for typing."""
+        self.follow(change)
+        if change.added <= SNIPPET_LINES:
+            self.touch(_last(change), sequence)
+
+    def follow(self, change: LineChange) -> None:
+        """Move the visits with their text."""
         first, removed, added = change
-        last = first + max(added - 1, 0)
 
         def moved(line: int) -> int:
             if line >= first + removed:
                 return line + added - removed
-            return min(line, last)
+            return min(line, _last(change))
 
         self.visits = tuple(Visit(moved(line), touched) for line, touched in self.visits)
-        if added <= SNIPPET_LINES:
-            self.touch(last, sequence)
+
+
+def _last(change: LineChange) -> int:
+    """The last line that a change has added, or the one in the place of those that it has removed."""
+    return change.first + max(change.added - 1, 0)
 
 
 def propose(all_visits: Iterable[DocumentVisits], uri: str, language_id: str) -> Sequence[LineProposal]:

@@ -106,7 +106,7 @@ def read_outcomes(file: Path) -> dict[str, Mapping[str, Outcome]]:
         return {}
     except (OSError, ValueError) as error:
         raise BadInput(f"{file} cannot be read: {error}") from error
-    found = {}
+    found: dict[str, Mapping[str, Outcome]] = {}
     for number, line in enumerate(lines, 1):
         try:
             row = msgspec.json.decode(line, type=_Row)

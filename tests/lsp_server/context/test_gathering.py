@@ -118,7 +118,7 @@ async def test_a_slow_source_blocks_nothing_and_outlives_who_waited(
     waiting.cancel()
     slow.go_on.set()
     await surroundings.gather(document, Position(1, 0), SETTINGS)
-    assert {each.rpartition("/")[2] for each in surroundings.ring.uris} == {"lib.py"}
+    assert {each.rpartition("/")[2] for each in surroundings.ring.uris_for(document.uri)} == {"lib.py"}
 
 
 async def test_a_fault_in_a_source_costs_its_proposals_alone(

@@ -22,6 +22,14 @@ FROM_SCRIPT = [
 ]
 
 
+@pytest.mark.parametrize("language_id", ["python", "typescript", "rust"])
+@pytest.mark.parametrize("run", [" ", "\t", ".", "a", "export ", "import ", "const {", "from .", "use a::", "{", "("])
+@pytest.mark.parametrize("begin", ["import ", "from ", "export x", "const x", "use a"])
+def test_a_long_line_is_read_in_time(begin: str, run: str, language_id: str) -> None:
+    """Trying what cannot fit from each of its characters would take minutes."""
+    imports_of([begin + run * 100_000] * 300, "a.py", language_id)
+
+
 @pytest.mark.parametrize(
     ("text", "path", "language_id", "expected"),
     [

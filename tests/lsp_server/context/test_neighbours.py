@@ -21,6 +21,12 @@ def test_the_nearest_names_first(tmp_path: Path) -> None:
     assert found[-1] == "a.py"
 
 
+def test_a_known_file_is_known_however_its_editor_writes_the_uri(tmp_path: Path) -> None:
+    (tmp_path / "+page.py").touch()
+    known = (tmp_path / "+page.py").as_uri().replace("%2B", "+")
+    assert neighbours_of((tmp_path / "a.py").as_uri(), {known}) == []
+
+
 def test_there_are_not_many(tmp_path: Path) -> None:
     for number in range(50):
         (tmp_path / f"{number}.py").touch()

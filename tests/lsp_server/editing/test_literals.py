@@ -54,3 +54,11 @@ def test_edits_above_open_and_close_what_follows() -> None:
     edit(Position(2, 0), Position(2, 3), "")
     assert found.at(here) == "strings"
     assert found.at(Position(3, 1)) is None
+
+
+def test_places_may_come_in_any_order() -> None:
+    found, document = literals("a\n" * 20)
+    for line in (10, 12, 5, 13, 14):
+        assert found.at(Position(line, 0)) is None
+    found.edited(document.apply(Edit(Position(6, 0), Position(6, 0), '"""')).first)
+    assert found.at(Position(11, 0)) == "strings"

@@ -7,7 +7,8 @@ from lsprotocol import types
 
 from inference.loading.engine import load_dry_engine
 from inference.loading.options import EngineOptions
-from lsp_server.editing.documents import Edit, Position
+from lsp_server.editing.documents import Document, Edit, LineChange, Position
+from lsp_server.editing.notebooks import Cells
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
@@ -88,6 +89,24 @@ async def test_a_cell_gets_another_language_by_the_same_uri(editor: Editor, core
     open_notebook(editor, item("a", "import os"), item("b", "# Title", "markdown"))
     splice(editor, types.NotebookCellArrayChange(1, 1, [cell("b")]), [item("b", "os.")], ["b"])
     assert await prompt(editor, core, "b", 0, 3) == ("import os\nos.", "\n")
+
+
+def test_what_another_arrangement_changes_is_told() -> None:
+    one, two, three = (Document.from_text(uri(name), "python", 1, f"{name} = 1\nend") for name in ("a", "b", "c"))
+    cells = Cells(f"{NOTEBOOK}#python", "python")
+    assert cells.arrange([one, three]) == LineChange(0, 0, 4)
+    assert cells.arrange([one, two, three]) == LineChange(2, 0, 2)
+    assert cells.arrange([one, two]) == LineChange(4, 2, 0)
+    assert cells.document.text == "a = 1\nend\nb = 1\nend\n"
+
+
+async def test_a_cell_that_was_viewed_and_taken_out_lends_no_lines(editor: Editor, core: FakeCore) -> None:
+    open_notebook(editor, item("a", "x = 1\n"), item("b", "y = 2\n" * 40))
+    assert await editor.suggest(39, 0, uri=uri("b"))
+    splice(editor, types.NotebookCellArrayChange(1, 1), closed=["b"])
+    editor.open("z = ")
+    assert await editor.suggest(0, 4)
+    assert [each.text for each in core.asked[-1].prompt.context] == ["x = 1\n\n"]
 
 
 async def test_a_closed_notebook_is_released(editor: Editor, core: FakeCore) -> None:

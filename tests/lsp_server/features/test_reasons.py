@@ -32,7 +32,7 @@ async def told(editor: Editor) -> tuple[str, str]:
     [
         ({"disabledLanguages": ["python"]}, "a", (0, 1), "off for python: the setting disabledLanguages has"),
         (
-            {"disabledFolders": ["/nowhere", "/project"]},
+            {"disabledFolders": ["/nowhere", "~nobody-here/x", "/project"]},
             "a",
             (0, 1),
             "off in /project: the setting disabledFolders has",

@@ -11,11 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from lsp_server.core.link import LinkStatus
-from lsp_server.editing.documents import Edit, Position
+from lsp_server.editing.documents import Document, Edit, Position
 from lsp_server.filters.balance import Balance
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.likely import LEAST_PROBABILITY
 from lsp_server.filters.statement import Statement
+from lsp_server.prompts.surroundings import Surroundings
 from lsp_server.suggesting import editing_session
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_document import OpenDocument
@@ -247,6 +248,25 @@ async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCor
     assert ahead.max_tokens == 0
     assert ahead.prompt.prefix + ahead.prompt.increment == long.prompt.increment
     assert len(ahead.prompt.increment) < len(long.prompt.increment)
+
+
+async def test_at_rest_the_sources_gather_for_the_place_before_the_anchor_is_laid(
+    core: StubCore, hasty: EditingSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathered: list[tuple[Position, int]] = []
+    gather = Surroundings.gather
+
+    async def note(self: Surroundings, document: Document, cursor: Position, settings: Settings) -> None:
+        gathered.append((cursor, len(core.requests)))
+        await gather(self, document, cursor, settings)
+
+    monkeypatch.setattr(Surroundings, "gather", note)
+    document = opened(hasty, "")
+    await hasty.suggest(document, Query(Position(0, 0)))
+    document.apply(Edit(Position(0, 0), Position(0, 0), "long line\n" * 120))
+    await hasty.suggest(document, Query(Position(120, 0)))
+    await until(lambda: len(core.requests) == 3)
+    assert gathered[-1] == (Position(120, 0), 2)
 
 
 async def test_at_rest_nothing_is_computed_for_a_closed_document(core: StubCore, hasty: EditingSession) -> None:
@@ -500,7 +520,7 @@ async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore,
     hasty.close(hasty.open("file:///c.py", "python", 1, "x = ").document.uri)
     await asyncio.sleep(0.05)
     assert [request.session for request in core.requests] == ["me/file:///a.py"]
-    assert set(here.surroundings.ring.uris) == {"file:///a.py"}
+    assert set(here.surroundings.ring.uris_for(here.session)) == {"file:///a.py"}
 
 
 async def test_a_request_waits_for_the_core_to_start(core: StubCore, session: EditingSession) -> None:

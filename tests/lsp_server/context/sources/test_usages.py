@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,22 @@ def test_an_open_file_is_read_as_it_is_in_the_editor(folder: Path) -> None:
     found = usages(folder).propose(place(folder, "from .lib import load\n", "x", (edited,)))
     assert "load(unsaved)\n" in [each.text for each in found]
     assert not any("root / 'x'" in each.text for each in found)
+
+
+def test_an_open_file_is_known_by_the_uri_of_its_editor(folder: Path) -> None:
+    write(folder, {"pkg/+page.py": "load(saved)\n"})
+    uri = (folder / "pkg" / "+page.py").as_uri().replace("%2B", "+")  # as Neovim writes it
+    found = usages(folder).propose(
+        place(folder, "from .lib import load\n", "x", (FileText(uri, ("load(unsaved)\n",)),))
+    )
+    assert "load(saved)\n" not in texts(list(found))
+    assert [each.uri for each in found if each.text == "load(unsaved)\n"] == [uri]
+
+
+@pytest.mark.parametrize("name", ["notes.ipynb#python", "tool"])
+def test_the_language_of_a_document_need_not_stand_in_its_path(folder: Path, name: str) -> None:
+    here = replace(place(folder, "from .lib import load\n", "x"), uri=f"{(folder / 'pkg').as_uri()}/{name}")
+    assert len(usages(folder).propose(here)) == 2
 
 
 def test_changed_files_are_read_again(folder: Path) -> None:
