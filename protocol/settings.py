@@ -71,7 +71,12 @@ class CoreSettings:
         str,
         About("HTTP header that names the session to that engine, for a router that keeps sessions on a replica"),
     ] = "X-Session-ID"
-    device: Annotated[str, About("Device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`")] = "auto"
+    device: Annotated[
+        str,
+        About(
+            "Device: `cpu`, `cuda`, `cuda:1`, `mps` (Apple); `auto` is a CUDA GPU if there is one, otherwise the CPU"
+        ),
+    ] = "auto"
     dtype: Annotated[
         Dtype,
         About("Data type of the computation; `auto` is bfloat16 if the device is fast with it, otherwise float32"),

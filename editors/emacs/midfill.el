@@ -166,8 +166,8 @@
       (min (line-end-position) (+ (point) (plist-get position :character))))))
 
 (defun midfill--open ()
-  "Open this buffer's document at the server."
-  (when (and midfill--ready (not midfill--open))
+  "Open this buffer's document at the server, unless it is hidden: packages fontify text in such buffers."
+  (when (and midfill--ready (not midfill--open) (not (string-prefix-p " " (buffer-name))))
     (let ((folder (midfill--folder))
           (name (string-remove-suffix "-ts" (string-remove-suffix "-mode" (symbol-name major-mode)))))
       (unless (member (plist-get folder :uri) midfill--folders)
@@ -316,15 +316,23 @@
   "Insert the suggestion's next word."
   (interactive)
   (when-let ((rest (midfill--rest)))
-    (let ((item midfill--item))
-      (insert (substring rest 0 (and (string-match "\\`[ \t\n]*\\(?:\\w+\\|[^[:space:]]\\)" rest) (match-end 0))))
-      (midfill--notify :textDocument/didPartiallyAcceptCompletion :item item :acceptedLength
-                       (/ (length (encode-coding-string (midfill--text midfill--start (point)) 'utf-16le)) 2)))))
+    (let ((item midfill--item)
+          (piece (substring rest 0 (and (string-match "\\`[ \t\n]*\\(?:\\w+\\|[^[:space:]]\\)" rest) (match-end 0)))))
+      (if (string= piece rest)
+          (midfill-accept) ; which also removes the text that the suggestion replaces
+        (insert piece)
+        (midfill--notify :textDocument/didPartiallyAcceptCompletion :item item :acceptedLength
+                         (/ (length (encode-coding-string (midfill--text midfill--start (point)) 'utf-16le)) 2))))))
 
 (defun midfill-dismiss ()
   "Remove the suggestion."
   (interactive)
   (midfill--clear))
+
+(defun midfill--leave ()
+  "Remove the suggestion, and close the document; another major mode drops the buffer's local variables."
+  (midfill--clear)
+  (midfill--close))
 
 ;;;###autoload
 (define-minor-mode midfill-mode
@@ -336,6 +344,7 @@
         (add-hook 'after-change-functions #'midfill--after-change nil t)
         (add-hook 'post-command-hook #'midfill--after-command nil t)
         (add-hook 'kill-buffer-hook #'midfill--close nil t)
+        (add-hook 'change-major-mode-hook #'midfill--leave nil t)
         (setq midfill--seen (cons (buffer-chars-modified-tick) (point)))
         (midfill--connect)
         (midfill--open))
@@ -343,8 +352,8 @@
     (remove-hook 'after-change-functions #'midfill--after-change t)
     (remove-hook 'post-command-hook #'midfill--after-command t)
     (remove-hook 'kill-buffer-hook #'midfill--close t)
-    (midfill--clear)
-    (midfill--close)))
+    (remove-hook 'change-major-mode-hook #'midfill--leave t)
+    (midfill--leave)))
 
 (provide 'midfill)
 ;;; midfill.el ends here

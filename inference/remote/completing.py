@@ -25,6 +25,7 @@ from protocol.messages import Alternative, Completion, CompletionRequest, Finish
 TOPS = 64
 """Most probable tokens to ask for if alternatives are wanted: not every one continues what was typed."""
 NEWLINES = ("\n", "\r")
+_BRANCHES_AT_ONCE = 4  # of a request's alternatives: one request must not take the whole engine
 
 log = logging.getLogger(__name__)
 
@@ -234,7 +235,13 @@ class RemoteCompleter:
         rest = self.prompt.typed[len(spelled) :]
         first = main.tokens[0]
         others = [id_ for id_, _ in first.top if id_ != first.id and self._continues(id_, rest)]
-        branches = (self._branch(packed(typed_ids), id_, len(rest)) for id_ in others[: self.request.alternatives])
+        few = asyncio.Semaphore(_BRANCHES_AT_ONCE)
+
+        async def branch(id_: int) -> tuple[Alternative, int] | None:
+            async with few:
+                return await self._branch(packed(typed_ids), id_, len(rest))
+
+        branches = map(branch, others[: self.request.alternatives])
         return [found for found in await asyncio.gather(*branches) if found is not None]
 
     def _continues(self, token_id: int, rest: bytes) -> bool:

@@ -58,6 +58,7 @@ export class Client {
   /** The next request is none that the user invoked, though VS Code says so. */
   private automatic = false;
   private stopped = false;
+  private hasGivenUp = false;
 
   /** Reads `settings` at every start of the server; where `isOn` returns false, the client sends no request. */
   constructor(
@@ -83,14 +84,24 @@ export class Client {
       errorHandler: restartingHandler(
         () => this.cameUp,
         () => {
-          listener.gaveUp(`The language server has exited too often. ${this.output.lastLine}`);
+          giveUp("The language server has exited too often.");
         },
       ),
       stdioOptions: { stdout: () => undefined /* speaks LSP */, stderr: this.output.follow },
     });
     this.client.registerFeature(announcing({ midfill: true }));
+    // The library tells of the states that follow, too: they must not hide why there is no server.
+    const giveUp = (why: string): void => {
+      this.hasGivenUp = true;
+      listener.gaveUp(`${why} ${this.output.lastLine}`);
+    };
     this.client.onDidChangeState(({ newState }) => {
-      if (!this.stopped) {
+      if (this.stopped || this.hasGivenUp) {
+        return;
+      }
+      if (newState === State.StartFailed && this.cameUp) {
+        giveUp("The language server did not start again.");
+      } else {
         listener.running(newState === State.Running);
       }
     });

@@ -69,6 +69,13 @@ function M.wrap_rpc(rpc)
   return rpc
 end
 
+--- Whether a suggestion that the user asked for is on its way, as far as this module can tell: before its request.
+---@param buf integer
+---@return boolean
+function M.awaits(buf)
+  return buffers[buf] ~= nil and buffers[buf].want_more
+end
+
 --- Start suggesting in this buffer.
 ---@param buf integer
 function M.attach(buf)

@@ -21,35 +21,55 @@ local leaving = {} ---@type table<integer, boolean> clients that are stopping; t
 local wrap_rpc ---@type (fun(rpc: table): table)|nil wraps the connection between server and Neovim
 local configured ---@type table|nil the options that the running servers were started with
 
+--- The buffer of a document. Not vim.uri_to_bufnr(), which makes a buffer where it finds none, as for one without a name.
+local function buffer_of(client_id, uri)
+  local client = vim.lsp.get_client_by_id(client_id)
+  for buf in pairs(client and client.attached_buffers or {}) do
+    if vim.uri_from_bufnr(buf) == uri then
+      return buf
+    end
+  end
+end
+
 local handlers = {}
 
 handlers['midfill/status'] = function(_, status, context)
   state.set_status(context.client_id, status)
 end
 
-handlers['midfill/usage'] = function(_, usage, _)
-  if not usage.ahead then
-    state.set_usage(vim.uri_to_bufnr(usage.textDocument.uri), usage)
+handlers['midfill/usage'] = function(_, usage, context)
+  local buf = buffer_of(context.client_id, usage.textDocument.uri)
+  if buf and not usage.ahead then
+    state.set_usage(buf, usage)
   end
 end
 
 handlers['midfill/resync'] = function(_, lost, context)
-  local buf = vim.uri_to_bufnr(lost.textDocument.uri)
+  local buf = buffer_of(context.client_id, lost.textDocument.uri)
+  if not buf then
+    return
+  end
   vim.lsp.log.warn('midfill', 'opening again', lost.textDocument.uri, lost.reason)
   vim.lsp.buf_detach_client(buf, context.client_id)
   vim.lsp.buf_attach_client(buf, context.client_id)
 end
 
 handlers['midfill/reason'] = function(_, params, context)
-  local buf = vim.uri_to_bufnr(params.textDocument.uri)
+  local buf = buffer_of(context.client_id, params.textDocument.uri)
+  if not buf then
+    return
+  end
   state.set_reason(context.client_id, buf, params.reason)
   if type(params.reason) == 'table' and vim.list_contains({ 'off', 'snoozed', 'excluded' }, params.reason.kind) then
     M.hide(buf)
   end
 end
 
-handlers['midfill/refresh'] = function(_, params, _)
-  M.refresh(vim.uri_to_bufnr(params.textDocument.uri), params.invoked)
+handlers['midfill/refresh'] = function(_, params, context)
+  local buf = buffer_of(context.client_id, params.textDocument.uri)
+  if buf then
+    M.refresh(buf, params.invoked)
+  end
 end
 
 ---@param client_id integer
@@ -59,7 +79,8 @@ local function ended(client_id, code, signal)
   state.set_status(client_id, nil)
   local again = leaving[client_id]
   leaving[client_id] = nil
-  if again == false or vim.v.exiting ~= vim.NIL then
+  local was_told_to = again == nil and code == 0 and signal == 0 -- by Neovim's own commands
+  if again == false or was_told_to or vim.v.exiting ~= vim.NIL then
     return
   end
   if again == nil then
@@ -231,6 +252,11 @@ function M.restart()
   for _, client in ipairs(clients) do
     leaving[client.id] = true
     compat.call(client, 'stop')
+    vim.defer_fn(function() -- it may hang
+      if leaving[client.id] then
+        compat.call(client, 'stop', true)
+      end
+    end, 3000)
   end
   if #clients == 0 then
     M.start()

@@ -82,11 +82,12 @@ end
 
 function M.setup()
   local group = vim.api.nvim_create_augroup('midfill.hints', {})
-  local soon = vim.schedule_wrap(follow) -- the mode changes after InsertEnter and InsertLeave
+  local soon = vim.schedule_wrap(follow) -- the mode changes after InsertEnter
   local function on(events, callback, pattern)
     vim.api.nvim_create_autocmd(events, { group = group, callback = callback, pattern = pattern })
   end
-  on({ 'InsertEnter', 'InsertLeave', 'CursorMovedI', 'BufEnter' }, soon)
+  on({ 'InsertEnter', 'CursorMovedI', 'BufEnter' }, soon)
+  on('ModeChanged', soon, 'i*:[^i]*') -- Ctrl-C does not trigger InsertLeave
   on('User', soon, 'MidfillStatus')
   on('BufWipeout', function(event)
     for kind in pairs(TOLD) do

@@ -33,6 +33,7 @@ local function follow_clients()
       if detached and detached.name == client.NAME then
         surface.detach(event.buf)
         state.set_usage(event.buf, nil)
+        state.set_reason(detached.id, event.buf, nil)
       end
     end,
   })
@@ -47,7 +48,10 @@ end
 
 ---@return table<string, fun(): boolean> by the name of the action: whether it has something to do
 local function usable()
-  local accept, all = M.visible, {}
+  local all = {}
+  local function accept() -- a key that comes before what the user asked for must not become text
+    return M.visible() or (surface ~= nil and surface.awaits(vim.api.nvim_get_current_buf()))
+  end
   for _, name in ipairs({ 'accept', 'accept_word', 'accept_line', 'dismiss' }) do
     all[name] = accept
   end

@@ -73,6 +73,18 @@ local function keep(buf, former)
   return lhs
 end
 
+--- The keys that have the meaning of an unmapped key: Neovim reads a typed Alt chord as Escape and the plain key, but
+--- not one that a mapping returns, which it would insert.
+---@param key string
+---@return string
+local function unmapped(key)
+  local plain = vim.fn.keytrans(vim.keycode(key)):match('^<M%-(.+)>$')
+  if not plain or plain:match('^[CDST]%-.') then
+    return key
+  end
+  return '<Esc>' .. (vim.fn.strchars(plain) == 1 and plain or '<' .. plain .. '>')
+end
+
 ---@param buf integer|nil
 ---@param name string
 ---@param key string
@@ -80,7 +92,7 @@ local function map(buf, name, key)
   local former = find(buf, key)
   local action = ('<Plug>(midfill-%s)'):format((name:gsub('_', '-')))
   -- Neovim does not map a result again that begins with the key itself: the key gets Neovim's own meaning.
-  local otherwise = former and keep(buf, former) or key
+  local otherwise = former and keep(buf, former) or unmapped(key)
   local function callback()
     return can[name]() and action or otherwise
   end

@@ -31,7 +31,7 @@ local function cancel(buf, buffer)
   if buffer.pending and client then
     compat.call(client, 'cancel_request', buffer.pending)
   end
-  buffer.pending = nil
+  buffer.pending, buffer.request = nil, nil
 end
 
 ---@param buf integer
@@ -58,7 +58,13 @@ local function ask(buf, kind, index)
   buffer.asked = asked
   local params = vim.lsp.util.make_position_params(0, client.offset_encoding)
   params.context = { triggerKind = kind }
+  local request = { by_hand = kind == INVOKED } -- a cancelled one for the same place may still be answered
+  buffer.request = request
   local sent, id = compat.call(client, 'request', METHOD, params, function(err, result)
+    if buffer.request ~= request then
+      return
+    end
+    buffer.request = nil
     local current = vim.api.nvim_get_current_buf() == buf and inserting() and buffers[buf] == buffer
     if not current or buffer.asked ~= asked or offers.place(buf) ~= asked then
       return
@@ -99,9 +105,19 @@ function M.attach(buf)
       end
     end)
   end)
-  on({ 'InsertLeave', 'BufLeave' }, function()
+  on('BufLeave', function()
     M.clear(buf)
   end)
+  -- Not InsertLeave, which Ctrl-C does not trigger, nor the change to Replace mode.
+  vim.api.nvim_create_autocmd('ModeChanged', {
+    group = group,
+    pattern = 'i*:[^i]*',
+    callback = function()
+      if vim.api.nvim_get_current_buf() == buf then
+        M.clear(buf)
+      end
+    end,
+  })
   vim.schedule(function() -- what was typed before the server came
     follow(buf)
   end)
@@ -135,6 +151,14 @@ function M.refresh(buf, invoked)
   elseif invoked then
     buffer.wanted = suggestions.insert_again()
   end
+end
+
+--- Whether a suggestion that the user asked for is on its way.
+---@param buf integer
+---@return boolean
+function M.awaits(buf)
+  local buffer = buffers[buf]
+  return buffer ~= nil and (buffer.wanted == true or buffer.request ~= nil and buffer.request.by_hand)
 end
 
 --- Hide the suggestion and cancel the request.

@@ -5,6 +5,7 @@ import { after, afterEach, before, test } from "node:test";
 
 import { OPENING, TEXT, until, Workbench, type Window } from "./workbench.ts";
 
+const EXITS = 5; // within three minutes, after which the language client does not start the server again
 const AUTOMATIC = 2; // LSP's kind of requests that the user did not invoke
 
 const workbench = new Workbench();
@@ -34,6 +35,19 @@ test("a server that is killed comes back, and knows what was typed", async () =>
   await window.type("h");
   const { range } = await window.untilSuggestion();
   assert.deepEqual(range.start, { line: TEXT.split("\n").length - 1, character: OPENING.length });
+});
+
+test("a server that is killed too often is given up, and the status bar says so for good", async () => {
+  const window = await open("demo.py");
+  for (let count = 1; count <= EXITS; count++) {
+    await until(`server ${count}`, () => window.wire.servers().length === count);
+    await window.untilStatus(/^midfill( \d|$)/);
+    process.kill(window.wire.servers().at(-1)!, "SIGKILL");
+  }
+  await window.untilStatus(/^midfill: failed$/);
+  await window.page.waitForTimeout(3000);
+  await window.untilStatus(/^midfill: failed$/);
+  assert.equal(window.wire.servers().length, EXITS);
 });
 
 test("what was typed before the language server ran gets a suggestion, without another key", async () => {
