@@ -92,12 +92,22 @@ function M.switched(buf)
   M.clear(buf)
   vim.lsp.inline_completion.enable(switch.on(buf), { bufnr = buf })
   -- Made after Neovim's own, these autocommands run after them.
+  local group = vim.api.nvim_create_augroup('midfill.builtin.' .. buf, {})
   vim.api.nvim_create_autocmd({ 'InsertEnter', 'CursorMovedI', 'TextChangedI', 'TextChangedP' }, {
-    group = vim.api.nvim_create_augroup('midfill.builtin.' .. buf, {}),
+    group = group,
     buffer = buf,
     callback = function()
       if not offers.rest(buf) then
         M.clear(buf) -- it no longer fits the cursor
+      end
+    end,
+  })
+  vim.api.nvim_create_autocmd('ModeChanged', { -- Neovim hides it at InsertLeave, which Ctrl-C does not trigger
+    group = group,
+    pattern = 'i*:[^i]*',
+    callback = function()
+      if vim.api.nvim_get_current_buf() == buf then
+        M.clear(buf)
       end
     end,
   })

@@ -87,6 +87,13 @@ def test_keys_do_what_they_did_before(open_scripted: OpenScripted, script: Scrip
     check_former(neovim)
 
 
+def test_an_alt_chord_with_nothing_to_accept_is_what_neovim_makes_of_it(open_scripted: OpenScripted) -> None:
+    neovim = open_scripted("")
+    neovim.keys("<Esc>ccab<M-l>")
+    until(lambda: neovim.mode() == "n")
+    assert neovim.text() == "ab"
+
+
 def test_an_unmapped_key_still_ends_abbreviations(open_scripted: OpenScripted) -> None:
     neovim = open_scripted("", options="{ keys = { accept = '/' } }", before="vim.cmd('iabbrev foo bar')")
     check_typed(neovim, "foo<C-]>!", "bar!")

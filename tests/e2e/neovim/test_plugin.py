@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import DEFAULTS, OpenNeovim, OpenScripted
 from tests.e2e.neovim.driver import PLUGIN, Neovim, Program, until
 from tests.e2e.neovim.script import Script
+from tests.e2e.neovim.test_commands import notify
 
 
 def release(neovim: Neovim) -> None:
@@ -50,6 +52,44 @@ def test_an_answer_after_insert_mode_is_not_shown(open_scripted: OpenScripted, s
     neovim.keys("<Esc>")
     release(neovim)
     assert (neovim.ghost(), neovim.offer()) == ("", "")
+
+
+@pytest.mark.parametrize("keys", ["<C-c>", "<Insert>", "<C-o>"])
+def test_what_is_shown_leaves_with_insert_mode(open_scripted: OpenScripted, script: Script, keys: str) -> None:
+    """Neovim triggers no InsertLeave for Ctrl-C and for the change to Replace mode."""
+    neovim = open_scripted("one\n")
+    script.answer("abc def")
+    neovim.keys("A")
+    neovim.until_ghost()
+    neovim.keys(keys)
+    until(lambda: neovim.ghost() == "")
+
+
+@pytest.mark.parametrize("program", DEFAULTS, ids=str)
+def test_a_key_before_the_suggestion_that_was_asked_for_is_no_text(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("one\n")
+    script.answer()
+    neovim.keys("A")
+    until(neovim.answered)
+    script.answer("abc", late=True)
+    notify(neovim, "midfill/refresh", textDocument=None, invoked=True)
+    until(lambda: any(each["context"]["triggerKind"] == 1 for each in script.told("textDocument/inlineCompletion")))
+    neovim.keys("<M-l>")
+    assert (neovim.text(), neovim.mode()) == ("one", "i")
+    release(neovim)
+    assert neovim.until_ghost() == "abc"
+
+
+def test_messages_about_a_buffer_without_a_name_reach_it(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("")
+    neovim.api.command("enew | set filetype=python")
+    until(lambda: len(script.told("textDocument/didOpen")) == 2)
+    before = neovim.lua("return #vim.api.nvim_list_bufs()")
+    reason = {"kind": "off", "text": "off", "explanation": "Why.", "actions": [], "lasts": True}
+    notify(neovim, "midfill/reason", textDocument=None, reason=reason)
+    assert "Why." in neovim.lua("return vim.fn.execute('Midfill')")
+    notify(neovim, "midfill/reason", textDocument={"uri": "file:///nowhere.py"}, reason=reason)
+    assert neovim.lua("return #vim.api.nvim_list_bufs()") == before
 
 
 def test_what_is_shown_leaves_with_the_first_other_character(open_scripted: OpenScripted, script: Script) -> None:
@@ -255,6 +295,15 @@ def test_a_server_that_keeps_dying_is_left_alone(open_neovim: OpenNeovim) -> Non
     until(lambda: "keeps exiting, last with status 3. See :Midfill log" in neovim.messages())
     neovim.api.command("Midfill log")
     assert "no such luck" in neovim.text()
+
+
+def test_a_server_that_neovim_was_told_to_stop_stays_away(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("")
+    neovim.lua("for _, client in ipairs(vim.lsp.get_clients()) do vim.lsp.stop_client(client.id) end")
+    until(lambda: neovim.lua("return #vim.lsp.get_clients()") == 0)
+    time.sleep(1)
+    assert neovim.lua("return #vim.lsp.get_clients()") == 0
+    assert len(script.told("initialize")) == 1
 
 
 def test_a_command_that_is_not_there_is_told(open_neovim: OpenNeovim) -> None:

@@ -185,10 +185,11 @@ def test_a_dismissed_suggestion_stays_away_until_the_next_key(open_neovim: OpenN
     until(lambda: neovim.ghost() == "")
     time.sleep(A_WHILE)
     assert (neovim.ghost(), neovim.offer()) == ("", "")
-    neovim.keys("<M-l>")  # nothing to accept: the key is what it is without midfill
-    neovim.keys(f"<C-o>:<Esc>{offer[0]}" if offer[0] != "<" else "<lt>")
-    until(lambda: neovim.text().endswith(offer[0]))
-    assert neovim.text().startswith(before)
+    neovim.keys("<M-l>")  # nothing to accept: the key is what it is without midfill, Escape and `l`
+    until(lambda: neovim.mode() == "n")
+    assert neovim.text() == before
+    neovim.keys(f"A{offer[0] if offer[0] != '<' else '<lt>'}")
+    until(lambda: neovim.text() == before + offer[0])
 
 
 def test_leaving_insert_mode_takes_the_suggestion_away(open_neovim: OpenNeovim) -> None:
