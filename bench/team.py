@@ -60,6 +60,8 @@ from protocol.wire import Complete, encode
 
 START_S = 300.0
 """Longest wait for a replica that starts."""
+PONG_S = 60.0
+"""Longest wait for a pong: here one process reads those of all typists, on the cores that the replicas compute on."""
 DRAIN_S = 30.0
 """Longest wait for the answers that are due when typing ends."""
 FLOOD_REQUESTS = 64  # as many as the core lets one client have waiting
@@ -358,6 +360,7 @@ def main(
         raise typer.BadParameter("--kill-replica needs at least two --replica")
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, stack.enter_context(private_core_environment())))
+        stack.enter_context(patch("lsp_server.core.client._READY_TIMEOUT_S", PONG_S))
         replicas = []
         for command in replica or ():
             replicas.append(ReplicaProcess(command))

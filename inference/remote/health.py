@@ -15,7 +15,9 @@ from protocol.errors import BadInput, BadModel, Busy, MidfillError
 
 CHECK_EVERY_S = 2.0
 CHECK_PATIENCE_S = 5.0
-"""Seconds after which a replica that does not answer a check is down."""
+"""Seconds after which a replica that does not answer a check is suspected: it may be busy."""
+SILENT_CHECKS = 4
+"""Checks in a row without an answer after which it is down."""
 JOIN_PATIENCE_S = 60.0
 """As CHECK_PATIENCE_S, for a replica that joins: a server may load its model, or compile its first constraint."""
 
@@ -60,19 +62,26 @@ class ServedModel:
 
 async def watch(replica: Replica, model: ServedModel, on_change: Callable[[], None]) -> None:
     """Check the replica until cancelled: take it out while it does not answer, and let it join again."""
+    silent = 0
     while True:
         await replica.suspected_within(CHECK_EVERY_S)
         before = replica.state
+        silent += 1
         try:
             await _check(replica, model)
+            silent = 0
         except Busy:
-            pass  # it answers
+            silent = 0  # it answers
         except BadInput as error:
             replica.leave(str(error), refused=True)
         except MidfillError as error:
             replica.leave(str(error))
         except TimeoutError:
-            replica.leave(f"{replica.address} does not answer within {CHECK_PATIENCE_S:.0f} s")
+            reason = f"{replica.address} does not answer within {CHECK_PATIENCE_S:.0f} s"
+            if silent < SILENT_CHECKS and replica.serves:
+                replica.suspect(reason)
+            else:
+                replica.leave(reason)
         except Exception:
             log.exception("%s could not be checked", replica.address)
         if replica.state != before:

@@ -204,6 +204,7 @@ def test_text_that_a_client_has_is_never_followed_by_another_replicas(pair: Pair
 
 def test_requests_at_a_silent_replica_are_moved(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "CHECK_PATIENCE_S", 3.0)
+    monkeypatch.setattr(health, "SILENT_CHECKS", 1)
     cluster, engine, home = pair
     silent = cluster.states[home]
     silent.hold_after = 0
@@ -215,6 +216,24 @@ def test_requests_at_a_silent_replica_are_moved(pair: Pair, monkeypatch: pytest.
     assert states_of(engine)[home] == "down"
     assert "does not answer within" in engine.notice
     silent.is_silent, silent.hold_after = False, None
+    until(lambda: states_of(engine) == ["up", "up"])
+    assert homes(engine, cluster, ["me/a"]) == {"me/a": home}
+
+
+def test_a_replica_that_is_too_busy_for_a_check_serves_where_no_other_can(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "CHECK_PATIENCE_S", 1.0)
+    monkeypatch.setattr(health, "SILENT_CHECKS", 10**6)
+    cluster, engine, home = pair
+    busy, other = cluster.states[home], cluster.states[1 - home]
+    busy.is_silent = True
+    until(lambda: states_of(engine)[home] == "suspected")
+    assert homes(engine, cluster, ["me/a"]) == {"me/a": 1 - home}
+    other.is_silent = True
+    until(lambda: states_of(engine) == ["suspected", "suspected"])
+    assert not engine.is_gone
+    busy.is_silent = other.is_silent = False
     until(lambda: states_of(engine) == ["up", "up"])
     assert homes(engine, cluster, ["me/a"]) == {"me/a": home}
 
