@@ -23,6 +23,7 @@ from protocol.settings import TINY_MODEL
 SOURCES = [
     path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parents[1] / "lsp_server").rglob("*.py"))
 ]
+ALL_LINES = "".join(SOURCES).splitlines(keepends=True)
 BUDGET = WindowBudget(prefix_tokens=600, suffix_tokens=300, increment_tokens=200)
 ENGINE = load_dry_engine(EngineOptions(TINY_MODEL, healing="off"))  # the tokens of the text as it stands
 LEAST = 1
@@ -38,7 +39,7 @@ class Desk:
     def __init__(self, line: int) -> None:
         ENGINE.forget("a")
         ENGINE.forget("b")
-        self.document = Document.from_text("file:///a.py", "python", 1, "".join(SOURCES[:8]))
+        self.document = Document.from_text("file:///a.py", "python", 1, "".join(ALL_LINES[:600]))
         self.planner = PromptPlanner(self.document, BUDGET)
         self.cursor = self.end_of(line)
         self.token_ids: tuple[int, ...] = ()
@@ -160,7 +161,7 @@ def test_a_change_of_the_suffix_costs_what_follows_it_and_the_increment(line: in
 
 def test_switching_files_costs_nothing_while_both_are_resident() -> None:
     desk = Desk(100)
-    other = Document.from_text("file:///b.py", "python", 1, "".join(SOURCES[8:12]))
+    other = Document.from_text("file:///b.py", "python", 1, "".join(ALL_LINES[600:900]))
     there = PromptPlanner(other, BUDGET).plan(Position(80, 0)).prompt
     ENGINE.complete(CompletionRequest("b", there, max_tokens=8))
     assert desk.ask().recomputed_tokens == LEAST
