@@ -32,6 +32,7 @@ async def test_a_recorded_session_is_hot_but_for_a_block_and_its_texts_are_the_c
         prefix_tokens=1024,
         suffix_tokens=512,
         max_tokens=12,
+        shorten_unlikely=False,
     )
     options = ReplayOptions(engine=True, strategies="efim", limit=STEPS, moves=True, language="rust", verify=CHECKED)
     result = await replay(read_trace(TRACE), settings, options, lambda _strategy, _done: None)
