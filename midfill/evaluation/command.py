@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -104,6 +105,8 @@ def eval_command(settings: Settings, arguments: EvalArguments) -> None:
     """
     from midfill.evaluation.engines import core_by_address, engine_in_process
 
+    if arguments.resume and not (arguments.cross_file and arguments.json_file not in (None, Path("-"))):
+        raise BadInput("--resume goes on with the file of --json, and only with --cross-file")
     model = (
         core_by_address(settings, arguments.max_new_tokens)
         if settings.core
@@ -159,12 +162,12 @@ def _evaluate_cross_file(
         tasks = runner.collect_tasks(
             arguments.packages, arguments.limit, seed, lambda name: status.update(f"reading {name}")
         )
-    known = runner.read_outcomes(arguments.json_file) if arguments.resume and arguments.json_file else {}
+    resumed = arguments.json_file if arguments.resume else None
+    known = {} if resumed is None else runner.read_outcomes(resumed)
     scored = [(task, known[task.name]) for task in tasks if task.name in known]
     tasks = [task for task in tasks if task.name not in known]
-    with _json_lines(arguments.json_file) as write, _loaded(model, notes) as evaluated, _bars(notes) as progress:
-        for task, outcomes in scored:
-            write(runner.task_object(task, outcomes))
+    rows = _json_lines(arguments.json_file, keep=arguments.resume)
+    with rows as write, _loaded(model, notes) as evaluated, _bars(notes) as progress:
         bar = progress.add_task("cross-file", total=len(tasks) * len(CONDITIONS))
         desk = Desk(seed, settings.other_files_tokens, _windows(settings, evaluated))
         for task, outcomes in runner.run(tasks, desk, evaluated.complete, partial(progress.advance, bar)):
@@ -182,15 +185,20 @@ def _bars(notes: Console) -> Progress:
 
 
 @contextmanager
-def _json_lines(file: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A function that writes each object at once, so that an aborted run keeps its rows; opens the file first."""
+def _json_lines(file: Path | None, *, keep: bool = False) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A function that writes each object at once, so that an aborted run keeps its rows; opens the file first.
+
+    With `keep`, the rows that the file has stay, but for a torn last one.
+    """
     if file is None:
         yield lambda _: None
     elif file == Path("-"):
         yield lambda row: typer.echo(json.dumps(row))
     else:
         check_writable(file)
-        with file.open("w", encoding="utf-8", buffering=1) as stream:
+        if keep:
+            os.truncate(file, file.read_bytes().rfind(b"\n") + 1)
+        with file.open("a" if keep else "w", encoding="utf-8", buffering=1) as stream:
             yield lambda row: print(json.dumps(row), file=stream)
 
 

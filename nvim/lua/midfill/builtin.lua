@@ -102,15 +102,7 @@ function M.switched(buf)
       end
     end,
   })
-  vim.api.nvim_create_autocmd('ModeChanged', { -- Neovim hides it at InsertLeave, which Ctrl-C does not trigger
-    group = group,
-    pattern = 'i*:[^i]*',
-    callback = function()
-      if vim.api.nvim_get_current_buf() == buf then
-        M.clear(buf)
-      end
-    end,
-  })
+  suggestions.when_insertion_ends(group, buf, M.clear) -- Neovim hides it at InsertLeave alone
 end
 
 ---@param buf integer

@@ -14,6 +14,7 @@ local INVOKED, AUTOMATIC = 1, 2
 ---@class midfill.Buffer
 ---@field pending integer|nil id of the request in flight
 ---@field asked string|nil the place and state of the last request
+---@field request { by_hand: boolean }|nil the newest request, until it is answered or cancelled
 ---@field wanted boolean|nil whether the user asks for a suggestion by hand with the next insertion
 
 ---@type table<integer, midfill.Buffer>
@@ -108,16 +109,7 @@ function M.attach(buf)
   on('BufLeave', function()
     M.clear(buf)
   end)
-  -- Not InsertLeave, which Ctrl-C does not trigger, nor the change to Replace mode.
-  vim.api.nvim_create_autocmd('ModeChanged', {
-    group = group,
-    pattern = 'i*:[^i]*',
-    callback = function()
-      if vim.api.nvim_get_current_buf() == buf then
-        M.clear(buf)
-      end
-    end,
-  })
+  suggestions.when_insertion_ends(group, buf, M.clear)
   vim.schedule(function() -- what was typed before the server came
     follow(buf)
   end)

@@ -129,6 +129,22 @@ function M.go_on()
   end
 end
 
+--- Call `done` when insert mode ends in this buffer: unlike InsertLeave also at Ctrl-C and the change to Replace mode.
+---@param group integer of autocommands
+---@param buf integer
+---@param done fun(buf: integer)
+function M.when_insertion_ends(group, buf, done)
+  vim.api.nvim_create_autocmd('ModeChanged', {
+    group = group,
+    pattern = 'i*:[^i]*',
+    callback = function()
+      if vim.api.nvim_get_current_buf() == buf then
+        done(buf)
+      end
+    end,
+  })
+end
+
 --- Have the user insert again where they inserted last; false outside of normal mode, where nothing happens.
 ---@return boolean
 function M.insert_again()

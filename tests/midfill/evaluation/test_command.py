@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from inference.loading.options import EngineOptions
 from midfill.commands import app
+from midfill.evaluation.command import _json_lines
 from protocol.errors import BadInput
 from tests.inference.serving import TOKEN, serving
 
@@ -93,6 +94,18 @@ def test_held_out_files_need_no_permission(rows: Rows) -> None:
     assert "code" not in said
 
 
+def test_rows_are_kept_but_for_a_torn_one(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    for before, after in (("", ""), ('{"task": 1}\n{"ta', '{"task": 1}\n')):
+        file.write_text(before)
+        with _json_lines(file, keep=True) as write:
+            assert file.read_text() == after  # before a row is written, too
+            write({"task": 2})
+        assert file.read_text() == after + '{"task": 2}\n'
+    with _json_lines(file):
+        assert file.read_text() == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -103,6 +116,9 @@ def test_held_out_files_need_no_permission(rows: Rows) -> None:
         (["--human-eval", str(DATA), "--cut", "word"], "unknown 'word', choose from given, token, character"),
         (["--human-eval", str(DATA / "HumanEval-RandomSpanInfilling.jsonl"), "--split", "single-line"], "no tasks of"),
         (["--human-eval", "missing.jsonl"], "cannot be read"),
+        (["--cross-file", "--resume"], "--resume goes on with the file of --json"),
+        (["--cross-file", "--resume", "--json", "-"], "--resume goes on with the file of --json"),
+        (["--human-eval", str(DATA), "--resume", "--json", "rows.jsonl"], "only with --cross-file"),
         (["--human-eval", str(DATA), "--json", "missing/rows.jsonl"], "cannot be written"),
         (["--human-eval", str(DATA), "--fim-format", "starcoder"], "which the FIM format 'starcoder' needs"),
     ],
