@@ -133,7 +133,7 @@ class Completion(Value, frozen=True):
     finish_reason: FinishReason
     usage: Usage
     mean_logprob: float | None = None  # over the tokens generated for `text`; None without any
-    alternatives: tuple[Alternative, ...] = ()  # each with a different first token, the more probable first
+    alternatives: tuple[Alternative, ...] = ()  # other texts; the more probable their beginnings, the earlier
     tokens: tuple[TokenLogprob, ...] = ()  # of `text`; only if requested by `top_logprobs`
 
 

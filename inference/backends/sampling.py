@@ -56,12 +56,20 @@ def draw(scores: Numbers, how: Draw) -> int:
     return int(order[min(place, len(cumulative) - 1)])
 
 
+def highest_of(scores: Numbers, count: int) -> NDArray[np.intp]:
+    """The indices of the highest scores, the highest first, and of equal ones the first; sorts only these."""
+    if not count:
+        return np.empty(0, np.intp)
+    least = np.partition(scores, -count)[-count] if count < len(scores) else -np.inf
+    candidates = np.flatnonzero(scores >= least)
+    return candidates[np.argsort(-scores[candidates], kind="stable")[:count]]
+
+
 def _choice(row: Numbers, chunk: Chunk) -> Choice:
     ids = np.arange(len(row)) if chunk.allowed is None else chunk.allowed
     scores = row[ids]
     highest = scores.max()
     logprobs = scores - highest - np.log(np.exp(scores - highest).sum())
     place = int(scores.argmax()) if chunk.draw is None else draw(scores, chunk.draw)
-    best = np.argsort(-scores, kind="stable")[: chunk.top]
-    top = tuple((int(ids[index]), float(logprobs[index])) for index in best)
+    top = tuple((int(ids[index]), float(logprobs[index])) for index in highest_of(scores, chunk.top))
     return Choice(int(ids[place]), float(logprobs[place]), top)

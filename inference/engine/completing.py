@@ -14,7 +14,7 @@ from msgspec import structs
 from inference.backends.chunk import SHORT_TOKENS
 from inference.backends.model import Choice
 from inference.engine.active_request import IsCancelled, OnPrefill, OnText, Steps, Stopped
-from inference.engine.decoding.alternatives import AlternativeStart
+from inference.engine.decoding.alternatives import TRIES, branches
 from inference.engine.decoding.draft_history import DraftHistories, DraftHistory
 from inference.engine.decoding.drafters import Drafter, agreeing
 from inference.engine.decoding.drawing import Drawing, check_choosing, spelling
@@ -26,7 +26,7 @@ from inference.text.healing import Healer, TypedBytes
 from inference.text.prompts import TokenizedPrompt, tokenize_prompt
 from inference.text.stops import Stops
 from inference.text.token_bytes import TextStream
-from inference.text.token_ids import TokenIds, packed
+from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from inference.text.tokenization import TextTokenizer
 from protocol.messages import Alternative, Completion, CompletionRequest, FinishReason, TokenLogprob
 
@@ -98,7 +98,7 @@ class _Completing:
         self._drawing = Drawing(self._request)
 
     def steps(self) -> Steps[tuple[Completion, TokenIds]]:
-        """Prefill, then decode the alternatives, if requested, and the completion; with all tokens generated for it."""
+        """Prefill, then decode the completion and its alternatives, if requested; with all tokens generated for it."""
         before = self._request.prompt.prefix + self._request.prompt.increment
         rest = self._history.suggested.rest_after(before)
         suggestion = self._text(TypedBytes(self._prompt.typed, self._tools.healer), rest)
@@ -111,15 +111,18 @@ class _Completing:
             self._history.remember(before, completion.text or suggestion.stream.text, suggestion.token_ids)
         return completion, suggestion.token_ids
 
-    def _text(self, typed: TypedBytes, rest: str = "") -> _GrowingText:
+    def _text(self, typed: TypedBytes, rest: str = "", known: TokenIds | None = None) -> _GrowingText:
+        """A new text; `known` are the tokens that an alternative begins with."""
         tokenizer, history = self._tools.tokenizer, self._history
-        drafter = None
-        if self._tools.histories is not None and self._request.max_tokens > 0 and self._drawing.is_greedy:
-            seen = history.suggested.token_ids + self._prompt.token_ids
+        drafter, top = None, 0
+        if known is None and self._request.alternatives:
+            top = 1 + self._request.alternatives
+        elif self._tools.histories is not None and self._request.max_tokens > 0 and self._drawing.is_greedy:
+            seen = history.suggested.token_ids + self._prompt.token_ids + (known or packed())
             odds = history.odds_of_rest, history.odds_of_repetition
             drafter = Drafter(seen, rest, tokenizer.encode, self._ends, *odds)
         cost = RequestCost(len(self._prompt.token_ids), started=self._started)
-        return _GrowingText(typed, tokenizer.text_stream(len(typed.rest)), drafter, cost)
+        return _GrowingText(typed, tokenizer.text_stream(len(typed.rest)), drafter, cost, top)
 
     def _ends(self, token_id: int) -> bool:
         """Whether the text ends with this token, or within it."""
@@ -132,16 +135,13 @@ class _Completing:
         cost.prefilled = time.perf_counter()
         if not choices:
             return cost.completion("", "length")
+        text, reason = yield from self._decode(choices, suggestion)
         alternatives: tuple[Alternative, ...] = ()
         if self._request.alternatives:
-            first = yield from self._first(choices[0], cost)
-            alternatives = yield from self._alternatives(first, cost)
-            # The completion comes last, so that it is resident when the user accepts it.
-            recomputed_tokens = cost.recomputed_tokens
-            choices = yield from self._prefill(suggestion)
-            cost.recomputed_tokens = recomputed_tokens  # the prompt's last token again, which counts once
-        text, reason = yield from self._decode(choices, suggestion)
-        completion = cost.completion(text, reason, tuple(other for other in alternatives if other.text != text))
+            computed = self._resident.token_ids[len(self._prompt.token_ids) :]
+            alternatives = yield from self._alternatives(suggestion, text)
+            yield from self._make_resident(computed, cost)  # again: most users accept the completion itself
+        completion = cost.completion(text, reason, alternatives)
         return structs.replace(completion, tokens=spelling(suggestion.logprobs, text))
 
     def _prefill(self, text: _GrowingText) -> Steps[tuple[Choice, ...]]:
@@ -184,7 +184,7 @@ class _Completing:
             left = self._request.max_tokens - len(text.cost.logprobs) - 1
             draft = text.drafter.draft(text.stream.text, min(left, SHORT_TOKENS - len(token_ids)))
         chunk = self._resident.chunk(token_ids + draft, 1 + len(draft), allowed)
-        choices = yield self._drawing.of(chunk)
+        choices = yield self._drawing.of(chunk, text.top)
         right = agreeing(draft, choices)
         self._resident.extend(token_ids, is_prompt)
         self._resident.extend(draft[:right], is_prompt=False)
@@ -194,53 +194,53 @@ class _Completing:
             text.drafter.verified(draft[:right] + packed([choices[right].token_id]), right)
         return choices[: right + 1]
 
-    def _first(self, choice: Choice, cost: RequestCost) -> Steps[int]:
-        """The suggestion's first token that spells more than typed bytes; `choice` is its first of all."""
-        probe = self._text(TypedBytes(self._prompt.typed, self._tools.healer))
-        try:
-            while self._tools.tokenizer.is_text(choice.token_id) and probe.typed.take(choice.token_id):
-                choice, *_ = yield from self._choose(packed([choice.token_id]), probe)
-        finally:
-            cost.add(probe.cost)
-        return choice.token_id
-
-    def _alternatives(self, first: int, cost: RequestCost) -> Steps[tuple[Alternative, ...]]:
-        """The requested number of other texts, each decoded greedily after a first token that no earlier text has."""
-        taken: tuple[int, ...] = (first,)
+    def _alternatives(self, suggestion: _GrowingText, text: str) -> Steps[tuple[Alternative, ...]]:
+        """The requested number of other texts: each leaves the suggestion at a token, and is greedy from there."""
         found: dict[str, Alternative] = {}
-        for _ in range(self._request.alternatives):
-            typed = AlternativeStart(self._prompt.typed, self._tools.healer, self._tools.tokenizer, taken)
-            if not typed.possible:
+        wanted, bytes_of = self._request.alternatives, self._tools.tokenizer.bytes_of
+        for branch in branches(suggestion.chosen, self._prompt.typed, text, bytes_of)[: TRIES * wanted]:
+            if len(found) == wanted:
                 break
-            alternative = self._text(typed)
+            kept = suggestion.chosen[: branch.kept]
+            known = packed(choice.token_id for choice in (*kept, branch.choice))
+            other = self._text(TypedBytes(self._prompt.typed, self._tools.healer), known=known)
+            for choice in kept:
+                self._take(choice, other)
+            not_generated = len(other.cost.logprobs)
+            self._crop(known)
             try:
-                choices = yield from self._prefill(alternative)
-                text, reason = yield from self._decode(choices, alternative)
+                ended = yield from self._decode((branch.choice,), other)
             finally:
-                cost.add(alternative.cost)
-            if typed.first is None:  # the text ended within the typed bytes
-                break
-            taken += (typed.first,)
-            if text:
-                found.setdefault(text, Alternative(text, reason))
+                suggestion.cost.add(other.cost, not_generated)
+            if ended[0] not in ("", text):
+                found.setdefault(ended[0], Alternative(*ended))
         return tuple(found.values())
+
+    def _crop(self, generated: TokenIds) -> None:
+        """Crop the workspace to the tokens that it has of the prompt and of `generated`."""
+        length = len(self._prompt.token_ids)
+        self._resident.crop(length + common_prefix_length(self._resident.token_ids[length:], generated))
+
+    def _make_resident(self, generated: TokenIds, cost: RequestCost) -> Steps[None]:
+        """Compute what is missing of the prompt and `generated`."""
+        self._crop(generated)
+        while missing := generated[len(self._resident.token_ids) - len(self._prompt.token_ids) :]:
+            token_ids = missing[: self._chunk_tokens()]
+            yield self._resident.chunk(token_ids)
+            self._resident.extend(token_ids, is_prompt=False)
+            cost.forwards += 1
 
     def _decode(self, choices: Sequence[Choice], text: _GrowingText) -> Steps[tuple[str, FinishReason]]:
         """Generate from the first choice until the text or a limit ends it; the text excludes typed bytes."""
-        stream, typed, cost = text.stream, text.typed, text.cost
+        stream, cost = text.stream, text.cost
         stops = Stops(self._request.stop, self._request.stop_texts, self._request.prompt.suffix)
         chosen = deque(choices)
         text.decoding_since = time.perf_counter()
-        while self._tools.tokenizer.is_text((choice := chosen.popleft()).token_id):
-            text.token_ids.append(choice.token_id)
-            before = len(stream.text)
-            whole = stream.push(choice.token_id)
-            if typed.take(choice.token_id):
-                cost.recomputed_tokens += 1  # a token of typed bytes is part of the prompt, and is recomputed
-            else:
-                cost.logprobs.append(choice.logprob)
-                if self._request.top_logprobs is not None:
-                    text.logprobs.append(self._drawing.told(choice, stream.text[before:], self._tools.tokenizer))
+        while True:
+            text.chosen.append(choice := chosen.popleft())
+            if not self._tools.tokenizer.is_text(choice.token_id):
+                return stops.last(stream.text, "eos")
+            whole = self._take(choice, text)
             end = stops.find(stream.text)
             if end is not None:
                 return stream.text[:end], "stop"
@@ -254,8 +254,21 @@ class _Completing:
                 cost.accepted_tokens += 1
             else:
                 text.tell(stops)
-                chosen.extend((yield from self._choose(packed([choice.token_id]), text)))
-        return stops.last(stream.text, "eos")
+                missing = text.token_ids[len(self._resident.token_ids) - len(self._prompt.token_ids) :]
+                chosen.extend((yield from self._choose(missing, text)))
+
+    def _take(self, choice: Choice, text: _GrowingText) -> bool:
+        """Add a token to the text; False if the text is not UTF-8 any more."""
+        before = len(text.stream.text)
+        text.token_ids.append(choice.token_id)
+        whole = text.stream.push(choice.token_id)
+        if text.typed.take(choice.token_id):
+            text.cost.recomputed_tokens += 1  # a token of typed bytes is part of the prompt, and is recomputed
+            return whole
+        text.cost.logprobs.append(choice.logprob)
+        if self._request.top_logprobs is not None:
+            text.logprobs.append(self._drawing.told(choice, text.stream.text[before:], self._tools.tokenizer))
+        return whole
 
 
 @dataclass(slots=True)
@@ -266,9 +279,11 @@ class _GrowingText:
     stream: TextStream
     drafter: Drafter | None
     cost: RequestCost
+    top: int = 0  # number of the most probable tokens to note in each place, the chosen one included
     on_text: OnText | None = None
     decoding_since: float | None = None  # by time.perf_counter
     token_ids: TokenIds = field(default_factory=packed)  # generated so far, including those of typed bytes
+    chosen: list[Choice] = field(default_factory=list)  # the same, and a token that ended the text without being text
     logprobs: list[TokenLogprob] = field(default_factory=list)  # of the text's tokens, if the request wants them
 
     def tell(self, stops: Stops) -> None:

@@ -44,9 +44,12 @@ class RequestCost:
         mean_logprob = sum(self.logprobs) / generated if generated else None
         return Completion(text, reason, usage, mean_logprob, alternatives)
 
-    def add(self, alternative: RequestCost) -> None:
-        """Add the cost of an alternative, but for what it recomputes of the prompt: that counts already."""
+    def add(self, alternative: RequestCost, known: int) -> None:
+        """Add the cost of an alternative, but for what it recomputes of the prompt: that counts already.
+
+        known: its first tokens that were not generated for it.
+        """
         self.forwards += alternative.forwards
         self.drafted_tokens += alternative.drafted_tokens
         self.accepted_tokens += alternative.accepted_tokens
-        self.alternative_tokens += len(alternative.logprobs)
+        self.alternative_tokens += len(alternative.logprobs) - known

@@ -6,12 +6,16 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from msgspec import structs
 
+from inference.backends.model import Choice
 from inference.engine.active_request import OnPrefill, OnText
+from inference.engine.decoding.alternatives import TRIES, Branch, branches
 from inference.engine.decoding.drawing import spelling
 from inference.engine.decoding.typed_choices import TypedStart
 from inference.remote.servers.interface import ModelServer, Piece, Query, Token
@@ -168,15 +172,11 @@ class RemoteCompleter:
         typed = self.prompt.typed
         main = _Text(self._stops(), self.request.max_tokens, typed.decode(), len(typed))
         text, reason = await self._generate(self._main_query(), main, self.progress)
-        alternatives: dict[str, Alternative] = {}
+        alternatives: tuple[Alternative, ...] = ()
         extra = 0  # tokens
-        if self.request.alternatives and main.tokens:
-            found = await self._alternatives(main)
-            extra = sum(tokens for _, tokens in found)
-            for other, _ in found:
-                if other.text not in ("", text):
-                    alternatives.setdefault(other.text, other)
-        return self._completion(text, reason, main, tuple(alternatives.values()), extra)
+        if self.request.alternatives:
+            alternatives, extra = await self._alternatives(main, text)
+        return self._completion(text, reason, main, alternatives, extra)
 
     def _stops(self) -> Stops:
         return Stops(self.request.stop, self.request.stop_texts, self.request.prompt.suffix)
@@ -198,7 +198,7 @@ class RemoteCompleter:
     async def _generate(self, query: Query, text: _Text, progress: Progress) -> tuple[str, FinishReason]:
         """Read the stream to the text's end, then close it. A stream that ended by itself is read for its usage."""
         ended: tuple[str, FinishReason] | None = None
-        server_ends = False
+        known, server_ends = text.count, False
         async with aclosing(self.server.stream(query)) as pieces:
             async for piece in pieces:
                 progress.note(piece)
@@ -207,7 +207,7 @@ class RemoteCompleter:
                     told = text.text[: text.stops.settled(text.text)]
                     progress.on_text(told)
                     progress.has_told = progress.has_told or bool(told)
-                server_ends = server_ends or piece.end is not None or text.count >= query.max_tokens
+                server_ends = server_ends or piece.end is not None or text.count - known >= query.max_tokens
                 if ended is not None and not server_ends:
                     break  # otherwise the rest is the end of the stream, and the connection stays open
             else:
@@ -226,56 +226,61 @@ class RemoteCompleter:
             return text.stops.last(text.text, "length")
         return None
 
-    async def _alternatives(self, main: _Text) -> list[tuple[Alternative, int]]:
-        """Texts that begin with other first tokens, the more probable first, each with its number of tokens."""
-        typed_ids = [token.id for token in main.typed_tokens if token.id is not None]
-        if len(typed_ids) < len(main.typed_tokens):
-            return []  # the server has not reported all tokens before the first new one
-        spelled = b"".join(self.tokenizer.bytes_of(id_) or b"" for id_ in typed_ids)
-        rest = self.prompt.typed[len(spelled) :]
-        first = main.tokens[0]
-        others = [id_ for id_, _ in first.top if id_ != first.id and self._continues(id_, rest)]
+    async def _alternatives(self, main: _Text, text: str) -> tuple[tuple[Alternative, ...], int]:
+        """Texts that leave the completion at a token, the more probable beginnings first, and the tokens of all."""
+        reported = (*main.typed_tokens, *main.tokens)
+        chosen = [
+            Choice(token.id, token.logprob or 0.0, token.top)
+            for token in takewhile(lambda token: token.id is not None, reported)
+            if token.id is not None
+        ]
+        found: dict[str, Alternative] = {}
+        tokens, wanted = 0, self.request.alternatives
         few = asyncio.Semaphore(_BRANCHES_AT_ONCE)
+        others = branches(chosen, self.prompt.typed, text, self.tokenizer.bytes_of)
+        left = list(filter(None, (self._beginning(chosen, branch) for branch in others)))[: TRIES * wanted]
+        while left and len(found) < wanted:
+            count = wanted - len(found)
+            answers = await asyncio.gather(*(self._branch(*beginning, few) for beginning in left[:count]))
+            left = [] if None in answers else left[count:]  # a server that fails one is not asked for more
+            for alternative, generated in filter(None, answers):
+                tokens += generated
+                if alternative.text not in ("", text):
+                    found.setdefault(alternative.text, alternative)
+        return tuple(found.values()), tokens
 
-        async def branch(id_: int) -> tuple[Alternative, int] | None:
-            async with few:
-                return await self._branch(packed(typed_ids), id_, len(rest))
-
-        branches = map(branch, others[: self.request.alternatives])
-        return [found for found in await asyncio.gather(*branches) if found is not None]
-
-    def _continues(self, token_id: int, rest: bytes) -> bool:
-        """Whether a first token spells the rest of what was typed, and whole characters beyond it."""
-        spelled = self.tokenizer.bytes_of(token_id)
-        if spelled is None or not spelled.startswith(rest) or len(spelled) == len(rest):
-            return False
+    def _beginning(self, chosen: Sequence[Choice], branch: Branch) -> tuple[TokenIds, str] | None:
+        """The tokens that an alternative begins with, and their text; None if that would end within a character."""
+        token_ids = packed(choice.token_id for choice in (*chosen[: branch.kept], branch.choice))
+        spelled = b"".join(self.tokenizer.bytes_of(token_id) or b"" for token_id in token_ids)
         try:
-            spelled[len(rest) :].decode()
+            return token_ids, spelled.decode()
         except UnicodeDecodeError:
-            return False
-        return True
+            return None
 
-    async def _branch(self, typed_tokens: TokenIds, first: int, skip: int) -> tuple[Alternative, int] | None:
-        """An alternative and its number of tokens; None if the server fails it, since the text itself is complete."""
-        beginning = (self.tokenizer.bytes_of(first) or b"")[skip:].decode()
-        text = _Text(self._stops(), self.request.max_tokens, "", 0)
-        ended = text.take(Piece(beginning, (Token(first, None),)), self.tokenizer)
+    async def _branch(
+        self, token_ids: TokenIds, beginning: str, few: asyncio.Semaphore
+    ) -> tuple[Alternative, int] | None:
+        """An alternative and the tokens generated for it; None if the server fails it: the completion is whole."""
+        typed = self.prompt.typed
+        text = _Text(self._stops(), self.request.max_tokens, typed.decode(), len(typed))
+        ended = text.take(Piece(beginning, tuple(Token(token_id, None) for token_id in token_ids)), self.tokenizer)
+        known = len(text.tokens)
         if ended is None:
-            token_ids = self.prompt.token_ids + typed_tokens + packed([first])
-            stops = _server_stops(self.request, "")
             query = replace(
                 self.query,
-                token_ids=token_ids,
-                max_tokens=self.request.max_tokens - 1,
-                stops=stops,
+                token_ids=self.prompt.token_ids + token_ids,
+                max_tokens=self.request.max_tokens - known,
+                stops=_server_stops(self.request, ""),
                 reuse=self.request.reuse,  # the slot has this request's prompt now
             )
             try:
-                ended = await self._generate(query, text, Progress())
+                async with few:
+                    ended = await self._generate(query, text, Progress())
             except MidfillError as error:
                 log.info("an alternative is left out: %s", error)
                 return None
-        return Alternative(*ended), len(text.tokens)
+        return Alternative(*ended), 1 + len(text.tokens) - known  # the token that it branches with is new
 
     def _completion(
         self, text: str, reason: FinishReason, main: _Text, alternatives: tuple[Alternative, ...] = (), extra: int = 0

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from midfill.output_files import check_writable
 from midfill.takes_options import chosen, takes_options
 from protocol.errors import BadInput
+from protocol.messages import MAX_ALTERNATIVES
 from protocol.settings import Settings
 
 if TYPE_CHECKING:
@@ -70,6 +71,12 @@ class EvalArguments:
     )
     seed: Annotated[int, typer.Option(help="Seed for the choice of tasks and cuts.")] = 0
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Token limit for a completion.")] = 256
+    alternatives: Annotated[
+        int,
+        typer.Option(
+            min=0, max=MAX_ALTERNATIVES, help="Alternatives to ask for: how often is one of the texts right (efim)?"
+        ),
+    ] = 0
     healing: Annotated[
         Literal["auto", "on", "off"],
         typer.Option(help="Token healing (efim); auto: on, unless the checkpoint needs none."),
@@ -108,9 +115,9 @@ def eval_command(settings: Settings, arguments: EvalArguments) -> None:
     if arguments.resume and not (arguments.cross_file and arguments.json_file not in (None, Path("-"))):
         raise BadInput("--resume goes on with the file of --json, and only with --cross-file")
     model = (
-        core_by_address(settings, arguments.max_new_tokens)
+        core_by_address(settings, arguments.max_new_tokens, arguments.alternatives)
         if settings.core
-        else engine_in_process(settings, arguments.healing, arguments.max_new_tokens)
+        else engine_in_process(settings, arguments.healing, arguments.max_new_tokens, arguments.alternatives)
     )
     evaluate = _evaluate_cross_file if arguments.cross_file else _evaluate_in_file
     evaluate(settings, model, arguments)
@@ -131,9 +138,16 @@ def _evaluate_in_file(settings: Settings, model: AbstractContextManager[Evaluate
         raise BadInput("--cut token needs the model's tokenizer, which a core does not show: choose given or character")
     rows = []
     with _json_lines(arguments.json_file) as write, _loaded(model, notes) as evaluated, _bars(notes) as progress:
-        common = {"model": evaluated.name, "seed": arguments.seed, "max_new_tokens": arguments.max_new_tokens}
+        common = {
+            "model": evaluated.name,
+            "seed": arguments.seed,
+            "max_new_tokens": arguments.max_new_tokens,
+            "alternatives": arguments.alternatives,
+        }
         budget = _windows(settings, evaluated)
-        evaluator = Evaluator(evaluated.complete, evaluated.token_ends, budget, arguments.seed, sandbox)
+        evaluator = Evaluator(
+            evaluated.complete, evaluated.token_ends, budget, arguments.seed, sandbox, arguments.alternatives > 0
+        )
         for tasks, cut, form in product(task_sets, cuts, formats):
             bar = progress.add_task(f"{tasks.benchmark} {tasks.split} {cut} {form}", total=len(tasks.tasks))
             rows.append(evaluator.row(tasks, cut, form, partial(progress.advance, bar)))

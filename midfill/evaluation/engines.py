@@ -9,7 +9,7 @@ from typing import Literal
 
 from anyio.from_thread import start_blocking_portal
 
-from midfill.evaluation.runner import Complete, completes_with, token_ends_of
+from midfill.evaluation.runner import Complete, completes_with, texts_of, token_ends_of
 from midfill.evaluation.tasks import TokenEnds
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, CoreStatus, Prompt, StopRule
@@ -32,7 +32,7 @@ class Evaluated:
 
 @contextmanager
 def engine_in_process(
-    settings: Settings, healing: Literal["auto", "on", "off"], max_new_tokens: int
+    settings: Settings, healing: Literal["auto", "on", "off"], max_new_tokens: int, alternatives: int = 0
 ) -> Iterator[Evaluated]:
     """The model of the settings, loaded into this process."""
     from inference.loading.engine import load_engine
@@ -57,7 +57,7 @@ def engine_in_process(
         yield Evaluated(
             settings.model,
             f"{settings.model} on {engine.info.device}, healing {'on' if heals else 'off'}",
-            completes_with(engine, max_new_tokens),
+            completes_with(engine, max_new_tokens, alternatives),
             token_ends_of(engine.tokenizer),
             engine.info.chars_per_token,
             heals,
@@ -67,7 +67,7 @@ def engine_in_process(
 
 
 @contextmanager
-def core_by_address(settings: Settings, max_new_tokens: int) -> Iterator[Evaluated]:
+def core_by_address(settings: Settings, max_new_tokens: int, alternatives: int = 0) -> Iterator[Evaluated]:
     """The core that the setting `core` names; the errors of a connection if there is none.
 
     Its own settings decide on device, healing and the like. Every prompt is computed cold there, too.
@@ -81,8 +81,9 @@ def core_by_address(settings: Settings, max_new_tokens: int) -> Iterator[Evaluat
         nonlocal status
         status = heard
 
-    def ask(prompt: Prompt, stop: StopRule, max_tokens: int = max_new_tokens) -> str:
-        return portal.call(client.complete, CompletionRequest(_SESSION, prompt, max_tokens, stop, reuse=False)).text
+    def ask(prompt: Prompt, stop: StopRule, max_tokens: int = max_new_tokens) -> tuple[str, ...]:
+        request = CompletionRequest(_SESSION, prompt, max_tokens, stop, reuse=False, alternatives=alternatives)
+        return texts_of(portal.call(client.complete, request))
 
     with start_blocking_portal() as portal:  # a thread of its own serves the connection while tests run here
         client = portal.call(CoreClient.open, remote_endpoint(settings), hear)

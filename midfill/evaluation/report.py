@@ -12,7 +12,7 @@ from rich.table import Table
 from midfill.evaluation.runner import Row
 from midfill.evaluation.scoring import Estimate
 
-_COLUMNS = ("cut", "format", "exact match", "pass@1", "edit similarity", "first word")
+_COLUMNS = ("exact match", "pass@1", "edit similarity", "first word", "one of all texts")  # of the figures
 
 
 def report(rows: Sequence[Row], title: str) -> RenderableType:
@@ -20,9 +20,12 @@ def report(rows: Sequence[Row], title: str) -> RenderableType:
     tables = []
     for (benchmark, split, n), several in groupby(rows, key=lambda row: (row.benchmark, row.split, row.n)):
         table = Table(title=f"{benchmark}, {split}, n = {n}", title_justify="left")
-        for column in _COLUMNS:
-            table.add_column(column, justify="left" if column in _COLUMNS[:2] else "right")
-        for row in several:
+        rows_of_table = list(several)
+        table.add_column("cut")
+        table.add_column("format")
+        for column in _COLUMNS[: len(rows_of_table[0].figures)]:
+            table.add_column(column, justify="right")
+        for row in rows_of_table:
             table.add_row(row.cut, row.form, *(cell(figure, "%") for figure in row.figures.values()))
         tables.append(table)
     return Group(title, *tables, "Each figure has its 95 % interval below it.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from lsp_server.prompts.windows import WindowBudget
 from midfill.evaluation.sandbox import Sandbox
 from midfill.evaluation.scoring import Estimate, Score, mean, score, share
 from midfill.evaluation.tasks import Case, Cut, Format, Split, Task, TokenEnds, lay_prompt, place_cursor
-from protocol.messages import CompletionRequest, Prompt, StopRule
+from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
 
 if TYPE_CHECKING:
     from inference.engine.engine import Engine
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 UNTIL_THE_END = StopRule(indent=0)  # no line is indented by less, so only an end token or the limit ends it
 
-Complete = Callable[[Prompt, StopRule], str]
+Complete = Callable[[Prompt, StopRule], Sequence[str]]
+"""Returns a completion, and its alternatives if they are measured."""
 OnTaskDone = Callable[[], None]
 
 
@@ -48,7 +50,7 @@ class Row:
     form: Format
     cut: Cut
     n: int
-    figures: Mapping[str, Estimate | None]  # exact_match, pass_at_1, edit_similarity, first_word
+    figures: Mapping[str, Estimate | None]  # exact_match, pass_at_1, edit_similarity, first_word, perhaps any_exact
     timed_out: int
 
 
@@ -61,10 +63,11 @@ class Evaluator:
     budget: WindowBudget
     seed: int
     sandbox: Sandbox | None
+    with_alternatives: bool = False
 
     def row(self, tasks: TaskSet, cut: Cut, form: Format, progress: OnTaskDone) -> Row:
         """Evaluate one row; calls `progress` after every case."""
-        return _row(tasks, cut, form, self.scores(tasks, cut, form, progress))
+        return _row(tasks, cut, form, self.scores(tasks, cut, form, progress), self.with_alternatives)
 
     def scores(self, tasks: TaskSet, cut: Cut, form: Format, progress: OnTaskDone) -> list[Score]:
         """A row's scores case by case, so that two rows of the same tasks can be compared in pairs."""
@@ -75,18 +78,20 @@ class Evaluator:
         return scores
 
     def _score(self, case: Case, form: Format) -> Score:
-        completion = self.complete(lay_prompt(case, form, self.budget), _stop(case.task))
-        if self.sandbox is None or case.task.test is None:
-            return score(case, completion)
-        return score(case, completion, self.sandbox.run(case.program(completion), case.task.test))
+        completion, *alternatives = self.complete(lay_prompt(case, form, self.budget), _stop(case.task))
+        outcome = None
+        if self.sandbox is not None and case.task.test is not None:
+            outcome = self.sandbox.run(case.program(completion), case.task.test)
+        return score(case, completion, outcome, alternatives)
 
 
 def _stop(task: Task) -> StopRule:
     return StopRule() if task.split == "single-line" else UNTIL_THE_END
 
 
-def _row(tasks: TaskSet, cut: Cut, form: Format, scores: Sequence[Score]) -> Row:
+def _row(tasks: TaskSet, cut: Cut, form: Format, scores: Sequence[Score], with_alternatives: bool) -> Row:
     outcomes = [score.outcome for score in scores if score.outcome is not None]
+    any_exact = {"any_exact": share([score.any_exact for score in scores])} if with_alternatives else {}
     return Row(
         benchmark=tasks.benchmark,
         split=tasks.split,
@@ -98,18 +103,21 @@ def _row(tasks: TaskSet, cut: Cut, form: Format, scores: Sequence[Score]) -> Row
             "pass_at_1": share([outcome == "passed" for outcome in outcomes]),
             "edit_similarity": mean([score.similarity for score in scores]),
             "first_word": share([score.first_word for score in scores if score.first_word is not None]),
+            **any_exact,
         },
         timed_out=outcomes.count("timed out"),
     )
 
 
-def completes_with(engine: Engine, max_new_tokens: int) -> Complete:
+def completes_with(engine: Engine, max_new_tokens: int, alternatives: int = 0) -> Complete:
     """The engine's greedy completions, computed cold, so that resident KV cannot affect a figure."""
+    request = partial(CompletionRequest, "evaluation", reuse=False, alternatives=alternatives)
+    return lambda prompt, stop: texts_of(engine.complete(request(prompt, max_new_tokens, stop)))
 
-    def complete(prompt: Prompt, stop: StopRule) -> str:
-        return engine.complete(CompletionRequest("evaluation", prompt, max_new_tokens, stop, reuse=False)).text
 
-    return complete
+def texts_of(completion: Completion) -> tuple[str, ...]:
+    """Its text, and its alternatives."""
+    return completion.text, *(other.text for other in completion.alternatives)
 
 
 def token_ends_of(tokenizer: TextTokenizer) -> TokenEnds:

@@ -29,6 +29,7 @@ class Score:
     similarity: float
     first_word: bool | None  # None if the cursor is not inside a word
     outcome: Outcome | None = None  # None if no code was run
+    any_exact: bool = False  # the completion, or one of its alternatives
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,13 @@ class Estimate:
     n: int
 
 
-def score(case: Case, completion: str, outcome: Outcome | None = None) -> Score:
+def score(case: Case, completion: str, outcome: Outcome | None = None, alternatives: Sequence[str] = ()) -> Score:
     """Score a completion by its text. White space at the end of whole lines does not count."""
-    expected, given = case.expected, completion
-    if case.task.is_of_lines:
-        expected, given = expected.rstrip(), given.rstrip()
+    expected, given, *others = map(
+        str.rstrip if case.task.is_of_lines else str, (case.expected, completion, *alternatives)
+    )
     similarity = Levenshtein.normalized_similarity(expected, given)
-    return Score(expected == given, similarity, _first_word(case, completion), outcome)
+    return Score(expected == given, similarity, _first_word(case, completion), outcome, expected in (given, *others))
 
 
 def _first_word(case: Case, completion: str) -> bool | None:

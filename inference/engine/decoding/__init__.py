@@ -1,1 +1,1 @@
-"""Chooses tokens: drawn with a seed, drafted and then verified, or other first tokens for alternatives."""
+"""Chooses tokens: drawn with a seed, drafted and then verified, or other tokens for alternatives."""

@@ -1,48 +1,62 @@
-"""Constrains the decoding of alternatives: each begins with a first token that no earlier completion began with.
-
-The first token of a completion is the first one that spells more than typed bytes.
-"""
+"""Finds where other texts leave a completion: at the tokens in whose place the model nearly chose another."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from inference.text.healing import Healer, TypedBytes
-from inference.text.healing_vocabulary import AllowedIds
-from inference.text.tokenization import TextTokenizer
+from inference.backends.model import Choice
+
+TRIES = 2
+"""Texts to decode at most for each one that is wanted: some turn out to be the same text in other tokens."""
 
 
-class AlternativeStart(TypedBytes):
-    """Constrains tokens to the typed bytes, then to a first token outside of `taken`; later tokens are free."""
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Another beginning: the first `kept` tokens of the completion, then `choice`."""
 
-    def __init__(self, rest: bytes, healer: Healer | None, tokenizer: TextTokenizer, taken: tuple[int, ...]) -> None:
-        super().__init__(rest, healer)
-        self._tokenizer = tokenizer
-        self._taken = taken
-        self.first: int | None = None  # the first token, once it is chosen
+    kept: int
+    choice: Choice
 
-    @property
-    def possible(self) -> bool:
-        """Whether a first token is left to choose."""
-        allowed = self.allowed()
-        return allowed is None or len(allowed) > 0
 
-    def allowed(self) -> AllowedIds | None:
-        allowed = super().allowed()
-        if not self._taken:
-            return allowed
-        if allowed is None:
-            text_ids = self._tokenizer.text_ids
-            return text_ids[~np.isin(text_ids, self._taken)]
-        # A token within the typed bytes is no first token, so it stays allowed even if another text begins with it.
-        taken = [token_id for token_id in self._taken if not self._is_within_typed(token_id)]
-        return allowed[~np.isin(allowed, taken)]
+def branches(
+    chosen: Sequence[Choice], typed: bytes, text: str, bytes_of: Callable[[int], bytes | None]
+) -> list[Branch]:
+    """The other beginnings that `chosen` shows, the most probable first.
 
-    def take(self, token_id: int) -> bool:
-        within = super().take(token_id)
-        if not within and self.first is None:
-            self.first, self._taken = token_id, ()
-        return within
+    A text can branch at its end too, and go on. It does not branch within typed bytes, where other tokens would spell
+    the same text.
 
-    def _is_within_typed(self, token_id: int) -> bool:
-        return self._tokenizer.is_text(token_id) and self.is_within(token_id)  # an empty text begins with the end
+    Args:
+        chosen: the completion's tokens, each with the most probable ones in its place: first those that spell typed
+            bytes, last the one that ended the text, if there was one.
+        typed: the bytes that the first tokens must spell; not part of `text`.
+        text: the completion, perhaps cut by a stop.
+        bytes_of: what a token spells; None if it is no text.
+    """
+    found: list[tuple[float, Branch]] = []
+    size, behind, logprob = len(text.encode()), 0, 0.0  # in bytes; `behind` are before the token
+    for place, choice in enumerate(chosen):
+        spelled = bytes_of(choice.token_id)
+        if typed and spelled is not None and len(spelled) <= len(typed):
+            typed = typed[len(spelled) :]
+            continue
+        if behind > size:
+            break
+        found += [
+            (logprob + other, Branch(place, Choice(token_id, other)))
+            for token_id, other in choice.top
+            if token_id != choice.token_id and _adds_text(bytes_of(token_id), typed, is_first=behind == 0)
+        ]
+        logprob += choice.logprob
+        behind += len(spelled or b"") - len(typed)
+        typed = b""
+    found.sort(key=lambda each: -each[0])
+    return [branch for _, branch in found]
+
+
+def _adds_text(spelled: bytes | None, typed: bytes, *, is_first: bool) -> bool:
+    """Whether a token spells more than typed bytes, or ends a text that has some."""
+    if spelled is None:
+        return not is_first
+    return spelled.startswith(typed) and len(spelled) > len(typed)

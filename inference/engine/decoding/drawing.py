@@ -34,18 +34,21 @@ class Drawing:
         """Whether only the most probable token counts, which is what a forward can verify a draft with."""
         return self._sampling is None and not self._top
 
-    def of(self, chunk: Chunk) -> Chunk:
-        """The chunk, with how its next token is chosen."""
-        if self.is_greedy:
+    def of(self, chunk: Chunk, top: int = 0) -> Chunk:
+        """The chunk, with how its next token is chosen, and at least `top` of the most probable tokens returned."""
+        if self.is_greedy and not top:
             return chunk
         sampling = self._sampling
         point = self._random.random()
         draw = None if sampling is None else Draw(point, sampling.temperature, sampling.top_p, sampling.top_k)
-        return replace(chunk, draw=draw, top=self._top or 0)
+        return replace(chunk, draw=draw, top=max(top, self._top or 0))
 
     def told(self, choice: Choice, text: str, tokenizer: TextTokenizer) -> TokenLogprob:
         """What the completion reports of a chosen token that added `text`."""
-        top = [((tokenizer.bytes_of(id_) or b"").decode("utf-8", "replace"), logprob) for id_, logprob in choice.top]
+        top = [
+            ((tokenizer.bytes_of(id_) or b"").decode("utf-8", "replace"), logprob)
+            for id_, logprob in choice.top[: self._top]
+        ]
         return TokenLogprob(text, choice.logprob, tuple(top))
 
 

@@ -81,7 +81,7 @@ def run(
         for condition, sources in CONDITIONS.items():
             prompt = desk.prompt(task, sources)
             if prompt not in answers:
-                answers[prompt] = complete(prompt, StopRule())
+                answers[prompt] = complete(prompt, StopRule())[0]
             outcomes[condition] = score(task, answers[prompt], "".join(each.text for each in prompt.context))
             on_done()
         yield task, outcomes

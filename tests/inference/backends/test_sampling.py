@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.backends.chunk import Chunk, Draw
-from inference.backends.sampling import choose, draw, greedy_choices
+from inference.backends.sampling import choose, draw, greedy_choices, highest_of
 from kv_store.dry_workspace import DryWorkspace
 
 SCORES = np.log(np.array([0.1, 0.4, 0.2, 0.3]))
@@ -79,3 +79,9 @@ def test_only_allowed_tokens_are_drawn_and_reported() -> None:
     assert chosen.token_id == 0
     assert [token_id for token_id, _ in chosen.top] == [2, 0]
     assert chosen.logprob == pytest.approx(np.log(1 / 3), abs=1e-6)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(0, 40))
+def test_the_highest_are_those_of_a_stable_sort(numbers: list[int], count: int) -> None:
+    scores = np.array(numbers, dtype=np.float64)
+    assert highest_of(scores, count).tolist() == np.argsort(-scores, kind="stable")[:count].tolist()

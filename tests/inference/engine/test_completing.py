@@ -41,19 +41,24 @@ def prompt_ids(tools: Tools, request: CompletionRequest) -> TokenIds:
 
 
 def drive(
-    request: CompletionRequest, tools: Tools, says: Callable[[Chunk], Sequence[int]]
+    request: CompletionRequest, tools: Tools, says: Callable[[Chunk], Sequence[int | Choice]]
 ) -> tuple[ActiveRequest, list[Chunk]]:
     """Answer every chunk with the tokens that `says` gives for it; the run that has ended, and the chunks."""
     run, chunks = ActiveRequest(request, lambda: False, complete(request, tools, lambda: False, lambda: CHUNK)), []
     while (chunk := run.chunk) is not None:
         chunks.append(chunk)
-        run.resume(tuple(Choice(token_id, -0.5) for token_id in says(chunk)))
+        run.resume(tuple(said if isinstance(said, Choice) else Choice(said, -0.5) for said in says(chunk)))
     return run, chunks
 
 
-def one_after_another(token_ids: Sequence[int]) -> Callable[[Chunk], Sequence[int]]:
-    left = iter(token_ids)
+def one_after_another(said: Sequence[int | Choice]) -> Callable[[Chunk], Sequence[Any]]:
+    left = iter(said)
     return lambda chunk: [next(left) for _ in range(chunk.wanted)]
+
+
+def beside(token_id: int, *others: int) -> Choice:
+    """A choice that was nearly another one."""
+    return Choice(token_id, -0.5, ((token_id, -0.5), *((other, -1.0 - rank) for rank, other in enumerate(others))))
 
 
 def test_the_prompt_comes_in_chunks_and_the_last_wants_what_follows(tools: Tools) -> None:
@@ -79,53 +84,85 @@ def test_ahead_work_wants_nothing_and_the_next_key_finds_it_done(tools: Tools) -
     assert [(chunk.token_ids, chunk.wanted) for chunk in chunks] == [(prompt_ids(tools, REQUEST)[-1:], 1)]
 
 
-def test_an_alternative_without_text_leaves_the_suggestion_its_place(tools: Tools) -> None:
-    """It has gone through some forwards all the same, and the suggestion goes on from the prompt, not from there."""
-    nothing = [*tools.tokenizer.encode("\n"), *tools.tokenizer.encode("x")]  # a dedent: what comes before it is dropped
-    first, second = tools.tokenizer.encode(" 1")[:1], (min(tools.tokenizer.markers.end),)
+def test_an_alternative_leaves_the_suggestion_which_is_then_resident_again(tools: Tools) -> None:
+    a, b, c, d, e = (tools.tokenizer.encode(letter)[0] for letter in "abcde")
+    end = min(tools.tokenizer.markers.end)
     request = replace(REQUEST, alternatives=1)
-    run, chunks = drive(request, tools, one_after_another([*first, *nothing, *first, *second]))
+    run, chunks = drive(request, tools, one_after_another([a, beside(b, d), beside(c), end, e, end]))
+    assert (run.completion().text, run.completion().alternatives) == ("abc", (Alternative("ade", "eos"),))
+    prompt = len(prompt_ids(tools, request))
+    assert [(tuple(chunk.token_ids), chunk.start - prompt, chunk.wanted, chunk.top) for chunk in chunks[-6:]] == [
+        ((a,), 0, 1, 2),
+        ((b,), 1, 1, 2),
+        ((c,), 2, 1, 2),
+        ((d,), 1, 1, 0),
+        ((e,), 2, 1, 0),
+        ((b, c), 1, 0, 0),
+    ]
+    usage = run.completion().usage
+    assert (usage.generated_tokens, usage.forwards) == (5, len(chunks))  # a b c, d e
+
+
+def test_an_alternative_computes_what_the_one_before_it_has_overwritten(tools: Tools) -> None:
+    a, b, c, d, e = (tools.tokenizer.encode(letter)[0] for letter in "abcde")
+    end = min(tools.tokenizer.markers.end)
+    request = replace(REQUEST, alternatives=2)
+    said = [beside(a, d), b, Choice(c, -0.5, ((c, -0.5), (e, -0.9))), end, end, end]
+    run, chunks = drive(request, tools, one_after_another(said))
+    assert [other.text for other in run.completion().alternatives] == ["d", "abe"]
+    assert [tuple(chunk.token_ids) for chunk in chunks[-3:]] == [(d,), (a, b, e), (c,)]
+
+
+def test_an_alternative_without_text_is_none(tools: Tools) -> None:
+    """It has gone through some forwards all the same."""
+    (first, *_), (newline, *_) = tools.tokenizer.encode(" 1"), tools.tokenizer.encode("\n")
+    dedent = tools.tokenizer.encode("x")  # what comes before it is dropped
+    request = replace(REQUEST, alternatives=1)
+    said = [beside(first, newline), min(tools.tokenizer.markers.end), *dedent]
+    run, chunks = drive(request, tools, one_after_another(said))
     assert (run.completion().text, run.completion().alternatives) == (
-        tools.tokenizer.text_tokens()[first[0]].decode(),
+        tools.tokenizer.text_tokens()[first].decode(),
         (),
     )
-    prompt = prompt_ids(tools, request)
-    assert [(chunk.token_ids, chunk.start) for chunk in chunks[-2:]] == [
-        (prompt[-1:], len(prompt) - 1),
-        (first, len(prompt)),
+    assert [(chunk.token_ids, chunk.start, chunk.wanted) for chunk in chunks[-2:]] == [
+        (packed([newline]), len(prompt_ids(tools, request)), 1),
+        (packed([first]), len(prompt_ids(tools, request)), 0),
     ]
 
 
-def test_an_empty_text_behind_typed_bytes_has_alternatives(tools: Tools) -> None:
-    tools = dataclasses.replace(tools, healer=Healer(tools.tokenizer))
-    request = replace(REQUEST, prompt=Prompt("import os\n" * 12, "\n", "x = are"), max_tokens=1, alternatives=1)
-    (end, *_) = tools.tokenizer.markers.end
-    wanted = [end, *tools.tokenizer.encode("2are")]
-
-    def says(chunk: Chunk) -> list[int]:
-        allowed = wanted if chunk.allowed is None else chunk.allowed.tolist()
-        return [next((token_id for token_id in wanted if token_id in allowed), allowed[0])] * chunk.wanted
-
-    run, _ = drive(request, tools, says)
-    assert (run.completion().text, run.completion().finish_reason) == ("", "eos")
-    assert [other.text for other in run.completion().alternatives] == ["2"]
+def test_the_same_text_in_other_tokens_is_no_alternative(tools: Tools) -> None:
+    a, b, c = (tools.tokenizer.encode(letter)[0] for letter in "abc")
+    (pair,) = tools.tokenizer.encode("re")
+    r, e = (tools.tokenizer.encode(letter)[0] for letter in "re")
+    end = min(tools.tokenizer.markers.end)
+    said = [beside(pair, r), beside(end, a), e, end, b, c, end]
+    run, _ = drive(replace(REQUEST, alternatives=1), tools, one_after_another(said))
+    assert (run.completion().text, [other.text for other in run.completion().alternatives]) == ("re", ["reabc"])
 
 
 def test_alternatives_behind_typed_bytes_are_other_texts(tools: Tools) -> None:
-    """Not the same text behind another spelling of the typed bytes."""
+    """Not the same text behind another spelling of the typed bytes; where the text is empty, any."""
     healer = Healer(tools.tokenizer)
     tools = dataclasses.replace(tools, healer=healer)
     request = replace(REQUEST, prompt=Prompt("import os\n" * 12, "\n", "x = are"), max_tokens=1, alternatives=2)
     typed = tokenize_prompt(request.prompt, tools.tokenizer, CONTEXT, 1, healer).typed
     assert len(typed) > 1
-    wanted = [token_id for text in "123are " for token_id in tools.tokenizer.encode(text)]
 
-    def says(chunk: Chunk) -> list[int]:
-        allowed = wanted if chunk.allowed is None else chunk.allowed.tolist()
-        return [next((token_id for token_id in wanted if token_id in allowed), allowed[0])] * chunk.wanted
+    def says(*wanted: int) -> Callable[[Chunk], list[Choice]]:
+        def choices(chunk: Chunk) -> list[Choice]:
+            allowed = wanted if chunk.allowed is None else chunk.allowed.tolist()
+            order = [token_id for token_id in (*wanted, *allowed) if token_id in allowed]
+            return [beside(*list(dict.fromkeys(order))[: max(1, chunk.top)])] * chunk.wanted
 
-    run, _ = drive(request, tools, says)
+        return choices
+
+    digits = [token_id for text in "123are " for token_id in tools.tokenizer.encode(text)]
+    run, _ = drive(request, tools, says(*digits))
     assert run.completion().text == "1"
+    assert [other.text for other in run.completion().alternatives] == ["2", "3"]
+    (end, *_) = tools.tokenizer.markers.end
+    run, _ = drive(replace(request, session="b.py"), tools, says(end, *digits[1:]))
+    assert (run.completion().text, run.completion().finish_reason) == ("", "eos")
     assert [other.text for other in run.completion().alternatives] == ["2", "3"]
 
 
@@ -211,16 +248,15 @@ def test_an_improbable_text_ends(tools: Tools, least: float, text: str) -> None:
 
 
 def test_every_text_has_the_time_limit_to_itself(tools: Tools) -> None:
-    said = [token_id for text in ("1", "a", "b", "\n", "2\n") for token_id in tools.tokenizer.encode(text)]
-    says = slowly(one_after_another([*said, min(tools.tokenizer.markers.end)]))
+    a, two, b, newline = (tools.tokenizer.encode(text)[0] for text in ("a", "2", "b", "\n"))
     request = replace(REQUEST, stop=StopRule(indent=0), alternatives=1, max_decode_ms=1)
-    run, _ = drive(request, tools, says)
-    assert run.completion().alternatives == (Alternative("ab\n", "length"),)
+    run, _ = drive(request, tools, slowly(one_after_another([beside(two, a), newline, b, newline])))
     assert run.completion().text == "2\n"
+    assert run.completion().alternatives == (Alternative("ab\n", "length"),)
 
 
-def slowly(says: Callable[[Chunk], Sequence[int]]) -> Callable[[Chunk], Sequence[int]]:
-    def after_a_while(chunk: Chunk) -> Sequence[int]:
+def slowly(says: Callable[[Chunk], Sequence[Any]]) -> Callable[[Chunk], Sequence[Any]]:
+    def after_a_while(chunk: Chunk) -> Sequence[Any]:
         time.sleep(0.002)
         return says(chunk)
 

@@ -29,7 +29,8 @@ def test_what_was_never_prefilled_was_never_decoded() -> None:
 def test_alternatives_count_but_not_for_the_probability() -> None:
     cost = RequestCost(100, recomputed_tokens=1, forwards=1, logprobs=[-1.0])
     cost.add(
-        RequestCost(100, recomputed_tokens=2, forwards=3, drafted_tokens=5, accepted_tokens=4, logprobs=[-9.0, -9.0])
+        RequestCost(100, recomputed_tokens=2, forwards=3, drafted_tokens=5, accepted_tokens=4, logprobs=[-9.0] * 5),
+        known=3,
     )
     completion = cost.completion("text", "eos")
     usage = completion.usage

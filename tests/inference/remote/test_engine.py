@@ -129,11 +129,16 @@ def test_ahead_work_makes_the_prompt_resident(engine: RemoteEngine, server: Fake
     assert engine.complete(ask()).usage.recomputed_tokens <= 16
 
 
-def test_alternatives_begin_with_the_next_probable_tokens(engine: RemoteEngine, server: FakeServer) -> None:
+def test_alternatives_leave_the_text_at_a_token(engine: RemoteEngine, server: FakeServer) -> None:
+    """The server names the same others in every place, so that the best comes first in the first two places."""
     firsts = [(engine.tokenizer.bytes_of(id_) or b"").decode() for id_ in server.top()]
     completion = engine.complete(ask(alternatives=2))
     assert completion.text == "alpha beta"
-    assert completion.alternatives == tuple(Alternative(first + "alpha beta", "stop") for first in firsts[:2])
+    kept = (engine.tokenizer.bytes_of(engine.tokenizer.encode("alpha beta")[0]) or b"").decode()
+    assert completion.alternatives == (
+        Alternative(firsts[0] + "alpha beta", "stop"),
+        Alternative(kept + firsts[0] + "alpha beta", "stop"),
+    )
     assert completion.usage.generated_tokens > 2 * 3
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,11 @@ def knows(split: Split) -> Complete:
     """A model that knows the benchmark by heart."""
     texts = {task.before + task.middle + task.after: task for task in BENCHMARK[split]}
 
-    def complete(prompt: Prompt, stop: StopRule) -> str:
+    def complete(prompt: Prompt, stop: StopRule) -> list[str]:
         left = prompt.prefix + prompt.increment
         for text in texts:
             if text.startswith(left) and text.endswith(prompt.suffix):
-                return text[len(left) : len(text) - len(prompt.suffix)]
+                return [text[len(left) : len(text) - len(prompt.suffix)]]
         raise AssertionError(left)
 
     return complete
@@ -55,10 +56,22 @@ def test_a_perfect_model_is_perfect(split: Split) -> None:
 
 
 def test_a_useless_model_is_useless() -> None:
-    row = evaluator(lambda prompt, stop: "?", Sandbox(allow_unconfined=True)).row(
+    row = evaluator(lambda prompt, stop: ["?"], Sandbox(allow_unconfined=True)).row(
         task_set("random-span"), "character", "psm", lambda: None
     )
     assert values(row, "exact_match", "pass_at_1", "first_word") == [0.0, 0.0, 0.0]
+
+
+def test_one_of_all_texts_may_be_right() -> None:
+    knowing = knows("single-line")
+
+    def complete(prompt: Prompt, stop: StopRule) -> list[str]:
+        return ["?", *knowing(prompt, stop), "!"]
+
+    alone = evaluator(complete, None)
+    assert "any_exact" not in alone.row(task_set("single-line"), "given", "efim", lambda: None).figures
+    row = replace(alone, with_alternatives=True).row(task_set("single-line"), "given", "efim", lambda: None)
+    assert values(row, "exact_match", "any_exact") == [0.0, 1.0]
 
 
 def test_without_a_sandbox_nothing_is_run() -> None:
@@ -71,9 +84,9 @@ def test_a_line_stops_at_its_newline_and_a_span_at_the_models_end() -> None:
     for split in SPLITS:
         for form in FORMATS:
 
-            def complete(prompt: Prompt, stop: StopRule, split: Split = split) -> str:
+            def complete(prompt: Prompt, stop: StopRule, split: Split = split) -> list[str]:
                 stops[split].add(stop)
-                return ""
+                return [""]
 
             evaluator(complete, None).row(task_set(split), "character", form, lambda: None)
     until_the_end = {key: {StopRule(indent=0)} for key in ("multi-line", "random-span", "random-span-light")}

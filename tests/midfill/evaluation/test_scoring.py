@@ -24,6 +24,13 @@ def test_edit_similarity_is_one_less_the_share_of_edits() -> None:
     assert score(LINE, "").similarity == 0
 
 
+def test_an_alternative_may_be_right() -> None:
+    given = score(LINE, "al -= value", alternatives=["al", "al += value "])
+    assert (given.exact, given.any_exact) == (False, True)
+    assert score(LINE, "al += value").any_exact
+    assert not score(LINE, "al -= value").any_exact
+
+
 @pytest.mark.parametrize(
     ("case", "completion", "finished"),
     [

@@ -1,55 +1,63 @@
-"""Other beginnings: of any text, and of text that begins with typed bytes."""
+"""Where other texts leave a completion, and in which order."""
 
 from __future__ import annotations
 
-from inference.engine.decoding.alternatives import AlternativeStart
-from inference.text.healing import Healer
-from inference.text.tokenization import TextTokenizer
+import pytest
+
+from inference.backends.model import Choice
+from inference.engine.decoding.alternatives import Branch, branches
+
+SPELLED = dict(enumerate([b"re", b"turn", b"turned", b" x", b"\n", b"return", b"set", b"r", "é".encode()], start=1))
+END = 99
+IDS = {spelled: token_id for token_id, spelled in SPELLED.items()}
 
 
-def test_the_first_token_is_another_and_the_rest_is_free(tiny_tokenizer: TextTokenizer) -> None:
-    (taken,) = tiny_tokenizer.encode("a")
-    typed = AlternativeStart(b"", None, tiny_tokenizer, (taken,))
-    allowed = typed.allowed()
-    assert allowed is not None
-    assert typed.possible
-    assert taken not in allowed
-    assert not set(tiny_tokenizer.markers.end) & set(allowed.tolist())
-    typed.take(int(allowed[0]))
-    assert typed.allowed() is None
+def chose(spelled: bytes | None, logprob: float, **others: float) -> Choice:
+    """A choice among others, by their texts; `END` is the end."""
+    top = [(END if text == "END" else IDS[text.encode()], value) for text, value in others.items()]
+    token_id = END if spelled is None else IDS[spelled]
+    return Choice(token_id, logprob, ((token_id, logprob), *top))
 
 
-def test_the_first_token_behind_typed_bytes_is_another(tiny_tokenizer: TextTokenizer) -> None:
-    """However the typed bytes are spelled: a text that only spells them in other tokens would be the same text."""
-    healer = Healer(tiny_tokenizer)
-    longest = max(
-        tiny_tokenizer.encode("def returned(value): return value"),
-        key=lambda token_id: len(healer.vocabulary.bytes_of(token_id)),
-    )
-    typed = healer.vocabulary.bytes_of(longest)[:2]
-    (letter,) = tiny_tokenizer.encode(chr(typed[0]))
-    allowed = healer.vocabulary.allowed(typed).tolist()
-    beyond = [token_id for token_id in allowed if len(healer.vocabulary.bytes_of(token_id)) > len(typed)]
-    assert letter in allowed
-    assert beyond
-    other = AlternativeStart(typed, healer, tiny_tokenizer, (letter, beyond[0]))
-    left = other.allowed()
-    assert left is not None
-    assert left.tolist() == [token_id for token_id in allowed if token_id != beyond[0]]
-    for spelled in typed:
-        assert other.take(*tiny_tokenizer.encode(chr(spelled)))
-    left = other.allowed()
-    assert left is not None
-    assert not {letter, beyond[0]} & set(left.tolist())
-    assert other.first is None
-    other.take(int(left[0]))
-    assert (other.first, other.allowed()) == (int(left[0]), None)
+def found(chosen: list[Choice], typed: bytes, text: str) -> list[tuple[int, bytes | None]]:
+    return [(branch.kept, SPELLED.get(branch.choice.token_id)) for branch in branches(chosen, typed, text, SPELLED.get)]
 
 
-def test_where_the_first_text_is_empty_the_other_is_any(tiny_tokenizer: TextTokenizer) -> None:
-    """Its first token behind the typed bytes is an end, which spells nothing."""
-    healer = Healer(tiny_tokenizer)
-    other = AlternativeStart(b"re", healer, tiny_tokenizer, tuple(tiny_tokenizer.markers.end))
-    left = other.allowed()
-    assert left is not None
-    assert left.tolist() == healer.vocabulary.allowed(b"re").tolist()
+def test_the_most_probable_beginning_comes_first_wherever_it_branches() -> None:
+    chosen = [chose(b"re", -0.1, set=-3.0), chose(b"turn", -0.2, turned=-1.0, set=-2.5), chose(b"\n", -0.5, set=-0.9)]
+    assert branches(chosen, b"", "return", SPELLED.get) == [
+        Branch(1, Choice(IDS[b"turned"], -1.0)),  # -1.1 with the token before it
+        Branch(2, Choice(IDS[b"set"], -0.9)),  # -1.2
+        Branch(1, Choice(IDS[b"set"], -2.5)),
+        Branch(0, Choice(IDS[b"set"], -3.0)),
+    ]
+
+
+def test_no_branch_spells_typed_bytes_in_other_tokens() -> None:
+    chosen = [chose(b"re", -0.1, r=-0.5, set=-0.6), chose(b"turn", -0.2, turned=-1.0), chose(b"\n", -0.1)]
+    assert found(chosen, b"re", "turn") == [(1, b"turned")]
+    chosen = [chose(b"return", -0.1, re=-0.2, r=-0.3), chose(b"\n", -0.1)]
+    assert found(chosen, b"re", "turn") == []
+    assert found(chosen, b"r", "eturn") == [(0, b"re")]
+
+
+def test_a_text_branches_at_its_end_but_not_beyond_it() -> None:
+    chosen = [chose(b"re", -0.1), chose(b"\n", -0.1, turn=-2.0), chose(b" x", -0.1, set=-0.2)]
+    assert found(chosen, b"", "re") == [(1, b"turn")]
+    assert found(chosen, b"", "re\n") == [(2, b"set"), (1, b"turn")]
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", []), ("re", [(1, None)])])
+def test_a_text_can_end_earlier_but_not_be_empty(text: str, expected: list[tuple[int, bytes | None]]) -> None:
+    chosen = [chose(b"re", -0.1, END=-0.2), chose(b"turn", -0.1, END=-0.3)]
+    assert found(chosen if text else chosen[:1], b"", text and "returns") == expected
+
+
+def test_the_end_of_an_empty_text_has_others_in_its_place() -> None:
+    assert found([chose(None, -0.1, set=-0.2)], b"", "") == [(0, b"set")]
+    assert found([chose(b"re", -0.1), chose(None, -0.1, set=-0.2)], b"re", "") == [(1, b"set")]
+
+
+def test_bytes_count_not_characters() -> None:
+    chosen = [chose("é".encode(), -0.1), chose(b"\n", -0.1, set=-0.2), chose(b" x", -0.1, set=-0.3)]
+    assert found(chosen, b"", "é") == [(1, b"set")]

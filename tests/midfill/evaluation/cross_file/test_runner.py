@@ -32,9 +32,9 @@ def task(tmp_path: Path) -> CrossFileTask:
 def test_each_condition_has_its_sources_and_equal_prompts_are_computed_once(task: CrossFileTask) -> None:
     prompts: list[Prompt] = []
 
-    def complete(prompt: Prompt, stop: StopRule) -> str:
+    def complete(prompt: Prompt, stop: StopRule) -> list[str]:
         prompts.append(prompt)
-        return task.middle if "def load_config" in "".join(each.text for each in prompt.context) else "wrong("
+        return [task.middle if "def load_config" in "".join(each.text for each in prompt.context) else "wrong("]
 
     done: list[None] = []
     desk = Desk(seed=0, tokens=512, budget=WindowBudget())
