@@ -49,6 +49,7 @@ class FakeServer:
     statuses: list[int] = field(default_factory=list)  # of the next answers to completions
     loading: int = 0  # answers to say that the model loads
     hold_after: int | None = None  # tokens after which a stream waits for `go_on`
+    seconds_per_token: float = 0.0
     is_silent: bool = False  # answers no question about itself
     break_after: int | None = None  # tokens after which it closes the connection
     tokens_of: Callable[[str], list[int]] | None = None
@@ -56,6 +57,8 @@ class FakeServer:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     erased: list[int] = field(default_factory=list)
+    at_work: int = 0  # streams
+    most_at_work: int = 0
     can_erase: bool = True
     disconnects: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     streaming: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -96,6 +99,7 @@ class FakeServer:
 
     async def pace(self, number: int) -> None:
         """Wait, or break off, before the token of this number."""
+        await asyncio.sleep(self.seconds_per_token)
         if number == self.break_after:
             raise ConnectionAbortedError
         if number == self.hold_after:
@@ -105,12 +109,16 @@ class FakeServer:
 
     def answer(self, events: AsyncIterator[dict[str, Any]]) -> Response:
         async def lines() -> AsyncIterator[str]:
+            self.at_work += 1
+            self.most_at_work = max(self.most_at_work, self.at_work)
             try:
                 async for event in events:
                     yield f"data: {json.dumps(event)}\n\n"
             except asyncio.CancelledError:
                 self.disconnects.release()
                 raise
+            finally:
+                self.at_work -= 1
 
         return StreamingResponse(lines(), media_type="text/event-stream")
 

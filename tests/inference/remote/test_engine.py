@@ -142,6 +142,13 @@ def test_alternatives_leave_the_text_at_a_token(engine: RemoteEngine, server: Fa
     assert completion.usage.generated_tokens > 2 * 3
 
 
+def test_alternatives_take_few_places_at_once(engine: RemoteEngine, server: FakeServer) -> None:
+    """However many are wanted: one request must not take the whole server."""
+    server.seconds_per_token = 0.05
+    assert len(engine.complete(ask(alternatives=8)).alternatives) == 8
+    assert 1 < server.most_at_work <= 4
+
+
 def test_an_alternative_that_the_server_fails_is_left_out(engine: RemoteEngine, server: FakeServer) -> None:
     server.statuses = [200, 429]  # of the text itself, and of one alternative
     completion = engine.complete(ask(alternatives=2))
