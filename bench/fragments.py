@@ -29,7 +29,7 @@ from inference.loading.options import EngineOptions
 from lsp_server.prompts.windows import WindowBudget
 from midfill.evaluation.held_out import cut_files
 from midfill.evaluation.human_eval import read_benchmark
-from midfill.evaluation.runner import Evaluator, TaskSet, completes_with, token_ends_of
+from midfill.evaluation.runner import Asking, Evaluator, TaskSet, completes_with, token_ends_of
 from midfill.evaluation.sandbox import Sandbox
 from midfill.evaluation.scoring import Estimate, Score, mean, share
 from midfill.evaluation.tasks import Format, Split
@@ -102,7 +102,7 @@ def evaluate(
         )
         engine = load_engine(options)
         budget = WindowBudget(*windows, engine.info.chars_per_token)
-        complete = completes_with(engine, max_new_tokens)
+        complete = completes_with(engine, Asking(max_new_tokens))
         evaluator = Evaluator(complete, token_ends_of(engine.tokenizer), budget, seed=0, sandbox=sandbox)
         for tasks_of in tasks:
             scores[tasks_of][variant] = evaluator.scores(tasks_of, "character", variant.form, progress)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 MAX_ALTERNATIVES = 16  # more are of no use, and each takes model time
 MAX_STOP_TEXTS = 64
 MAX_STOP_CHARS = 256
@@ -76,10 +76,12 @@ class CompletionRequest(Value, frozen=True):
 
     `session` names the document, as `client/document`: the newest request of a session supersedes the older ones.
     `reuse=False` computes everything cold (the strategy `none`, and checks of exactness). `alternatives` is the most
-    that are returned besides the completion itself, limited to MAX_ALTERNATIVES. The text ends before the first of the
-    `stop_texts`. Decoding is greedy without `sampling`. With `top_logprobs` the completion has `tokens`, each with so
-    many of the most probable ones. After `max_decode_ms` a text ends that has a newline already; 0 means never. A text
-    whose probability, the product of its tokens', has fallen below `min_probability` ends there.
+    that are returned besides the completion itself, limited to MAX_ALTERNATIVES. With `best_of` above 1 the core writes
+    so many texts, or one more than `alternatives` if that is more, and orders them by how well they fit between prefix
+    and suffix; an engine behind a server cannot, and its most probable text comes first. The text ends before the first
+    of the `stop_texts`. Decoding is greedy without `sampling`. With `top_logprobs` the completion has `tokens`, each
+    with so many of the most probable ones. After `max_decode_ms` a text ends that has a newline already; 0 means never.
+    A text whose probability, the product of its tokens', has fallen below `min_probability` ends there.
     """
 
     session: SessionName
@@ -93,6 +95,7 @@ class CompletionRequest(Value, frozen=True):
     top_logprobs: int | None = None
     max_decode_ms: int = 0
     min_probability: float = 0.0
+    best_of: int = 1
 
 
 class Usage(Value, frozen=True):
@@ -133,7 +136,7 @@ class Completion(Value, frozen=True):
     finish_reason: FinishReason
     usage: Usage
     mean_logprob: float | None = None  # over the tokens generated for `text`; None without any
-    alternatives: tuple[Alternative, ...] = ()  # other texts; the more probable their beginnings, the earlier
+    alternatives: tuple[Alternative, ...] = ()  # other texts, the better ones first
     tokens: tuple[TokenLogprob, ...] = ()  # of `text`; only if requested by `top_logprobs`
 
 

@@ -41,6 +41,8 @@ class Chunk:
         allowed: token ids that the choice is limited to; None for all.
         draw: how the token is drawn; None chooses the most probable one.
         top: number of the most probable tokens that are returned with the choice.
+        forced: one token for each wanted position; if given, these are the choices, and only their log-probabilities
+            are of interest.
 
     With `allowed`, `draw` or `top`, `wanted` is at most 1.
     """
@@ -52,11 +54,12 @@ class Chunk:
     allowed: AllowedIds | None = None
     draw: Draw | None = None
     top: int = 0
+    forced: Sequence[int] = ()
 
     @property
     def needs_logits(self) -> bool:
         """Whether more than the most probable token of all is requested."""
-        return self.allowed is not None or self.draw is not None or self.top > 0
+        return self.allowed is not None or self.draw is not None or self.top > 0 or len(self.forced) > 0
 
     @property
     def stop(self) -> int:

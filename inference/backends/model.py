@@ -68,7 +68,10 @@ class DryModel:
         return self._new_workspace()
 
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
-        return [(self._choose(chunk),) * chunk.wanted for chunk in chunks]
+        return [
+            tuple(Choice(token_id, 0.0) for token_id in chunk.forced) or (self._choose(chunk),) * chunk.wanted
+            for chunk in chunks
+        ]
 
     def _choose(self, chunk: Chunk) -> Choice:
         return self._end if chunk.allowed is None else Choice(int(chunk.allowed.max()), 0.0)

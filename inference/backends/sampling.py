@@ -39,6 +39,9 @@ def choices(token_ids: Tensor, logprobs: Tensor) -> tuple[Choice, ...]:
 
 def choose(logits: Tensor, chunk: Chunk) -> tuple[Choice, ...]:
     """The next token for each row of logits [wanted, vocabulary]."""
+    if chunk.forced:
+        forced = torch.tensor(chunk.forced, device=logits.device)
+        return choices(forced, logits.gather(-1, forced[:, None])[:, 0] - logits.logsumexp(dim=-1))
     if chunk.draw is None and not chunk.top:
         return greedy_choices(logits, chunk.allowed)
     return tuple(_choice(row, chunk) for row in logits.double().cpu().numpy())

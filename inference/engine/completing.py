@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
@@ -18,6 +18,7 @@ from inference.engine.decoding.alternatives import TRIES, branches
 from inference.engine.decoding.draft_history import DraftHistories, DraftHistory
 from inference.engine.decoding.drafters import Drafter, agreeing
 from inference.engine.decoding.drawing import Drawing, check_choosing, spelling
+from inference.engine.decoding.fitting import COMPARED, text_and_suffix
 from inference.engine.decoding.typed_choices import TypedChoices
 from inference.engine.request_cost import RequestCost
 from inference.engine.slot import Slot
@@ -102,9 +103,9 @@ class _Completing:
         before = self._request.prompt.prefix + self._request.prompt.increment
         rest = self._history.suggested.rest_after(before)
         suggestion = self._text(TypedBytes(self._prompt.typed, self._tools.healer), rest)
-        suggestion.on_text = self._on_text
+        suggestion.on_text = None if self._ranks else self._on_text  # another text may turn out to be the best
         try:
-            completion = yield from self._complete(suggestion)
+            completion, suggestion = yield from self._complete(suggestion)
         except Stopped:
             completion = suggestion.cost.completion("", "cancelled")
         if suggestion.stream.text:
@@ -115,8 +116,8 @@ class _Completing:
         """A new text; `known` are the tokens that an alternative begins with."""
         tokenizer, history = self._tools.tokenizer, self._history
         drafter, top = None, 0
-        if known is None and self._request.alternatives:
-            top = 1 + self._request.alternatives
+        if known is None and self._others:
+            top = 1 + self._others
         elif self._tools.histories is not None and self._request.max_tokens > 0 and self._drawing.is_greedy:
             seen = history.suggested.token_ids + self._prompt.token_ids + (known or packed())
             odds = history.odds_of_rest, history.odds_of_repetition
@@ -129,20 +130,32 @@ class _Completing:
         spelled = self._tools.tokenizer.bytes_of(token_id)
         return spelled is None or (self._request.stop.indent is None and (b"\n" in spelled or b"\r" in spelled))
 
-    def _complete(self, suggestion: _GrowingText) -> Steps[Completion]:
+    @property
+    def _others(self) -> int:
+        """The number of texts to write besides the most probable one."""
+        return max(self._request.alternatives, self._request.best_of - 1)
+
+    @property
+    def _ranks(self) -> bool:
+        return self._request.best_of > 1 and bool(self._request.prompt.suffix)
+
+    def _complete(self, suggestion: _GrowingText) -> Steps[tuple[Completion, _GrowingText]]:
+        """The completion, and the text that it is; `suggestion` is the most probable one."""
         cost = suggestion.cost
         choices = yield from self._prefill(suggestion)
         cost.prefilled = time.perf_counter()
         if not choices:
-            return cost.completion("", "length")
-        text, reason = yield from self._decode(choices, suggestion)
-        alternatives: tuple[Alternative, ...] = ()
-        if self._request.alternatives:
-            computed = self._resident.token_ids[len(self._prompt.token_ids) :]
-            alternatives = yield from self._alternatives(suggestion, text)
-            yield from self._make_resident(computed, cost)  # again: most users accept the completion itself
-        completion = cost.completion(text, reason, alternatives)
-        return structs.replace(completion, tokens=spelling(suggestion.logprobs, text))
+            return cost.completion("", "length"), suggestion
+        found = [(yield from self._end(choices, suggestion))]
+        if self._others:
+            found += yield from self._other_texts(*found)
+            found.sort(key=lambda each: -each.fit)
+            yield from self._make_resident(found[0].token_ids, cost)  # again: most users accept the first
+        (best, *others) = found
+        alternatives = [Alternative(each.text, each.reason) for each in others if each.text]
+        completion = cost.completion(best.text, best.reason, tuple(alternatives[: self._request.alternatives]))
+        tokens = spelling(best.growing.logprobs, best.text)
+        return structs.replace(completion, mean_logprob=best.growing.cost.mean_logprob, tokens=tokens), best.growing
 
     def _prefill(self, text: _GrowingText) -> Steps[tuple[Choice, ...]]:
         """Compute the missing part of the prompt in chunks; returns the next token's choices, if requested."""
@@ -194,14 +207,42 @@ class _Completing:
             text.drafter.verified(draft[:right] + packed([choices[right].token_id]), right)
         return choices[: right + 1]
 
-    def _alternatives(self, suggestion: _GrowingText, text: str) -> Steps[tuple[Alternative, ...]]:
-        """The requested number of other texts: each leaves the suggestion at a token, and is greedy from there."""
-        found: dict[str, Alternative] = {}
-        wanted, bytes_of = self._request.alternatives, self._tools.tokenizer.bytes_of
-        for branch in branches(suggestion.chosen, self._prompt.typed, text, bytes_of)[: TRIES * wanted]:
-            if len(found) == wanted:
+    def _end(self, choices: Sequence[Choice], growing: _GrowingText) -> Steps[_Ended]:
+        """Decode to the text's end, and find out how well it fits, if texts are ranked by that."""
+        text, reason = yield from self._decode(choices, growing)
+        bytes_of, suffix = self._tools.tokenizer.bytes_of, self._request.prompt.suffix
+        kept, rest = text_and_suffix(growing.token_ids, self._prompt.typed + text.encode(), suffix, bytes_of)
+        token_ids = growing.token_ids[:kept]
+        fit = (yield from self._fit(growing, token_ids, rest)) if self._ranks else 0.0
+        return _Ended(growing, text, reason, token_ids, fit)
+
+    def _fit(self, growing: _GrowingText, token_ids: TokenIds, rest: str) -> Steps[float]:
+        """The logarithm of the probability of `token_ids` behind the prompt, and of what follows in the document.
+
+        This compares texts by prefix and suffix alike, even if the model pays little attention to the suffix while it
+        writes: p(suffix | text) decides among texts whose p(text) is similar.
+        """
+        before = self._prompt.token_ids + token_ids
+        expected = self._tools.tokenizer.encode(rest)[: min(COMPARED, self._tools.context_tokens - len(before))]
+        typed = len(growing.token_ids) - len(growing.cost.logprobs)
+        logprob = sum(growing.cost.logprobs[: max(0, len(token_ids) - typed)])
+        if not expected:
+            return logprob
+        self._resident.crop(len(before) - 1)
+        chunk = self._resident.chunk(before[-1:] + expected[:-1], len(expected))
+        choices = yield replace(chunk, forced=expected)
+        self._resident.extend(before[-1:], is_prompt=self._request.reuse and not token_ids)
+        growing.cost.forwards += 1
+        return logprob + sum(choice.logprob for choice in choices)
+
+    def _other_texts(self, suggestion: _Ended) -> Steps[list[_Ended]]:
+        """The wanted number of other texts: each leaves the suggestion at a token, and is greedy from there."""
+        found: dict[str, _Ended] = {}
+        growing, bytes_of = suggestion.growing, self._tools.tokenizer.bytes_of
+        for branch in branches(growing.chosen, self._prompt.typed, suggestion.text, bytes_of)[: TRIES * self._others]:
+            if len(found) == self._others:
                 break
-            kept = suggestion.chosen[: branch.kept]
+            kept = growing.chosen[: branch.kept]
             known = packed(choice.token_id for choice in (*kept, branch.choice))
             other = self._text(TypedBytes(self._prompt.typed, self._tools.healer), known=known)
             for choice in kept:
@@ -209,12 +250,12 @@ class _Completing:
             not_generated = len(other.cost.logprobs)
             self._crop(known)
             try:
-                ended = yield from self._decode((branch.choice,), other)
+                ended = yield from self._end((branch.choice,), other)
             finally:
-                suggestion.cost.add(other.cost, not_generated)
-            if ended[0] not in ("", text):
-                found.setdefault(ended[0], Alternative(*ended))
-        return tuple(found.values())
+                growing.cost.add(other.cost, not_generated)
+            if ended.text not in ("", suggestion.text):
+                found.setdefault(ended.text, ended)
+        return list(found.values())
 
     def _crop(self, generated: TokenIds) -> None:
         """Crop the workspace to the tokens that it has of the prompt and of `generated`."""
@@ -269,6 +310,17 @@ class _Completing:
         if self._request.top_logprobs is not None:
             text.logprobs.append(self._drawing.told(choice, text.stream.text[before:], self._tools.tokenizer))
         return whole
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A text at its end."""
+
+    growing: _GrowingText
+    text: str
+    reason: FinishReason
+    token_ids: TokenIds  # of it and the typed bytes, but for a token that reaches beyond it
+    fit: float  # between prefix and suffix, if texts are ranked by that; comparable for one prompt only
 
 
 @dataclass(slots=True)

@@ -41,8 +41,12 @@ class RequestCost:
             accepted_tokens=self.accepted_tokens,
             prepare_ms=(prepared - self.started) * 1e3,
         )
-        mean_logprob = sum(self.logprobs) / generated if generated else None
-        return Completion(text, reason, usage, mean_logprob, alternatives)
+        return Completion(text, reason, usage, self.mean_logprob, alternatives)
+
+    @property
+    def mean_logprob(self) -> float | None:
+        """Of the tokens generated; None without any."""
+        return sum(self.logprobs) / len(self.logprobs) if self.logprobs else None
 
     def add(self, alternative: RequestCost, known: int) -> None:
         """Add the cost of an alternative, but for what it recomputes of the prompt: that counts already.

@@ -90,6 +90,7 @@ class RequestSender:
             stop=stop,
             reuse=settings.strategy != "none",
             alternatives=settings.alternatives if query.invoked else 0,
+            best_of=1 + settings.alternatives if query.invoked else 1,
             top_logprobs=0,  # the completion reports each token's own log-probability, and no others
             min_probability=LEAST_PROBABILITY if settings.shorten_unlikely and not query.invoked else 0.0,
         )

@@ -73,10 +73,14 @@ class EvalArguments:
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Token limit for a completion.")] = 256
     alternatives: Annotated[
         int,
-        typer.Option(
-            min=0, max=MAX_ALTERNATIVES, help="Alternatives to ask for: how often is one of the texts right (efim)?"
-        ),
+        typer.Option(min=0, max=MAX_ALTERNATIVES, help="Alternatives to ask for: how often is one of the texts right?"),
     ] = 0
+    best_of: Annotated[
+        int,
+        typer.Option(
+            min=1, max=MAX_ALTERNATIVES + 1, help="Texts of which the completion is the one that fits the suffix best."
+        ),
+    ] = 1
     healing: Annotated[
         Literal["auto", "on", "off"],
         typer.Option(help="Token healing (efim); auto: on, unless the checkpoint needs none."),
@@ -111,13 +115,13 @@ def eval_command(settings: Settings, arguments: EvalArguments) -> None:
     pip and npm once, and takes --limit (per language), --seed, --max-new-tokens, --healing and --json.
     """
     from midfill.evaluation.engines import core_by_address, engine_in_process
+    from midfill.evaluation.runner import Asking
 
     if arguments.resume and not (arguments.cross_file and arguments.json_file not in (None, Path("-"))):
         raise BadInput("--resume goes on with the file of --json, and only with --cross-file")
+    asking = Asking(arguments.max_new_tokens, arguments.alternatives, arguments.best_of)
     model = (
-        core_by_address(settings, arguments.max_new_tokens, arguments.alternatives)
-        if settings.core
-        else engine_in_process(settings, arguments.healing, arguments.max_new_tokens, arguments.alternatives)
+        core_by_address(settings, asking) if settings.core else engine_in_process(settings, arguments.healing, asking)
     )
     evaluate = _evaluate_cross_file if arguments.cross_file else _evaluate_in_file
     evaluate(settings, model, arguments)
@@ -143,6 +147,7 @@ def _evaluate_in_file(settings: Settings, model: AbstractContextManager[Evaluate
             "seed": arguments.seed,
             "max_new_tokens": arguments.max_new_tokens,
             "alternatives": arguments.alternatives,
+            "best_of": arguments.best_of,
         }
         budget = _windows(settings, evaluated)
         evaluator = Evaluator(

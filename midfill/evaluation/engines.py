@@ -9,13 +9,11 @@ from typing import Literal
 
 from anyio.from_thread import start_blocking_portal
 
-from midfill.evaluation.runner import Complete, completes_with, texts_of, token_ends_of
+from midfill.evaluation.runner import Asking, Complete, completes_with, texts_of, token_ends_of
 from midfill.evaluation.tasks import TokenEnds
 from protocol.errors import BadInput
-from protocol.messages import CompletionRequest, CoreStatus, Prompt, StopRule
+from protocol.messages import CoreStatus, Prompt, StopRule
 from protocol.settings import Settings
-
-_SESSION = "evaluation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +29,7 @@ class Evaluated:
 
 
 @contextmanager
-def engine_in_process(
-    settings: Settings, healing: Literal["auto", "on", "off"], max_new_tokens: int, alternatives: int = 0
-) -> Iterator[Evaluated]:
+def engine_in_process(settings: Settings, healing: Literal["auto", "on", "off"], asking: Asking) -> Iterator[Evaluated]:
     """The model of the settings, loaded into this process."""
     from inference.loading.engine import load_engine
     from inference.loading.options import EngineOptions
@@ -57,7 +53,7 @@ def engine_in_process(
         yield Evaluated(
             settings.model,
             f"{settings.model} on {engine.info.device}, healing {'on' if heals else 'off'}",
-            completes_with(engine, max_new_tokens, alternatives),
+            completes_with(engine, asking),
             token_ends_of(engine.tokenizer),
             engine.info.chars_per_token,
             heals,
@@ -67,7 +63,7 @@ def engine_in_process(
 
 
 @contextmanager
-def core_by_address(settings: Settings, max_new_tokens: int, alternatives: int = 0) -> Iterator[Evaluated]:
+def core_by_address(settings: Settings, asking: Asking) -> Iterator[Evaluated]:
     """The core that the setting `core` names; the errors of a connection if there is none.
 
     Its own settings decide on device, healing and the like. Every prompt is computed cold there, too.
@@ -81,14 +77,13 @@ def core_by_address(settings: Settings, max_new_tokens: int, alternatives: int =
         nonlocal status
         status = heard
 
-    def ask(prompt: Prompt, stop: StopRule, max_tokens: int = max_new_tokens) -> tuple[str, ...]:
-        request = CompletionRequest(_SESSION, prompt, max_tokens, stop, reuse=False, alternatives=alternatives)
-        return texts_of(portal.call(client.complete, request))
+    def ask(prompt: Prompt, stop: StopRule, how: Asking = asking) -> tuple[str, ...]:
+        return texts_of(portal.call(client.complete, how.request(prompt, stop)))
 
     with start_blocking_portal() as portal:  # a thread of its own serves the connection while tests run here
         client = portal.call(CoreClient.open, remote_endpoint(settings), hear)
         try:
-            ask(Prompt("a = 1\n", "\n"), StopRule(), 0)  # loads the model; the core then says what it is
+            ask(Prompt("a = 1\n", "\n"), StopRule(), Asking(0))  # loads the model; the core then says what it is
             title = f"{status.model} on {status.device}, by the core at {settings.core}"
             yield Evaluated(status.model, title, ask, _no_token_ends, status.chars_per_token, None)
         finally:

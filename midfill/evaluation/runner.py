@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -109,10 +108,30 @@ def _row(tasks: TaskSet, cut: Cut, form: Format, scores: Sequence[Score], with_a
     )
 
 
-def completes_with(engine: Engine, max_new_tokens: int, alternatives: int = 0) -> Complete:
-    """The engine's greedy completions, computed cold, so that resident KV cannot affect a figure."""
-    request = partial(CompletionRequest, "evaluation", reuse=False, alternatives=alternatives)
-    return lambda prompt, stop: texts_of(engine.complete(request(prompt, max_new_tokens, stop)))
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What each completion is asked for, besides its prompt."""
+
+    max_new_tokens: int
+    alternatives: int = 0
+    best_of: int = 1
+
+    def request(self, prompt: Prompt, stop: StopRule) -> CompletionRequest:
+        """Greedy, and computed cold, so that resident KV cannot affect a figure."""
+        return CompletionRequest(
+            "evaluation",
+            prompt,
+            self.max_new_tokens,
+            stop,
+            reuse=False,
+            alternatives=self.alternatives,
+            best_of=self.best_of,
+        )
+
+
+def completes_with(engine: Engine, asking: Asking) -> Complete:
+    """The engine's completions."""
+    return lambda prompt, stop: texts_of(engine.complete(asking.request(prompt, stop)))
 
 
 def texts_of(completion: Completion) -> tuple[str, ...]:

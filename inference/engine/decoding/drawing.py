@@ -64,6 +64,8 @@ def check_choosing(request: CompletionRequest) -> None:
         raise BadInput(f"max_tokens must be 0 or more, not {request.max_tokens}")
     if not 0 <= request.alternatives <= MAX_ALTERNATIVES:
         raise BadInput(f"alternatives must be between 0 and {MAX_ALTERNATIVES}, not {request.alternatives}")
+    if not 1 <= request.best_of <= MAX_ALTERNATIVES + 1:
+        raise BadInput(f"best_of must be between 1 and {MAX_ALTERNATIVES + 1}, not {request.best_of}")
     sampling, top = request.sampling, request.top_logprobs
     if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
         raise BadInput(f"top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {top}")
@@ -84,3 +86,5 @@ def check_choosing(request: CompletionRequest) -> None:
         raise BadInput(f"top_k must be 0 or more, not {sampling.top_k}")
     if request.alternatives:
         raise BadInput("alternatives are greedy, and cannot be sampled")
+    if request.best_of > 1:
+        raise BadInput("the best of several texts is chosen among greedy ones, not sampled ones")

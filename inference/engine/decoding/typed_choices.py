@@ -124,4 +124,4 @@ def _of(settled: TokenizedPrompt, memory: list[_Choices]) -> _Choices | None:
 
 def _is_comparable(request: CompletionRequest) -> bool:
     """Whether its tokens are the most probable ones, and its first may be resident."""
-    return request.reuse and request.sampling is None and not request.alternatives
+    return request.reuse and request.sampling is None and not request.alternatives and request.best_of == 1

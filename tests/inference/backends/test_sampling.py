@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -85,3 +87,11 @@ def test_only_allowed_tokens_are_drawn_and_reported() -> None:
 def test_the_highest_are_those_of_a_stable_sort(numbers: list[int], count: int) -> None:
     scores = np.array(numbers, dtype=np.float64)
     assert highest_of(scores, count).tolist() == np.argsort(-scores, kind="stable")[:count].tolist()
+
+
+def test_forced_choices_have_their_own_logprobs() -> None:
+    chunk = replace(a_chunk(), token_ids=[1, 2], wanted=2, forced=(0, 3))
+    logits = torch.from_numpy(np.stack([SCORES + 5, SCORES - 7]))
+    assert chunk.needs_logits
+    assert [choice.token_id for choice in choose(logits, chunk)] == [0, 3]
+    assert [choice.logprob for choice in choose(logits, chunk)] == pytest.approx([np.log(0.1), np.log(0.3)])

@@ -15,6 +15,7 @@ from inference.backends.model import Choice
 from inference.engine.active_request import ActiveRequest
 from inference.engine.completing import Tools, complete
 from inference.engine.decoding.draft_history import DraftHistories
+from inference.engine.decoding.fitting import COMPARED
 from inference.engine.decoding.typed_choices import TypedChoices
 from inference.engine.slots import Slots
 from inference.text.healing import Healer
@@ -164,6 +165,84 @@ def test_alternatives_behind_typed_bytes_are_other_texts(tools: Tools) -> None:
     run, _ = drive(replace(request, session="b.py"), tools, says(end, *digits[1:]))
     assert (run.completion().text, run.completion().finish_reason) == ("", "eos")
     assert [other.text for other in run.completion().alternatives] == ["2", "3"]
+
+
+def test_the_best_text_fits_between_prefix_and_suffix(tools: Tools) -> None:
+    """The suffix makes up for a less probable text; then the best text is resident, and the first to be returned."""
+    a, b, c, d = (tools.tokenizer.encode(letter)[0] for letter in "abcd")
+    newline = tools.tokenizer.encode("\n")[0]
+    end = min(tools.tokenizer.markers.end)
+    suffix = "\nreturn value\n"
+    request = replace(REQUEST, prompt=replace(REQUEST.prompt, suffix=suffix), stop=StopRule(), best_of=2)
+    expected = tools.tokenizer.encode(suffix)[:COMPARED]
+    said = iter([beside(a, c), b, newline, d, end])
+
+    def says(chunk: Chunk) -> list[Choice | int]:
+        if chunk.forced:
+            assert packed(chunk.forced) == expected
+            assert tuple(chunk.token_ids[1:]) == tuple(expected[:-1])
+            return [Choice(token_id, -1.0 if chunk.token_ids[0] == b else -0.5) for token_id in chunk.forced]
+        return [next(said) for _ in range(chunk.wanted)]
+
+    run, chunks = drive(request, tools, says)
+    completion = run.completion()
+    assert (completion.text, completion.finish_reason, completion.alternatives) == ("cd", "eos", ())
+    assert completion.mean_logprob == pytest.approx((-1.0 - 0.5) / 2)
+    assert completion.usage.forwards == len(chunks)
+    assert (chunks[-1].token_ids[0], chunks[-1].start) == (d, len(prompt_ids(tools, request)) + 1)  # the last written
+
+
+@pytest.mark.parametrize(("suffix", "forced"), [("", 0), ("\n", 2)])
+def test_without_a_suffix_the_most_probable_text_is_the_best(tools: Tools, suffix: str, forced: int) -> None:
+    a, b = (tools.tokenizer.encode(letter)[0] for letter in "ab")
+    end = min(tools.tokenizer.markers.end)
+    request = replace(REQUEST, prompt=replace(REQUEST.prompt, suffix=suffix), alternatives=1, best_of=2)
+    said = iter([beside(a, b), end, end])
+
+    def says(chunk: Chunk) -> list[Choice | int]:
+        return [next(said) for _ in range(chunk.wanted)] if not chunk.forced else [*chunk.forced]
+
+    run, chunks = drive(request, tools, says)
+    assert (run.completion().text, run.completion().alternatives) == ("a", (Alternative("b", "eos"),))
+    assert sum(bool(chunk.forced) for chunk in chunks) == forced
+
+
+def test_an_empty_text_competes_too_and_its_prompt_stays_resident(tools: Tools) -> None:
+    a = tools.tokenizer.encode("a")[0]
+    end = min(tools.tokenizer.markers.end)
+    request = replace(REQUEST, alternatives=1, best_of=2)
+    said = iter([beside(end, a), end])
+
+    def says(chunk: Chunk) -> list[Choice | int]:
+        if chunk.forced:
+            return [Choice(token_id, -0.1 if chunk.token_ids[0] == a else -9.0) for token_id in chunk.forced]
+        return [next(said) for _ in range(chunk.wanted)]
+
+    run, _ = drive(request, tools, says)
+    assert (run.completion().text, run.completion().alternatives) == ("a", ())
+    prompt = prompt_ids(tools, request)
+    _, chunks = drive(replace(REQUEST, max_tokens=1), tools, one_after_another([end]))
+    assert [(tuple(chunk.token_ids), chunk.start) for chunk in chunks] == [(tuple(prompt[-1:]), len(prompt) - 1)]
+
+
+def test_what_is_compared_fits_into_the_context(tools: Tools) -> None:
+    tools = dataclasses.replace(tools, context_tokens=64)
+    request = replace(REQUEST, prompt=Prompt("", "\nreturn something else\n" * 9, "x"), max_tokens=32, best_of=2)
+    a, b = (tools.tokenizer.encode(letter)[0] for letter in "ab")
+    _, chunks = drive(request, tools, lambda chunk: [*(chunk.forced or [beside(a, b)] * chunk.wanted)])
+    assert any(chunk.forced for chunk in chunks)
+    assert max(chunk.stop for chunk in chunks) <= 64
+
+
+def test_of_texts_that_are_ranked_nothing_is_told_before_the_end(tools: Tools) -> None:
+    request, told = replace(REQUEST, best_of=2), list[str]()
+    a, b = (tools.tokenizer.encode(letter)[0] for letter in "ab")
+    steps = complete(request, tools, lambda: False, lambda: CHUNK, on_text=told.append)
+    run = ActiveRequest(request, lambda: False, steps)
+    while (chunk := run.chunk) is not None:
+        run.resume(tuple(Choice(token_id, -0.5) for token_id in chunk.forced) or (beside(a, b),) * chunk.wanted)
+    assert run.completion().text
+    assert told == []
 
 
 def test_text_is_told_while_it_grows_except_what_a_stop_may_take_away(tools: Tools) -> None:
