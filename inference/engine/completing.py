@@ -228,10 +228,11 @@ class _Completing:
         logprob = sum(growing.cost.logprobs[: max(0, len(token_ids) - typed)])
         if not expected:
             return logprob
-        self._resident.crop(len(before) - 1)
-        chunk = self._resident.chunk(before[-1:] + expected[:-1], len(expected))
-        choices = yield replace(chunk, forced=expected)
-        self._resident.extend(before[-1:], is_prompt=self._request.reuse and not token_ids)
+        # The last token is computed again, and what an earlier text has overwritten of a text that ended at once.
+        self._resident.crop(min(len(before) - 1, common_prefix_length(self._resident.token_ids, before)))
+        missing = before[len(self._resident.token_ids) :]
+        choices = yield replace(self._resident.chunk(missing + expected[:-1], len(expected)), forced=expected)
+        self._resident.extend(missing, is_prompt=self._request.reuse and not token_ids)
         growing.cost.forwards += 1
         return logprob + sum(choice.logprob for choice in choices)
 

@@ -163,7 +163,7 @@ def test_no_text_changes(tmp_path_factory: pytest.TempPathFactory, changes: dict
             text = text[: rng.randint(len(text) // 2, len(text))] if rng.random() < 0.3 else text
             text += "".join(rng.choices(WORDS, k=rng.randint(0, 3)))
             request = ask(text[:200], rng.choice([1, 6, 20]), rng.choice([BLOCK, StopRule()]), session=str(seed))
-            request = structs.replace(request, alternatives=rng.choice([0, 0, 0, 2]))
+            request = structs.replace(request, alternatives=rng.choice([0, 0, 0, 2]), best_of=rng.choice([1, 1, 3]))
             answer, expected = guessing.complete(request), plain.complete(request)
             assert (answer.text, answer.finish_reason) == (expected.text, expected.finish_reason)
             assert answer.alternatives == expected.alternatives

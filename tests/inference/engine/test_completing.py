@@ -225,6 +225,24 @@ def test_an_empty_text_competes_too_and_its_prompt_stays_resident(tools: Tools) 
     assert [(tuple(chunk.token_ids), chunk.start) for chunk in chunks] == [(tuple(prompt[-1:]), len(prompt) - 1)]
 
 
+def test_a_text_that_ends_at_once_is_compared_behind_all_its_tokens(tools: Tools) -> None:
+    """The text before it has overwritten some."""
+    a, b, c, d = (tools.tokenizer.encode(letter)[0] for letter in "abcd")
+    end = min(tools.tokenizer.markers.end)
+    request = replace(REQUEST, alternatives=2, best_of=3)
+    said = [beside(a, d), b, Choice(c, -0.5, ((c, -0.5), (end, -0.9))), end, end]
+    left = iter(said)
+    run, chunks = drive(request, tools, lambda chunk: [*chunk.forced] or [next(left) for _ in range(chunk.wanted)])
+    assert {run.completion().text, *(other.text for other in run.completion().alternatives)} == {"abc", "d", "ab"}
+    resident, prompt = list[int](), len(prompt_ids(tools, request))
+    for chunk in chunks:
+        assert chunk.start <= len(resident)
+        resident[chunk.start :] = chunk.token_ids
+        if chunk.forced:
+            written = resident[prompt : len(resident) - len(chunk.forced) + 1]
+            assert written in ([a, b, c], [d], [a, b])
+
+
 def test_what_is_compared_fits_into_the_context(tools: Tools) -> None:
     tools = dataclasses.replace(tools, context_tokens=64)
     request = replace(REQUEST, prompt=Prompt("", "\nreturn something else\n" * 9, "x"), max_tokens=32, best_of=2)

@@ -161,6 +161,22 @@ def test_alternatives_branch_from_one_resident_prompt(engine: Engine, options: E
     assert engine.complete(accepted).usage.recomputed_tokens == plain.complete(accepted).usage.recomputed_tokens
 
 
+@pytest.mark.parametrize("increment", ["", "x = ", "def main():\n    return si", "class A:\n    def f"])
+@pytest.mark.parametrize("alternatives", [0, 2, 5])
+def test_alternatives_leave_right_kv_behind(
+    engine: Engine, oracle: Callable[[CompletionRequest], str], increment: str, alternatives: int
+) -> None:
+    asked = structs.replace(ask(increment, max_tokens=24), alternatives=alternatives, best_of=1 + alternatives)
+    hot = engine.complete(asked)
+    cold = engine.complete(structs.replace(asked, reuse=False))
+    assert (hot.text, hot.alternatives) == (cold.text, cold.alternatives)
+    engine.complete(asked)
+    for text in (hot.text, *(other.text for other in hot.alternatives), ""):
+        typed = ask(increment + text[: len(text) // 2 + 1], max_tokens=24)
+        assert engine.complete(typed).text == oracle(typed)
+    engine.check_integrity()
+
+
 def test_alternatives_of_a_cancelled_request(engine: Engine) -> None:
     request = structs.replace(ask("x = "), alternatives=2)
     for forwards in range(12):
