@@ -14,7 +14,7 @@ from msgspec import structs
 from inference.backends.chunk import SHORT_TOKENS
 from inference.backends.model import Choice
 from inference.engine.active_request import IsCancelled, OnPrefill, OnText, Steps, Stopped
-from inference.engine.decoding.alternatives import TRIES, branches
+from inference.engine.decoding.alternatives import TRIES, Branch, branches
 from inference.engine.decoding.draft_history import DraftHistories, DraftHistory
 from inference.engine.decoding.drafters import Drafter, agreeing
 from inference.engine.decoding.drawing import Drawing, check_choosing, spelling
@@ -102,7 +102,7 @@ class _Completing:
         """Prefill, then decode the completion and its alternatives, if requested; with all tokens generated for it."""
         before = self._request.prompt.prefix + self._request.prompt.increment
         rest = self._history.suggested.rest_after(before)
-        suggestion = self._text(TypedBytes(self._prompt.typed, self._tools.healer), rest)
+        suggestion = self._text(rest)
         suggestion.on_text = None if self._ranks else self._on_text  # another text may turn out to be the best
         try:
             completion, suggestion = yield from self._complete(suggestion)
@@ -112,17 +112,18 @@ class _Completing:
             self._history.remember(before, completion.text or suggestion.stream.text, suggestion.token_ids)
         return completion, suggestion.token_ids
 
-    def _text(self, typed: TypedBytes, rest: str = "", known: TokenIds | None = None) -> _GrowingText:
-        """A new text; `known` are the tokens that an alternative begins with."""
+    def _text(self, rest: str = "") -> _GrowingText:
+        """A new text, which is expected to be `rest`."""
         tokenizer, history = self._tools.tokenizer, self._history
         drafter, top = None, 0
-        if known is None and self._others:
+        if self._others:
             top = 1 + self._others
         elif self._tools.histories is not None and self._request.max_tokens > 0 and self._drawing.is_greedy:
-            seen = history.suggested.token_ids + self._prompt.token_ids + (known or packed())
+            seen = history.suggested.token_ids + self._prompt.token_ids
             odds = history.odds_of_rest, history.odds_of_repetition
             drafter = Drafter(seen, rest, tokenizer.encode, self._ends, *odds)
         cost = RequestCost(len(self._prompt.token_ids), started=self._started)
+        typed = TypedBytes(self._prompt.typed, self._tools.healer)
         return _GrowingText(typed, tokenizer.text_stream(len(typed.rest)), drafter, cost, top)
 
     def _ends(self, token_id: int) -> bool:
@@ -237,26 +238,40 @@ class _Completing:
         return logprob + sum(choice.logprob for choice in choices)
 
     def _other_texts(self, suggestion: _Ended) -> Steps[list[_Ended]]:
-        """The wanted number of other texts: each leaves the suggestion at a token, and is greedy from there."""
+        """The wanted number of other texts: each leaves an earlier one at a token, and is greedy from there.
+
+        The most probable beginning goes first, so that their order is that of a best-first search.
+        """
         found: dict[str, _Ended] = {}
-        growing, bytes_of = suggestion.growing, self._tools.tokenizer.bytes_of
-        for branch in branches(growing.chosen, self._prompt.typed, suggestion.text, bytes_of)[: TRIES * self._others]:
-            if len(found) == self._others:
+        left = self._branches(suggestion)
+        for _ in range(TRIES * self._others):
+            if len(found) == self._others or not left:
                 break
-            kept = growing.chosen[: branch.kept]
-            known = packed(choice.token_id for choice in (*kept, branch.choice))
-            other = self._text(TypedBytes(self._prompt.typed, self._tools.healer), known=known)
-            for choice in kept:
-                self._take(choice, other)
-            not_generated = len(other.cost.logprobs)
-            self._crop(known)
-            try:
-                ended = yield from self._end((branch.choice,), other)
-            finally:
-                growing.cost.add(other.cost, not_generated)
-            if ended.text not in ("", suggestion.text):
-                found.setdefault(ended.text, ended)
+            branch = max(left, key=lambda each: each.logprob)
+            left.remove(branch)
+            ended = yield from self._other_text(branch, suggestion.growing.cost)
+            if ended.text not in ("", suggestion.text, *found):
+                found[ended.text] = ended
+                left += self._branches(ended)
         return list(found.values())
+
+    def _other_text(self, branch: Branch, cost: RequestCost) -> Steps[_Ended]:
+        """The text that begins so."""
+        known = packed(choice.token_id for choice in (*branch.kept, branch.choice))
+        growing = self._text()
+        for choice in branch.kept:
+            self._take(choice, growing)
+            growing.chosen.append(Choice(choice.token_id, choice.logprob))  # nothing leaves it where it was another's
+        not_generated = len(growing.cost.logprobs)
+        self._crop(known)
+        try:
+            return (yield from self._end((branch.choice,), growing))
+        finally:
+            cost.add(growing.cost, not_generated)
+
+    def _branches(self, ended: _Ended) -> list[Branch]:
+        bytes_of = self._tools.tokenizer.bytes_of
+        return branches(ended.growing.chosen, self._prompt.typed, ended.text, bytes_of)
 
     def _crop(self, generated: TokenIds) -> None:
         """Crop the workspace to the tokens that it has of the prompt and of `generated`."""

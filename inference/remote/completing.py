@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -238,7 +237,8 @@ class RemoteCompleter:
         tokens, wanted = 0, self.request.alternatives
         few = asyncio.Semaphore(_BRANCHES_AT_ONCE)
         others = branches(chosen, self.prompt.typed, text, self.tokenizer.bytes_of)
-        left = list(filter(None, (self._beginning(chosen, branch) for branch in others)))[: TRIES * wanted]
+        others.sort(key=lambda branch: -branch.logprob)
+        left = list(filter(None, map(self._beginning, others)))[: TRIES * wanted]
         while left and len(found) < wanted:
             count = wanted - len(found)
             answers = await asyncio.gather(*(self._branch(*beginning, few) for beginning in left[:count]))
@@ -249,9 +249,9 @@ class RemoteCompleter:
                     found.setdefault(alternative.text, alternative)
         return tuple(found.values()), tokens
 
-    def _beginning(self, chosen: Sequence[Choice], branch: Branch) -> tuple[TokenIds, str] | None:
+    def _beginning(self, branch: Branch) -> tuple[TokenIds, str] | None:
         """The tokens that an alternative begins with, and their text; None if that would end within a character."""
-        token_ids = packed(choice.token_id for choice in (*chosen[: branch.kept], branch.choice))
+        token_ids = packed(choice.token_id for choice in (*branch.kept, branch.choice))
         spelled = b"".join(self.tokenizer.bytes_of(token_id) or b"" for token_id in token_ids)
         try:
             return token_ids, spelled.decode()

@@ -13,28 +13,29 @@ TRIES = 2
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Another beginning: the first `kept` tokens of the completion, then `choice`."""
+    """Another beginning: the first tokens of a text, `kept`, then `choice`."""
 
-    kept: int
+    kept: tuple[Choice, ...]
     choice: Choice
+    logprob: float  # of all these tokens but those that spell typed bytes
 
 
 def branches(
     chosen: Sequence[Choice], typed: bytes, text: str, bytes_of: Callable[[int], bytes | None]
 ) -> list[Branch]:
-    """The other beginnings that `chosen` shows, the most probable first.
+    """The other beginnings that `chosen` shows.
 
     A text can branch at its end too, and go on. It does not branch within typed bytes, where other tokens would spell
     the same text.
 
     Args:
-        chosen: the completion's tokens, each with the most probable ones in its place: first those that spell typed
-            bytes, last the one that ended the text, if there was one.
+        chosen: a text's tokens, each with the most probable ones in its place, where other texts may leave it: first
+            those that spell typed bytes, last the one that ended the text, if there was one.
         typed: the bytes that the first tokens must spell; not part of `text`.
-        text: the completion, perhaps cut by a stop.
+        text: perhaps cut by a stop.
         bytes_of: what a token spells; None if it is no text.
     """
-    found: list[tuple[float, Branch]] = []
+    found: list[Branch] = []
     size, behind, logprob = len(text.encode()), 0, 0.0  # in bytes; `behind` are before the token
     for place, choice in enumerate(chosen):
         spelled = bytes_of(choice.token_id)
@@ -44,15 +45,14 @@ def branches(
         if behind > size:
             break
         found += [
-            (logprob + other, Branch(place, Choice(token_id, other)))
+            Branch(tuple(chosen[:place]), Choice(token_id, other), logprob + other)
             for token_id, other in choice.top
             if token_id != choice.token_id and _adds_text(bytes_of(token_id), typed, is_first=behind == 0)
         ]
         logprob += choice.logprob
         behind += len(spelled or b"") - len(typed)
         typed = b""
-    found.sort(key=lambda each: -each[0])
-    return [branch for _, branch in found]
+    return found
 
 
 def _adds_text(spelled: bytes | None, typed: bytes, *, is_first: bool) -> bool:

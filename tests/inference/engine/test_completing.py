@@ -96,8 +96,8 @@ def test_an_alternative_leaves_the_suggestion_which_is_then_resident_again(tools
         ((a,), 0, 1, 2),
         ((b,), 1, 1, 2),
         ((c,), 2, 1, 2),
-        ((d,), 1, 1, 0),
-        ((e,), 2, 1, 0),
+        ((d,), 1, 1, 2),
+        ((e,), 2, 1, 2),
         ((b, c), 1, 0, 0),
     ]
     usage = run.completion().usage
@@ -112,6 +112,17 @@ def test_an_alternative_computes_what_the_one_before_it_has_overwritten(tools: T
     run, chunks = drive(request, tools, one_after_another(said))
     assert [other.text for other in run.completion().alternatives] == ["d", "abe"]
     assert [tuple(chunk.token_ids) for chunk in chunks[-3:]] == [(d,), (a, b, e), (c,)]
+
+
+def test_alternatives_leave_alternatives_too(tools: Tools) -> None:
+    """But not where these only repeat the suggestion, which they would leave for the same texts."""
+    a, b, c, d, e = (tools.tokenizer.encode(letter)[0] for letter in "abcde")
+    end = min(tools.tokenizer.markers.end)
+    request = replace(REQUEST, alternatives=2)
+    said = [beside(a), beside(b, d), end, beside(e, c), end, end]
+    run, chunks = drive(request, tools, one_after_another(said))
+    assert (run.completion().text, [other.text for other in run.completion().alternatives]) == ("ab", ["ade", "adc"])
+    assert [tuple(chunk.token_ids) for chunk in chunks[-4:]] == [(d,), (e,), (c,), (b,)]
 
 
 def test_an_alternative_without_text_is_none(tools: Tools) -> None:

@@ -20,17 +20,20 @@ def chose(spelled: bytes | None, logprob: float, **others: float) -> Choice:
 
 
 def found(chosen: list[Choice], typed: bytes, text: str) -> list[tuple[int, bytes | None]]:
-    return [(branch.kept, SPELLED.get(branch.choice.token_id)) for branch in branches(chosen, typed, text, SPELLED.get)]
+    several = sorted(branches(chosen, typed, text, SPELLED.get), key=lambda branch: -branch.logprob)
+    return [(len(branch.kept), SPELLED.get(branch.choice.token_id)) for branch in several]
 
 
-def test_the_most_probable_beginning_comes_first_wherever_it_branches() -> None:
+def test_a_beginning_has_the_probability_of_all_its_tokens() -> None:
     chosen = [chose(b"re", -0.1, set=-3.0), chose(b"turn", -0.2, turned=-1.0, set=-2.5), chose(b"\n", -0.5, set=-0.9)]
+    first, second = chosen[:2]
     assert branches(chosen, b"", "return", SPELLED.get) == [
-        Branch(1, Choice(IDS[b"turned"], -1.0)),  # -1.1 with the token before it
-        Branch(2, Choice(IDS[b"set"], -0.9)),  # -1.2
-        Branch(1, Choice(IDS[b"set"], -2.5)),
-        Branch(0, Choice(IDS[b"set"], -3.0)),
+        Branch((), Choice(IDS[b"set"], -3.0), -3.0),
+        Branch((first,), Choice(IDS[b"turned"], -1.0), -1.1),
+        Branch((first,), Choice(IDS[b"set"], -2.5), -2.6),
+        Branch((first, second), Choice(IDS[b"set"], -0.9), pytest.approx(-1.2)),
     ]
+    assert found(chosen, b"", "return") == [(1, b"turned"), (2, b"set"), (1, b"set"), (0, b"set")]
 
 
 def test_no_branch_spells_typed_bytes_in_other_tokens() -> None:
