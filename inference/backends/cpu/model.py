@@ -95,7 +95,9 @@ def _pieces(chunk: Chunk) -> Iterator[Chunk]:
         token_ids = chunk.token_ids[first : first + MAX_NEW_TOKENS]
         behind = len(chunk.token_ids) - first - len(token_ids)
         wanted = min(max(chunk.wanted - behind, 0), len(token_ids))
-        yield replace(chunk, token_ids=token_ids, start=chunk.start + first, wanted=wanted)
+        answered = max(0, chunk.wanted - behind - wanted)
+        forced = chunk.forced[answered : answered + wanted]
+        yield replace(chunk, token_ids=token_ids, start=chunk.start + first, wanted=wanted, forced=forced)
 
 
 def load_kernel_model(

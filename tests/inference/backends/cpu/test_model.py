@@ -61,6 +61,26 @@ def test_short_and_long_chunks_share_a_workspace() -> None:
 
 
 @compiled
+@pytest.mark.parametrize(("count", "wanted"), [(9, 8), (40, 8), (40, 15), (70, 40)])
+def test_forced_choices_are_those_of_single_tokens(count: int, wanted: int) -> None:
+    """However the call is cut into pieces."""
+    model = RandomModel(Shape())
+    kernel = kernel_model_of(model)
+    token_ids = model.token_ids(count + 1)
+    forced = token_ids[count - wanted + 1 :]
+    (found,) = kernel.forward([Chunk(token_ids[:count], 0, kernel.new_workspace(), wanted, forced=forced)])
+    one_by_one = kernel.new_workspace()
+    logits = [
+        kernel._kernel.forward([Chunk([token_id], start, one_by_one, 1)])[0][0]
+        for start, token_id in enumerate(token_ids[:count])
+    ]
+    logprobs = torch.stack(logits[-wanted:]).log_softmax(-1)
+    assert [choice.token_id for choice in found] == forced
+    expected = logprobs.gather(-1, torch.tensor(forced)[:, None])[:, 0].tolist()
+    assert [choice.logprob for choice in found] == pytest.approx(expected, abs=1e-5)
+
+
+@compiled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_who_shares_a_forward_changes_no_bit(dtype: torch.dtype) -> None:
     model = RandomModel(Shape(), dtype=dtype)
