@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,7 +117,7 @@ async def complete(settings: Settings, place: FilePosition) -> Result:
     cursor = _cursor(text, place)
     async with _find_core(settings) as core:
         answers = _Witness(core)
-        session = EditingSession(answers, replace(settings, alternatives=0), "complete", lambda _: None)
+        session = EditingSession(answers, settings, "complete", lambda _: None)
         folder = workspace_of(place.path.resolve())
         session.documents.use_folders([folder.as_uri()])
         opened = session.open(uri, language_id_of(place.path.suffix), 1, text)

@@ -151,7 +151,7 @@ class Inbox:
         if waiting is None or self._closing or len(staying) < self._capacity():
             return False
         staying.reverse()  # the last begun loses the least work
-        for job in sorted(staying, key=lambda job: (not job.is_ahead_work, not job.has_alternatives)):
+        for job in sorted(staying, key=lambda job: (not job.is_ahead_work, not job.writes_several)):
             if _gives_way(job, waiting, at_work):
                 job.gives_way = True
                 return True
@@ -167,4 +167,4 @@ def _gives_way(job: Job, waiting: Job, at_work: Counter[str]) -> bool:
     ahead_of = at_work[job.turn] - at_work[waiting.turn]
     if job.is_ahead_work or ahead_of >= 2:
         return True
-    return ahead_of == 1 and job.has_alternatives and not waiting.has_alternatives
+    return ahead_of == 1 and job.writes_several and not waiting.writes_several

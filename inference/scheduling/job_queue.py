@@ -72,8 +72,8 @@ class Job:
         return self.request.max_tokens == 0
 
     @property
-    def has_alternatives(self) -> bool:
-        return self.request.alternatives > 0
+    def writes_several(self) -> bool:
+        return self.request.alternatives > 0 or self.request.best_of > 1
 
     @property
     def layout(self) -> int:
@@ -149,7 +149,7 @@ class JobQueue:
             now = time.perf_counter()
             return min(
                 free,
-                key=lambda job: (at_work.get(job.turn, 0), job.has_alternatives, -self._response_ratio(job, now)),
+                key=lambda job: (at_work.get(job.turn, 0), job.writes_several, -self._response_ratio(job, now)),
                 default=None,
             )
         return next(iter(self), None) if ahead_too else None

@@ -44,7 +44,7 @@ async def test_a_suggestion_in_this_process(source: Path, tiny_model: str, runti
     result = await complete(settings, FilePosition(source, 2, 12))
     assert result.text
     assert result.usage is not None
-    assert 0 < result.usage.generated_tokens <= 8
+    assert 8 < result.usage.generated_tokens <= 3 * 2 * 8  # the best of three texts, as on request in an editor
     again = await complete(settings, FilePosition(source, 2, 12))
     assert again.text == result.text
 

@@ -15,8 +15,8 @@ from protocol.messages import CompletionRequest, Prompt, Snippet
 ids = itertools.count(1)
 
 
-def job(session: str, ahead: bool = False, client: str = "client", text: str = "", alternatives: int = 0) -> Job:
-    request = CompletionRequest(session, Prompt(text, ""), max_tokens=0 if ahead else 1, alternatives=alternatives)
+def job(session: str, ahead: bool = False, client: str = "client", text: str = "", **changes: int) -> Job:
+    request = CompletionRequest(session, Prompt(text, ""), max_tokens=0 if ahead else 1, **changes)
     return Job(next(ids), (client, session), request, on_done=lambda answer: None)
 
 
@@ -113,9 +113,12 @@ def test_a_prompt_with_another_prefix_is_not_resident() -> None:
     assert queue.first({}, ahead_too=False) is other
 
 
-def test_client_with_the_fewest_requests_at_work_comes_first_and_alternatives_last_among_equals() -> None:
+@pytest.mark.parametrize("several", [{"alternatives": 2}, {"best_of": 2}])
+def test_client_with_the_fewest_requests_at_work_comes_first_and_alternatives_last_among_equals(
+    several: dict[str, int],
+) -> None:
     queue = JobQueue()
-    busy, alternatives, plain = job("a", client="busy"), job("b", client="b", alternatives=2), job("c", client="c")
+    busy, alternatives, plain = job("a", client="busy"), job("b", client="b", **several), job("c", client="c")
     for waiting in (busy, alternatives, plain):
         queue.put(waiting)
     at_work = {"busy": 1}
