@@ -1,1 +1,1 @@
-"""Chooses tokens: drawn with a seed, drafted and then verified, or other tokens for alternatives."""
+"""Chooses tokens: drawn with a seed, drafted and then verified, and the best of several texts."""

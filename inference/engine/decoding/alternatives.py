@@ -44,8 +44,9 @@ def branches(
             continue
         if behind > size:
             break
+        kept = tuple(chosen[:place])
         found += [
-            Branch(tuple(chosen[:place]), Choice(token_id, other), logprob + other)
+            Branch(kept, Choice(token_id, other), logprob + other)
             for token_id, other in choice.top
             if token_id != choice.token_id and _adds_text(bytes_of(token_id), typed, is_first=behind == 0)
         ]
