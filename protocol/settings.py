@@ -151,7 +151,11 @@ class Settings(CoreSettings):
     multi_line: Annotated[bool, About("Suggest several lines where a block may begin")] = True
     alternatives: Annotated[
         int,
-        About("Number of alternatives when you request a suggestion by hand", 0, MAX_ALTERNATIVES),
+        About(
+            "Further texts when you request a suggestion by hand; the one that fits best comes first",
+            0,
+            MAX_ALTERNATIVES,
+        ),
     ] = 2
     hold_back_percent: Annotated[
         int,

@@ -112,13 +112,15 @@ def eval_command(settings: Settings, arguments: EvalArguments) -> None:
 
     Prints one row per kind of task, prompt format and cursor place. pass@1 needs --allow-code-execution, since it
     runs code that the model has written. --cross-file is an evaluation of its own: it downloads pinned packages with
-    pip and npm once, and takes --limit (per language), --seed, --max-new-tokens, --healing and --json.
+    pip and npm once, and takes --limit (per language), --seed, --max-new-tokens, --best-of, --healing and --json.
     """
     from midfill.evaluation.engines import core_by_address, engine_in_process
     from midfill.evaluation.runner import Asking
 
     if arguments.resume and not (arguments.cross_file and arguments.json_file not in (None, Path("-"))):
         raise BadInput("--resume goes on with the file of --json, and only with --cross-file")
+    if arguments.cross_file and arguments.alternatives:
+        raise BadInput("--cross-file scores completions alone: leave out --alternatives")
     asking = Asking(arguments.max_new_tokens, arguments.alternatives, arguments.best_of)
     model = (
         core_by_address(settings, asking) if settings.core else engine_in_process(settings, arguments.healing, asking)

@@ -383,6 +383,7 @@ def slowly(says: Callable[[Chunk], Sequence[Any]]) -> Callable[[Chunk], Sequence
         ({"sampling": Sampling(1.0, top_p=1.5)}, "not 1.5"),
         ({"sampling": Sampling(1.0, top_k=-1)}, "top_k must be 0 or more, not -1"),
         ({"sampling": Sampling(1.0), "alternatives": 1}, "greedy"),
+        ({"sampling": Sampling(1.0), "best_of": 2}, "greedy"),
         ({"prompt": Prompt("", "", token_ids=(5, 100_000))}, "100000"),
         ({"prompt": Prompt("", "", token_ids=(-1,))}, "-1"),
         ({"prompt": Prompt("", "", token_ids=(5,) * CONTEXT)}, f"{CONTEXT} token ids"),

@@ -310,6 +310,8 @@ def test_context_and_order_are_part_of_the_prompt(engine: Engine, oracle: Callab
         ({"max_tokens": -1}, "max_tokens must be 0 or more, not -1"),
         ({"alternatives": -1}, "alternatives must be between 0 and 16, not -1"),
         ({"alternatives": 10**9}, "between 0 and 16"),
+        ({"best_of": 0}, "best_of must be between 1 and 17, not 0"),
+        ({"best_of": 18}, "best_of must be between 1 and 17, not 18"),
     ],
 )
 def test_impossible_requests_are_refused(engine: Engine, changes: dict[str, int], message: str) -> None:

@@ -116,6 +116,7 @@ def test_rows_are_kept_but_for_a_torn_one(tmp_path: Path) -> None:
         (["--human-eval", str(DATA), "--cut", "word"], "unknown 'word', choose from given, token, character"),
         (["--human-eval", str(DATA / "HumanEval-RandomSpanInfilling.jsonl"), "--split", "single-line"], "no tasks of"),
         (["--human-eval", "missing.jsonl"], "cannot be read"),
+        (["--cross-file", "--alternatives", "2"], "leave out --alternatives"),
         (["--cross-file", "--resume"], "--resume goes on with the file of --json"),
         (["--cross-file", "--resume", "--json", "-"], "--resume goes on with the file of --json"),
         (["--human-eval", str(DATA), "--resume", "--json", "rows.jsonl"], "only with --cross-file"),

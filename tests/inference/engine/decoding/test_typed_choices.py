@@ -77,6 +77,7 @@ def test_drawn_and_cold_texts_and_alternatives_decode_all_that_was_typed() -> No
         replace(REQUEST, sampling=Sampling(1.0)),
         replace(REQUEST, reuse=False),
         replace(REQUEST, alternatives=1),
+        replace(REQUEST, best_of=2),
     ):
         assert choices.start(other, prompt("ab")).prompt == prompt("ab")
         choices.start(other, prompt("ba")).remember(packed([4]))
