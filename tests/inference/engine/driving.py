@@ -1,0 +1,52 @@
+"""Drives the steps of one request, with a test in the place of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from inference.backends.chunk import Chunk
+from inference.backends.model import Choice
+from inference.engine.active_request import ActiveRequest
+from inference.engine.completing import Tools, complete
+from inference.engine.decoding.typed_choices import TypedChoices
+from inference.engine.slots import Slots
+from inference.text.prompts import tokenize_prompt
+from inference.text.token_ids import TokenIds
+from inference.text.tokenization import TextTokenizer
+from kv_store.dry_workspace import DryWorkspace
+from protocol.messages import CompletionRequest, Prompt, StopRule
+from tests.inference.slots import store_without_room
+
+REQUEST = CompletionRequest("a.py", Prompt("import os\n" * 12, "\n", "x ="), 5, StopRule(indent=4))
+CONTEXT, CHUNK = 512, 16
+
+
+def make_tools(tokenizer: TextTokenizer) -> Tools:
+    slots = Slots(1, lambda: DryWorkspace(bytes_per_token=4), store_without_room(), context_tokens=64)
+    return Tools(tokenizer, None, TypedChoices(tokenizer.bytes_of), slots, None, CONTEXT)
+
+
+def prompt_ids(tools: Tools, request: CompletionRequest) -> TokenIds:
+    return tokenize_prompt(request.prompt, tools.tokenizer, CONTEXT, request.max_tokens).token_ids
+
+
+def drive(
+    request: CompletionRequest, tools: Tools, says: Callable[[Chunk], Sequence[int | Choice]]
+) -> tuple[ActiveRequest, list[Chunk]]:
+    """Answer every chunk with the tokens that `says` gives for it; the run that has ended, and the chunks."""
+    run, chunks = ActiveRequest(request, lambda: False, complete(request, tools, lambda: False, lambda: CHUNK)), []
+    while (chunk := run.chunk) is not None:
+        chunks.append(chunk)
+        run.resume(tuple(said if isinstance(said, Choice) else Choice(said, -0.5) for said in says(chunk)))
+    return run, chunks
+
+
+def one_after_another(said: Sequence[int | Choice]) -> Callable[[Chunk], Sequence[Any]]:
+    left = iter(said)
+    return lambda chunk: [next(left) for _ in range(chunk.wanted)]
+
+
+def beside(token_id: int, *others: int) -> Choice:
+    """A choice that was nearly another one."""
+    return Choice(token_id, -0.5, ((token_id, -0.5), *((other, -1.0 - rank) for rank, other in enumerate(others))))
