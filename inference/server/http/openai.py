@@ -62,7 +62,7 @@ class CompletionsBody(DecodingFields, frozen=True, kw_only=True):
     stream_options: StreamOptions | None = None
     max_tokens: Count | None = None
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] = 1
-    best_of: int | None = None
+    best_of: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     echo: bool = False
     logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     user: Name | None = None
@@ -80,15 +80,23 @@ class CompletionsBody(DecodingFields, frozen=True, kw_only=True):
         prompts = [item for item in self.prompt if not isinstance(item, int)]
         if len(kinds) != 1 or "" in prompts[1:] or () in prompts:
             raise _refused("prompt", "is neither a text, nor token ids, nor a list of texts or of lists of token ids")
-        if len(prompts) > MAX_PROMPTS or len(prompts) * self.n > MAX_TEXTS:
+        texts = max(self.n, self.best_of or 1)
+        if len(prompts) > MAX_PROMPTS or len(prompts) * texts > MAX_TEXTS:
             limits = f"at most {MAX_PROMPTS} prompts and {MAX_TEXTS} choices are allowed"
-            raise _refused("prompt", f"has {len(prompts)} prompts with {self.n} choices each: {limits}")
+            raise _refused("prompt", f"has {len(prompts)} prompts with {texts} choices each: {limits}")
         return prompts
+
+    @property
+    def ranked(self) -> int:
+        """The number of texts of which the `n` best are wanted; 1 without a choice."""
+        return self.best_of if self.best_of is not None and self.best_of > self.n else 1
 
     def check(self) -> None:
         """Raise HTTPException for fields that contradict each other."""
-        if self.best_of not in (None, self.n):
-            raise _refused("best_of", f"is {self.best_of}: only n, {self.n}, is supported")
+        if self.best_of is not None and self.best_of < self.n:
+            raise _refused("best_of", f"is {self.best_of}: fewer than n, {self.n}")
+        if self.ranked > 1 and self.temperature:
+            raise _refused("best_of", f"is {self.best_of}: more than n, {self.n}, needs temperature 0")
         if self.echo and self.logprobs is not None:
             raise _refused("logprobs", f"is {self.logprobs}: with echo it is not supported")
         if self.n > 1 and self.logprobs is not None and not self.temperature:
@@ -138,6 +146,7 @@ class _Asked:
             stop_texts=body.stop_texts(),
             sampling=body.sampling(body.top_k),
             top_logprobs=body.logprobs,
+            best_of=body.ranked,
         )
 
     def _prompt(self, session: str, prompt: str | tuple[int, ...]) -> Prompt:

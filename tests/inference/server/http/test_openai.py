@@ -104,6 +104,16 @@ def test_token_ids_are_the_prompt(client: TestClient) -> None:
     assert (response.status_code, "1000000" in response.text) == (400, True)
 
 
+def test_best_of_writes_more_texts_than_it_returns(client: TestClient, asked: list[CompletionRequest]) -> None:
+    one, best = (post(client, PATH, {**BODY, "best_of": count}) for count in (1, 3))
+    assert [request.best_of for request in asked] == [1, 3]
+    assert best["usage"]["completion_tokens"] > one["usage"]["completion_tokens"]
+    assert len(texts(best)) == 1
+    assert len(set(texts(post(client, PATH, {**BODY, "n": 2, "best_of": 4})))) == 2
+    *chunks, _done = post_events(client, PATH, {**BODY, "best_of": 3, "stream": True})
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == texts(best)[0]
+
+
 def test_echo_puts_the_prompt_in_front(client: TestClient) -> None:
     (alone,) = texts(post(client, PATH, BODY))
     assert texts(post(client, PATH, {**BODY, "echo": True})) == [BEFORE + alone]
@@ -138,7 +148,9 @@ def test_models_are_one(client: TestClient) -> None:
         ({"tools": []}, "tools is not supported - at `$.tools`"),
         ({"stream_options": {"chunks": 1}, "stream": True}, "chunks is not supported - at `$.stream_options.chunks`"),
         ({"stream_options": {"include_usage": True}}, "only allowed with stream"),
-        ({"best_of": 5}, "best_of is 5"),
+        ({"best_of": 17}, "`$.best_of`"),
+        ({"n": 3, "best_of": 2}, "best_of is 2: fewer than n, 3"),
+        ({"best_of": 5, "temperature": 0.5}, "best_of is 5: more than n, 1, needs temperature 0"),
         ({"n": 17}, "`$.n`"),
         ({"n": 0}, "`$.n`"),
         ({"stop": [""]}, "`$.stop[0]`"),
@@ -157,6 +169,7 @@ def test_models_are_one(client: TestClient) -> None:
         ({"prompt": [1, "a"], "suffix": None}, "prompt is neither"),
         ({"prompt": ["a"] * 33}, "prompt has 33 prompts"),
         ({"prompt": ["a"] * 32, "n": 3}, "32 prompts with 3 choices"),
+        ({"prompt": ["a"] * 32, "best_of": 3}, "32 prompts with 3 choices"),
         ({"prompt": [1, 2]}, "suffix is not supported with a prompt of token ids"),
         ({"prompt": [1, 2], "suffix": None, "echo": True}, "echo is not supported with a prompt of token ids"),
         ({"prompt": [1.5]}, "`$.prompt"),
