@@ -9,22 +9,12 @@ from inference.backends.chunk import Chunk
 from inference.backends.model import Choice
 from inference.engine.active_request import ActiveRequest
 from inference.engine.completing import Tools, complete
-from inference.engine.decoding.typed_choices import TypedChoices
-from inference.engine.slots import Slots
 from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import TokenIds
-from inference.text.tokenization import TextTokenizer
-from kv_store.dry_workspace import DryWorkspace
 from protocol.messages import CompletionRequest, Prompt, StopRule
-from tests.inference.slots import store_without_room
 
 REQUEST = CompletionRequest("a.py", Prompt("import os\n" * 12, "\n", "x ="), 5, StopRule(indent=4))
 CONTEXT, CHUNK = 512, 16
-
-
-def make_tools(tokenizer: TextTokenizer) -> Tools:
-    slots = Slots(1, lambda: DryWorkspace(bytes_per_token=4), store_without_room(), context_tokens=64)
-    return Tools(tokenizer, None, TypedChoices(tokenizer.bytes_of), slots, None, CONTEXT)
 
 
 def prompt_ids(tools: Tools, request: CompletionRequest) -> TokenIds:

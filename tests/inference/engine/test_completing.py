@@ -16,7 +16,6 @@ from inference.engine.active_request import ActiveRequest
 from inference.engine.completing import Tools, complete
 from inference.engine.decoding.draft_history import DraftHistories
 from inference.text.token_ids import packed
-from inference.text.tokenization import TextTokenizer
 from protocol.errors import BadInput
 from protocol.messages import Alternative, Prompt, Sampling, StopRule, TokenLogprob
 from tests.inference.engine.driving import (
@@ -25,15 +24,9 @@ from tests.inference.engine.driving import (
     REQUEST,
     beside,
     drive,
-    make_tools,
     one_after_another,
     prompt_ids,
 )
-
-
-@pytest.fixture
-def tools(tiny_tokenizer: TextTokenizer) -> Tools:
-    return make_tools(tiny_tokenizer)
 
 
 def test_the_prompt_comes_in_chunks_and_the_last_wants_what_follows(tools: Tools) -> None:

@@ -16,7 +16,6 @@ from inference.engine.decoding.fitting import COMPARED
 from inference.text.healing import Healer
 from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import packed
-from inference.text.tokenization import TextTokenizer
 from protocol.messages import Alternative, Prompt, StopRule
 from tests.inference.engine.driving import (
     CHUNK,
@@ -24,15 +23,9 @@ from tests.inference.engine.driving import (
     REQUEST,
     beside,
     drive,
-    make_tools,
     one_after_another,
     prompt_ids,
 )
-
-
-@pytest.fixture
-def tools(tiny_tokenizer: TextTokenizer) -> Tools:
-    return make_tools(tiny_tokenizer)
 
 
 def test_an_alternative_leaves_the_suggestion_which_is_then_resident_again(tools: Tools) -> None:

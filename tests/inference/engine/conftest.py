@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import pytest
+
+from inference.engine.completing import Tools
+from inference.engine.decoding.typed_choices import TypedChoices
+from inference.engine.slots import Slots
+from inference.text.tokenization import TextTokenizer
+from kv_store.dry_workspace import DryWorkspace
+from tests.inference.engine.driving import CONTEXT
+from tests.inference.slots import store_without_room
+
+
+@pytest.fixture
+def tools(tiny_tokenizer: TextTokenizer) -> Tools:
+    """What the engine gives every request, with one workspace that holds no KV."""
+    slots = Slots(1, lambda: DryWorkspace(bytes_per_token=4), store_without_room(), context_tokens=64)
+    return Tools(tiny_tokenizer, None, TypedChoices(tiny_tokenizer.bytes_of), slots, None, CONTEXT)
