@@ -13,12 +13,12 @@ from inference.backends.model import Choice
 from inference.engine.active_request import IsCancelled, OnPrefill, OnText, Steps, Stopped
 from inference.engine.decoding.draft_history import DraftHistories, DraftHistory
 from inference.engine.decoding.drawing import check_choosing, spelling
-from inference.engine.decoding.search import Search
 from inference.engine.decoding.typed_choices import TypedChoices
-from inference.engine.decoding.writer import GrowingText, Writer
 from inference.engine.request_cost import RequestCost
+from inference.engine.search import Search
 from inference.engine.slot import Slot
 from inference.engine.slots import Slots
+from inference.engine.writer import GrowingText, Writer
 from inference.text.healing import Healer
 from inference.text.prompts import TokenizedPrompt, tokenize_prompt
 from inference.text.token_ids import TokenIds, packed

@@ -9,8 +9,8 @@ from inference.backends.model import Choice
 from inference.engine.active_request import Steps
 from inference.engine.decoding.alternatives import TRIES, Branch, branches
 from inference.engine.decoding.fitting import COMPARED, text_and_suffix
-from inference.engine.decoding.writer import GrowingText, Writer
 from inference.engine.request_cost import RequestCost
+from inference.engine.writer import GrowingText, Writer
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from protocol.messages import FinishReason
 
