@@ -1,1 +1,1 @@
-"""Chooses tokens: drawn with a seed, drafted and then verified, and the best of several texts."""
+"""Chooses tokens, drawn or drafted and then verified, and finds where other texts branch and what compares them."""

@@ -99,6 +99,8 @@ class CompletionsBody(DecodingFields, frozen=True, kw_only=True):
             raise _refused("best_of", f"is {self.best_of}: more than n, {self.n}, needs temperature 0")
         if self.echo and self.logprobs is not None:
             raise _refused("logprobs", f"is {self.logprobs}: with echo it is not supported")
+        if self.ranked > 1 and self.logprobs is not None:
+            raise _refused("logprobs", f"is {self.logprobs}: with a best_of of {self.best_of} it is not supported")
         if self.n > 1 and self.logprobs is not None and not self.temperature:
             raise _refused("logprobs", f"is {self.logprobs}: with n = {self.n} it needs a temperature above 0")
         if self.stream_options is not None and not self.stream:

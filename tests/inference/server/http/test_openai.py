@@ -150,6 +150,7 @@ def test_models_are_one(client: TestClient) -> None:
         ({"stream_options": {"include_usage": True}}, "only allowed with stream"),
         ({"best_of": 17}, "`$.best_of`"),
         ({"n": 3, "best_of": 2}, "best_of is 2: fewer than n, 3"),
+        ({"best_of": 5, "logprobs": 1}, "logprobs is 1: with a best_of of 5"),
         ({"best_of": 5, "temperature": 0.5}, "best_of is 5: more than n, 1, needs temperature 0"),
         ({"n": 17}, "`$.n`"),
         ({"n": 0}, "`$.n`"),
