@@ -1,32 +1,17 @@
-"""The steps of one request, with a test in the place of the model: which chunks it asks for, and what follows."""
+"""The steps of one request, with a test in the place of the model: which chunks it asks for, and what it refuses."""
 
 from __future__ import annotations
 
-import dataclasses
-import time
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from inference.backends.chunk import Chunk, Draw
-from inference.backends.model import Choice
-from inference.engine.active_request import ActiveRequest
-from inference.engine.completing import Tools, complete
-from inference.engine.decoding.draft_history import DraftHistories
+from inference.engine.completing import Tools
 from inference.text.token_ids import packed
 from protocol.errors import BadInput
-from protocol.messages import Alternative, Prompt, Sampling, StopRule, TokenLogprob
-from tests.inference.engine.driving import (
-    CHUNK,
-    CONTEXT,
-    REQUEST,
-    beside,
-    drive,
-    one_after_another,
-    prompt_ids,
-)
+from protocol.messages import Prompt, Sampling
+from tests.inference.engine.driving import CHUNK, CONTEXT, REQUEST, drive, one_after_another, prompt_ids
 
 
 def test_the_prompt_comes_in_chunks_and_the_last_wants_what_follows(tools: Tools) -> None:
@@ -50,103 +35,6 @@ def test_ahead_work_wants_nothing_and_the_next_key_finds_it_done(tools: Tools) -
     assert drive(replace(REQUEST, max_tokens=0), tools, one_after_another(()))[1] == []
     _, chunks = drive(replace(REQUEST, max_tokens=1), tools, one_after_another(tools.tokenizer.encode("a")))
     assert [(chunk.token_ids, chunk.wanted) for chunk in chunks] == [(prompt_ids(tools, REQUEST)[-1:], 1)]
-
-
-def test_text_is_told_while_it_grows_except_what_a_stop_may_take_away(tools: Tools) -> None:
-    request = replace(REQUEST, max_tokens=20, stop=StopRule(indent=0), stop_texts=("\n\n",))
-    said = [token_id for text in ("a", "b\n", "c", "\n", "\n") for token_id in tools.tokenizer.encode(text)]
-    told: list[str] = []
-    steps = complete(request, tools, lambda: False, lambda: CHUNK, on_text=told.append)
-    run, says = ActiveRequest(request, lambda: False, steps), one_after_another(said)
-    while (chunk := run.chunk) is not None:
-        run.resume(tuple(Choice(token_id, -0.5) for token_id in says(chunk)))
-    assert list(dict.fromkeys(told)) == ["a", "ab", "ab\nc"]
-    assert (run.completion().text, run.completion().finish_reason) == ("ab\nc", "stop")
-
-
-@pytest.mark.parametrize(
-    ("said", "max_tokens", "ended"),
-    [
-        (("1", ", ", "b", ")", "\n", "c"), 20, ("1, ", "stop")),
-        (("1", ", ", "b", ")", None), 20, ("1, ", "stop")),
-        (("1", ",", "b", ")"), 4, ("1,", "stop")),
-        (("1", ", ", "b", ") + 1", None), 20, ("1, b) + 1", "eos")),
-    ],
-)
-def test_text_ends_where_it_goes_on_as_the_suffix_does(
-    tools: Tools, said: tuple[str | None, ...], max_tokens: int, ended: tuple[str, str]
-) -> None:
-    prompt = Prompt("import os\n", "b)\n", "f(")
-    request = replace(REQUEST, prompt=prompt, max_tokens=max_tokens, stop=StopRule(indent=0))
-    end = tools.tokenizer.markers.suffix
-    token_ids = [token_id for text in said for token_id in ([end] if text is None else tools.tokenizer.encode(text))]
-    run, _ = drive(request, tools, one_after_another(token_ids))
-    assert (run.completion().text, run.completion().finish_reason) == ended
-
-
-def test_sampling_draws_at_points_that_the_seed_decides_and_drafts_nothing(tools: Tools) -> None:
-    tools = dataclasses.replace(tools, histories=DraftHistories())
-    repeated = tools.tokenizer.encode("x = 1\n")
-
-    def draws(seed: int) -> list[Draw | None]:
-        request = replace(REQUEST, stop=StopRule(indent=0), sampling=Sampling(0.7, 0.9, 40, seed))
-        _, chunks = drive(request, tools, one_after_another(repeated * 9))
-        assert {chunk.wanted for chunk in chunks} <= {0, 1}
-        return [chunk.draw for chunk in chunks if chunk.wanted]
-
-    first = draws(1)
-    assert all(draw is not None and (draw.temperature, draw.top_p, draw.top_k) == (0.7, 0.9, 40) for draw in first)
-    assert draws(1) == first
-    assert draws(2) != first
-
-
-def test_drafts_are_verified_where_only_the_tokens_own_logprobs_are_wanted(tools: Tools) -> None:
-    tools = dataclasses.replace(tools, histories=DraftHistories())
-    request = replace(REQUEST, max_tokens=12, stop=StopRule(indent=0), top_logprobs=0)
-    repeated = tools.tokenizer.encode("import os\n")
-
-    run, chunks = drive(request, tools, one_after_another(repeated * 9))
-    assert max(chunk.wanted for chunk in chunks) > 1
-    assert run.completion().usage.accepted_tokens > 0
-    assert "".join(token.text for token in run.completion().tokens) == run.completion().text
-
-
-def test_logprobs_are_those_of_the_text_alone(tools: Tools) -> None:
-    request = replace(REQUEST, stop_texts=("\n",), top_logprobs=2)
-    said = [token_id for text in ("a", "b", "\n") for token_id in tools.tokenizer.encode(text)]
-    run, chunks = drive(request, tools, one_after_another(said))
-    assert {chunk.top for chunk in chunks if chunk.wanted} == {2}
-    assert run.completion().tokens == (TokenLogprob("a", -0.5), TokenLogprob("b", -0.5))
-
-
-def test_a_late_text_ends_after_its_first_line(tools: Tools) -> None:
-    said = [token_id for text in ("a", "b", "\n", "c") for token_id in tools.tokenizer.encode(text)]
-    run, _ = drive(replace(REQUEST, stop=StopRule(indent=0), max_decode_ms=1), tools, slowly(one_after_another(said)))
-    assert (run.completion().text, run.completion().finish_reason) == ("ab\n", "length")
-
-
-@pytest.mark.parametrize(("least", "text"), [(0.0, "a" * 10), (0.3, "aaa"), (0.37, "aa"), (1.0, "a")])
-def test_an_improbable_text_ends(tools: Tools, least: float, text: str) -> None:
-    said = [*tools.tokenizer.encode("a") * 10, min(tools.tokenizer.markers.end)]
-    run, _ = drive(replace(REQUEST, max_tokens=12, min_probability=least), tools, one_after_another(said))
-    assert run.completion().text == text  # each token has a probability of e**-0.5
-    assert run.completion().finish_reason == ("length" if least else "eos")
-
-
-def test_every_text_has_the_time_limit_to_itself(tools: Tools) -> None:
-    a, two, b, newline = (tools.tokenizer.encode(text)[0] for text in ("a", "2", "b", "\n"))
-    request = replace(REQUEST, stop=StopRule(indent=0), alternatives=1, max_decode_ms=1)
-    run, _ = drive(request, tools, slowly(one_after_another([beside(two, a), newline, b, newline])))
-    assert run.completion().text == "2\n"
-    assert run.completion().alternatives == (Alternative("ab\n", "length"),)
-
-
-def slowly(says: Callable[[Chunk], Sequence[Any]]) -> Callable[[Chunk], Sequence[Any]]:
-    def after_a_while(chunk: Chunk) -> Sequence[Any]:
-        time.sleep(0.002)
-        return says(chunk)
-
-    return after_a_while
 
 
 @pytest.mark.parametrize(
