@@ -191,8 +191,8 @@ class Settings(CoreSettings):
     ignored_files: Annotated[
         IgnoredFiles,
         About(
-            "Files that `.gitignore` excludes: `context` keeps their text out of other files' prompts only; `off` "
-            "gives them no suggestions either, as `.midfillignore` does"
+            "Files that `.gitignore` excludes: with `context` they get suggestions, but their text is never used for "
+            "other files; with `off` they get no suggestions either, like files in `.midfillignore`"
         ),
     ] = "context"
     debounce_ms: Annotated[
