@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class EngineHolder:
-    """Used by the model thread alone, except for `status`, `replicas` and `wake`, which any thread may use.
+    """Used by the model thread alone, but any thread may call `wake` and read the properties and `status`.
 
     What an engine has under the same name is the engine's; while none is loaded, nothing is at work and resident.
     """
@@ -43,7 +43,7 @@ class EngineHolder:
         speeds: SpeedRecord | None = None,
         clear_saved: Callable[[], object] | None = None,
     ) -> None:
-        """`forget_saved` drops the text of a session's document from disk while no model is loaded, `clear_saved` all.
+        """`forget_saved` drops a document's text from disk, where no core has it open, `clear_saved` all.
 
         Without `speeds`, the model's speed is not measured.
         """
@@ -70,14 +70,15 @@ class EngineHolder:
         if self._engine is None:
             patience_s = RETRY_UNREACHABLE_AFTER_S if isinstance(self._failure, EngineUnavailable) else RETRY_AFTER_S
             if self._failure is not None and time.monotonic() - self._failed_at < patience_s:
-                raise self._failure
+                raise self._failure.with_traceback(None)
             self._engine = self._attempt()
         return self._engine
 
     @property
     def capacity(self) -> int:
         """Number of requests that can be at work at once; one while nothing is loaded: it triggers the loading."""
-        return 1 if self._engine is None else self._engine.capacity
+        engine = self._engine
+        return 1 if engine is None else engine.capacity
 
     @property
     def replicas(self) -> Sequence[ReplicaStatus]:
@@ -110,14 +111,14 @@ class EngineHolder:
             self._engine.release(session)
 
     def forget(self, session: str) -> None:
-        """Drop the text of the session's document, from disk too where nothing is loaded."""
-        if self._engine is None:
-            self._to_forget.add(session)  # if this attempt fails, the next one forgets it too
-            if self._forget_saved is not None:
-                self._forget_saved(session)
-                self._to_forget.discard(session)
-        else:
+        """Drop the text of the session's document, from disk too, also what other models have saved there."""
+        if self._engine is not None:
             self._engine.forget(session)
+        else:
+            self._to_forget.add(session)  # if this attempt fails, the next one forgets it too
+        if self._forget_saved is not None:
+            self._forget_saved(session)
+            self._to_forget.discard(session)
 
     def free(self, *, disk: bool) -> None:
         """As the engine's; while none is loaded, with `disk`, removes what no core has open."""
@@ -194,17 +195,20 @@ class EngineHolder:
 
     def _attempt(self) -> AnyEngine:
         started = time.perf_counter()
+        self._failure = failure = None
         try:
             engine = self._load(self._report)
+        except MidfillError as error:
+            log.error("loading %s failed: %s", self.status.model, error)
+            failure = self._failed(error)
         except Exception as error:
-            told = error if isinstance(error, MidfillError) else None
-            failure = told or BadModel(f"{self.status.model} could not be loaded: {error!r}")
-            log.error("loading %s failed: %s", self.status.model, failure, exc_info=None if told else error)
-            self._failure, self._failed_at = failure, time.monotonic()
-            self._tell(CoreStatus("failed", self.status.model, detail=str(failure)))
-            raise failure from error
+            log.exception("loading %s failed", self.status.model)
+            failure = self._failed(BadModel(f"{self.status.model} could not be loaded: {error!r}"))
+        if failure is not None:
+            garbage.collect_all()  # of what was loaded before the failure
+            garbage.return_free_memory()
+            raise failure
         garbage.keep_what_is_loaded()  # rescanning it would delay a keystroke by 0.1 s
-        self._failure = None
         while self._to_forget:
             engine.forget(self._to_forget.pop())
         info = engine.info
@@ -220,6 +224,13 @@ class EngineHolder:
             )
         )
         return engine
+
+    def _failed(self, failure: MidfillError) -> MidfillError:
+        """Keep and announce the error, without its traceback, which would keep alive what was loaded before it."""
+        failure.__cause__ = failure.__context__ = None
+        self._failure, self._failed_at = failure.with_traceback(None), time.monotonic()
+        self._tell(CoreStatus("failed", self.status.model, detail=str(failure)))
+        return failure
 
     def _report(self, what: str, share: float | None) -> None:
         self._tell(replace(self.status, state="loading", detail=what, progress=share))

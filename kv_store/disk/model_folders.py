@@ -26,22 +26,34 @@ log = logging.getLogger(__name__)
 def purge_saved(root: Path, session: str) -> None:
     """Remove pages that only the session's document used from the folders of all models that no process has open.
 
-    Empties a folder whose index is unusable. Raises OSError if a removal fails.
+    Empties a folder whose index is unusable. If a removal fails, goes on with the other folders, then raises OSError.
     """
+    failures = []
     for folder in model_folders(root):
         try:
-            lock, index = open_folder(folder)
+            _purge(folder, document_of(session))
         except FolderInUseError:  # that process purges it
-            continue
-        except BadFileError:
-            empty(folder)
-            continue
-        try:
-            for number in index.purge(document_of(session)):
-                (folder / page_name(number)).unlink(missing_ok=True)
-        finally:
-            index.close()
-            lock.release()
+            pass
+        except OSError as error:
+            failures.append(f"{folder}: {error}")
+    if failures:
+        raise OSError(f"what is saved of a document could not be removed: {'; '.join(failures)}")
+
+
+def _purge(folder: Path, document: str) -> None:
+    try:
+        lock, index = open_folder(folder)
+    except BadFileError:
+        empty(folder)
+        if folder.exists() and (left := our_files(folder, OUR_NAME)):
+            raise OSError(f"{left[0].name} cannot be removed") from None
+        return
+    try:
+        for number in index.purge(document):
+            (folder / page_name(number)).unlink(missing_ok=True)
+    finally:
+        index.close()
+        lock.release()
 
 
 def page_name(number: int) -> str:
@@ -93,7 +105,11 @@ def open_folder(folder: Path) -> tuple[FileLock, PageIndex]:
 
 
 def acquire(folder: Path) -> FileLock:
-    """The lock on a folder. Raises FolderInUseError if another process has it, BadFileError if it cannot be locked."""
+    """The lock on a folder.
+
+    Raises FolderInUseError if another process has it, BadFileError if it is no regular file, OSError if it cannot be
+    opened.
+    """
     path = folder / LOCK_NAME
     if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
         raise BadFileError(path, "not a regular file")

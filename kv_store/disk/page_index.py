@@ -64,7 +64,7 @@ class SavedPage(msgspec.Struct, frozen=True, array_like=True):
     sha256: bytes
     """Of the whole file."""
     used: int
-    """Time of last use, on a logical clock."""
+    """Rank by last use among the saved pages: the higher, the later."""
 
 
 class _Use(msgspec.Struct, frozen=True, array_like=True):

@@ -91,12 +91,11 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
     files = _add_pages(rows, uses, folder, tree, refused)
     kept = _within_budget(files, residency, refused)
     for page in reversed(kept):
-        page.used = residency.tick()
         residency.adopt(page, files[page], residency.last)
+        residency.use(page)  # in this process's time, which the next save writes for all of them
     for page in reversed(files):
         if not page.copies:
             tree.remove(page)
-    residency.changed.clear()
     numbers = {files[page].number for page in kept}
     folder.removed += [row.number for row in rows if row.number not in numbers]
     folder.remove_other_files(files[page] for page in kept)

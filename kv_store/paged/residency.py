@@ -73,18 +73,14 @@ class Residency:
         for level in page.copies:
             self.tiers[level].hold(page)
 
-    def tick(self) -> int:
-        """A time later than all returned before."""
-        return next(self._clock)
-
-    def note_change(self, page: Page) -> None:
-        """Mark a page's entry in an index as outdated."""
+    def use(self, page: Page) -> None:
+        """Count the page as the most recently used, and its entry in an index as outdated."""
+        page.used = next(self._clock)
         if self._durable in page.copies:
             self.changed.add(page)
 
     def _let_go(self, page: Page) -> None:
-        page.used = self.tick()
-        self.note_change(page)
+        self.use(page)
         for level in page.copies:
             self.tiers[level].let_go(page)
 
@@ -111,7 +107,7 @@ class Residency:
                 self.drop(page)
 
     def keep_copy(self, page: Page, level: int) -> bool:
-        """Add a copy to this lower tier, as its most recently used; False if it does not fit."""
+        """Add a copy to this lower tier, as its most recently used; False without room, if damaged, or not written."""
         payload = self.read(page)
         return bool(page.copies) and self._put(page, payload, level)
 
@@ -176,7 +172,8 @@ class Residency:
         """Register a copy that a tier's storage already has, as the most recently used; it must fit."""
         tier = self.tiers[level]
         page.copies[level] = stored
-        self.note_change(page)
+        if level == self._durable:
+            self.changed.add(page)
         tier.add(page, self.page_bytes(len(page), level))
         assert tier.used_bytes <= tier.budget_bytes, f"{page} does not fit the {tier.name} tier"
 

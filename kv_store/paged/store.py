@@ -68,8 +68,8 @@ class PagedStore:
             path = [page for page in path if page.copies]
             self._tree.own(session, path, len(ids))
             self._tree.forget_old_tails(self._pinned)
-            for page in path:
-                self._residency.note_change(page)
+            for page in reversed(path):  # a pinned page is never let go of, and counts as used now, too
+                self._residency.use(page)
             if session in self._pinned:
                 self._residency.pin(path)
             self._residency.unlock(locked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import weakref
 from functools import partial
 from pathlib import Path
@@ -10,12 +11,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from inference.checkpoints.hub import ReportProgress
+from inference.engine.interface import AnyEngine
 from inference.engine.speed_test import Speed
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from inference.loading.speed_record import SpeedRecord
 from inference.scheduling.engine_holder import EngineHolder
 from kv_store.disk.model_folders import purge_saved, remove_other_models
+from protocol.errors import BadModel
 from protocol.messages import CompletionRequest, CoreStatus, Prompt
 from protocol.settings import BUNDLED_MODEL
 from tests.inference.tiny import write_checkpoint
@@ -84,6 +88,40 @@ def test_what_is_loaded_is_not_searched_for_garbage_and_goes_when_it_is_unloaded
     holder.unload()
     assert engine() is None
     assert gc.get_freeze_count() == 0
+
+
+class _Weights:
+    """Stands for what is loaded before a failure."""
+
+
+@pytest.mark.parametrize("error", [MemoryError, BadModel])
+def test_a_failed_attempt_keeps_nothing_that_it_had_loaded(
+    error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)  # a captured record keeps the traceback
+    loaded: list[weakref.ref[_Weights]] = []
+
+    def load(_: ReportProgress) -> AnyEngine:
+        weights = _Weights()
+        loaded.append(weakref.ref(weights))
+        raise error("no workspace")
+
+    holder = EngineHolder("tiny", load, lambda _: None)
+    for _ in range(3):
+        with pytest.raises(BadModel, match="no workspace"):
+            holder.engine()
+    assert [weights() for weights in loaded] == [None], "the second call finds the failure of the first"
+    assert holder.status.state == "failed"
+
+
+def test_what_other_models_have_saved_is_forgotten_while_one_is_loaded(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    load = partial(load_engine, EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1))
+    forgotten: list[str] = []
+    holder = EngineHolder("tiny", load, lambda _: None, forgotten.append)
+    holder.engine()
+    holder.forget("client/a.py")
+    assert forgotten == ["client/a.py"]
+    holder.unload()
 
 
 def loaded_holder(tmp_path: Path) -> tuple[EngineHolder, SpeedRecord, list[CoreStatus]]:

@@ -145,6 +145,43 @@ def test_what_is_pinned_is_saved_too(kv, make_store) -> None:
     assert loadable(kv, make_store(disk=200), IDS) == 40
 
 
+def test_a_document_that_was_open_is_not_evicted_before_one_that_was_closed(kv, make_store) -> None:
+    closed, opened, later = (tuple(range(first, first + 16)) for first in (0, 100, 200))
+    store = make_store(disk=32)
+    insert(kv, store, closed, "closed")
+    store.pin("opened")
+    insert(kv, store, opened, "opened")
+    store.save()
+    store.close()
+    store = make_store(disk=32)
+    insert(kv, store, later, "later")
+    store.save()
+    store.close()
+    store = make_store(disk=32)
+    assert [loadable(kv, store, token_ids) for token_ids in (closed, opened, later)] == [0, 16, 16]
+
+
+def test_the_order_of_use_outlives_every_restart(kv, make_store) -> None:
+    often, lately, now = (tuple(range(first, first + 16)) for first in (0, 100, 200))
+    store = make_store(disk=32)
+    insert(kv, store, lately)
+    insert(kv, store, often)
+    for _ in range(50):
+        assert loadable(kv, store, often) == 16
+    store.save()
+    store.close()
+    store = make_store(disk=32)
+    assert loadable(kv, store, lately) == 16
+    store.save()
+    store.close()
+    store = make_store(disk=32)
+    insert(kv, store, now)
+    store.save()
+    store.close()
+    store = make_store(disk=32)
+    assert [loadable(kv, store, token_ids) for token_ids in (often, lately, now)] == [0, 16, 16]
+
+
 def test_a_tail_on_disk_is_not_found_without_its_beginning(kv, make_store, tmp_path: Path) -> None:
     store = make_store(device=48, disk=16)
     insert(kv, store, IDS[:32])
@@ -472,6 +509,40 @@ def test_a_document_is_purged_from_what_no_process_has_open_as_from_a_store(kv, 
     purge_saved(tmp_path, "*/other.py")
     assert not page_files(tmp_path)
     purge_saved(tmp_path / "nothing", "*/other.py")
+
+
+def test_a_purge_reaches_the_other_folders_though_one_cannot_be_opened(
+    saved: None, make_store, tmp_path: Path, monkeypatch
+) -> None:
+    (folder,) = (path.parent for path in tmp_path.rglob("lock"))
+    other = folder.with_name("0" * 16)
+    shutil.copytree(folder, other)
+    chmod = Path.chmod
+
+    def fail(path: Path, mode: int) -> None:
+        if path == other:
+            raise PermissionError(1, "Operation not permitted", str(path))
+        chmod(path, mode)
+
+    monkeypatch.setattr(Path, "chmod", fail)
+    with pytest.raises(OSError, match=r"0000000000000000: .*not permitted"):
+        purge_saved(tmp_path, "a")
+    assert list(other.glob("*.safetensors"))
+    assert not list(folder.glob("*.safetensors"))
+
+
+def test_a_purge_that_leaves_files_behind_is_an_error(saved: None, tmp_path: Path, monkeypatch) -> None:
+    index_of(tmp_path).write_bytes(b"nonsense")
+    unlink = Path.unlink
+
+    def fail(path: Path, missing_ok: bool = False) -> None:
+        if path.suffix == ".safetensors":
+            raise PermissionError(1, "Operation not permitted", str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", fail)
+    with pytest.raises(OSError, match="safetensors cannot be removed"):
+        purge_saved(tmp_path, "a")
 
 
 def test_what_cannot_be_purged_alone_goes_with_all_the_rest(
