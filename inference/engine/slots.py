@@ -95,8 +95,10 @@ class Slots:
 
     def residents(self) -> tuple[Resident, ...]:
         """What is resident of the latest MOST_RESIDENTS sessions in workspaces, and of as many in the store."""
-        slots = (*reversed(self._lent), *reversed(self._idle))
-        lengths = {slot.session: len(slot.token_ids) for slot in slots if slot.session and slot.token_ids}
+        lengths: dict[str, int] = {}
+        for slot in (*reversed(self._lent), *reversed(self._idle)):  # of a session with several, the latest
+            if slot.session and slot.token_ids:
+                lengths.setdefault(slot.session, len(slot.token_ids))
         stored = {stats.session: stats.tokens for stats in self._store.session_stats(MOST_RESIDENTS)}
         sessions = dict.fromkeys((*list(lengths)[:MOST_RESIDENTS], *stored))
         return tuple(Resident(name, lengths.get(name, 0), stored.get(name, ())) for name in sessions)

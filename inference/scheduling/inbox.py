@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from inference.scheduling.job_queue import Job, JobQueue, Outcome
 from inference.scheduling.user_limits import TokenBudgets, UserLimits
@@ -26,7 +26,8 @@ class Inbox:
         self._queue = JobQueue(limits)
         self._budgets = TokenBudgets(limits.tokens_per_minute)
         self._running: list[Job] = []
-        self._chores: list[tuple[Chore, bool]] = []  # each with whether it waits until no request is at work
+        # Each by what tells equal ones apart, and with whether it waits until no request is at work.
+        self._chores: dict[tuple[Hashable, bool], Chore] = {}
         self._closing = False
 
     @property
@@ -69,14 +70,13 @@ class Inbox:
             self._notify()
             return self._queue.remove(meant)
 
-    def add(self, chore: Chore, *, when_idle: bool = False) -> None:
-        """Add work for the model thread, once if it is equal to a chore that waits.
+    def add(self, chore: Chore, name: Hashable = None, *, when_idle: bool = False) -> None:
+        """Add work for the model thread, unless a chore of the same `name` waits (without one: an equal chore).
 
         It is done between two forwards, in the order of the calls; `when_idle` only while no request is at work.
         """
         with self._changed:
-            if (chore, when_idle) not in self._chores:
-                self._chores.append((chore, when_idle))
+            self._chores.setdefault((chore if name is None else name, when_idle), chore)
             self._notify()
 
     def forget_answers(self) -> None:
@@ -128,9 +128,8 @@ class Inbox:
         with self._changed:
             if when_idle and self._running:
                 return []
-            taken = [chore for chore, waits in self._chores if waits == when_idle]
-            self._chores = [(chore, waits) for chore, waits in self._chores if waits != when_idle]
-            return taken
+            names = [name for name in self._chores if name[1] == when_idle]
+            return [self._chores.pop(name) for name in names]
 
     def _notify(self) -> None:
         """Show the model thread the change, whether it waits here or in the engine."""
@@ -147,7 +146,7 @@ class Inbox:
     def _make_room(self) -> bool:
         at_work = self._at_work()
         waiting = self._queue.first(at_work, ahead_too=False)
-        staying = [job for job in self._running if not job.gives_way]
+        staying = [job for job in self._running if not (job.gives_way or job.cancelled)]
         if waiting is None or self._closing or len(staying) < self._capacity():
             return False
         staying.reverse()  # the last begun loses the least work
@@ -158,8 +157,8 @@ class Inbox:
         return False
 
     def _at_work(self) -> Counter[str]:
-        """Number of requests for suggestions at work, by user."""
-        return Counter(job.turn for job in self._running if not job.is_ahead_work)
+        """Number of requests for suggestions at work, by user; those that are cancelled end with the next forward."""
+        return Counter(job.turn for job in self._running if not (job.is_ahead_work or job.cancelled))
 
 
 def _gives_way(job: Job, waiting: Job, at_work: Counter[str]) -> bool:

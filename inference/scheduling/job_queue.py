@@ -52,10 +52,10 @@ class Job:
     request: CompletionRequest
     on_done: Callable[[Outcome], None]
     on_prefill: OnPrefill = lambda *_: None
-    on_text: OnText | None = None  # receives the text while it grows, on the model thread
+    on_text: OnText | None = None  # receives the text while it grows, on the engine's thread
     submitted: float = field(default_factory=time.perf_counter)
     unanswered_since: float = field(default_factory=time.perf_counter)  # of the first key that waits for an answer
-    queue_ms: float = 0.0  # in the queue, until it last began
+    queue_ms: float = 0.0  # from its submission until it last began
     cancelled: bool = False
     gives_way: bool = False  # returns to the queue to make room for another user's request
     user: str = ""  # empty for the core's own token

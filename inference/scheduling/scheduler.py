@@ -106,7 +106,7 @@ class Scheduler:
         """Queue a request and return its id for `cancel`. Raises Busy if a limit of the user is reached.
 
         If it `supersedes`, older requests of the client's session fail with Cancelled. `on_prefill` follows the prefill
-        of a long prompt, and `on_text` receives the text while it grows, both on the model thread; they must not block.
+        of a long prompt, and `on_text` receives the text while it grows: both on the engine's thread, without blocking.
         """
         job_id = next(self._ids)
         key = client, request.session if supersedes else f"#{job_id}"
@@ -129,13 +129,13 @@ class Scheduler:
     def forget(self, session: str, client: str = "") -> None:
         """Cancel the client's request of this session, and drop the text of its document for all clients."""
         waiting = self._inbox.cancel(lambda job: job.key == (client, session))
-        self._inbox.add(partial(self._holder.forget, session))
+        self._inbox.add(partial(self._holder.forget, session), ("forget", session))
         if waiting is not None:
             self._tell(waiting, Cancelled("the client asked the core to forget the session"))
 
     def release(self, session: str) -> None:
         """Unpin the KV of a closed document: the store may evict it by its ordinary rules."""
-        self._inbox.add(partial(self._holder.release, session))
+        self._inbox.add(partial(self._holder.release, session), ("release", session))
 
     def unload(self) -> None:
         """Unload the model as soon as no request is at work; the next request loads it again."""

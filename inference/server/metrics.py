@@ -54,7 +54,7 @@ class Metrics:
         self._suggestion = self._histogram(
             "suggestion_seconds", "From a suggestion's request to its answer, by user.", _SECONDS, "user"
         )
-        self._queue = self._histogram("queue_seconds", "In the queue, per suggestion.", _SECONDS)
+        self._queue = self._histogram("queue_seconds", "From submission to the last start, per suggestion.", _SECONDS)
         self._prefill = self._histogram("prefill_seconds", "Prefill, per suggestion.", _SECONDS)
         self._resident_share = self._histogram(
             "resident_share", "Share of a suggestion's prompt tokens that were resident, by user.", _SHARES, "user"

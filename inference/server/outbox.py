@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-MAX_UNSENT_BYTES = 4 * 2**20
-"""A client with more unsent bytes than this is dropped."""
+MAX_UNSENT_CHARS = 4 * 2**20
+"""A client with more unsent characters than this is dropped."""
 STALLED_AFTER_S = 30.0
 """A client that reads nothing for this long is dropped."""
 POLICY_VIOLATION = 1008
@@ -27,6 +27,7 @@ class Outbox:
         self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
         self._reason = ""
         self._unsent = 0
+        self._is_dropped = False
 
     def send(self, text: str) -> None:
         """Send a message, if the connection is still open; from any thread."""
@@ -53,9 +54,12 @@ class Outbox:
         self._waiting.put_nowait(None)
 
     def _put(self, text: str) -> None:
-        self._unsent += len(text)
-        if self._unsent - len(text) > MAX_UNSENT_BYTES:
+        if self._is_dropped:
+            return
+        if self._unsent > MAX_UNSENT_CHARS:
             log.warning("dropping a client that has not read %d characters", self._unsent)
+            self._is_dropped = True
             self._drop()
-        else:
-            self._waiting.put_nowait(text)
+            return
+        self._unsent += len(text)
+        self._waiting.put_nowait(text)

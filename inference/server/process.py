@@ -237,7 +237,7 @@ async def serve_app(
         make_http = partial(BoundedHttp, connections, **options)
         if certificate is None:
             return make_http()
-        return TlsDoor(certificate, connections, listeners[-1].getsockname()[1], make_http)
+        return TlsDoor(certificate, connections, listeners[-1].getsockname()[:2], make_http)
 
     server = uvicorn.Server(
         uvicorn.Config(

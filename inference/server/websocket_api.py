@@ -230,7 +230,7 @@ class Connection:
                 self._send(Failed(message.id, error.code, str(error)))
 
     def _tell_prefill(self, client_id: int, session: str, tokens: int, of: int) -> None:
-        """Send how far a prefill is, at intervals, if it takes long; called on the model thread.
+        """Send how far a prefill is, at intervals, if it takes long; called on the engine's thread.
 
         A request that supersedes another one continues its prefill, so the time counts from the first of them.
         """

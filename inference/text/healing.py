@@ -11,6 +11,9 @@ from inference.text.tokenization import TextTokenizer
 from protocol.errors import BadModel
 from protocol.settings import Healing
 
+MOST_TYPED_BYTES = 256
+"""A longer end of an increment without a settled token is no word that is being typed, and is not healed."""
+
 
 @dataclass(frozen=True, slots=True)
 class HealedIncrement:
@@ -37,7 +40,10 @@ class Healer:
         """Back up to the last token boundary of the increment that no continuation can change."""
         token_ids = self._tokenizer.encode(increment)
         settled = self._tokenizer.settled_tokens(increment)
-        return HealedIncrement(token_ids[:settled], b"".join(map(self.vocabulary.bytes_of, token_ids[settled:])))
+        typed = b"".join(map(self.vocabulary.bytes_of, token_ids[settled:]))
+        if len(typed) > MOST_TYPED_BYTES:
+            return HealedIncrement(token_ids, b"")
+        return HealedIncrement(token_ids[:settled], typed)
 
 
 class TypedBytes:

@@ -90,8 +90,8 @@ def tokenize_prompt(
     room = context_tokens - max(max_tokens + len(increment.typed), context_tokens // NEW_TOKENS_SHARE) - markers
     if len(fragments.increment) > room:
         raise BadInput(
-            f"an increment of {len(fragments.increment)} tokens and {max_tokens} new ones do not fit "
-            f"into a context of {context_tokens}"
+            f"an increment of {len(fragments.increment)} tokens, {len(increment.typed)} bytes of an unfinished word "
+            f"and {max_tokens} new tokens do not fit into a context of {context_tokens}"
         )
     suffix_first = encoder.format.suffix_first or prompt.order == "spm"
     return _join(_fit(fragments, room, step), encoder.markers, suffix_first, increment.typed)

@@ -69,6 +69,8 @@ def check_choosing(request: CompletionRequest) -> None:
     sampling, top = request.sampling, request.top_logprobs
     if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
         raise BadInput(f"top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {top}")
+    if request.max_decode_ms < 0:
+        raise BadInput(f"max_decode_ms must be 0 or more, not {request.max_decode_ms}")
     if not 0 <= request.min_probability <= 1:
         raise BadInput(f"min_probability must be between 0 and 1, not {request.min_probability}")
     if len(request.stop_texts) > MAX_STOP_TEXTS:

@@ -16,7 +16,6 @@ MAX_BYTES = 2**24
 BYTES_PER_SESSION = 4096
 MOST_PROMPTS = 4  # of a session: what is typed next settles a word, and deleting it brings the last prompt back
 MOST_TYPED = 32  # of a prompt
-MOST_TYPED_BYTES = 256  # of a partial word
 
 
 @dataclass(slots=True)
@@ -79,11 +78,15 @@ class TypedChoices:
 
     def start(self, request: CompletionRequest, settled: TokenizedPrompt) -> TypedStart:
         """Where the decoding of this request begins, whose prompt is `settled`."""
-        if not (0 < len(settled.typed) <= MOST_TYPED_BYTES and _is_comparable(request)):
+        if not (settled.typed and _is_comparable(request)):
             return TypedStart(settled, settled)
-        memory = self._sessions.get(request.session) or []
-        self._sessions.put(request.session, memory, BYTES_PER_SESSION + sum(each.size_bytes for each in memory))
+        memory = self._sessions.get(request.session)
+        if memory is None:
+            memory = []
         known = _of(settled, memory)
+        soon = BYTES_PER_ID * len(settled.token_ids) if known is None else 0  # what `remember` adds
+        size_bytes = BYTES_PER_SESSION + soon + sum(each.size_bytes for each in memory)
+        self._sessions.put(request.session, memory, size_bytes)
         chosen = packed() if known is None else self._agreeing(known.best(settled.typed), settled.typed)
         spelled = sum(len(self._spell(token_id) or b"") for token_id in chosen)
         prompt = replace(

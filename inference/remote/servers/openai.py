@@ -214,7 +214,7 @@ class OpenAIServer:
         for salt in ("one", "one", "other"):
             query = Query(token_ids=token_ids, max_tokens=1, session="probe", salt=salt)
             pieces = [piece async for piece in self.stream(query)]
-            cached.append(max(piece.cached_tokens or 0 for piece in pieces))
+            cached.append(max((piece.cached_tokens or 0 for piece in pieces), default=0))
         if not cached[1]:
             raise BadInput(
                 f"{self._connection.address} reports no cached tokens, so the core cannot check that it keeps users "

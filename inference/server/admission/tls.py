@@ -57,19 +57,19 @@ class Certificate:
 class TlsDoor(asyncio.Protocol):
     """A connection during its handshake, which counts as a stranger's; then `make_http` takes it over.
 
-    uvicorn's own TLS would not count it: each has a buffer of 256 KiB. At `plain_port` there is no TLS.
+    uvicorn's own TLS would not count it: each has a buffer of 256 KiB. At the address `plain` there is no TLS.
     """
 
     def __init__(
         self,
         certificate: Certificate,
         connections: Connections,
-        plain_port: int,
+        plain: tuple[str, int],
         make_http: Callable[[], asyncio.Protocol],
     ) -> None:
         self._certificate = certificate
         self._bounds = connections
-        self._plain_port = plain_port
+        self._plain = plain
         self._make_http = make_http
         self._address: Address = (None, None)
         self._early = bytearray()  # arrived with the end of the handshake
@@ -78,7 +78,7 @@ class TlsDoor(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)
         local = get_local_addr(transport)
-        if local is not None and local[1] == self._plain_port:
+        if local == self._plain:
             self._hand_over(transport)
             return
         transport.pause_reading()  # the handshake begins with the first byte

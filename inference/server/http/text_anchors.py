@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from sys import getsizeof
 
 from inference.engine.sessions import is_anonymous, is_of_user
 from inference.text.lru import LRUCache
@@ -186,4 +187,5 @@ def _serves(suffix: str, after: str) -> bool:
 
 
 def _size(anchor: TextAnchor) -> int:
-    return len(anchor.prefix) + len(anchor.suffix) + sum(len(file.text) + len(file.path) for file in anchor.files)
+    texts = (anchor.prefix, anchor.suffix, *(text for file in anchor.files for text in (file.path, file.text)))
+    return sum(map(getsizeof, texts))

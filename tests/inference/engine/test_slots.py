@@ -126,6 +126,13 @@ def test_anonymous_requests_find_the_workspace_of_the_prompt_that_they_continue(
     assert place.compute((*PROMPT, 1), "a.py") == 1
 
 
+def test_the_latest_workspace_of_a_session_is_reported() -> None:
+    place = Workplace(2)
+    place.compute(PROMPT[:5], ANONYMOUS)
+    place.compute(OTHER, ANONYMOUS)
+    assert [(resident.session, resident.workspace) for resident in place.slots.residents()] == [(ANONYMOUS, len(OTHER))]
+
+
 def test_workspaces_are_made_when_they_are_needed() -> None:
     place = Workplace(3)
     for _ in range(3):

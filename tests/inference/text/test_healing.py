@@ -16,7 +16,7 @@ from inference.engine.interface import EngineInfo
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from inference.text.fim import FORMATS
-from inference.text.healing import Healer, TypedBytes, wants_healing
+from inference.text.healing import MOST_TYPED_BYTES, HealedIncrement, Healer, TypedBytes, wants_healing
 from inference.text.prompts import tokenize_prompt
 from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
@@ -155,6 +155,13 @@ def test_with_little_room_the_typed_bytes_still_fit(tiny_checkpoint: Path) -> No
     request = ask("x" * 30, max_tokens=16)
     engine.complete(request)
     assert len(last_slot(engine).token_ids) <= 64
+
+
+def test_a_long_run_is_no_word_and_is_not_healed(tiny_tokenizer: TextTokenizer) -> None:
+    healer = Healer(tiny_tokenizer)
+    assert healer.heal("x" * MOST_TYPED_BYTES).typed == b"x" * MOST_TYPED_BYTES
+    long = "x" * (MOST_TYPED_BYTES + 1)
+    assert healer.heal(long) == HealedIncrement(tiny_tokenizer.encode(long), b"")
 
 
 def test_cancelled_before_the_typed_bytes_are_spelled(engines: tuple[Engine, Engine, Engine]) -> None:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from inference.engine.decoding.typed_choices import MOST_PROMPTS, MOST_TYPED_BYTES, TypedChoices
+from inference.engine.decoding import typed_choices
+from inference.engine.decoding.typed_choices import BYTES_PER_SESSION, MOST_PROMPTS, TypedChoices
 from inference.text.healing_vocabulary import SortedVocabulary
 from inference.text.prompts import TokenizedPrompt
-from inference.text.token_ids import packed
+from inference.text.token_ids import BYTES_PER_ID, packed
 from protocol.messages import CompletionRequest, Prompt, Sampling
 
 SPELLED = {number: spelled.encode() for number, spelled in enumerate([*"abé", "ab", "ba", "aba", "éa", "abab"])}
@@ -95,11 +99,14 @@ def test_a_document_that_is_forgotten_meanwhile_is_not_remembered() -> None:
     assert choices.start(REQUEST, prompt("ab")).prompt == prompt("ab")
 
 
-def test_what_is_no_word_is_not_remembered() -> None:
+def test_what_is_remembered_counts_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typed_choices, "MAX_BYTES", 3 * (BYTES_PER_SESSION + 1010 * BYTES_PER_ID))
     choices = TypedChoices(SPELLED.get)
-    long = prompt("ab" * MOST_TYPED_BYTES)
-    choices.start(REQUEST, long).remember(packed([3]))
-    assert choices.start(REQUEST, long).prompt == long
+    long = dataclasses.replace(prompt("ab"), token_ids=packed(range(1000)))
+    for session in "abcd":
+        choices.start(replace(REQUEST, session=session), long).remember(packed([3]))
+    starts = [choices.start(replace(REQUEST, session=session), long) for session in "dcba"]
+    assert [start.prompt == long for start in starts] == [False, False, False, True]
 
 
 def test_forgotten_documents_leave_nothing() -> None:

@@ -200,7 +200,7 @@ def nonsense() -> bytes:
 
 @pytest.mark.parametrize("limit", ["bytes", "time"])
 def test_client_that_never_reads_is_dropped(served: Served, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    monkeypatch.setattr(outbox, "MAX_UNSENT_BYTES", 10_000 if limit == "bytes" else 2**30)
+    monkeypatch.setattr(outbox, "MAX_UNSENT_CHARS", 10_000 if limit == "bytes" else 2**30)
     monkeypatch.setattr(outbox, "STALLED_AFTER_S", PATIENCE_S if limit == "bytes" else 0.2)
     with ExitStack() as stack:
         client = never_reads(served, stack)
