@@ -79,7 +79,7 @@ async def download_model(name: str, progress: Progress | None) -> dict[str, Any]
 
 async def _start(*options: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "midfill", "models", *options),
+        *(sys.executable, "-P", "-m", "midfill", "models", *options),  # -P: not the user's project's modules
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -33,7 +33,7 @@ _SILENCE_S = 20.0
 def core_command(settings: Settings, log_file: Path) -> list[str]:
     """The command line that starts a core with these settings."""
     return [
-        *(sys.executable, "-m", "midfill", "core", "--replaceable", "--log-file", str(log_file)),
+        *(sys.executable, "-P", "-m", "midfill", "core", "--replaceable", "--log-file", str(log_file)),
         *itertools.chain.from_iterable(_option(name, getattr(settings, name)) for name in CORE_SETTINGS),
     ]
 
@@ -182,7 +182,7 @@ def _spawn(command: Sequence[str], log_file: Path, environment: Mapping[str, str
             stdout=log,
             stderr=log,
             env={**os.environ, **environment},
-            cwd=log_file.parent,  # not the user's project, whose modules `python -m` would find first
+            cwd=log_file.parent,  # not the user's project, which could then not be removed
             start_new_session=True,
             creationflags=flags,
         )

@@ -65,7 +65,7 @@ def _progress(status: ServerStatus) -> str:
 
 def _server_command(settings: Settings) -> list[str]:
     options = ("--model", settings.model, "--device", settings.device, "--dtype", settings.dtype)
-    return [sys.executable, "-m", "midfill", "lsp", *options]
+    return [sys.executable, "-P", "-m", "midfill", "lsp", *options]
 
 
 async def _play(console: Console, session: LspSession, text: str, seconds_per_key: float) -> list[Keystroke]:

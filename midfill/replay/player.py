@@ -56,7 +56,7 @@ async def open_target(trace: Trace, settings: Settings, options: ReplayOptions) 
     text = text_at(trace, options.start)
     if options.mode == "stdio":
         with private_core_environment() as environment:
-            command = [sys.executable, "-m", "midfill", "lsp"]
+            command = [sys.executable, "-P", "-m", "midfill", "lsp"]
             given = {"model": settings.model, "strategy": settings.strategy, "maxTokens": settings.max_tokens}
             given |= {"exact": settings.exact, "storeMb": settings.store_mb, "device": settings.device}
             given |= {"dtype": settings.dtype, "healing": settings.healing}

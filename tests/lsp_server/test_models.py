@@ -23,7 +23,7 @@ def prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> Pat
     """Stands in for the interpreter that runs `midfill models`: notes the arguments, and starts no core."""
     arguments = tmp_path / "arguments"
     script = tmp_path / "python"
-    script.write_text(f'#!/bin/sh\n[ "$3" = models ] || exit 1\necho "$@" > {arguments}\n{program}\n')
+    script.write_text(f'#!/bin/sh\n[ "$4" = models ] || exit 1\necho "$@" > {arguments}\n{program}\n')
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
     return arguments
@@ -40,7 +40,7 @@ async def test_an_editor_lists_them_with_its_settings(tmp_path: Path, monkeypatc
     arguments = prints(tmp_path, monkeypatch, """echo '[{"name": "ollama:a:b"}]'""")
     assert await list_models({"device": "cpu", "contextTokens": 512}) == [{"name": "ollama:a:b"}]
     given = arguments.read_text().strip()
-    assert given == "-m midfill models --json --device cpu --dtype auto --weights auto --context-tokens 512"
+    assert given == "-P -m midfill models --json --device cpu --dtype auto --weights auto --context-tokens 512"
 
 
 async def test_a_failure_is_told_to_the_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

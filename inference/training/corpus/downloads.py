@@ -70,7 +70,7 @@ def _command(registry: Registry, packages: Sequence[Pinned]) -> list[str]:
     if registry == "pypi":
         names = [f"{package.name}=={package.version}" for package in packages]
         options = ["--no-deps", "--only-binary", ":all:", "--quiet", "--disable-pip-version-check", "--dest", "."]
-        return [sys.executable, "-m", "pip", "download", *options, *names]
+        return [sys.executable, "-P", "-m", "pip", "download", *options, *names]
     if registry == "npm":
         return ["npm", "pack", "--silent", *(f"{package.name}@{package.version}" for package in packages)]
     names = [f"{package.name}={package.version}" for package in packages]

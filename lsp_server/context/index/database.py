@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_VERSION = 2  # a file of another version is built anew
+_VERSION = 3  # a file of another version is built anew
 _UNUSED_S = 30 * 24 * 3600  # the index of a folder that was not opened for so long is deleted
 _MOST_FOUND = 400  # rows of one look-up
 _MOST_FILES_OF_NAME = 200

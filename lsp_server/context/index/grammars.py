@@ -20,6 +20,7 @@ _MOST_CHARS = 800  # of a shown definition
 _MOST_LINE_CHARS = 160  # of one line of it
 _MOST_NAME_CHARS = 100
 _COMMENT = re.compile(r"#|//")
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")  # as tree-sitter counts them; str.splitlines splits at form feeds, too
 _MOST_DEPTH = 3  # of definitions within namespaces and classes
 
 
@@ -101,7 +102,7 @@ GRAMMAR_BY_SUFFIX: Mapping[str, str] = {
 def definitions_in(source: bytes, grammar: str) -> list[Definition]:
     """The definitions at the top of a file and those in classes and namespaces; broken code gives what parses."""
     parser, known = _parser(grammar)
-    lines = source.decode("utf-8", "replace").splitlines(keepends=True)
+    lines = _LINE.findall(source.decode("utf-8", "replace"))
     found: list[Definition] = []
     for each in _definitions(parser.parse(source).root_node, known, "", 0):
         definition = _read(each, known, source, lines)

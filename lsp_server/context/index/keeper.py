@@ -64,7 +64,8 @@ async def scan_apart(folder: Path) -> None:
 
     If the caller is cancelled, the process ends.
     """
-    command = (sys.executable, "-m", "lsp_server.context.index", str(folder))
+    # -P: `python -m` would find the modules of the folder that the editor was started in first.
+    command = (sys.executable, "-P", "-m", "lsp_server.context.index", str(folder))
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     except OSError as error:

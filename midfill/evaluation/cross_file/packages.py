@@ -98,7 +98,7 @@ def _download(package: Package, folder: Path) -> Path:
     command: tuple[str, ...]
     if package.language == "python":
         options: tuple[str, ...] = ("--quiet", "--no-deps", "--only-binary", ":all:", "--dest", str(folder))
-        command = (sys.executable, "-m", "pip", "download", *options, f"{package.name}=={package.version}")
+        command = (sys.executable, "-P", "-m", "pip", "download", *options, f"{package.name}=={package.version}")
     else:
         options = ("--silent", "--ignore-scripts", "--pack-destination", str(folder))
         command = (shutil.which("npm") or "npm", "pack", *options, f"{package.name}@{package.version}")

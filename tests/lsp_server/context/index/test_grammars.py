@@ -103,3 +103,10 @@ def test_any_bytes_are_read(grammar: str, data: st.DataObject) -> None:
     for each in definitions_in(whole[start:] + noise + whole[:stop], grammar):
         assert each.name
         assert each.lines
+
+
+@pytest.mark.parametrize("odd", ["\x0c", "\x0b", "\x1c", "\x85", "\u2028"])
+def test_lines_end_at_newlines_alone(odd: str) -> None:
+    source = f"import os\n{odd}\nclass Foo:\n    def bar(self): ...\n"
+    lines = {each.name: each.lines for each in definitions_in(source.encode(), "python")}
+    assert lines == {"Foo": ("class Foo:\n",), "bar": ("    def bar(self): ...\n",)}

@@ -58,3 +58,16 @@ async def test_a_folder_that_is_not_there_is_no_fault(tmp_path: Path, keeper: In
     keeper.use((tmp_path / "gone",), enabled=True)
     await scanned(keeper)
     assert not list(look_up(index_file(tmp_path / "gone"), ["load"]))
+
+
+async def test_the_modules_of_the_folder_that_the_editor_was_started_in_are_not_run(
+    tmp_path: Path, keeper: IndexKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lib.py").write_text("def load(): ...\n")
+    for module in ("filelock", "logging", "sqlite3", "tree_sitter"):
+        (tmp_path / f"{module}.py").write_text("open('was_run', 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    keeper.use((tmp_path,), enabled=True)
+    await scanned(keeper)
+    assert not (tmp_path / "was_run").exists()
+    assert list(look_up(index_file(tmp_path), ["load"]))
