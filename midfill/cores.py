@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,8 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from protocol.errors import BadInput, MidfillError
+from protocol.identity import has_key_of
 from protocol.rendezvous import CoreAddress, cache_folder, model_of_core, read_stop, resolve_model, runtime_folder
 from protocol.settings import LOCAL_ENGINE, SETTINGS, Settings, option_name
+from protocol.settings_sources import with_environment
 from protocol.sizes import megabytes
 
 _Model = Annotated[str | None, typer.Option("--model", help="Only the core of this model.", show_default=False)]
@@ -57,11 +60,17 @@ def stop_command(model: _Model = None) -> None:
 
 
 def restart_command(model: _Model = None) -> None:
-    """Replace the running cores, and those that you stopped, by new processes with the same settings."""
+    """Replace the running cores, and those that you stopped, by new processes with the same settings.
+
+    The key of an engine is not saved: a core that has one is replaced only if MIDFILL_ENGINE_KEY has it, too.
+    """
     from lsp_server.core.local_cores import end_core
     from lsp_server.core.target import local_core
 
     async def restart(file: Path, address: CoreAddress) -> str:
+        ours = with_environment(Settings(), os.environ)
+        if not has_key_of(address.settings, ours):
+            raise BadInput("it has an engineKey that this command does not know: set MIDFILL_ENGINE_KEY")
         did = "restarted" if await end_core(file, "restart") else "started"
         # An editor may start the core first, with its own settings.
         known: dict[str, Any] = {name: value for name, value in address.settings.items() if name in SETTINGS}

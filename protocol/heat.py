@@ -26,6 +26,6 @@ def heat(usage: Usage, inserted_tokens: int) -> Heat:
     return "cold" if usage.recomputed_tokens >= usage.prompt_tokens else "warm"
 
 
-def estimate_tokens(text: str, chars_per_token: float = 0.0) -> int:
-    """Estimated number of tokens of `text` without a tokenizer; `chars_per_token` is the core's, 0 if unknown."""
-    return math.ceil(len(text) / (chars_per_token or _CHARS_PER_TOKEN))
+def estimate_tokens(chars: int, chars_per_token: float = 0.0) -> int:
+    """Estimated number of tokens of a text, without a tokenizer; `chars_per_token` is the core's, 0 if unknown."""
+    return math.ceil(chars / (chars_per_token or _CHARS_PER_TOKEN))

@@ -76,7 +76,7 @@ def with_json(base: Settings, given: object) -> tuple[Settings, tuple[BadSetting
         return with_json(base, given["midfill"])
     named = {_snake_case(str(key)): value for key, value in given.items()}
     known = {name: value for name, value in named.items() if name in SETTINGS}
-    unknown = tuple(BadSettings(_unknown(name, value, json_name)) for name, value in named.items() if name not in known)
+    unknown = tuple(BadSettings(_unknown(name, json_name)) for name in named if name not in known)
     return _overlay(base, known, _typed, json_name), unknown
 
 
@@ -95,7 +95,7 @@ def _overlay(
     for name, value in given.items():
         setting = SETTINGS.get(name)
         if setting is None:
-            raise BadSettings(_unknown(name, value, named))
+            raise BadSettings(_unknown(name, named))
         shown = _show(value, setting)
         try:
             changes[name] = read(value, setting.kind)
@@ -106,9 +106,10 @@ def _overlay(
     return replace(base, **changes)
 
 
-def _unknown(name: str, value: object, named: Callable[[str], str]) -> str:
-    nearest = SETTINGS[difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.0)[0]]
-    return f"unknown setting {named(name)} = {_show(value, nearest)}: did you mean {named(nearest.name)}?"
+def _unknown(name: str, named: Callable[[str], str]) -> str:
+    """Without the value, which may be a secret."""
+    (nearest,) = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.0)
+    return f"unknown setting {named(name)}: did you mean {named(nearest)}?"
 
 
 def _show(value: object, setting: Setting) -> str:

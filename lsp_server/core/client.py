@@ -72,6 +72,14 @@ class Endpoint:
     own: bool = False  # the token is this machine's own: sent only to a core that proves that it knows it
     differs: str = ""  # how the core's settings differ from the requested ones
 
+    async def check(self) -> None:
+        """Have the core prove that it knows the token, before the token is sent to it; Unauthorized if it does not.
+
+        With TLS the certificate proves who answers; a configured core's own token has no id to prove it by.
+        """
+        if self.own or (token_id(self.token) and urlsplit(self.url).scheme == "ws"):
+            await check_proof(self.url, self.token)
+
 
 OnPrefill = Callable[[str, tuple[int, int] | None], None]
 """Receives the session whose prompt is being prefilled for long, its resident tokens and all; None at the end."""
@@ -115,9 +123,7 @@ class CoreClient:
 
         Unauthorized if the core refuses the token or does not prove that it knows it, CoreUnavailable if there is none.
         """
-        # With TLS the certificate proves who answers; a configured core's own token has no id to prove it by.
-        if endpoint.own or (token_id(endpoint.token) and urlsplit(endpoint.url).scheme == "ws"):
-            await check_proof(endpoint.url, endpoint.token)
+        await endpoint.check()
         local = urlsplit(endpoint.url).hostname in ("127.0.0.1", "::1", "localhost")
         try:
             socket = await connect(

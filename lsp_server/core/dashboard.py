@@ -9,7 +9,6 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
 
 from lsp_server.core.client import Endpoint
-from lsp_server.core.proof import check_proof
 from lsp_server.core.target import target_of
 from protocol.errors import CoreUnavailable, Unauthorized
 from protocol.settings import Settings
@@ -25,8 +24,7 @@ async def dashboard_url(settings: Settings, *, once: bool) -> str:
     Raises Unauthorized if the core refuses the token, and CoreUnavailable if it does not answer.
     """
     endpoint = await target_of(settings).find()
-    if endpoint.own:
-        await check_proof(endpoint.url, endpoint.token)
+    await endpoint.check()
     try:
         return await asyncio.to_thread(_ask, endpoint, once)
     except (OSError, HTTPException, ValueError, KeyError) as error:

@@ -35,7 +35,7 @@ def target_of(settings: Settings) -> CoreTarget:
 
 def same_core(one: Settings, other: Settings) -> bool:
     """Whether both settings lead to the same core in the same way."""
-    names = ("core", "core_token", "engine_key", "model", *IDENTITY_SETTINGS)
+    names = ("core", "core_token", "model", *IDENTITY_SETTINGS)
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
 

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from midfill.commands import app
 from protocol.errors import BadInput
-from protocol.rendezvous import address_file, read_address, read_stop
+from protocol.identity import core_settings
+from protocol.rendezvous import address_file, read_address, read_stop, write_address
 from protocol.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -110,6 +112,22 @@ def test_a_core_is_restarted_with_its_settings(start: Start, runtime: Path, monk
     assert address.pid != former
     assert read_stop(address_file(runtime, "one")) is None
     psutil.Process(address.pid).kill()
+
+
+def test_a_core_with_a_key_that_the_command_lacks_is_not_restarted(
+    start: Start, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former = start("one")
+    file = address_file(runtime, "one")
+    address = read_address(file)
+    assert address is not None
+    keyed = core_settings(Settings(engine_key="hush"))
+    write_address(file, replace(address, settings={**address.settings, **keyed}))
+    for key in ("", "another"):
+        monkeypatch.setenv("MIDFILL_ENGINE_KEY", key)
+        status, _, message = run("restart")
+        assert (status, "set MIDFILL_ENGINE_KEY" in message) == (1, True)
+    assert psutil.pid_exists(former)
 
 
 def test_a_model_is_unloaded_and_what_is_resident_is_freed(start: Start, tmp_path: Path) -> None:

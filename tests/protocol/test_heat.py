@@ -33,4 +33,4 @@ def test_heat(recomputed: int, prompt: int, inserted: int, block: int, expected:
     [("", 0.0, 0), ("x", 0.0, 1), ("return x\n", 0.0, 3), ("return x\n", 4.5, 2), ("x" * 32, 3.2, 10)],
 )
 def test_estimate_tokens(text: str, chars_per_token: float, expected: int) -> None:
-    assert estimate_tokens(text, chars_per_token) == expected
+    assert estimate_tokens(len(text), chars_per_token) == expected

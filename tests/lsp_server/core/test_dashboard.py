@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -36,8 +37,10 @@ def answering(status: int, body: str) -> Iterator[tuple[Settings, list[str]]]:
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()
-        yield Settings(core=f"ws://127.0.0.1:{server.server_port}", core_token="secret"), asked
-        server.shutdown()
+        try:
+            yield Settings(core=f"ws://127.0.0.1:{server.server_port}", core_token="secret"), asked
+        finally:
+            server.shutdown()
 
 
 @pytest.mark.parametrize(("once", "shown"), [(True, "CODE"), (False, "KEY")])
@@ -60,3 +63,9 @@ async def test_a_core_that_gives_no_link_is_named(status: int, body: str, error:
 async def test_an_editor_gets_the_address_or_the_reason(editor: Editor) -> None:
     with pytest.raises(JsonRpcException, match="dashboard"):  # this core has none
         await editor.execute("midfill.linkDashboard")
+
+
+async def test_a_users_token_goes_only_to_a_core_that_knows_it() -> None:
+    with answering(200, LINK) as (settings, asked), pytest.raises(MidfillError):
+        await dashboard_url(replace(settings, core_token=f"midfill_{16 * '0'}_{43 * 'x'}"), once=True)
+    assert asked == []
