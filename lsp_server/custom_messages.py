@@ -36,7 +36,9 @@ From the client:
 - `midfill.suggestNow [uri]`, a command: the server sends `midfill/refresh` with `invoked`.
 - `midfill.linkDashboard []`, a command: the address of the core's dashboard, which opens that page once, within two
   minutes.
-  A command that cannot be carried out fails with RequestFailed (-32803) and a message for the user.
+
+A command that cannot be carried out fails with RequestFailed (-32803) and a message for the user.
+
 - `midfill/didSwitch {textDocument, off, rivals}`: what switches suggestions off in the client itself: "workspace",
   "buffer", "editor", "setting" or "hidden", or null; and the names of other extensions that suggest in the editor.
 - `midfill/lastReason {textDocument}`, a request: the document's reason, as in `midfill/reason`, or null.

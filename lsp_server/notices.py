@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import PurePosixPath
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from lsprotocol import types
 from pygls.progress import Progress
@@ -100,7 +99,7 @@ class Notices:
         """Report how many tokens of a document's prompt are resident, of how many; None at the end."""
         if tokens is not None:
             self._prefilled_uri = uri
-            name = unquote(PurePosixPath(urlsplit(uri).path).name)
+            name = unquote(uri.rpartition("/")[2].partition("#")[0])
             self._prefill.update(f"reading {name}", tokens[0] / tokens[1])
         elif uri == self._prefilled_uri:
             self._prefill.update(None)

@@ -201,3 +201,18 @@ async def test_what_an_earlier_run_of_the_language_server_left_on_disk(editor: E
     later.exclude("lib.py")
     await later.ask(later.open("lib.py", text), 12)
     assert not any(MARK in text for text in later.resident())
+
+
+async def test_the_cells_of_a_notebook_that_the_user_allows_are_purged_when_they_are_closed(editor: Editor) -> None:
+    cell = editor.open("credentials.ipynb", f"def {MARK}_crossing():\n    return 1\n" * 8)
+    notebook = (editor.folder / "notebook").as_uri()
+    editor.session.documents.splice_cells(notebook, 0, 0, [cell.document.uri])
+    await editor.ask(cell, 3)
+    assert not editor.costs
+    editor.session.allow(cell)
+    await editor.ask(cell, 3)
+    assert any(MARK in text for text in editor.resident())
+    editor.close(cell)
+    editor.session.close_notebook(notebook)
+    await editor.ask(editor.open("main.py", (SOURCE / "editing" / "documents.py").read_text()), 5)
+    assert not any(MARK in text for text in editor.resident())

@@ -49,11 +49,11 @@ class Exclusion:
         return min(found, key=lambda verdict: verdict.cause == "gitignore", default=None)
 
     def _verdicts_on(self, path: str) -> Iterator[Verdict]:
-        if not is_usable(path):
-            if (secret := secret_reason(path)) is not None:
-                yield Verdict(secret, "secret")
-            return
         try:
+            if not is_usable(path):
+                if (secret := secret_reason(path)) is not None:
+                    yield Verdict(secret, "secret")
+                return
             for place in dict.fromkeys((Path(os.path.normpath(path)), Path(os.path.realpath(path)))):
                 if (secret := secret_reason(place.as_posix())) is not None:
                     yield Verdict(secret, "secret")

@@ -81,10 +81,13 @@ async def free_memory(ls: MidfillServer, disk: bool) -> str:
 
 async def list_cores(ls: MidfillServer) -> list[dict[str, Any]]:
     """The cores of this machine, and the one of another machine that is in use."""
-    cores = await describe_cores(runtime_folder())
-    if remote := ls.session.settings.core:
+    try:
+        cores = await describe_cores(runtime_folder())
         status = ls.link.status
-        memory = await ls.link.client.memory() if status.core else None
+        memory = await ls.link.client.memory() if status.core and ls.session.settings.core else None
+    except MidfillError as error:
+        raise RequestFailed(str(error)) from error
+    if remote := ls.session.settings.core:
         model, detail = (status.core.model, status.core.detail) if status.core else (remote, str(status.error or ""))
         cores.insert(0, entry(model, status.state, detail, remote, memory))
     return cores

@@ -29,7 +29,7 @@ def register(server: MidfillServer) -> None:
 
 
 def initialize(ls: MidfillServer, params: types.InitializeParams) -> None:
-    """Take the client's capabilities and settings; a bad setting is shown, and then none is taken."""
+    """Take the client's capabilities and settings; a bad setting is shown, and then none of the client's is taken."""
     ls.notices.introduce(params.capabilities)
     if params.client_info is not None:
         ls.client_name = params.client_info.name
@@ -39,6 +39,7 @@ def initialize(ls: MidfillServer, params: types.InitializeParams) -> None:
         ls.take_initial_settings(params.initialization_options)
     except BadSettings as error:
         ls.notices.error(str(error))
+        ls.take_initial_settings(None)
     if get_capability(params.capabilities, "text_document.inline_completion") is None:
         ls.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=_TRIGGERS))(completion)
 

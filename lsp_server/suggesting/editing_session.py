@@ -72,7 +72,7 @@ class EditingSession:
 
     @property
     def settings(self) -> Settings:
-        """The settings in force; `documents.configure` changes them."""
+        """The settings in force; `configure` changes them."""
         return self.documents.settings
 
     def open(self, uri: str, language_id: str, version: int, text: str) -> OpenDocument:
@@ -90,7 +90,7 @@ class EditingSession:
             self.explainer.closed(closed)
         if closed is not None and (verdicts := closed.surroundings.verdicts).is_allowed(uri):
             verdicts.allow(uri, allowed=False)
-            self._sender.forget(uri)
+            self._sender.forget(closed.session)
         if self._last not in self.documents:
             self._last = None
         self._sender.release(uri)
@@ -119,8 +119,8 @@ class EditingSession:
             still_here = (opened.edits, opened.requests, opened.cursor) == now
             if not insertions and still_here and self.explainer.is_in_the_way(opened):
                 opened.unanswered = opened.edits, opened.cursor
-        is_shown = opened.edits == now[0] and opened.excluded is None  # the rules may have changed meanwhile
-        return insertions if is_shown else ()
+        is_here = opened in self.documents and opened.edits == now[0]
+        return insertions if is_here and opened.excluded is None else ()  # the rules may have changed meanwhile
 
     async def _suggest(
         self, opened: OpenDocument, query: Query, now: tuple[int, int, Position], *, waits_for_core: bool
@@ -131,6 +131,8 @@ class EditingSession:
             opened.outcome = reasons.POPUP_ENTRY
             return None
         if not await self._is_allowed(opened) or (opened.edits, opened.requests, opened.cursor) != now:
+            return None
+        if opened not in self.documents:  # closed meanwhile
             return None
         if at_hand := self._at_hand(opened, query):
             return at_hand

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lsp_server.editing.documents import Document, Edit, LineChange, Position
+from lsp_server.editing.documents import Document, Edit, LineChange, Position, Replacement
+from lsp_server.editing.hunks import trimmed
 from lsp_server.editing.literals import Literals
 from lsp_server.editing.notebooks import Cells
 from lsp_server.editing.spans import follow_cursor
@@ -25,7 +26,8 @@ class OpenDocument:
     """One open document.
 
     `edits` counts the applied edits, independent of the client's versions: an answer is outdated when the count has
-    grown. `inserted` is the text that edits inserted since the last request. `cursor` follows the edits.
+    grown. `inserted_chars` counts the characters that edits inserted since the core last answered for this document,
+    ahead work included. `cursor` follows the edits.
     """
 
     document: Document
@@ -33,7 +35,7 @@ class OpenDocument:
     surroundings: Surroundings
     latest: Latest[tuple[Insertion, ...]] = field(default_factory=Latest)
     edits: int = 0
-    inserted: str = ""
+    inserted_chars: int = 0
     cursor: Position = field(default=Position(0, 0))
     suggestions: tuple[Suggestion, ...] = ()  # the last suggestion, and its alternatives
     balance: Balance | None = None  # of the last request's statement
@@ -53,6 +55,9 @@ class OpenDocument:
 
     def apply(self, edit: Edit) -> LineChange:
         """Edit the document, and drop state that this invalidates; a bad edit raises BadInput and changes nothing."""
+        for position in (edit.start, edit.end):
+            self.document.check(position)
+        new = trimmed(Replacement(edit, self.document.slice(edit.start, edit.end))).edit.text
         change = in_source = self.document.apply(edit)
         if self.cells is not None:
             self.cells.refresh()
@@ -63,7 +68,7 @@ class OpenDocument:
         self.cursor = self.document.nearest(follow_cursor(self.cursor, edit))
         self.latest.supersede()
         self.edits += 1
-        self.inserted += edit.text
+        self.inserted_chars += len(new)  # of a client that sends the whole text, too
         self.suggestions = tuple(filter(None, (follow(suggestion, edit) for suggestion in self.suggestions)))
         return change
 
@@ -113,7 +118,7 @@ class OpenDocument:
         if not self.looked_at:
             self.surroundings.ring.visited(self.source, 0)
             self.looked_at = True
-        if not self.inserted:
+        if not self.inserted_chars:
             self.surroundings.ring.visited(self.source, self._in_source(cursor).line)
 
     def let_go(self) -> None:

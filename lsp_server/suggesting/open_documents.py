@@ -98,6 +98,9 @@ class OpenDocuments:
         planner = self._surroundings.planner(document, self.settings)
         opened = self._open[uri] = OpenDocument(document, planner, self._surroundings)
         opened.out_of_step = _is_too_long(document, LineChange(0, 0, len(document.lines)))
+        for notebook, known in self._notebooks.items():  # a cell that is opened anew takes the place that it had
+            if uri in known.order and all(cell in self._open for cell in known.order):
+                self.splice_cells(notebook, known.order.index(uri), 1, [uri])
         return opened
 
     def close(self, uri: str) -> OpenDocument | None:

@@ -216,8 +216,8 @@ class RequestSender:
         return completion
 
     def _report_cost(self, opened: OpenDocument, cursor: Position, usage: Usage, milliseconds: float) -> None:
-        inserted_tokens = estimate_tokens(opened.inserted, self._core.chars_per_token)
-        opened.inserted = ""
+        inserted_tokens = estimate_tokens(opened.inserted_chars, self._core.chars_per_token)
+        opened.inserted_chars = 0
         warmth = heat(usage, inserted_tokens)
         document, ahead = opened.document, not opened.latest.awaited
         self._on_cost(PromptCost(document.uri, document.version, cursor, "core", ahead, milliseconds, warmth, usage))

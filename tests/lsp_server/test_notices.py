@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from lsp_server.notices import Notices
 from protocol.errors import BadModel
 from protocol.messages import CoreStatus
 from tests.lsp_server.editor import URI, Editor, connected_editor, until
 from tests.lsp_server.fake_core import FakeCore, fails
+
+if TYPE_CHECKING:
+    from pygls.progress import Progress
+
+    from lsp_server.progress import ShownProgress
 
 
 async def test_tells_the_cost_of_an_answer(editor: Editor) -> None:
@@ -26,6 +37,18 @@ async def test_clients_that_do_not_know_resync_are_told_in_words(core: FakeCore)
         assert "closed and reopened" in editor.messages[0]
         assert editor.statuses == []
         assert editor.usages == []
+
+
+@pytest.mark.parametrize(
+    ("uri", "name"),
+    [("file:///a/b%20c.py", "b c.py"), ("nb.ipynb#python", "nb.ipynb"), ("file://[x/a.py", "a.py"), ("", "")],
+)
+async def test_a_long_prefill_is_named_by_its_file_whatever_the_uri(uri: str, name: str) -> None:
+    shown: list[str] = []
+    notices = Notices(lambda *_: None, lambda _: None, cast("Progress", None))
+    notices._prefill = cast("ShownProgress", SimpleNamespace(update=lambda text, *_: shown.append(text)))
+    notices.prefill(uri, (5, 10))
+    assert shown == [f"reading {name}"]
 
 
 async def test_a_model_that_cannot_be_used_is_shown(editor: Editor, core: FakeCore) -> None:

@@ -16,6 +16,7 @@ import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
+from lsp_server.usage.database import statistics_file
 from protocol.messages import CompletionRequest
 from protocol.rendezvous import read_address, runtime_folder
 from protocol.settings import Settings
@@ -38,7 +39,7 @@ async def test_a_key_that_is_no_setting_is_named_once_and_the_others_are_taken(e
         editor.configure({"midfill": ours})
     editor.open("")
     assert await editor.suggest(0, 0)
-    assert editor.messages == ["midfill: unknown setting maxTokns = 3: did you mean maxTokens?"]
+    assert editor.messages == ["midfill: unknown setting maxTokns: did you mean maxTokens?"]
     assert core.asked[-1].max_tokens == 64
     assert core.asked[-1].stop.indent is None
 
@@ -50,6 +51,22 @@ async def test_a_bad_value_is_named_and_the_old_settings_stay(editor: Editor, co
     assert editor.messages == ["midfill: maxTokens = 1000000000000: must be at most 4096"]
     assert core.asked[-1].max_tokens == 64
     assert core.asked[-1].stop.indent == 0
+
+
+async def test_with_bad_settings_of_the_client_those_of_the_command_line_hold(core: FakeCore) -> None:
+    initial = Settings(core=core.url, core_token=core.token, statistics=False)
+    before = saved_statistics()
+    async with connected_editor(initial) as editor:
+        await editor.start({"maxTokens": 0})
+        await editor.until_state("ready")
+        assert editor.messages == ["midfill: maxTokens = 0: must be at least 1"]
+        editor.open("a")
+        assert await editor.suggest(0, 1)
+    assert saved_statistics() == before
+
+
+def saved_statistics() -> bytes:
+    return statistics_file().read_bytes() if statistics_file().exists() else b""
 
 
 @pytest.mark.parametrize("others", [{"pylsp": {"plugins": {}}}, {}, []])
@@ -65,7 +82,7 @@ async def test_settings_of_other_servers_change_nothing(editor: Editor, core: Fa
 async def test_unknown_key_at_the_start_is_named_and_the_session_goes_on(core: FakeCore) -> None:
     async with connected_editor(Settings(core=core.url, core_token=core.token)) as editor:
         await editor.start({"modle": "x"})
-        assert "modle = 'x'" in editor.messages[0]
+        assert "unknown setting modle: did you mean model?" in editor.messages[0]
         await editor.until_state("ready")
         editor.open("a")
         assert await editor.suggest(0, 1)

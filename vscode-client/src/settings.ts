@@ -61,7 +61,12 @@ export function changedSettings(
 
 /** The same settings for a command line tool of midfill, as environment variables. */
 export function asEnvironment(settings: ServerSettings): Record<string, string> {
-  return Object.fromEntries(Object.entries(settings).map(([name, value]) => [variableName(name), String(value)]));
+  return Object.fromEntries(Object.entries(settings).map(([name, value]) => [variableName(name), asText(value)]));
+}
+
+/** An empty variable counts as not set, so an empty list is a comma. */
+function asText(value: SettingValue): string {
+  return Array.isArray(value) && value.length === 0 ? "," : String(value);
 }
 
 /** The list with `language` in it if it was not, and without it if it was. */

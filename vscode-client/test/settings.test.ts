@@ -23,6 +23,7 @@ test("settings become variables of midfill's commands", () => {
     MIDFILL_MULTI_LINE: "false",
     MIDFILL_DISABLED_LANGUAGES: "markdown,python",
   });
+  assert.deepEqual(asEnvironment({ suggestIn: [] }), { MIDFILL_SUGGEST_IN: "," });
 });
 
 test("a language is switched off, and on again", () => {

@@ -112,7 +112,7 @@ class Feed:
         if not isinstance(answer, Completion):
             return told | {"outcome": answer.code, "message": str(answer)}
         usage = answer.usage
-        inserted = estimate_tokens(self._inserted(request.session, request.prompt))
+        inserted = estimate_tokens(len(self._inserted(request.session, request.prompt)))
         return told | {
             "outcome": "completed",
             "heat": heat(usage, inserted),

@@ -236,3 +236,8 @@ def test_what_cannot_be_told_is_excluded(workspace: Workspace) -> None:
 def test_dots_in_a_path_are_followed(workspace: Workspace) -> None:
     workspace.write(".gitignore", "/private\n")
     assert workspace.exclusion.reason(f"{workspace.root.as_uri()}/src/../private/a.py") is not None
+
+
+@pytest.mark.parametrize("uri", ["untitled:\ud800", "file:///a/\ud800.py", "untitled:a\0b", "file://[x/a.py"])
+def test_a_uri_that_no_file_can_have_raises_nothing(uri: str) -> None:
+    Exclusion([], lambda: 0.0).verdict(uri)

@@ -164,7 +164,7 @@ async def test_the_cost_counts_what_was_inserted_since_the_last_answer(
 ) -> None:
     core.give(completion("1", prompt_tokens=100, recomputed_tokens=5))
     document = opened(session, "x")
-    document.inserted = "12345678"
+    document.inserted_chars = 8
     await session.suggest(document, Query(Position(0, 1)))
     await session.suggest(document, Query(Position(0, 0)))
     assert [cost.heat for cost in costs] == ["hot", "warm"]
@@ -550,6 +550,20 @@ async def test_the_latest_of_two_requests_is_answered_while_the_rules_are_looked
     second = asyncio.create_task(session.suggest(document, Query(Position(0, 4))))
     assert (await first, await second) == ((), (Insertion("1"),))
     assert len(core.requests) == 1
+
+
+@pytest.mark.parametrize("opened_anew", [False, True])
+async def test_what_is_closed_while_the_rules_are_looked_at_is_not_asked_for(
+    core: StubCore, session: EditingSession, opened_anew: bool
+) -> None:
+    document = opened(session, "x = ")
+    request = asyncio.create_task(session.suggest(document, Query(Position(0, 4))))
+    await asyncio.sleep(0)
+    session.close(document.document.uri)
+    if opened_anew:
+        opened(session, "y = ")
+    assert await request == ()
+    assert core.requests == []
 
 
 async def test_a_key_costs_no_more_with_more_documents(

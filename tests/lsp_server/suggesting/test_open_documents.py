@@ -43,7 +43,14 @@ def test_each_change_counts_from_the_one_before(documents: OpenDocuments) -> Non
     documents.change(URI, 2, [insert(0, 0, "x\n"), insert(1, 1, "y"), Change("", (ClientPosition(2, 0),) * 2)])
     opened = documents[URI]
     assert (opened.document.text, opened.document.version) == ("x\nay\nb\n", 2)
-    assert (opened.edits, opened.inserted) == (3, "x\ny")
+    assert (opened.edits, opened.inserted_chars) == (3, len("x\ny"))
+
+
+def test_of_a_whole_text_what_is_new_counts_as_inserted(documents: OpenDocuments) -> None:
+    documents.open(URI, "python", 1, "a\nb(c)\n")
+    for version, text in enumerate(("a\nbx(c)\n", "a\nbxy(c)\n", "a\nb(c)\n"), start=2):
+        documents.change(URI, version, [Change(text)])
+    assert documents[URI].inserted_chars == len("xy")
 
 
 def test_a_whole_text_makes_what_was_before_it_irrelevant(documents: OpenDocuments) -> None:
@@ -165,3 +172,15 @@ def test_the_cursor_follows_an_edit(documents: OpenDocuments, edit: Edit, cursor
     opened.cursor = Position(1, 1)
     opened.apply(edit)
     assert opened.cursor == cursor
+
+
+def test_a_cell_that_is_opened_anew_stays_in_its_notebook(documents: OpenDocuments) -> None:
+    cells = ["cell:1", "cell:2"]
+    for cell in cells:
+        documents.open(cell, "python", 1, f"# {cell}\n")
+    documents.splice_cells("nb.ipynb", 0, 0, cells)
+    documents.close(cells[0])
+    documents.open(cells[0], "python", 2, "anew = 1\n")
+    documents.change(cells[0], 3, [insert(0, 0, "very_")])
+    assert documents[cells[0]].session == documents[cells[1]].session == "nb.ipynb#python"
+    assert documents[cells[1]].source.text.startswith("very_anew = 1\n")
