@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,11 +70,11 @@ def read_architecture(config: Mapping[str, Any], where: str) -> Architecture:
         kv_heads=_positive(config, "num_key_value_heads", where) if config.get("num_key_value_heads") else heads,
         head_dim=_positive(config, "head_dim", where) if config.get("head_dim") else hidden // heads,
         vocabulary=_positive(config, "vocab_size", where),
-        norm_epsilon=float(config.get("rms_norm_eps", 1e-6)),
+        norm_epsilon=_number(config, "rms_norm_eps", 1e-6, where),
         max_positions=_usable_positions(config, where),
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
         qk_norm=model_type in QK_NORM_TYPES,
-        rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10000.0))),
+        rope_theta=_number(rope if "rope_theta" in rope else config, "rope_theta", 10000.0, where),
         rope_type=str(rope.get("rope_type", rope.get("type", "default"))),
     )
     _check_shape(architecture, where)
@@ -90,8 +91,9 @@ def _usable_positions(config: Mapping[str, Any], where: str) -> int:
     """Positions for which full attention equals the model's own: limited by a sliding window."""
     positions = _positive(config, "max_position_embeddings", where)
     slides = config.get("use_sliding_window", config.get("model_type") == "mistral")
-    window = config.get("sliding_window") if slides else None
-    return min(positions, int(window)) if window else positions
+    if not slides or config.get("sliding_window") is None:
+        return positions
+    return min(positions, _positive(config, "sliding_window", where))
 
 
 def _positive(config: Mapping[str, Any], key: str, where: str) -> int:
@@ -99,6 +101,16 @@ def _positive(config: Mapping[str, Any], key: str, where: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise BadModel(f"{where}: {key} must be a positive integer, not {value!r}")
     return value
+
+
+def _number(config: Mapping[str, Any], key: str, default: float, where: str) -> float:
+    """A number above 0; `default` if there is none."""
+    value = config.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise BadModel(f"{where}: {key} must be a number above 0, not {value!r}")
+    return float(value)
 
 
 def _check_shape(architecture: Architecture, where: str) -> None:

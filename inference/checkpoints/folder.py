@@ -58,6 +58,17 @@ def open_folder(folder: Path, name: str) -> FolderCheckpoint:
     return FolderCheckpoint(name, folder, config, read_shape(config, str(path)))
 
 
+def quantization_method(config: Mapping[str, Any]) -> str:
+    """The method by which the weights of a folder are quantized, such as "fp8" or "awq"; empty if they are not."""
+    told = config.get("quantization_config")
+    return str(told.get("quant_method") or "an unknown method") if isinstance(told, Mapping) and told else ""
+
+
+def unread(method: str) -> str:
+    """Why weights that this method has quantized cannot be used."""
+    return f"its weights are quantized by {method}, which midfill does not read: choose a GGUF file"
+
+
 def _special_float(value: dict[str, Any]) -> object:
     """transformers writes infinity as {"__float__": "Infinity"}."""
     return float(value["__float__"]) if value.keys() == {"__float__"} else value

@@ -42,12 +42,14 @@ def cached_snapshot(name: str) -> Path | None:
 
 
 def fetch_tokenizer(name: str) -> Path:
-    """As `fetch_snapshot`, without the weights; the name of a folder's model."""
+    """As `fetch_snapshot`, without the weights; a GGUF file, which has its own tokenizer, if the cache has it."""
     wanted = hub_name(name)
     folder = _cached_folder(wanted.repository) if wanted is not None else None
     if folder is not None and (folder / "tokenizer.json").is_file():
         return folder
-    return fetch_snapshot(name, files=TOKENIZER_FILES)
+    if (snapshot := cached_snapshot(name)) is not None:
+        return snapshot
+    return fetch_snapshot(name if wanted is None else wanted.repository, files=TOKENIZER_FILES)
 
 
 def fetch_snapshot(name: str, progress: ReportProgress | None = None, files: Sequence[str] = WANTED_FILES) -> Path:

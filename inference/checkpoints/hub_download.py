@@ -71,6 +71,8 @@ def look_up(name: str, patterns: Sequence[str]) -> HubModel:
     has_weights = any(path.endswith(".safetensors") for path in paths)
     if wanted.quantization or (wants_weights and not has_weights):
         paths = one_model(quantizations(files), wanted, lambda path: files[path].size)
+    if not paths:
+        raise BadModel(f"{wanted} has none of the files {', '.join(patterns)}: name the model that it was made from")
     licence = str(getattr(info.card_data, "license_name", None) or getattr(info.card_data, "license", None) or "")
     return HubModel(wanted, str(info.sha), licence, tuple(files[path] for path in paths))
 

@@ -45,15 +45,23 @@ def hub_name(model: str) -> HubName | None:
 
 
 def quantizations(paths: Iterable[str]) -> dict[str, list[str]]:
-    """The GGUF files of models by quantization, in order; several are the parts of one. Vision projectors are none."""
-    found: dict[str, list[str]] = {}
+    """The GGUF files of models by quantization, in order; several are the parts of one. Vision projectors are none.
+
+    Of several models of one quantization, such as a file that is there both whole and in parts, it is the first that
+    is complete.
+    """
+    models: dict[str, dict[tuple[str, str], list[str]]] = {}
     for path in sorted(paths):
         file = PurePosixPath(path)
         if file.suffix == ".gguf" and _PROJECTOR not in file.name.lower():
-            stem = _SPLIT.sub("", file.stem)
+            stem, split = _SPLIT.sub("", file.stem), _SPLIT.search(file.stem)
             match = _QUANTIZATION.search(stem)
-            found.setdefault((match.group(1) if match else stem).upper(), []).append(path)
-    return found
+            same = models.setdefault((match.group(1) if match else stem).upper(), {})
+            same.setdefault((str(file.with_name(stem)), split.group(2) if split else ""), []).append(path)
+    return {
+        quantization: next(filter(is_complete, same.values()), next(iter(same.values())))
+        for quantization, same in models.items()
+    }
 
 
 def is_first_part(file: PurePath) -> bool:

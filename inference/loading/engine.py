@@ -14,6 +14,7 @@ from inference.backends.cpu.threads import usable_threads
 from inference.backends.model import DryModel, Model
 from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
+from inference.checkpoints.folder import quantization_method, unread
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import Engine, Policy
 from inference.engine.interface import DeviceHooks, EngineInfo
@@ -26,7 +27,7 @@ from kv_store.dry_workspace import DryWorkspace
 from kv_store.paged.store import PagedStore
 from kv_store.tiers.storage import MemoryStorage
 from kv_store.tiers.tier import Tier
-from protocol.errors import BadInput, DeviceLost
+from protocol.errors import BadInput, BadModel, DeviceLost
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +68,8 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
     report = progress or (lambda _what, _share: None)
     report("looking for the model", None)
     checkpoint = find_checkpoint(options.model, report)
+    if method := quantization_method(checkpoint.config):
+        raise BadModel(f"{options.model}: {unread(method)}")
     context_tokens = _context_tokens(options, checkpoint.architecture)
     report("reading the tokenizer", None)
     tokenizer = checkpoint.tokenizer(options.fim_format)

@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint
-from inference.checkpoints.gguf.file import GGUF_SUFFIX
+from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.text.fim import AUTO
 from inference.training.corpus.corpus import Corpus, Manifest, copy_corpus, is_corpus, read_manifest, write_corpus
 from inference.training.corpus.vocabulary import (
@@ -71,7 +71,7 @@ def trainable(start: str | None, output: Path) -> str | None:
     if start is None:
         return None
     checkpoint = find_checkpoint(start)
-    if checkpoint.path.suffix != GGUF_SUFFIX:
+    if not isinstance(checkpoint, GgufCheckpoint):
         return start
     base, note = output / "base", output / "base" / "source.json"
     found = checkpoint.path.stat()

@@ -88,13 +88,13 @@ def read_sources(places: Sequence[Path], held_out_share: float) -> Sources:
     folders = [place if place.is_dir() else place.parent for place in map(_existing, places)]
     exclusion = Exclusion([folder.as_uri() for folder in folders], time.monotonic, _KEEPS_FOR_A_RUN_S)
     duplicates = DuplicateFilter()
-    kept: dict[str, SourceFile] = {}
+    kept: dict[Path, SourceFile] = {}
     left_out: list[LeftOut] = []
     for place, folder in zip(map(_existing, places), folders, strict=True):
         for path in [place] if place.is_file() else _files_below(place):
             found = _read(path, folder, exclusion, duplicates)
             if isinstance(found, SourceFile):
-                kept[found.name] = found
+                kept[path] = found
             elif path == place:
                 raise BadInput(f"{path} cannot be used for training: {found.reason}")
             else:

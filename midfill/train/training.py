@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 import sys
@@ -175,8 +174,7 @@ class _Run:
 
     def _measured(self) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:
         """The held-out losses before and after, from the log."""
-        records = [json.loads(line) for line in self._folder.log.read_text().splitlines()]
-        losses = [record["held_out"] for record in records if "held_out" in record]
+        losses = [record["held_out"] for record in self._folder.logged() if "held_out" in record]
         return losses[0], losses[-1]
 
     def _log(self, record: dict[str, Any]) -> None:

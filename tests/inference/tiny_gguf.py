@@ -61,7 +61,7 @@ def write_file(
     changes: Mapping[str, Any] | None = None,
 ) -> Path:
     """A GGUF file with these fields and tensors; a tensor of bytes is written as blocks of its type."""
-    writer = gguf.GGUFWriter(path, fields["general.architecture"])
+    writer = gguf.GGUFWriter(path, fields.get("general.architecture", ""))  # an empty one is not written
     for key, value in (fields | dict(changes or {})).items():
         if value is not None and key != "general.architecture":
             _add(writer, key, value)
@@ -143,3 +143,24 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
         writer.add_string(key, value)
     else:
         writer.add_array(key, value)
+
+
+def read_back(file: Path, checkpoint: Path) -> tuple[Fields, dict[str, Any]]:
+    """The fields and the tensors of a file."""
+    whole = gguf.GGUFReader(file)
+    fields = {name: field.contents() for name, field in whole.fields.items() if not name.startswith("GGUF.")}
+    tensors = {tensor.name: (np.array(tensor.data), tensor.tensor_type.name) for tensor in whole.tensors}
+    return fields | tokenizer_fields(checkpoint / "tokenizer.json"), tensors
+
+
+def split(file: Path, folder: Path, checkpoint: Path, first: int = 5) -> list[Path]:
+    """The file in two parts, as llama-gguf-split writes them: the second has tensors alone, the first so many."""
+    fields, tensors = read_back(file, checkpoint)
+    names = sorted(tensors)
+    paths = []
+    for number, part in enumerate((names[:first], names[first:])):
+        path = folder / f"tiny-{number + 1:05}-of-00002.gguf"
+        kept = fields if number == 0 else {}
+        numbers = {"split.no": number, "split.count": 2}
+        paths.append(write_file(path, kept, {name: tensors[name] for name in part}, numbers))
+    return paths

@@ -88,6 +88,9 @@ class WeightsReader(Protocol[M_co]):
         """The matrices of these names and numbers of rows, one below the other: [sum of rows, columns]."""
 
 
+_NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # others need the scales of a quantization
+
+
 class TensorReader:
     """Implements `WeightsReader` for safetensors files."""
 
@@ -118,6 +121,8 @@ class TensorReader:
             raise BadModel(f"{path} cannot be read: {error}") from error
         if tuple(tensor.shape) != shape:
             raise BadModel(f"{path}: {name} has the shape {tuple(tensor.shape)}, but config.json implies {shape}")
+        if tensor.dtype not in _NUMBERS:
+            raise BadModel(f"{path}: {name} is of the dtype {tensor.dtype}, expected {', '.join(map(str, _NUMBERS))}")
         return tensor.to(self._device, self._dtype)
 
 

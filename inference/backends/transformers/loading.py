@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
 from inference.backends.transformers.model import GenericModel
+from inference.checkpoints.gguf.file import known_by_suffix
 from protocol.errors import BadModel
 
 Memory = dict[int | str, int | str]
@@ -46,11 +46,8 @@ def load_generic(
 
 
 def _gguf(stack: ExitStack, path: Path, rope_theta: float | None) -> dict[str, Any]:
-    """The file and its config, for from_pretrained; under another name if transformers would not know it by its own."""
-    if path.suffix != ".gguf":
-        link = Path(stack.enter_context(TemporaryDirectory())) / "model.gguf"
-        link.symlink_to(path.resolve())
-        path = link
+    """The file and its config, for from_pretrained."""
+    path = stack.enter_context(known_by_suffix(path))
     config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
     if rope_theta is not None:
         config.rope_parameters = {**config.rope_parameters, "rope_theta": rope_theta}

@@ -98,7 +98,8 @@ def _check_attention(header: GgufHeader, head_dim: Any) -> None:
 def _rope(parts: Sequence[GgufHeader], head_dim: Any) -> dict[str, Any]:
     header = parts[0]
     theta = _number(header, "rope.freq_base", 10000.0)
-    kind = header.of_model("rope.scaling.type", "none")
+    factor = _number(header, "rope.scaling.factor", _number(header, "rope.scale_linear", 1.0))
+    kind = header.of_model("rope.scaling.type", "none" if factor in (0, 1) else "linear")  # as in llama.cpp
     divisors = _rope_factors(parts, head_dim)
     if kind == "none":
         divided = {"rope_type": DIVIDED, "divisors": divisors} if divisors else {"rope_type": "default"}
@@ -108,7 +109,7 @@ def _rope(parts: Sequence[GgufHeader], head_dim: Any) -> dict[str, Any]:
     return {
         "rope_type": kind,
         "rope_theta": theta,
-        "factor": _number(header, "rope.scaling.factor", 1.0),
+        "factor": factor,
         "original_max_position_embeddings": _number(header, "rope.scaling.original_context_length"),
     }
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import gguf
@@ -88,11 +90,24 @@ def find_gguf(folder: Path) -> Path | None:
     return files[0] if files else None
 
 
+@contextmanager
+def known_by_suffix(path: Path) -> Iterator[Path]:
+    """The file under a name that ends in .gguf, without which transformers does not know it; Ollama's have none."""
+    with ExitStack() as stack:
+        if path.suffix != GGUF_SUFFIX:
+            link = Path(stack.enter_context(TemporaryDirectory())) / f"model{GGUF_SUFFIX}"
+            link.symlink_to(path.resolve())
+            path = link
+        yield path
+
+
 def open_gguf(path: Path, name: str) -> GgufCheckpoint:
     """The checkpoint in a GGUF file, or in the parts that it is the first of; BadModel, with the file and the value."""
     header = read_gguf_header(path)
     count, number = (header.metadata.get(key, default) for key, default in (("split.count", 1), ("split.no", 0)))
-    headers = (header,) if count in (0, 1) else tuple(map(read_gguf_header, _parts(path, count, number)))
+    # The first part has the metadata of all: llama-gguf-split leaves the others without even the architecture.
+    parts = () if count in (0, 1) else tuple(map(read_gguf_header, _parts(path, count, number)))
+    headers = (header, *(replace(part, metadata=header.metadata) for part in parts[1:]))
     config = gguf_config(headers)
     shape = read_shape(config, str(path))
     tokens = len(header.metadata.get("tokenizer.ggml.tokens", ()))
@@ -108,7 +123,7 @@ def open_gguf(path: Path, name: str) -> GgufCheckpoint:
 
 def _parts(path: Path, count: Any, number: Any) -> Iterator[Path]:
     match = _PART.fullmatch(path.name)
-    if match is None or count != int(match.group(3)):
+    if match is None or not isinstance(count, int) or count != int(match.group(3)):
         raise BadModel(f"{path} is one of {count} parts (split.count), and is not named like one")
     if number != 0:
         raise BadModel(f"{path} is part {int(match.group(2))} of {count}: choose the first")
@@ -119,7 +134,8 @@ def _parts(path: Path, count: Any, number: Any) -> Iterator[Path]:
 def _weights_file(header: GgufHeader) -> WeightsFile:
     """The file's tensors, under the names that they have in a safetensors file if our decoder reads them."""
     with header.path.open("rb") as file:
-        head = file.read(min((tensor.start for tensor in header.tensors.values()), default=0))
+        whole = header.path.stat().st_size
+        head = file.read(min((tensor.start for tensor in header.tensors.values()), default=whole))
     tensors: dict[str, StoredTensor] = {}
     for name, tensor in header.tensors.items():
         if header.architecture in OURS and _UNREAD.fullmatch(name):

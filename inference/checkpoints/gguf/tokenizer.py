@@ -93,6 +93,9 @@ def _byte_level(vocabulary: _Vocabulary) -> dict[str, Any]:
     ]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     used = zip(vocabulary.tokens, vocabulary.types, strict=True)
+    merges = list(_strings(header, "merges"))
+    if not merges:
+        raise BadModel(f"{header.path} has no tokenizer.ggml.merges: it is incomplete")
     return {
         "version": "1.0",
         "normalizer": None,
@@ -101,7 +104,7 @@ def _byte_level(vocabulary: _Vocabulary) -> dict[str, Any]:
         "model": {
             "type": "BPE",
             "vocab": {token: id_ for id_, (token, type_) in enumerate(used) if type_ != UNUSED},
-            "merges": list(_strings(header, "merges")),
+            "merges": merges,
             "ignore_merges": split.keeps_words,
         },
     }

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from inference.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from inference.checkpoints.folder import quantization_method, unread
+from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.checkpoints.gguf.header import GgufHeader, read_gguf_header
 from inference.checkpoints.local_models.found import Found, Source
 from inference.checkpoints.weights import StoredTensor
 from inference.text.fim import AUTO, choose_format
 from protocol.errors import BadModel, MidfillError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,9 @@ def describe(found: Found) -> LocalModel:
         return _of_folder(model, checkpoint)
     except (MidfillError, OSError) as error:
         return replace(model, problem=str(error))
+    except Exception as error:  # of one model: the others are listed all the same
+        log.warning("%s cannot be described", found.path, exc_info=True)
+        return replace(model, problem=f"{found.path} cannot be described: {error!r}")
 
 
 def _of_gguf(model: LocalModel) -> LocalModel:
@@ -70,32 +78,37 @@ def _of_gguf(model: LocalModel) -> LocalModel:
         fim=_fim(tokens if isinstance(tokens, tuple) else (), f"{model.name} {header.metadata.get('general.name')}"),
     )
     try:
-        _check_gguf(described, header)
+        parts = _parts(described, header)
     except MidfillError as error:
         return replace(described, problem=str(error))
-    return described
+    return replace(
+        described,
+        parameters=sum(tensor.values for part in parts for tensor in part.tensors.values()),
+        size=sum(part.path.stat().st_size for part in parts),
+    )
 
 
-def _check_gguf(model: LocalModel, header: GgufHeader) -> None:
-    """BadModel if midfill cannot run the file."""
-    if not header.tensors:
+def _parts(model: LocalModel, header: GgufHeader) -> Sequence[GgufHeader]:
+    """The headers of all parts of the model; BadModel if midfill cannot run it."""
+    if not header.tensors and header.metadata.get("split.count", 1) in (0, 1):
         raise BadModel(f"{model.path} holds no tensors: it is a vocabulary alone")
-    open_checkpoint(model.path, model.name)
+    checkpoint = open_checkpoint(model.path, model.name)
+    return checkpoint.headers if isinstance(checkpoint, GgufCheckpoint) else (header,)
 
 
 def _of_folder(model: LocalModel, checkpoint: Checkpoint) -> LocalModel:
     files = checkpoint.weights()
     tensors = [tensor for file in files for tensor in file.tensors.values()]
-    method = _within(checkpoint, "quantization_config").get("quant_method")
+    method = quantization_method(checkpoint.config)
     told = _within(checkpoint, "midfill").get("fim_format", AUTO)
     return replace(
         model,
         family=checkpoint.architecture.model_type,
         parameters=sum(tensor.values for tensor in tensors),
         size=sum(file.size for file in files),
-        quantization=str(method) if method else _most(tensors),
+        quantization=method or _most(tensors),
         fim=_fim(_added_tokens(checkpoint.folder / "tokenizer.json"), f"{model.name} {checkpoint.folder}", told),
-        problem=f"its weights are quantized by {method}, which midfill does not read" if method else "",
+        problem=unread(method) if method else "",
     )
 
 

@@ -56,6 +56,8 @@ def open_tokenizer(model: str, fim_format: str = AUTO) -> TextTokenizer:
         if not is_hub_name(model):
             raise BadModel(f"{model!r} is neither a folder, nor a GGUF file, nor a name on the Hugging Face hub")
         folder = fetch_tokenizer(model)
+        if folder.is_file():
+            return open_checkpoint(folder, model).tokenizer(fim_format)
     told = _told(folder / "config.json")
     wanted = told.get("fim_format", AUTO) if fim_format == AUTO else fim_format
     return read_tokenizer(folder / "tokenizer.json", wanted, fragments_suffice=told.get("fragments_suffice"))

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from inference.checkpoints.architecture import SUPPORTED_TYPES, Architecture
-from inference.checkpoints.gguf.file import GgufCheckpoint, open_gguf
+from inference.checkpoints.gguf.file import GgufCheckpoint, known_by_suffix, open_gguf
 from inference.checkpoints.gguf.tokenizer import tokenizer_definition
 from inference.training.corpus.vocabulary import MIDDLE, PREFIX, SUFFIX
 from inference.training.errors import OptionError
@@ -33,7 +33,8 @@ def read_base(file: Path, folder: Path, reserved: tuple[int, ...] = (), *, dtype
     notes, definition = _open(file).config["midfill"], read_tokenizer(file, reserved)
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    with known_by_suffix(file) as named:
+        model = AutoModelForCausalLM.from_pretrained(named.parent, gguf_file=named.name, dtype=torch.float32)
     state: dict[str, Tensor] = model.state_dict()
     _separate(state[_EMBEDDING], reserved)
     tied = bool(model.config.tie_word_embeddings)
@@ -76,6 +77,11 @@ def _open(file: Path) -> GgufCheckpoint:
             f"{file} is a model of architecture {checkpoint.headers[0].architecture!r} with a tokenizer {kind!r}, "
             f"expected {', '.join(SUPPORTED_TYPES)} with gpt2"
         )
+    if len(checkpoint.headers) > 1:
+        raise BadModel(f"{file} is in {len(checkpoint.headers)} parts: join them with llama-gguf-split --merge")
+    rope = checkpoint.architecture.rope_type
+    if rope != "default":  # transformers does not read it from such a file
+        raise BadModel(f"{file} has RoPE of type {rope!r}: train from the model's safetensors files")
     return checkpoint
 
 

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -112,8 +114,16 @@ class RunFolder:
         return [Recipe(**raw) for raw in json.loads((self.root / "recipes.json").read_text())]
 
     def append_log(self, record: dict[str, Any]) -> None:
-        with self.log.open("a") as log:
-            log.write(json.dumps(record) + "\n")
+        with self.log.open("a+b") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 1))
+            is_cut_off = log.read() not in (b"", b"\n")  # of a process that ended while it wrote
+            log.write(b"\n" * is_cut_off + json.dumps(record).encode() + b"\n")
+
+    def logged(self) -> Iterator[dict[str, Any]]:
+        """The records of the log, but for lines that are cut off."""
+        for line in self.log.read_text().splitlines():
+            with suppress(ValueError):
+                yield json.loads(line)
 
 
 def leave_out_frozen(models: list[nn.Module], states: list[dict[str, Tensor]], _: str) -> None:

@@ -164,7 +164,9 @@ class Trainer:
         """One optimizer step on batch: this process's [B, T] of the step's windows; and whether to stop after it."""
         self._round()
         began = time.monotonic()
-        factor = rate_factor(share, warmup=self._options.warmup, decay=self._options.decay)
+        # At the beginning of the first step the rate is 0.
+        middle = min(1.0, share + 0.5 / self._options.max_steps)
+        factor = rate_factor(middle, warmup=self._options.warmup, decay=self._options.decay)
         set_rates(self._optimizers, factor)
         loss = self._backward(batch)
         average_gradients(self._accelerator, self.parameters)

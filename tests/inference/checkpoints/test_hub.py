@@ -14,7 +14,9 @@ from inference.checkpoints.checkpoint import find_checkpoint, find_local_checkpo
 from inference.checkpoints.hub import WANTED_FILES, cached_snapshot, fetch_snapshot
 from inference.checkpoints.hub_download import download, look_up
 from inference.checkpoints.hub_names import SeveralQuantizations, hub_name, quantizations
+from inference.remote.servers.tokenizers import open_tokenizer
 from protocol.errors import BadModel
+from tests.inference import tiny_gguf
 from tests.inference.checkpoints.fake_hub import COMMIT, FakeHub
 from tests.inference.gguf_files import write_gguf
 
@@ -41,6 +43,14 @@ def test_files_are_grouped_by_quantization() -> None:
     found = quantizations(paths)
     assert set(found) == {"Q8_0", "Q4_K_M", "UD-IQ2_XXS", "BF16", "CODER"}
     assert found["Q4_K_M"] == ["m-Q4_K_M-00001-of-00002.gguf", "m-Q4_K_M-00002-of-00002.gguf"]
+
+
+def test_of_several_models_of_one_quantization_the_first_complete_one_counts() -> None:
+    parts = ["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"]
+    assert quantizations([*parts, "m-Q8_0.gguf"]) in ({"Q8_0": parts}, {"Q8_0": ["m-Q8_0.gguf"]})
+    assert quantizations([parts[0], "m-Q8_0.gguf"]) == {"Q8_0": ["m-Q8_0.gguf"]}
+    assert quantizations(["a-Q8_0.gguf", "b-Q8_0.gguf"]) == {"Q8_0": ["a-Q8_0.gguf"]}
+    assert quantizations(parts[1:]) == {"Q8_0": parts[1:]}
 
 
 @pytest.fixture
@@ -124,6 +134,21 @@ def test_one_quantization_is_downloaded_and_runs_by_its_name(hub: FakeHub, gguf:
     assert path.name == "m-Q4_K_M.gguf"
     assert cached_snapshot("someone/m-GGUF:Q4_K_M") == path == cached_snapshot("someone/m-GGUF")
     assert cached_snapshot("someone/m-GGUF:Q8_0") is None
+
+
+def test_a_tokenizer_is_fetched_without_weights(hub: FakeHub, gguf: bytes, tiny_checkpoint: Path) -> None:
+    with pytest.raises(BadModel, match=r"someone/m-GGUF has none of the files config\.json, tokenizer\.json"):
+        open_tokenizer("someone/m-GGUF:Q4_K_M")
+    hub.repositories["someone/m-GGUF"]["tokenizer.json"] = (tiny_checkpoint / "tokenizer.json").read_bytes()
+    assert open_tokenizer("someone/m-GGUF:Q4_K_M").encode("def f():")
+    assert not [name for name, _ in hub.ranges if name.endswith(".gguf")]
+
+
+def test_a_tokenizer_is_that_of_the_gguf_file_in_the_cache(hub: FakeHub, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    whole = tiny_gguf.write_gguf(tmp_path / "whole.gguf", tiny_checkpoint).read_bytes()
+    hub.repositories["someone/m-GGUF"] = {"m-Q4_K_M.gguf": whole}
+    path = fetch_snapshot("someone/m-GGUF:Q4_K_M")
+    assert open_tokenizer("someone/m-GGUF:Q4_K_M").encode("a") == open_tokenizer(str(path)).encode("a")
 
 
 def test_a_stopped_download_goes_on_where_it_stopped(hub: FakeHub, gguf: bytes, cache: Path) -> None:

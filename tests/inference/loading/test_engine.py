@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from inference.loading.engine import is_here, load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
@@ -78,6 +81,21 @@ def test_what_was_resident_is_found_after_a_restart(options: EngineOptions, tmp_
     wide = load_engine(replace(kept, dtype="float16"))
     assert wide.complete(REQUEST).usage.recomputed_tokens == again.usage.prompt_tokens
     wide.close()
+
+
+def test_weights_that_others_have_quantized_are_refused(options: EngineOptions, tmp_path: Path) -> None:
+    folder = tmp_path / "fp8"
+    shutil.copytree(options.model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "fp8"}}))
+    with pytest.raises(BadModel, match="fp8: its weights are quantized by fp8, which midfill does not read"):
+        load_engine(replace(options, model=str(folder)))
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.0.mlp.up_proj.weight"] = tensors["model.layers.0.mlp.up_proj.weight"].to(torch.float8_e4m3fn)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(BadModel, match=r"up_proj.weight is of the dtype torch.float8_e4m3fn, expected torch.float32"):
+        load_engine(replace(options, model=str(folder)))
 
 
 def test_unknown_rope_scaling_is_named(tmp_path: Path) -> None:

@@ -48,6 +48,15 @@ def test_what_is_held_out_depends_on_names_alone(project: Path) -> None:
     assert {file.name for file in read_sources([project], 0.2).held_out} == before
 
 
+def test_files_of_one_name_in_two_folders_are_all_there(tmp_path: Path) -> None:
+    for number in range(4):
+        file = tmp_path / str(number) / "src" / "main.py"
+        file.parent.mkdir(parents=True)
+        file.write_text(write_module(Random(number), 12))
+    found = read_sources([tmp_path / str(number) / "src" for number in range(4)], 0.25)
+    assert len({file.text for file in (*found.train, *found.held_out)}) == 4
+
+
 def test_some_file_is_always_held_out_and_some_is_always_trained_on(project: Path) -> None:
     assert len(read_sources([project], 0).held_out) == 1
     two = read_sources([project / "src" / "module_0.py", project / "src" / "module_1.py"], 0.5)

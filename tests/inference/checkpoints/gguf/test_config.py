@@ -54,6 +54,22 @@ def test_a_sliding_window_limits_the_positions(tmp_path: Path) -> None:
     assert read_architecture(config_of(tmp_path, attention__sliding_window=100), "model.gguf").max_positions == 100
 
 
+@pytest.mark.parametrize(
+    ("changes", "scaling"),
+    [
+        ({"rope__scaling__factor": 4.0}, ("linear", 4.0)),
+        ({"rope__scale_linear": 4.0}, ("linear", 4.0)),
+        ({"rope__scaling__factor": 1.0}, ("default", None)),
+        ({"rope__scaling__type": "none", "rope__scaling__factor": 4.0}, ("default", None)),
+    ],
+)
+def test_a_factor_without_a_type_scales_linearly(
+    tmp_path: Path, changes: dict[str, Any], scaling: tuple[str, float | None]
+) -> None:
+    rope = config_of(tmp_path, **changes)["rope_parameters"]
+    assert (rope["rope_type"], rope.get("factor")) == scaling
+
+
 def test_one_value_for_each_layer_counts_once_if_all_are_equal(tmp_path: Path) -> None:
     assert config_of(tmp_path, attention__head_count_kv=[2, 2])["num_key_value_heads"] == 2
     with pytest.raises(BadModel, match=r"llama.attention.head_count_kv is \(1, 2\)"):

@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,10 +15,13 @@ from hypothesis import strategies as st
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import find_local_checkpoint, fingerprint, open_checkpoint
 from inference.checkpoints.gguf.file import GgufCheckpoint
-from inference.loading.engine import is_here
+from inference.checkpoints.local_models.description import describe
+from inference.checkpoints.local_models.found import Found
+from inference.loading.engine import is_here, load_engine
 from inference.loading.options import EngineOptions
 from protocol.errors import BadInput, BadModel
-from tests.inference.tiny_gguf import Fields, tokenizer_fields, write_file, write_gguf
+from protocol.messages import CompletionRequest, Prompt, StopRule
+from tests.inference.tiny_gguf import read_back, split, tokenizer_fields, write_file, write_gguf
 
 
 @pytest.fixture(scope="module")
@@ -88,25 +90,18 @@ def test_training_asks_for_a_folder(file: Path) -> None:
         _ = open_checkpoint(file, "tiny").folder
 
 
-def read_back(file: Path, checkpoint: Path) -> tuple[Fields, dict[str, Any]]:
-    """The fields and the tensors of a file."""
-    whole = gguf.GGUFReader(file)
-    fields = {name: field.contents() for name, field in whole.fields.items() if not name.startswith("GGUF.")}
-    tensors = {tensor.name: (np.array(tensor.data), tensor.tensor_type.name) for tensor in whole.tensors}
-    return fields | tokenizer_fields(checkpoint / "tokenizer.json"), tensors
-
-
-def split(file: Path, folder: Path, checkpoint: Path) -> list[Path]:
-    """The file in two parts, as llama-gguf-split writes them: the second has tensors alone."""
-    fields, tensors = read_back(file, checkpoint)
-    names = sorted(tensors)
-    paths = []
-    for number, part in enumerate((names[:5], names[5:])):
-        path = folder / f"tiny-{number + 1:05}-of-00002.gguf"
-        kept = fields if number == 0 else {"general.architecture": "llama"}
-        numbers = {"split.no": number, "split.count": 2}
-        paths.append(write_file(path, kept, {name: tensors[name] for name in part}, numbers))
-    return paths
+@pytest.mark.parametrize("tensors_in_first", [0, 5])
+def test_a_model_in_parts_computes_what_it_does_in_one(
+    file: Path, tiny_checkpoint: Path, tmp_path: Path, tensors_in_first: int
+) -> None:
+    first, _ = split(file, tmp_path, tiny_checkpoint, tensors_in_first)
+    request = CompletionRequest("a.py", Prompt("x = 1\n", "\n", "y ="), max_tokens=8, stop=StopRule(indent=0))
+    engines = [load_engine(EngineOptions(str(path), context_tokens=256, threads=1)) for path in (file, first)]
+    texts = [engine.complete(request).text for engine in engines]
+    assert texts[0] == texts[1] != ""
+    whole, parts = (describe(Found("tiny", "llama.cpp", path)) for path in (file, first))
+    assert (parts.problem, parts.parameters) == ("", whole.parameters)
+    assert fingerprint(open_checkpoint(first, "tiny"), "") != fingerprint(open_checkpoint(file, "tiny"), "")
 
 
 def test_the_parts_of_a_model_are_one_checkpoint(file: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:

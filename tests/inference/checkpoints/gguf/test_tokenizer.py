@@ -40,6 +40,12 @@ def tokenizer_of(header: GgufHeader) -> TextTokenizer:
     return TextTokenizer(tokenizer_definition(header), "model.gguf", fallback=marked_format(header))
 
 
+def test_a_file_without_merges_is_refused(tokenizer_json: Path, tmp_path: Path) -> None:
+    header = header_of(tmp_path, tokenizer_fields(tokenizer_json), {"tokenizer.ggml.merges": None})
+    with pytest.raises(BadModel, match=r"has no tokenizer\.ggml\.merges"):
+        tokenizer_definition(header)
+
+
 def test_text_has_the_tokens_of_the_original(tokenizer_json: Path, tmp_path: Path) -> None:
     ours, original = tokenizer_of(header_of(tmp_path, tokenizer_fields(tokenizer_json))), read_tokenizer(tokenizer_json)
     for text in TEXTS:

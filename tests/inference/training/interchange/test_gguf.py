@@ -20,6 +20,8 @@ from inference.training.options import BITS, Quantization
 from protocol.errors import BadModel
 from tests.inference.smollm import TEXT, write_smollm
 from tests.inference.tiny import write_checkpoint
+from tests.inference.tiny_gguf import split
+from tests.inference.tiny_gguf import write_gguf as write_tiny
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +86,15 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_bytes(b"GGUX" + bytes(100))
     with pytest.raises(BadModel, match="is not a GGUF file"):
         read_base(tmp_path / "model.gguf", tmp_path / "base")
+
+
+def test_what_transformers_would_read_wrong_is_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    scaled = write_tiny(tmp_path / "scaled.gguf", tiny_checkpoint, changes={"llama.rope.scaling.factor": 2.0})
+    with pytest.raises(BadModel, match="has RoPE of type 'linear': train from the model's safetensors"):
+        read_base(scaled, tmp_path / "base")
+    (first, _) = split(write_tiny(tmp_path / "tiny.gguf", tiny_checkpoint), tmp_path, tiny_checkpoint)
+    with pytest.raises(BadModel, match="is in 2 parts: join them"):
+        read_base(first, tmp_path / "base")
 
 
 @pytest.mark.parametrize("kind", BITS)

@@ -58,3 +58,13 @@ def test_limits_may_change(run: RunFolder, corpus_folder: Path) -> None:
 
 def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert RunFolder(tmp_path).latest() is None
+
+
+def test_a_line_of_the_log_that_was_cut_off_takes_no_other_with_it(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.append_log({"step": 1})
+    with folder.log.open("a") as log:
+        log.write('{"step": 2, "loss"')
+    folder.append_log({"step": 3})
+    folder.append_log({"step": 4})
+    assert [record["step"] for record in folder.logged()] == [1, 3, 4]
