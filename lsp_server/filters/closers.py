@@ -31,7 +31,7 @@ def keep_balance(insertion: Insertion, context: CursorContext) -> Insertion:
 def _close_once(insertion: Insertion, after: str) -> Insertion:
     """Let either the text or the document, not both, close with the closers that `after` begins with."""
     text = insertion.text
-    closed = _closed_behind(text, after)
+    closed = closed_behind(text, after)
     kept = len(text)
     for index in reversed(closed):
         if index != kept - 1:
@@ -40,7 +40,7 @@ def _close_once(insertion: Insertion, after: str) -> Insertion:
     return insertion.with_text(text[:kept])
 
 
-def _closed_behind(text: str, after: str) -> list[int]:
+def closed_behind(text: str, after: str) -> list[int]:
     """Where `text` has, in order, the closers that `after` begins with."""
     closed: list[int] = []
     wanted: list[str] = []  # closers of the text's own openers, innermost last

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from lsp_server.filters.block import end_with_block, end_with_whole_statement
-from lsp_server.filters.closers import keep_balance
+from lsp_server.filters.closers import closed_behind, keep_balance
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.indentation import (
     cut_broken_indentation,
@@ -50,7 +51,9 @@ def worth_showing(text: str, context: CursorContext) -> str:
 
 def fitted(text: str, context: CursorContext) -> Insertion:
     """The insertion to show at this place for a suggestion, or for its rest; an empty text suggests nothing."""
-    return _apply(FIT, text, context)
+    insertion = _apply(FIT, text, context)
+    # A filter may have cut off closers that stood for those behind the cursor: these then stay.
+    return replace(insertion, replaced=min(insertion.replaced, len(closed_behind(insertion.text, context.after))))
 
 
 def _apply(filters: Sequence[Filter], text: str, context: CursorContext) -> Insertion:

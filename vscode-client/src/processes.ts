@@ -1,6 +1,7 @@
 // Runs a command, reports its output line by line, and can abort it.
 
 import { spawn } from "node:child_process";
+import { homedir } from "node:os";
 import { createInterface } from "node:readline";
 
 import { onWindows } from "./discovery.ts";
@@ -20,6 +21,7 @@ export async function run(command: string, args: readonly string[], options: Run
     env: { ...process.env, PYTHONUNBUFFERED: "1", PYTHONUTF8: "1", ...environment },
     detached: !onWindows, // a process group, so that the command's children end with it
     windowsHide: true,
+    cwd: homedir(), // `python -m` finds the modules of its folder first, and the editor's may be a project's
   });
   const end = (): void => {
     if (child.pid !== undefined) {

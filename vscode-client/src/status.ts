@@ -55,11 +55,11 @@ function describe(known: Known): Description {
         severity: "warning",
       };
     case "installing":
-      return { icon: "loading~spin", label: "midfill: installing", lines: [phase.step] };
+      return { icon: "loading~spin", label: "midfill: installing", lines: [plain(phase.step)] };
     case "starting":
       return { icon: "loading~spin", label: "midfill: starting", lines: ["The language server is starting."] };
     case "failed":
-      return { icon: "error", label: "midfill: failed", lines: [phase.reason], severity: "error" };
+      return { icon: "error", label: "midfill: failed", lines: [plain(phase.reason)], severity: "error" };
     case "running":
       return describeRunning(known);
   }
@@ -84,7 +84,7 @@ function describeRunning({ core, usage, reason }: Known): Description {
   if (core === undefined) {
     return { icon: "loading~spin", label: "midfill: starting", lines: ["The language server is starting."] };
   }
-  const lines = [`${core.model} on ${core.device}`, ...(usage ? [explain(usage)] : []), core.message];
+  const lines = [plain(`${core.model} on ${core.device}`), ...(usage ? [explain(usage)] : []), plain(core.message)];
   if (reason === undefined || !(reason.lasts || reason.kind === "unloaded")) {
     const label = usage ? `midfill ${cost(usage)}` : "midfill";
     const why = reason === undefined ? [] : [plain(reason.explanation)];

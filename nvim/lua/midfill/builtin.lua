@@ -23,6 +23,17 @@ local namespace = vim.api.nvim_create_namespace('nvim.lsp.inline_completion')
 ---@type table<integer, midfill.BuiltinBuffer>
 local buffers = {}
 
+--- The attached buffer of a document. Not vim.uri_to_bufnr(), which makes a buffer for one without a name.
+---@param uri string
+---@return integer|nil
+local function buffer_of(uri)
+  for buf in pairs(buffers) do
+    if vim.api.nvim_buf_is_valid(buf) and vim.uri_from_bufnr(buf) == uri then
+      return buf
+    end
+  end
+end
+
 --- The part of an answer that Neovim may see.
 ---@param buf integer
 ---@param asked string the place of the request
@@ -50,7 +61,10 @@ function M.wrap_rpc(rpc)
   local request = rpc.request
   rpc.request = function(method, params, callback, notify_reply_callback)
     if method == METHOD then
-      local buf, answered = vim.uri_to_bufnr(params.textDocument.uri), callback
+      local buf, answered = buffer_of(params.textDocument.uri), callback
+      if not buf then
+        return request(method, params, callback, notify_reply_callback)
+      end
       local buffer, asked = buffers[buf], offers.place(buf)
       local seen = buffer and buffer.want_more and buffer.seen
       if buffer and buffer.want_more then

@@ -13,12 +13,15 @@ local sent ---@type string|nil the last announced place
 
 ---@param method string
 ---@param params_of fun(client: vim.lsp.Client, buf: integer): table
+---@return boolean whether there is a server that wants it
 local function send(method, params_of)
   local buf = vim.api.nvim_get_current_buf()
   local client = client_of(buf)
-  if client and switch.on(buf) then
-    compat.call(client, 'notify', method, params_of(client, buf))
+  if not (client and switch.on(buf)) then
+    return false
   end
+  compat.call(client, 'notify', method, params_of(client, buf))
+  return true
 end
 
 local function moved()
@@ -27,12 +30,17 @@ local function moved()
   end
   local buf = vim.api.nvim_get_current_buf()
   local place = table.concat({ buf, unpack(vim.api.nvim_win_get_cursor(0)) }, ':')
-  if place ~= sent then
-    sent = place
-    send('midfill/didMoveCursor', function(client)
-      return vim.lsp.util.make_position_params(0, client.offset_encoding)
-    end)
+  if place == sent then
+    return
   end
+  local was_sent = send('midfill/didMoveCursor', function(client)
+    return vim.lsp.util.make_position_params(0, client.offset_encoding)
+  end)
+  sent = was_sent and place or nil
+end
+
+local function moved_soon()
+  timer:start(REST_MS, 0, vim.schedule_wrap(moved))
 end
 
 local function focused()
@@ -46,8 +54,16 @@ function M.setup()
   local group = vim.api.nvim_create_augroup('midfill.moves', {})
   vim.api.nvim_create_autocmd('CursorMoved', {
     group = group,
-    callback = function()
-      timer:start(REST_MS, 0, vim.schedule_wrap(moved))
+    callback = moved_soon,
+  })
+  vim.api.nvim_create_autocmd('LspAttach', { -- the server has started after the last move
+    group = group,
+    callback = function(event)
+      local client = client_of(event.buf)
+      if client and client.id == event.data.client_id then
+        sent = nil
+        moved_soon()
+      end
     end,
   })
   vim.api.nvim_create_autocmd({ 'BufEnter', 'FocusGained' }, { group = group, callback = focused })

@@ -76,6 +76,13 @@ def test_a_program_cannot_pass_but_by_its_answers(any_sandbox: Sandbox, program:
     assert any_sandbox.run(program, "assert f() == 1") == "failed"
 
 
+@pytest.mark.parametrize("name", ["abs", "all", "len", "isinstance"])
+def test_the_tests_builtins_are_pythons(any_sandbox: Sandbox, name: str) -> None:
+    program = f"def f(): return 99\ndef {name}(*x): return 0"
+    assert any_sandbox.run(program, f"assert {name} is __builtins__['{name}'] and abs(f() - 1.5) < 1e-6") == "failed"
+    assert any_sandbox.run(program, f"assert {name}.__module__ == 'builtins'") == "passed"
+
+
 @pytest.mark.parametrize(("program", "tests"), [("while True: pass", ""), ("def f():\n    while True: pass", "f()")])
 def test_an_endless_loop_is_ended(sandbox: Sandbox, program: str, tests: str) -> None:
     short = Sandbox(Limits(cpu_seconds=1, wall_seconds=60), candidates=(sandbox.confinement,))
