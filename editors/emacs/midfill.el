@@ -93,7 +93,9 @@
                  (jsonrpc-notify midfill--connection :initialized (make-hash-table))
                  (setq midfill--ready t)
                  (midfill--each-buffer #'midfill--open))
-   :error-fn (lambda (reason) (message "midfill: %s" (plist-get reason :message)))))
+   :error-fn (lambda (reason) (message "midfill: %s" (plist-get reason :message)))
+   :timeout 120 ; a cold disk is slow
+   :timeout-fn (lambda () (message "midfill: the language server does not answer: see *midfill log*, then M-x midfill-restart"))))
 
 (defun midfill--connect ()
   "Start the language server, unless it runs."
@@ -128,6 +130,9 @@
   "Restart the language server."
   (interactive)
   (when (and midfill--connection (jsonrpc-running-p midfill--connection))
+    (ignore-errors ; it saves its counts, and is killed if it does not
+      (jsonrpc-request midfill--connection :shutdown nil :timeout 3)
+      (jsonrpc-notify midfill--connection :exit nil))
     (jsonrpc-shutdown midfill--connection))
   (midfill--connect))
 
@@ -166,8 +171,9 @@
       (min (line-end-position) (+ (point) (plist-get position :character))))))
 
 (defun midfill--open ()
-  "Open this buffer's document at the server, unless it is hidden: packages fontify text in such buffers."
-  (when (and midfill--ready (not midfill--open) (not (string-prefix-p " " (buffer-name))))
+  "Open this buffer's document at the server, unless it is hidden: packages fontify text in such buffers.
+An indirect buffer shares its text with its base, whose document it is."
+  (when (and midfill--ready (not midfill--open) (not (buffer-base-buffer)) (not (string-prefix-p " " (buffer-name))))
     (let ((folder (midfill--folder))
           (name (string-remove-suffix "-ts" (string-remove-suffix "-mode" (symbol-name major-mode)))))
       (unless (member (plist-get folder :uri) midfill--folders)
@@ -334,6 +340,16 @@
   (midfill--clear)
   (midfill--close))
 
+(defun midfill--rename ()
+  "Open the document under its new name, by which the server decides whether its text may be used."
+  (midfill--leave)
+  (midfill--open))
+
+(defun midfill--cloned ()
+  "Turn the mode off in an indirect buffer, which has the variables of its base."
+  (setq midfill--open nil)
+  (midfill-mode -1))
+
 ;;;###autoload
 (define-minor-mode midfill-mode
   "Show code completions of midfill as grey text at the cursor."
@@ -345,6 +361,8 @@
         (add-hook 'post-command-hook #'midfill--after-command nil t)
         (add-hook 'kill-buffer-hook #'midfill--close nil t)
         (add-hook 'change-major-mode-hook #'midfill--leave nil t)
+        (add-hook 'after-set-visited-file-name-hook #'midfill--rename nil t)
+        (add-hook 'clone-indirect-buffer-hook #'midfill--cloned nil t)
         (setq midfill--seen (cons (buffer-chars-modified-tick) (point)))
         (midfill--connect)
         (midfill--open))
@@ -353,6 +371,8 @@
     (remove-hook 'post-command-hook #'midfill--after-command t)
     (remove-hook 'kill-buffer-hook #'midfill--close t)
     (remove-hook 'change-major-mode-hook #'midfill--leave t)
+    (remove-hook 'after-set-visited-file-name-hook #'midfill--rename t)
+    (remove-hook 'clone-indirect-buffer-hook #'midfill--cloned t)
     (midfill--leave)))
 
 (provide 'midfill)

@@ -102,3 +102,24 @@ def test_a_suggestion_is_typed_and_taken_by_the_word(emacs: Terminal, file: Path
         assert line(emacs).startswith("first + second")
     emacs.type("C-g")
     assert saved(emacs, file) == "first + second"
+
+
+def test_a_renamed_buffer_is_the_document_of_its_new_name(emacs: Terminal, file: Path) -> None:
+    emacs.type_text("fi")
+    until(lambda: line(emacs).startswith("first + second"), emacs)
+    emacs.type("C-x", "C-w", "C-a", "C-k")
+    emacs.type_text(str(file.with_name("id_rsa.py")))
+    emacs.type("Enter")
+    until(lambda: "id_rsa.py" in emacs.screen() and line(emacs) == "fi", emacs)
+    emacs.type_text("r")
+    time.sleep(3)  # a suggestion would stand after a tenth of this
+    assert line(emacs) == "fir"
+
+
+def test_an_indirect_buffer_leaves_the_document_to_its_base(emacs: Terminal, file: Path) -> None:
+    emacs.type("C-x", "4", "c")
+    until(lambda: "<2>" in emacs.screen(), emacs)
+    emacs.type("C-x", "k", "Enter", "C-x", "1")
+    until(lambda: "<2>" not in emacs.screen().splitlines()[-2], emacs)
+    emacs.type_text("fi")
+    until(lambda: line(emacs).startswith("first + second"), emacs)
