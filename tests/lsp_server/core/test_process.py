@@ -128,7 +128,7 @@ def test_the_command_line_says_what_the_settings_say(tmp_path: Path) -> None:
     )
     command = core_command(settings, tmp_path / "log")
     options = dict(itertools.pairwise(command))
-    assert command[1:4] == ["-m", "midfill", "core"]
+    assert command[1:5] == ["-P", "-m", "midfill", "core"]
     assert "--no-exact" in command
     assert options["--model"] == "some/model"
     assert (options["--device"], options["--dtype"]) == ("cuda:1", "float16")
