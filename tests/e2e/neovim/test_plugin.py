@@ -92,6 +92,25 @@ def test_messages_about_a_buffer_without_a_name_reach_it(open_scripted: OpenScri
     assert neovim.lua("return #vim.api.nvim_list_bufs()") == before
 
 
+def test_a_buffer_without_a_name_gets_suggestions(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("")
+    script.answer("abc")
+    neovim.api.command("enew | set filetype=python")
+    until(lambda: len(script.told("textDocument/didOpen")) == 2)
+    before = neovim.lua("return #vim.api.nvim_list_bufs()")
+    neovim.keys("ix")
+    assert neovim.until_ghost() == "abc"
+    assert neovim.lua("return #vim.api.nvim_list_bufs()") == before
+
+
+def test_the_place_where_the_cursor_stands_is_announced_when_the_server_is_up(
+    open_scripted: OpenScripted, script: Script
+) -> None:
+    open_scripted("one\ntwo\n")
+    until(lambda: script.told("midfill/didMoveCursor"))
+    assert script.told("midfill/didMoveCursor")[0]["position"] == {"line": 0, "character": 0}
+
+
 def test_what_is_shown_leaves_with_the_first_other_character(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n")
     script.answer("abc")
