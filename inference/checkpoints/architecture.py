@@ -91,7 +91,7 @@ def _usable_positions(config: Mapping[str, Any], where: str) -> int:
     """Positions for which full attention equals the model's own: limited by a sliding window."""
     positions = _positive(config, "max_position_embeddings", where)
     slides = config.get("use_sliding_window", config.get("model_type") == "mistral")
-    if not slides or config.get("sliding_window") is None:
+    if not slides or config.get("sliding_window") in (None, 0):
         return positions
     return min(positions, _positive(config, "sliding_window", where))
 
