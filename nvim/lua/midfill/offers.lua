@@ -25,7 +25,7 @@ end
 ---@param items table[]
 ---@param index integer which of them to show, or the first if there are fewer
 function M.take(client, buf, items, index)
-  local last = M.current(buf)
+  local last = M.rest(buf) and M.current(buf) -- nil if something else was typed
   local taken = vim.tbl_map(function(item)
     return suggestions.from_item(client, buf, item)
   end, items)

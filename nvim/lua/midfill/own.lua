@@ -199,6 +199,9 @@ end
 --- Show the next suggestion; requests alternatives if there is only one.
 ---@param buf integer
 function M.next(buf)
+  if not offers.rest(buf) then
+    offers.drop(buf) -- something else was typed: none of its texts fits
+  end
   if offers.turn(buf) then
     draw(buf)
   elseif inserting() then

@@ -125,6 +125,35 @@ def test_what_is_shown_leaves_with_the_first_other_character(open_scripted: Open
     assert (neovim.ghost(), neovim.offer()) == ("", "")
 
 
+def test_a_suggestion_that_ends_as_one_that_no_longer_fits_is_reported(
+    open_scripted: OpenScripted, script: Script
+) -> None:
+    neovim = open_scripted("\n")
+    script.answer("x)")
+    neovim.keys("i")
+    assert neovim.until_ghost() == "x)"
+    script.answer(")")
+    neovim.keys("y")
+    until(lambda: neovim.ghost() == ")")
+    until(lambda: len(script.told("textDocument/didShowCompletion")) == 2)
+
+
+@pytest.mark.parametrize("program", DEFAULTS, ids=str)
+def test_next_asks_anew_where_none_of_the_alternatives_fits(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("\n")
+    script.answer("abc", "abd")
+    neovim.keys("i")
+    neovim.until_ghost()
+    neovim.keys("<M-]>")
+    until(lambda: script.told("textDocument/inlineCompletion")[-1]["context"]["triggerKind"] == 1)
+    until(lambda: neovim.ghost().startswith("abd"))
+    asked = len(script.told("textDocument/inlineCompletion"))
+    script.answer("late", late=True)
+    neovim.keys("x<M-]>")
+    until(lambda: len(script.told("textDocument/inlineCompletion")) > asked)
+    until(lambda: script.told("textDocument/inlineCompletion")[-1]["context"]["triggerKind"] == 1)
+
+
 def test_half_typed_and_then_accepted_is_inserted_once(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n")
     script.answer("abc")
