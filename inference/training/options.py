@@ -180,7 +180,7 @@ class TrainingOptions:
         _require(self.lora is None or self.start is not None, "lora", self.lora, "with a checkpoint to start from")
         _require(self.lora is None or self.mixed_precision is not None, "lora", self.lora, "with a mixed precision")
         if self.mixed_precision == "fp16":  # accelerate scales the loss for one optimizer
-            _require(self.muon_lr is None, "muon_lr", self.muon_lr, "None with fp16")
+            _require(self.muon_lr is None, "muon_lr", self.muon_lr, "none with fp16")
         _require(0 < self.quantized_share <= 1, "quantized_share", self.quantized_share, "more than 0, at most 1")
         if self.quantization is not None:
             _require(self.lora is None, "quantization", self.quantization, "with all weights trained, not adapters")

@@ -1,4 +1,4 @@
-"""The filter that keeps brackets and quotes in balance with what stands behind the cursor."""
+"""The filters that keep brackets and quotes in balance with what stands behind the cursor."""
 
 from __future__ import annotations
 
@@ -28,10 +28,18 @@ def keep_balance(insertion: Insertion, context: CursorContext) -> Insertion:
     return insertion.with_text(text[:end])
 
 
+def keep_closers(insertion: Insertion, context: CursorContext) -> Insertion:
+    """Let the text replace no closers behind the cursor that it has lost to another filter."""
+    if not insertion.replaced:
+        return insertion
+    closed = len(_closed_behind(insertion.text, context.after))
+    return replace(insertion, replaced=min(insertion.replaced, closed))
+
+
 def _close_once(insertion: Insertion, after: str) -> Insertion:
     """Let either the text or the document, not both, close with the closers that `after` begins with."""
     text = insertion.text
-    closed = closed_behind(text, after)
+    closed = _closed_behind(text, after)
     kept = len(text)
     for index in reversed(closed):
         if index != kept - 1:
@@ -40,7 +48,7 @@ def _close_once(insertion: Insertion, after: str) -> Insertion:
     return insertion.with_text(text[:kept])
 
 
-def closed_behind(text: str, after: str) -> list[int]:
+def _closed_behind(text: str, after: str) -> list[int]:
     """Where `text` has, in order, the closers that `after` begins with."""
     closed: list[int] = []
     wanted: list[str] = []  # closers of the text's own openers, innermost last

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from lsp_server.filters.block import end_with_block, end_with_whole_statement
-from lsp_server.filters.closers import closed_behind, keep_balance
+from lsp_server.filters.closers import keep_balance, keep_closers
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.indentation import (
     cut_broken_indentation,
@@ -36,6 +35,7 @@ FIT: tuple[Filter, ...] = (
     drop_rest_of_line,  # again: a text cut before a closer may now repeat the rest of the line
     cut_at_next_lines,
     drop_previous_lines,
+    keep_closers,  # after all that cut the text
     drop_trailing_space,
     use_line_ends,
 )
@@ -51,9 +51,7 @@ def worth_showing(text: str, context: CursorContext) -> str:
 
 def fitted(text: str, context: CursorContext) -> Insertion:
     """The insertion to show at this place for a suggestion, or for its rest; an empty text suggests nothing."""
-    insertion = _apply(FIT, text, context)
-    # A filter may have cut off closers that stood for those behind the cursor: these then stay.
-    return replace(insertion, replaced=min(insertion.replaced, len(closed_behind(insertion.text, context.after))))
+    return _apply(FIT, text, context)
 
 
 def _apply(filters: Sequence[Filter], text: str, context: CursorContext) -> Insertion:

@@ -53,11 +53,14 @@ class OpenDocument:
     def __post_init__(self) -> None:
         self.literals = Literals(self.document)
 
-    def apply(self, edit: Edit) -> LineChange:
-        """Edit the document, and drop state that this invalidates; a bad edit raises BadInput and changes nothing."""
+    def apply(self, edit: Edit) -> tuple[Replacement, LineChange]:
+        """Edit the document, and drop state that this invalidates; returns what was replaced, and the lines.
+
+        A bad edit raises BadInput and changes nothing.
+        """
         for position in (edit.start, edit.end):
             self.document.check(position)
-        new = trimmed(Replacement(edit, self.document.slice(edit.start, edit.end))).edit.text
+        replacement = Replacement(edit, self.document.slice(edit.start, edit.end))
         change = in_source = self.document.apply(edit)
         if self.cells is not None:
             self.cells.refresh()
@@ -68,9 +71,9 @@ class OpenDocument:
         self.cursor = self.document.nearest(follow_cursor(self.cursor, edit))
         self.latest.supersede()
         self.edits += 1
-        self.inserted_chars += len(new)  # of a client that sends the whole text, too
+        self.inserted_chars += len(trimmed(replacement).edit.text)  # a client may send the whole text
         self.suggestions = tuple(filter(None, (follow(suggestion, edit) for suggestion in self.suggestions)))
-        return change
+        return replacement, change
 
     @property
     def session(self) -> str:

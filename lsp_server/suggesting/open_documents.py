@@ -153,9 +153,9 @@ class OpenDocuments:
                 _check_version(opened.document, version)
             opened.out_of_step = False
             for change in changes[whole or 0 :]:
-                edit = self._edit(opened.document, change)
-                replacements.append(Replacement(edit, opened.document.slice(edit.start, edit.end)))
-                opened.out_of_step |= _is_too_long(opened.document, opened.apply(edit))
+                replacement, lines = opened.apply(self._edit(opened.document, change))
+                replacements.append(replacement)
+                opened.out_of_step |= _is_too_long(opened.document, lines)
         except BadInput:
             opened.lose_step()
             raise

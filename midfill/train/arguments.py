@@ -100,7 +100,7 @@ class TrainArguments:
         float | None,
         typer.Option(
             help="Peak learning rate of Muon, for the matrices; --lr is then that of the rest. "
-            "[default: --lr from scratch, no Muon with --from]"
+            "[default: --lr from scratch, no Muon with --from or fp16]"
         ),
     ] = None
     warmup: Annotated[float, typer.Option(help="Share of the run in which the learning rate grows.")] = (
@@ -157,6 +157,8 @@ class TrainArguments:
         peak = self.lr or (SCRATCH_LR if self.start is None else LORA_LR if self.lora else FULL_LR)
         stages = (Stage(self.window, 1.0),) if self.stages is None else parse_stages(self.stages)
         masters = self.pure_bf16 or self.quantization
+        precision = None if masters else self.mixed_precision or _precision(self.start, self.cpu)
+        default_muon_lr = peak if self.start is None and precision != "fp16" else None
         return self._training(
             {
                 "context_fragment_rate": self.fragment_rate * ExampleOptions.context_fragment_rate,
@@ -164,12 +166,12 @@ class TrainArguments:
             },
             shape=_shape(self.num_hidden_layers, self.hidden_size),
             lora=self._adapters(),
-            mixed_precision=None if masters else self.mixed_precision or _precision(self.start, self.cpu),
+            mixed_precision=precision,
             quantization=_quantization(self.quantization),
             stages=stages,
             batch_tokens=self.batch_size * stages[0].window,
             lr=peak,
-            muon_lr=peak if self.muon_lr is None and self.start is None else self.muon_lr,
+            muon_lr=default_muon_lr if self.muon_lr is None else self.muon_lr,
             max_steps=self.steps or 1,
         )
 

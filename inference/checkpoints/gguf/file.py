@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -93,12 +93,13 @@ def find_gguf(folder: Path) -> Path | None:
 @contextmanager
 def known_by_suffix(path: Path) -> Iterator[Path]:
     """The file under a name that ends in .gguf, without which transformers does not know it; Ollama's have none."""
-    with ExitStack() as stack:
-        if path.suffix != GGUF_SUFFIX:
-            link = Path(stack.enter_context(TemporaryDirectory())) / f"model{GGUF_SUFFIX}"
-            link.symlink_to(path.resolve())
-            path = link
+    if path.suffix == GGUF_SUFFIX:
         yield path
+        return
+    with TemporaryDirectory() as folder:
+        link = Path(folder) / f"model{GGUF_SUFFIX}"
+        link.symlink_to(path.resolve())
+        yield link
 
 
 def open_gguf(path: Path, name: str) -> GgufCheckpoint:

@@ -60,14 +60,11 @@ end
 function M.wrap_rpc(rpc)
   local request = rpc.request
   rpc.request = function(method, params, callback, notify_reply_callback)
-    if method == METHOD then
-      local buf, answered = buffer_of(params.textDocument.uri), callback
-      if not buf then
-        return request(method, params, callback, notify_reply_callback)
-      end
-      local buffer, asked = buffers[buf], offers.place(buf)
-      local seen = buffer and buffer.want_more and buffer.seen
-      if buffer and buffer.want_more then
+    local buf = method == METHOD and buffer_of(params.textDocument.uri)
+    if buf then
+      local answered, buffer, asked = callback, buffers[buf], offers.place(buf)
+      local seen = buffer.want_more and buffer.seen
+      if buffer.want_more then
         buffer.want_more, buffer.seen = false, nil
         params.context.triggerKind = INVOKED
       end

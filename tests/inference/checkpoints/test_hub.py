@@ -47,7 +47,7 @@ def test_files_are_grouped_by_quantization() -> None:
 
 def test_of_several_models_of_one_quantization_the_first_complete_one_counts() -> None:
     parts = ["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"]
-    assert quantizations([*parts, "m-Q8_0.gguf"]) in ({"Q8_0": parts}, {"Q8_0": ["m-Q8_0.gguf"]})
+    assert quantizations([*parts, "m-Q8_0.gguf"]) == {"Q8_0": parts}
     assert quantizations([parts[0], "m-Q8_0.gguf"]) == {"Q8_0": ["m-Q8_0.gguf"]}
     assert quantizations(["a-Q8_0.gguf", "b-Q8_0.gguf"]) == {"Q8_0": ["a-Q8_0.gguf"]}
     assert quantizations(parts[1:]) == {"Q8_0": parts[1:]}

@@ -76,11 +76,16 @@ def test_a_program_cannot_pass_but_by_its_answers(any_sandbox: Sandbox, program:
     assert any_sandbox.run(program, "assert f() == 1") == "failed"
 
 
-@pytest.mark.parametrize("name", ["abs", "all", "len", "isinstance"])
-def test_the_tests_builtins_are_pythons(any_sandbox: Sandbox, name: str) -> None:
-    program = f"def f(): return 99\ndef {name}(*x): return 0"
-    assert any_sandbox.run(program, f"assert {name} is __builtins__['{name}'] and abs(f() - 1.5) < 1e-6") == "failed"
-    assert any_sandbox.run(program, f"assert {name}.__module__ == 'builtins'") == "passed"
+@pytest.mark.parametrize(
+    ("own", "tests"),
+    [
+        ("def abs(x): return 0", "assert abs(f() - 1.5) < 1e-6"),
+        ("def all(x): return 1", "assert all([f() == 1])"),
+        ("def len(x): return 2", "assert len([f()]) == 2"),
+    ],
+)
+def test_a_programs_own_builtins_do_not_pass_it(any_sandbox: Sandbox, own: str, tests: str) -> None:
+    assert any_sandbox.run(f"def f(): return 99\n{own}", tests) == "failed"
 
 
 @pytest.mark.parametrize(("program", "tests"), [("while True: pass", ""), ("def f():\n    while True: pass", "f()")])

@@ -88,6 +88,13 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         read_base(tmp_path / "model.gguf", tmp_path / "base")
 
 
+def test_a_file_without_the_suffix_is_read_too(model: Path, tmp_path: Path) -> None:
+    write_gguf(str(model), tmp_path / "model.gguf")
+    (tmp_path / "model.gguf").rename(tmp_path / "sha256-0123")
+    read_base(tmp_path / "sha256-0123", tmp_path / "base", dtype=torch.float32)
+    assert logits(tmp_path / "base", [5, 6, 7]).isfinite().all()
+
+
 def test_what_transformers_would_read_wrong_is_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:
     scaled = write_tiny(tmp_path / "scaled.gguf", tiny_checkpoint, changes={"llama.rope.scaling.factor": 2.0})
     with pytest.raises(BadModel, match="has RoPE of type 'linear': train from the model's safetensors"):
