@@ -31,7 +31,6 @@ from rich.table import Table
 from inference.loading.engine import load_engine
 from inference.loading.options import engine_options
 from lsp_server.editing.documents import Position
-from lsp_server.editing.languages import opens_block
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from midfill.evaluation.held_out import cut_files
@@ -91,7 +90,7 @@ def _statements_from(before: str, after: str) -> Gap | None:
 def _block_below(before: str, after: str) -> Gap | None:
     """The block that the last line of `before` opens, with the cursor at the indentation of its first line."""
     line = before.rpartition("\n")[2]
-    if not opens_block(line, "python"):
+    if not line.rstrip().endswith((":", "(", "[", "{")):
         return None
     depth, lines = _depth(line), after.split("\n")[1:]
     end = next((number for number, text in enumerate(lines) if text.strip() and _depth(text) <= depth), len(lines))

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 MAX_ALTERNATIVES = 16  # more are of no use, and each takes model time
 MAX_STOP_TEXTS = 64
 MAX_STOP_CHARS = 256
@@ -15,6 +15,9 @@ MAX_SNIPPETS = 1024
 MAX_SESSION_CHARS = 16_384  # of a document's URI, with the client's name
 
 SessionName = Annotated[str, Meta(max_length=MAX_SESSION_CHARS)]
+
+Beginnings = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=64)]
+"""Brackets or words that a line begins with."""
 
 ANONYMOUS = "anonymous"
 """The session of requests without one: unrelated prompts, which the core distinguishes by their text."""
@@ -50,16 +53,22 @@ class Prompt(Value, frozen=True):
 
 
 class StopRule(Value, frozen=True):
-    """Where a completion ends, besides the model's own end.
+    """Where a completion ends, besides the model's own end; `protocol/stopping.py` applies it.
 
-    `indent` is None for a single line: it ends before the first newline. Otherwise the completion is a block: it ends
-    before the first non-blank line that is indented by less than `indent` columns (a tab counts up to the next multiple
-    of 4; the rest of the cursor's own line does not count as a line). With `closes` the closing brackets that this line
-    begins with belong to the block.
+    With `indent` None it is one line, and ends before the first newline. Otherwise it is a block: it ends before the
+    first non-blank line that is indented by less than `indent` columns (the rest of the cursor's own line does not
+    count as a line). Such a line belongs to the block all the same if it begins with one of `depthless`, or if it
+    lacks one column and begins with one of `joining`; one that begins with one of `closers`, where the document lacks
+    them, is the block's last line. With `one_line` the block must begin on the next line: a completion that has text
+    on the cursor's line is one line.
     """
 
     indent: int | None = None
-    closes: bool = False
+    one_line: bool = False
+    closers: Beginnings = ()
+    joining: Beginnings = ()
+    depthless: Beginnings = ()
+    tab_columns: Annotated[int, Meta(ge=1, le=16)] = 4
 
 
 class Sampling(Value, frozen=True):

@@ -1,7 +1,7 @@
 """Recognizes where a completion goes on as the text behind the cursor does: there it has filled the gap.
 
-A model that does not see where the suffix begins writes it once more. Brackets and quotes alone do not show that it has
-reached the suffix, since a completion closes its own.
+A model that does not see where the suffix begins writes it once more. Brackets, quotes, and tags and words that close
+a block do not show by themselves that it has reached the suffix, since a completion closes its own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ MOST_CHARS = 256
 _LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|$)")
 _NEWLINE = re.compile(r"[\r\n]")
 _WORD_CHARACTER = re.compile(r"\w")
+_CLOSING = re.compile(
+    r"\s*(?:(?:</[\w:.-]+>|\\end\{\w*\}|(?:end(?:if|for|while|function|try)?|fi|done|esac)\b)\s*)+[;,)\]}\s]*"
+)
 _BEGINNING = re.compile(rf"(?:\W*\w){{{SAYS_ENOUGH}}}\w*")
 
 
@@ -73,13 +76,14 @@ class Suffix:
 
 
 def first_lines(suffix: str) -> str:
-    """The rest of the cursor's line; if it has no word character, with the lines below it that say enough.
+    """The rest of the cursor's line; if it only closes something, with the lines below it that say enough.
 
     Without the end of the last line; empty if there is nothing of the kind.
     """
     said = 0
     for number, line in enumerate(_LINE.finditer(suffix)):
-        said += len(_WORD_CHARACTER.findall(line.group(1)))
+        if not _CLOSING.fullmatch(line.group(1)):
+            said += len(_WORD_CHARACTER.findall(line.group(1)))
         if said >= (SAYS_ENOUGH if number else 1):
             return suffix[: line.end(1)]
     return ""

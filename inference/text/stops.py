@@ -5,16 +5,9 @@ It ends at the newline, at the dedent of a block, before a stop text, or where i
 
 from __future__ import annotations
 
-import re
-
 from inference.text.rejoining import Suffix, begun
 from protocol.messages import FinishReason, StopRule
-
-TAB_COLUMNS = 4
-
-_NEWLINE = re.compile(r"[\r\n]")
-_CLOSERS = re.compile(r"[)\]}]*")
-_NONBLANK_LINE = re.compile(r"[\r\n]([^\S\r\n]*)(?=\S)")
+from protocol.stopping import find_stop
 
 
 class Stops:
@@ -40,38 +33,15 @@ class Stops:
 
     def last(self, text: str, reason: FinishReason) -> tuple[str, FinishReason]:
         """A `text` that goes on no more, up to the suffix, and why it ends: `reason` if it has not reached that."""
+        ruled, _ = find_stop(text, self._rule, final=True)
+        if ruled is not None and ruled < len(text):
+            text, reason = text[:ruled], "stop"
         end = self._suffix.end(text, by_itself=reason == "eos")
         return (text, reason) if end == len(text) else (text[:end], "stop")
 
     def settled(self, text: str) -> int:
         """Number of leading characters of a `text` that may continue which no continuation can take away."""
         kept = text.rstrip() if self._rule.indent else text
+        if self._rule.closers:  # whether the last line closes the block, and how far, is known at its end
+            kept = kept[: max(0, kept.rfind("\n"))].rstrip()
         return min([self._suffix.settled(kept), *(len(text) - begun(stop, text) for stop in self._texts)])
-
-
-def find_stop(text: str, rule: StopRule, resume_at: int = 0) -> tuple[int | None, int]:
-    """The end of the completion `text`, or None if it may continue, and the `resume_at` for the grown text.
-
-    A single line ends before its newline. A block ends before the first line that is indented by less than
-    `rule.indent` columns, and before the white space and blank lines in front of it; a line counts once it has a
-    character other than white space. If the rule `closes`, the brackets that this line begins with are kept.
-    """
-    if rule.indent is None:
-        newline = _NEWLINE.search(text, resume_at)
-        return (newline.start(), newline.start()) if newline else (None, len(text))
-    for line in _NONBLANK_LINE.finditer(text, resume_at):
-        if columns(line.group(1)) < rule.indent:
-            closed = _CLOSERS.match(text, line.end()).end() if rule.closes else line.end()  # type: ignore[union-attr]
-            if closed > line.end():  # more brackets may follow
-                return (closed if closed < len(text) else None), line.start()
-            return len(text[: line.start()].rstrip()), line.start()
-        resume_at = line.end()
-    return None, resume_at
-
-
-def columns(white_space: str) -> int:
-    """Width of white space in columns; a tab counts up to the next multiple of TAB_COLUMNS."""
-    count = 0
-    for character in white_space:
-        count = count + TAB_COLUMNS - count % TAB_COLUMNS if character == "\t" else count + 1
-    return count

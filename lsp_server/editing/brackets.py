@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 
 CLOSER_OF = {"(": ")", "[": "]", "{": "}"}
+OPENER_OF = {closer: opener for opener, closer in CLOSER_OF.items()}
 QUOTES = "\"'`"
+CLOSING = frozenset(")]}" + QUOTES)
 _TRIPLE_QUOTES = frozenset(quote * 3 for quote in QUOTES)
 _BRACKET = re.compile(r"[()\[\]{}]")
+_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
+_ESCAPED = re.compile(r"\\.")
 
 
 def open_brackets(text: str) -> list[str]:
@@ -27,22 +31,24 @@ def auto_closed_length(before: str, after: str) -> int:
 
     `before` is the increment, from the anchor to the cursor: its open brackets were opened since the anchor
     was laid, so the editor may have inserted their closers. Brackets opened inside of those may still be open:
-    in `f(a[` before `)`, the `]` is yet to be typed. Trailing white space is not counted.
+    in `f(a[` before `)`, the `]` is yet to be typed. Trailing white space is not counted. An apostrophe within a
+    word is no quote.
     """
     head = after.lstrip()
-    if not head or head[0] not in ")]}" + QUOTES:
+    if not head or head[0] not in CLOSING:
         return 0
     triple = head[:3]
     if triple in _TRIPLE_QUOTES and before.count(triple) % 2:
         return len(after) - len(head) + 3  # of a string that may have lines before this one
     wanted = open_brackets(before)
-    line = before[before.rfind("\n") + 1 :]
+    line = _APOSTROPHE.sub("", before[before.rfind("\n") + 1 :])
+    heads = [line, _ESCAPED.sub("", line)]  # in a string, an escaped quote may open one of the text that it holds
     length = 0
     for index, character in enumerate(after):
         if character.isspace():
             continue
-        if character in QUOTES and index == length and line.count(character) % 2:
-            line += character
+        if character in QUOTES and index == length and any(head.count(character) % 2 for head in heads):
+            heads = [head + character for head in heads]
         elif character in wanted:
             while wanted.pop() != character:
                 pass

@@ -1,80 +1,171 @@
-"""The syntax of each language by its id: what opens a block, and which text is a comment or a string."""
+"""The languages: ids, file names, lexers, and what begins the lines that close a block."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from re import Pattern
+from functools import cache
 
-_BRACKETS = r"\(|\)|\[|\]|\{|\}"  # alternatives, not a set: `re` can then search by first characters
-_STRING = r'"(?:\\.|[^"\\\n])*"?'
-_CHARACTERS = r"'(?:\\.|[^'\\\n])*'?"
-_TEMPLATE = r"`(?:\\.|[^`\\])*`?"
-_TRIPLE = r'"""(?:\\.|[^\\]|\\\Z)*?(?:"""|\Z)' + r"|'''(?:\\.|[^\\]|\\\Z)*?(?:'''|\Z)"
-_RUST_CHARACTER = r"'(?:\\[^\n]{1,8}?|[^'\\\n])'"  # a lone quote is a lifetime
-_C_COMMENTS = r"//[^\n]*|/\*.*?(?:\*/|\Z)"
-
-_PYTHON_OPENER = re.compile(r"\s*(?:async|class|def|if|elif|else|for|while|with|try|except|finally|match|case)\b.*:\Z")
+_CLOSERS = (")", "]", "}", "</", "/>")  # of every language, since its strings may hold text of others
+_END_WORDS = ("end", "fi", "done", "esac")  # the same, but where a block ends with its last deeper line
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """`tokens` matches comments and strings, each whole, and single brackets; other text does not match."""
+    """A language by its LSP id.
 
-    tokens: Pattern[str]
-    openers: tuple[str, ...]  # what a line ends with that opens a block
-    opening_line: Pattern[str] | None = None  # or the pattern of such a line
+    Attributes:
+        files: the suffixes of its files, and whole names of files without one.
+        lexer: the name of its lexer in Pygments; empty without one.
+        closers: what the last line of a block begins with, besides brackets and tags.
+        openers: the words that one of `closers` closes, as a regular expression; empty for tags.
+        joining: what a line may begin with that is as deep as the header above it and belongs to its block.
+        depthless: what a line begins with whose depth means nothing.
+        balanced: whether each bracket outside of comments and literals has its partner.
+        ends_by_depth: whether a block ends with its last deeper line.
+        spaced: whether the depth of a line has a meaning in columns, so that no line may move.
+    """
+
+    id: str
+    files: tuple[str, ...] = ()
+    lexer: str = ""
+    closers: tuple[str, ...] = ()
+    openers: str = ""
+    joining: tuple[str, ...] = ()
+    depthless: tuple[str, ...] = ()
+    balanced: bool = False
+    ends_by_depth: bool = False
+    spaced: bool = False
+
+    @property
+    def all_closers(self) -> tuple[str, ...]:
+        """What the last line of a block begins with."""
+        return _CLOSERS + (() if self.ends_by_depth else _END_WORDS + self.closers)
 
 
 def language(language_id: str) -> Language:
-    """The language with this LSP id; an unknown id is treated as text with brackets and strings."""
-    return _LANGUAGES.get(language_id, _UNKNOWN)
+    """The language with this LSP id; of an unknown one nothing is known."""
+    return _by_id().get(language_id) or Language(language_id)
 
 
-def language_id_of(suffix: str) -> str:
-    """The language id for a file suffix, for use without an editor; an unknown suffix is returned itself."""
-    return _ID_BY_SUFFIX.get(suffix, suffix.removeprefix("."))
+def language_id_of(name: str) -> str:
+    """The language id for a file's name or suffix; an unknown suffix is returned itself, without its dot."""
+    suffix = name[name.rfind(".") :] if "." in name else name
+    return _by_file().get(name) or _by_file().get(suffix) or suffix.removeprefix(".")
 
 
-def opens_block(line: str, language_id: str) -> bool:
-    """Whether `line`, up to the cursor, ends with a block opener."""
-    known, line = language(language_id), line.rstrip()
-    if line.endswith(known.openers):
-        return True
-    return known.opening_line is not None and known.opening_line.match(line) is not None
+@cache
+def _by_id() -> dict[str, Language]:
+    return {known.id: known for known in _LANGUAGES}
 
 
-def _tokens(*parts: str) -> Pattern[str]:
-    return re.compile("|".join((*parts, _BRACKETS)), re.DOTALL)
+@cache
+def _by_file() -> dict[str, str]:
+    return {file: known.id for known in _LANGUAGES for file in known.files}
 
 
-_UNKNOWN = Language(_tokens(_STRING), (":", "{", "(", "[", "=>", "->"))
-_PYTHON = Language(_tokens(r"#[^\n]*", _TRIPLE, _STRING, _CHARACTERS), ("{", "(", "["), _PYTHON_OPENER)
-_C_LIKE = Language(_tokens(_C_COMMENTS, _STRING, _CHARACTERS), ("{", "(", "["))
-_GO = Language(_tokens(_C_COMMENTS, _TEMPLATE, _STRING, _CHARACTERS), ("{", "(", "["))
-_SCRIPT = Language(_GO.tokens, ("{", "(", "[", "=>"))
-_RUST = Language(_tokens(_C_COMMENTS, _STRING, _RUST_CHARACTER), ("{", "(", "[", "=>"))
+def _braces(language_id: str, files: str, lexer: str = "", *closers: str, depthless: str = "") -> Language:
+    """A language whose blocks are in braces, which may stand on lines of their own."""
+    name, every = lexer or language_id, tuple(depthless)
+    return Language(language_id, tuple(files.split()), name, closers, "", ("{",), every, balanced=True)
 
-_ID_BY_SUFFIX = {
-    **dict.fromkeys((".py", ".pyi"), "python"),
-    **dict.fromkeys((".js", ".mjs", ".cjs"), "javascript"),
-    **dict.fromkeys((".ts", ".mts", ".cts"), "typescript"),
-    **dict.fromkeys((".c", ".h"), "c"),
-    **dict.fromkeys((".cpp", ".cc", ".hpp", ".cxx"), "cpp"),
-    ".jsx": "javascriptreact",
-    ".tsx": "typescriptreact",
-    ".rs": "rust",
-    ".go": "go",
-    ".java": "java",
-    ".cs": "csharp",
-}
 
-_LANGUAGES = {
-    "python": _PYTHON,
-    "rust": _RUST,
-    "go": _GO,
-    **dict.fromkeys(("javascript", "javascriptreact", "typescript", "typescriptreact"), _SCRIPT),
-    **dict.fromkeys(
-        ("c", "cpp", "cuda-cpp", "objective-c", "csharp", "java", "kotlin", "scala", "swift", "dart", "php"), _C_LIKE
+def _words(language_id: str, files: str, closers: str, openers: str, lexer: str = "") -> Language:
+    """A language whose blocks end with words."""
+    pattern = rf"\b(?:{openers})\b"
+    return Language(language_id, tuple(files.split()), lexer or language_id, tuple(closers.split()), pattern)
+
+
+def _markup(language_id: str, files: str, lexer: str = "") -> Language:
+    return Language(language_id, tuple(files.split()), lexer, ("{%", "{{/"))
+
+
+def _spaced(language_id: str, files: str, lexer: str = "", *joining: str) -> Language:
+    """A language in which columns are syntax."""
+    return Language(language_id, tuple(files.split()), lexer, joining=joining, ends_by_depth=True, spaced=True)
+
+
+_LANGUAGES = (
+    Language("python", (".py", ".pyi", ".pyw"), "python", balanced=True, ends_by_depth=True),
+    _braces("javascript", ".js .mjs .cjs"),
+    _braces("javascriptreact", ".jsx", "jsx"),
+    _braces("typescript", ".ts .mts .cts"),
+    _braces("typescriptreact", ".tsx", "tsx"),
+    _braces("c", ".c .h", "c", depthless="#"),
+    _braces("cpp", ".cpp .cc .cxx .hpp .hh .hxx .ipp", "cpp", depthless="#"),
+    _braces("cuda-cpp", ".cu .cuh", "cuda", depthless="#"),
+    _braces("objective-c", ".m", "objective-c", "@end", depthless="#"),
+    _braces("csharp", ".cs", "csharp", depthless="#"),
+    _braces("java", ".java"),
+    _braces("kotlin", ".kt .kts"),
+    _braces("scala", ".scala .sc"),
+    _braces("swift", ".swift", "swift", depthless="#"),
+    _braces("dart", ".dart"),
+    _braces("go", ".go"),
+    _braces("rust", ".rs"),
+    _braces("php", ".php", "php", "?>", "endif", "endforeach", "endwhile", "endfor", "endswitch"),
+    _braces("groovy", ".groovy .gradle"),
+    _braces("zig", ".zig"),
+    _braces("json", ".json"),
+    _braces("jsonc", ".jsonc", "json"),
+    _braces("css", ".css"),
+    _braces("scss", ".scss"),
+    _braces("less", ".less"),
+    _braces("proto", ".proto", "protobuf"),
+    _braces("terraform", ".tf .tfvars"),
+    Language("graphql", (".graphql", ".gql"), "graphql"),
+    _words(
+        "ruby", ".rb .rake .gemspec Gemfile Rakefile", "end", "class|module|def|if|unless|case|while|until|begin|do"
     ),
-}
+    _words("crystal", ".cr", "end", "class|module|struct|def|macro|if|unless|case|while|until|begin|do"),
+    _words("elixir", ".ex .exs", "end", "do|fn"),
+    _words("lua", ".lua", "end until", "function|then|do|repeat"),
+    _words("julia", ".jl", "end", "function|struct|module|if|for|while|let|begin|do|try|macro|quote"),
+    _words("shellscript", ".sh .bash .zsh .ksh .bats", "fi done esac ;;", "if|do|case", "bash"),
+    _words("fish", ".fish", "end", "function|if|for|while|switch|begin"),
+    _words("vim", ".vim", "endif endfunction endfor endwhile endtry augroup endfunc", "if|function|for|while|try"),
+    _words(
+        "cmake", ".cmake CMakeLists.txt", "endif endforeach endfunction endmacro endwhile", "if|foreach|function|macro"
+    ),
+    _words(
+        "makefile", ".mk .mak Makefile GNUmakefile makefile", "endif endef", "ifeq|ifneq|ifdef|ifndef|define", "make"
+    ),
+    _words("erlang", ".erl .hrl", "end", "begin|case|if|receive|fun|try"),
+    _words("pascal", ".pas", "end", "begin|case|record|try", "pascal"),
+    _words("vb", ".vb", "End", "If|Sub|Function|Class|Module", "vb.net"),
+    _words("fortran-modern", ".f90 .f95", "end", "program|module|subroutine|function|do|if", "fortran"),
+    Language("latex", (".tex", ".sty", ".cls"), "", ("\\end{",)),
+    _markup("html", ".html .htm .xhtml", "html"),
+    _markup("vue", ".vue", "vue"),
+    _markup("svelte", ".svelte"),
+    _markup("xml", ".xml .svg .xsd .xsl .csproj .plist", "xml"),
+    _markup("handlebars", ".hbs"),
+    _markup("jinja-html", ".jinja .j2"),
+    _markup("erb", ".erb"),
+    Language("perl", (".pl", ".pm", ".t"), "perl"),
+    Language("r", (".r", ".R"), "r", balanced=True),
+    Language("sql", (".sql",), "sql"),
+    Language("powershell", (".ps1", ".psm1"), "powershell", joining=("{",)),
+    Language("bat", (".bat", ".cmd"), "bat"),
+    Language("clojure", (".clj", ".cljs", ".cljc", ".edn"), "clojure"),
+    Language("lisp", (".lisp", ".el"), "common-lisp"),
+    Language("scheme", (".scm", ".ss"), "scheme"),
+    Language("ocaml", (".ml", ".mli"), "ocaml"),
+    Language("nix", (".nix",), "nix"),
+    Language("dockerfile", (".dockerfile", "Dockerfile", "Containerfile"), "docker"),
+    Language("toml", (".toml",), "toml"),
+    Language("ini", (".ini", ".cfg", ".properties"), "ini"),
+    Language("diff", (".diff", ".patch"), "diff"),
+    _spaced("yaml", ".yaml .yml", "yaml", "- "),
+    _spaced("markdown", ".md .markdown"),
+    _spaced("restructuredtext", ".rst"),
+    _spaced("plaintext", ".txt"),
+    _spaced("git-commit", "COMMIT_EDITMSG"),
+    _spaced("haskell", ".hs .lhs", "haskell"),
+    _spaced("fsharp", ".fs .fsx .fsi", "fsharp"),
+    _spaced("elm", ".elm", "elm"),
+    _spaced("nim", ".nim", "nim"),
+    _spaced("coffeescript", ".coffee", "coffeescript"),
+    _spaced("jade", ".pug .jade", "pug"),
+    _spaced("sass", ".sass", "sass"),
+    _spaced("haml", ".haml", "haml"),
+)

@@ -1,19 +1,21 @@
-"""Tells whether a place is in a comment or a string, and scans little of the document again after an edit."""
+"""Tells whether a place is in a comment or a string, and lexes little of the document again after an edit."""
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 
-from lsp_server.editing.documents import Document, Position
-from lsp_server.editing.languages import language
+from lsp_server.editing.brackets import QUOTES
+from lsp_server.editing.documents import Document, Position, line_length
+from lsp_server.editing.lexing import MOST_CHARS, literal_at
 from protocol.settings import SuggestIn
 
 # Put at the place: a comment or string that is open there contains it, and one that ends there does not.
 _PROBE = "x"
+_COMMENT_ENDS = ("*/", "-->")
 
 
 class Literals:
-    """The comments and strings of one document, by its language's tokens."""
+    """The comments and strings of one document, by its language's lexer."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -26,15 +28,29 @@ class Literals:
     def at(self, place: Position) -> SuggestIn | None:
         """What the place is in; None if it is in neither."""
         lines = self._document.lines
-        begin = self._outside[bisect_right(self._outside, place.line) - 1]
+        begin = max(self._outside[bisect_right(self._outside, place.line) - 1], self._nearest(place.line))
         above = "".join(lines[begin : place.line])
-        text = above + lines[place.line][: place.column] + _PROBE
-        found: SuggestIn | None = None
-        begins_outside = True
-        for token in language(self._document.language_id).tokens.finditer(text):
-            begins_outside &= not token.start() < len(above) < token.end()
-            if token.end() == len(text) and token.start() < len(text) - len(_PROBE):
-                found = "strings" if token.group()[0] in "\"'`" else "comments"
-        if begins_outside and place.line > begin:
+        line = lines[place.line][: line_length(lines[place.line])]
+        before, behind = line[: place.column], line[place.column :]
+        if place.line > begin and self._found(above, before + behind) is None:
             insort(self._outside, place.line)  # a place above may have come later
-        return found
+            above = ""
+        return self._found(above + before, behind)
+
+    def _found(self, before: str, behind: str) -> SuggestIn | None:
+        """What the text behind `before` is in.
+
+        A lexer may know a literal only by its end: the line's own, or one that is yet to be typed or stands below.
+        """
+        for end in (behind, *QUOTES, *_COMMENT_ENDS):
+            found = literal_at(before + _PROBE + end, len(before), self._document.language_id)
+            if found == "comments" or (found == "strings" and (end == behind or before.count(end) % 2)):
+                return found
+        return None
+
+    def _nearest(self, line: int) -> int:
+        """The first of the lines above that are worth lexing for a place in this one."""
+        lines, chars = self._document.lines, 0
+        while line > 0 and (chars := chars + len(lines[line - 1])) <= MOST_CHARS:
+            line -= 1
+        return line

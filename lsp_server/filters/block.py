@@ -1,94 +1,63 @@
-"""Where a suggestion ends: the rule for the core, and the filters that end a line, a block or a statement."""
+"""Where a suggestion ends: the rule for the core, which the server applies to what it receives, too."""
 
 from __future__ import annotations
 
-from lsp_server.editing.indentation import indentation, leading_space
-from lsp_server.editing.languages import language, opens_block
-from lsp_server.filters.balance import closes_unopened
+import re
+
+from lsp_server.editing.brackets import OPENER_OF
+from lsp_server.editing.indentation import indentation
 from lsp_server.filters.cursor_context import CursorContext, Insertion
-from protocol.messages import Alternative, Completion, StopRule
+from protocol.messages import StopRule
+from protocol.stopping import find_stop
 
-_CLOSERS = ")]}"
+_OPENERS = ("(", "[", "{")
+_CLOSING_TAG = re.compile(r"</([\w:.-]+)")
 
 
-def stop_rule(before: str, after: str, language_id: str, *, multi_line: bool) -> StopRule:
-    """The rule for a cursor between `before` and `after`, both on its line, the line end left out.
+def stop_rule(context: CursorContext) -> StopRule:
+    """The rule for a completion at the cursor.
 
-    A blank line takes a block of its own indentation or deeper; the end of a line that opens a block takes
-    lines indented deeper than that line. All other places take the rest of the line, including the inside of
-    brackets that the editor closed: a block would push the closers down.
+    A blank line takes a block of its own depth or deeper. The end of a line takes the rest of that line, or, if the
+    model goes on in the next line, the block of deeper lines; behind an opening bracket both. All other places take
+    the rest of the line, including the inside of brackets that the editor closed: a block would push the closers down.
     """
-    if not multi_line or after.strip():
+    if not context.multi_line or context.after.strip():
         return StopRule()
-    if not before.strip():
-        return StopRule(indent=indentation(before))
-    if opens_block(before, language_id):
-        return StopRule(indent=indentation(before) + 1)
-    return StopRule()
+    depth, known = indentation(context.before, context.tab_columns), context.language
+    is_blank = not context.before.strip()
+    return StopRule(
+        indent=depth if is_blank else depth + 1,
+        one_line=not is_blank and not context.before.rstrip().endswith(_OPENERS),
+        closers=known.all_closers if _lacks_closer(context, depth) else (),
+        joining=() if is_blank else known.joining,
+        depthless=known.depthless,
+        tab_columns=context.tab_columns,
+    )
+
+
+def _lacks_closer(context: CursorContext, depth: int) -> bool:
+    """Whether no line below closes the block around the cursor's blank line, or the one that its line opens."""
+    header, width = context.before, context.tab_columns
+    if not header.strip():
+        above = (line for line in reversed(context.filled_above) if indentation(line, width) < depth)
+        header = next(above, "")
+        depth = indentation(header, width)
+    line = next((line for line in context.filled_below if indentation(line, width) <= depth), "")
+    has_one = indentation(line, width) == depth and _closes(line.lstrip(), header, context.language.all_closers)
+    return not has_one or context.lacking.get(line.lstrip()[0], 0) > 0  # it may close a block around, as deep
+
+
+def _closes(line: str, header: str, closers: tuple[str, ...]) -> bool:
+    """Whether the line closes what the header opens."""
+    if line[:1] in OPENER_OF:
+        opener = OPENER_OF[line[0]]
+        return header.count(opener) > header.count(line[0])
+    if tag := _CLOSING_TAG.match(line):
+        return f"<{tag.group(1)}" in header
+    return line.startswith(closers)
 
 
 def end_with_block(insertion: Insertion, context: CursorContext) -> Insertion:
-    """One line where the stop rule wants a line; else up to the dedent, or through the closer of the block's bracket.
-
-    The brackets at the beginning of the dedented line belong to the block; `keep_balance` drops surplus ones.
-    """
-    rule = stop_rule(context.before, context.after, context.language_id, multi_line=context.multi_line)
-    first, *more = insertion.text.split("\n")
-    lines = [first]
-    if rule.indent is not None:
-        for line in more:
-            if line.strip() and indentation(line) < rule.indent:
-                lines += _closers(line)
-                break
-            lines.append(line)
-    return insertion.with_text(_through_closing_line("\n".join(lines), context.language_id))
-
-
-def _closers(line: str) -> list[str]:
-    """The closing brackets that the line begins with, as a line; empty if it begins with anything else."""
-    code = line.lstrip()
-    rest = code.lstrip(_CLOSERS)
-    closers = code[: len(code) - len(rest)]
-    return [leading_space(line) + closers] if closers else []
-
-
-def _through_closing_line(text: str, language_id: str) -> str:
-    closed = closes_unopened(text, language_id)
-    end = -1 if closed is None else text.find("\n", closed)
-    return text if end < 0 else text[:end]
-
-
-def without_cut_line(found: Completion | Alternative) -> str:
-    """The text, without the line that the token limit has cut, if it has; the only line with text stays."""
-    if found.finish_reason != "length":
-        return found.text
-    lines = found.text.rpartition("\n")[0]
-    return lines if lines.strip() else found.text
-
-
-def end_with_whole_statement(insertion: Insertion, context: CursorContext) -> Insertion:
-    """Drop lines from the end of a block until it leaves no bracket or string open and no header without a body.
-
-    The first line with text stays: it is what the user would type next, whole or not.
-    """
-    lines = insertion.text.split("\n")
-    first = next((number for number, line in enumerate(lines, 1) if line.strip()), len(lines))
-    while len(lines) > first and _is_half(lines, context):
-        lines.pop()
-    return insertion.with_text("\n".join(lines))
-
-
-def _is_half(lines: list[str], context: CursorContext) -> bool:
-    last = lines[-1]
-    if not last.strip() or _lacks_body(last, context):
-        return True
-    now, then = context.statement.balance.now, context.statement.balance.with_text("\n".join(lines))
-    return then.openers > now.openers or then.strings > now.strings
-
-
-def _lacks_body(line: str, context: CursorContext) -> bool:
-    """Whether the line is a header or a decorator, and what follows in the document is not what belongs below it."""
-    below = next(iter(context.filled_below), "")
-    if language(context.language_id).opening_line is not None and line.lstrip().startswith("@"):
-        return not below or indentation(below) != indentation(line)
-    return opens_block(line, context.language_id) and indentation(below) <= indentation(line)
+    """The text as far as the stop rule lets it go."""
+    end, _ = find_stop(insertion.text, stop_rule(context), final=True)
+    return insertion.with_text(insertion.text[:end])

@@ -1,71 +1,104 @@
-"""The filters that keep brackets and quotes in balance with what stands behind the cursor."""
+"""The filters of closing brackets and quotes that stand behind the cursor: each one closes once."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
-from lsp_server.editing.brackets import CLOSER_OF, QUOTES
+from lsp_server.editing.brackets import CLOSER_OF, CLOSING, OPENER_OF, QUOTES
+from lsp_server.editing.lexing import code_brackets
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 
-_CLOSERS = frozenset(")]}" + QUOTES)
+# A closing bracket, or the quotes that end a string.
+_HIDDEN = re.compile(r"[)\]}]|\"+|'+|`+")
 
 
-def keep_balance(insertion: Insertion, context: CursorContext) -> Insertion:
-    """Drop closers that the document already has behind the cursor or below it.
+def close_hidden(insertion: Insertion, context: CursorContext) -> Insertion:
+    """Let the text replace the closers behind the cursor that the model has written, since the prompt hid them.
 
-    A balanced suggestion stays whole, as `bar()` before `)`. A text that goes on after such a closer replaces the
-    document's closer; otherwise the text ends before its own.
+    A text that reaches a hidden closer of a line below ends before it.
     """
-    text, statement = insertion.text, context.statement
-    if statement.balanced_by(text):
-        return insertion
-    once = _close_once(insertion, context.after)
-    if statement.balanced_by(once.text, once.replaced):
-        return once
-    last = min(len(text) - 1, statement.balance.first_surplus(text))
-    ends = (index for index in range(last, 0, -1) if text[index] in _CLOSERS)
-    end = next((end for end in ends if statement.balanced_by(text[:end])), 0)
-    return insertion.with_text(text[:end])
+    wanted = [found.group() for found in _HIDDEN.finditer(context.hidden)]
+    closed = _closed(insertion.text, wanted, has_escapes=True)
+    if len(closed) < len(wanted) and not insertion.is_cut:  # a backslash may escape nothing
+        closed = max(closed, _closed(insertion.text, wanted, has_escapes=False), key=len)
+    here = [found.end() for found in _HIDDEN.finditer(context.hidden_here)]
+    if len(closed) > len(here):
+        insertion = insertion.with_text(insertion.text[: closed[len(here)]].rstrip())
+    replaced = here[min(len(closed), len(here)) - 1] if closed and here else 0
+    return replace(insertion, replaced=replaced)
 
 
-def keep_closers(insertion: Insertion, context: CursorContext) -> Insertion:
-    """Let the text replace no closers behind the cursor that it has lost to another filter."""
-    if not insertion.replaced:
-        return insertion
-    closed = len(_closed_behind(insertion.text, context.after))
-    return replace(insertion, replaced=min(insertion.replaced, closed))
-
-
-def _close_once(insertion: Insertion, after: str) -> Insertion:
-    """Let either the text or the document, not both, close with the closers that `after` begins with."""
-    text = insertion.text
-    closed = _closed_behind(text, after)
-    kept = len(text)
-    for index in reversed(closed):
-        if index != kept - 1:
-            return replace(insertion, replaced=len(closed))
-        kept = index
-    return insertion.with_text(text[:kept])
-
-
-def _closed_behind(text: str, after: str) -> list[int]:
-    """Where `text` has, in order, the closers that `after` begins with."""
+def _closed(text: str, wanted: list[str], *, has_escapes: bool) -> list[int]:
+    """Where `text` has, in order, the wanted closers, as far as it has them."""
     closed: list[int] = []
-    wanted: list[str] = []  # closers of the text's own openers, innermost last
-    for index, character in enumerate(text):
-        behind = after[len(closed)] if len(closed) < len(after) else ""
-        if behind not in _CLOSERS:
-            break
-        if wanted and character == wanted[-1]:
-            wanted.pop()
-        elif wanted and wanted[-1] in QUOTES:
-            continue  # inside a string
-        elif not wanted and character == behind:
+    opened: list[str] = []  # closers of the text's own openers, innermost last
+    index = 0
+    while index < len(text) and len(closed) < len(wanted):
+        character, want = text[index], wanted[len(closed)]
+        if want[0] in QUOTES:
+            # The cursor stands in a string. An even number of quotes ends in another one, which the document closes.
+            quotes = _quotes(text[index:], want, has_escapes=has_escapes)
+            if len(quotes) % 2 == 0:
+                break
+            closed.append(index + quotes[0])
+            index += quotes[0] + len(want)
+            continue
+        if character == "\\" and has_escapes:
+            index += 2
+            continue
+        if character == want and not opened:
             closed.append(index)
-        elif not wanted and behind in QUOTES:
-            continue  # still inside the string that the cursor stands in
+        elif opened and character == opened[-1]:
+            opened.pop()
         elif character in CLOSER_OF:
-            wanted.append(CLOSER_OF[character])
+            opened.append(CLOSER_OF[character])
         elif character in QUOTES:
-            wanted.append(character)
+            quotes = _quotes(text[index:].split("\n", 1)[0], character, has_escapes=has_escapes)
+            index += quotes[1] if quotes[:1] == [0] and len(quotes) > 1 else 0  # a single quote opens no string
+        index += 1
     return closed
+
+
+def _quotes(text: str, quote: str, *, has_escapes: bool) -> list[int]:
+    """Where the text has this quote; an escaped one, and an apostrophe in a word, is none."""
+    skipped = (r"\\.|" if has_escapes else "") + r"(?<=\w)'(?=\w)|"
+    return [found.start() for found in re.finditer(f"{skipped}({re.escape(quote)})", text, re.DOTALL) if found.group(1)]
+
+
+def leave_closers(insertion: Insertion, context: CursorContext) -> Insertion:
+    """Leave to the document the closers that the text ends with and replaces."""
+    text, replaced = insertion.text, insertion.replaced
+    for kept in range(replaced):
+        closers = context.after[kept:replaced]
+        if closers[0] in CLOSING and text.endswith(closers):
+            return replace(
+                insertion, text=text[: len(text) - len(closers)], replaced=len(context.after[:kept].rstrip())
+            )
+    return insertion
+
+
+def drop_surplus_closers(insertion: Insertion, context: CursorContext) -> Insertion:
+    """End before a bracket that the document has next, if the document would have one of its kind too many."""
+    text = insertion.text
+    behind = context.after[insertion.replaced :].lstrip() or next(iter(context.filled_below), "").lstrip()
+    if not context.language.balanced or behind[:1] not in OPENER_OF or behind[0] not in text:
+        return insertion
+    closer, opener = behind[0], OPENER_OF[behind[0]]
+    brackets = [(place, one) for place, one in code_brackets(text, context.language_id) if one in (opener, closer)]
+    replaced = context.after[: insertion.replaced].count(closer)
+    wanted = max(0, context.lacking[closer]) + replaced
+    in_code = sum(1 if one == closer else -1 for _, one in brackets)
+    if min(in_code, text.count(closer) - text.count(opener)) <= wanted:  # the lexer may take text for a string
+        return insertion
+    opened = closed = 0
+    for place, one in brackets:
+        if one == opener:
+            opened += 1
+        elif opened:
+            opened -= 1
+        elif closed == wanted:
+            return insertion.with_text(text[:place].rstrip())
+        else:
+            closed += 1
+    return insertion

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lsp_server.filters.block import without_cut_line
-from protocol.messages import Completion, TokenLogprob
+from lsp_server.filters.cut_texts import is_within_token
+from protocol.messages import Alternative, Completion, TokenLogprob
 
 LEAST_PROBABILITY = 0.02
 """The core stops decoding a text that is less probable than this: its end is hardly ever worth showing."""
@@ -15,16 +15,37 @@ LEAST_PROBABILITY = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Likely:
-    """A beginning of a completion, and the mean probability of its tokens (geometric), in percent, if known."""
+    """A beginning of a completion, and the mean probability of its tokens (geometric), in percent, if known.
+
+    `is_cut` says that the model would have gone on.
+    """
 
     text: str
     percent: float | None
+    is_cut: bool = False
 
 
 def whole(completion: Completion) -> Likely:
     """All of the completion, with the mean probability of its tokens."""
     logprob = completion.mean_logprob
-    return Likely(without_cut_line(completion), None if logprob is None else 100 * math.exp(logprob))
+    percent = None if logprob is None else 100 * math.exp(logprob)
+    return Likely(without_cut_end(completion), percent, completion.finish_reason == "length")
+
+
+def without_cut_end(found: Completion | Alternative) -> str:
+    """The text without what the token limit has cut, if it has: the last line, or of a single line the last word."""
+    text = found.text
+    if found.finish_reason != "length":
+        return text
+    lines = text.rpartition("\n")[0]
+    if lines.strip():
+        return lines
+    return text[: next((end for end in range(len(text), 0, -1) if not _goes_on(text, end)), 0)]
+
+
+def _goes_on(text: str, end: int) -> bool:
+    """Whether a word or number at `end` may be the beginning of a longer one."""
+    return is_within_token(text[:end] + "0", end)
 
 
 def likely_part(completion: Completion) -> Likely:
@@ -41,7 +62,8 @@ def likely_part(completion: Completion) -> Likely:
     for end in _ends(completion.tokens, text):
         expected = end.characters * math.exp(end.logprob)
         if expected >= most and end.characters:
-            best, most = Likely(text[: end.place], 100 * math.exp(end.logprob / end.tokens)), expected
+            is_cut = best.is_cut or end.place < len(text)
+            best, most = Likely(text[: end.place], 100 * math.exp(end.logprob / end.tokens), is_cut), expected
     return best
 
 
@@ -68,15 +90,7 @@ def _ends(tokens: tuple[TokenLogprob, ...], text: str) -> Iterator[_End]:
                 characters += 2 if is_space and characters else 1
             is_space = character.isspace()
             place += 1
-        if place < len(text) and in_first_line and not _is_within_word(text, place):
+        if place < len(text) and in_first_line and not is_within_token(text, place):
             yield _End(place, characters, count, logprob)
     if count:
         yield _End(len(text), characters, count, logprob)
-
-
-def _is_within_word(text: str, place: int) -> bool:
-    return place > 0 and _is_of_word(text[place - 1]) and _is_of_word(text[place])
-
-
-def _is_of_word(character: str) -> bool:
-    return character.isalnum() or character == "_"

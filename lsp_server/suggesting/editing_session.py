@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from msgspec.structs import replace
-
 from lsp_server.core.link import LinkStatus
 from lsp_server.editing.documents import Position
-from lsp_server.filters.block import stop_rule, without_cut_line
+from lsp_server.filters.block import stop_rule
 from lsp_server.filters.cursor_context import CursorContext, Insertion
-from lsp_server.filters.likely import likely_part, whole
+from lsp_server.filters.likely import likely_part, whole, without_cut_end
 from lsp_server.filters.order import fitted, worth_showing
 from lsp_server.suggesting import reasons
 from lsp_server.suggesting.debounce import Pace
@@ -25,13 +23,13 @@ from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.reasons import Reason
 from lsp_server.suggesting.requests import Core, PromptCost, RequestSender
 from protocol import garbage
-from protocol.messages import Completion, StopRule
+from protocol.messages import Completion
 from protocol.settings import Settings
 
 # After so many seconds without an edit, ahead work for the next keystrokes starts.
 _IDLE_SECONDS = 2.0
 
-# After so many seconds the request has left and the core is at work: the filters' values are computed meanwhile.
+# After so many seconds the request has left and the core is at work: the exclusion rules are looked at meanwhile.
 _MEANWHILE_SECONDS = 0.001
 
 # A document that stays the newest for so many seconds counts as viewed: an editor that restores a session, or previews
@@ -259,13 +257,11 @@ class EditingSession:
         if not await self._is_allowed(opened):
             return ()
         since, was_ready = time.perf_counter(), self._core.ready
-        place = query.place(opened.document, multi_line=self.settings.multi_line, earlier=opened.balance)
-        stop = stop_rule(place.before, place.after, place.language_id, multi_line=place.multi_line)
-        if stop.indent is not None:
-            stop = replace(stop, closes=place.statement.wants_closer)
-        meanwhile = asyncio.get_running_loop().call_later(_MEANWHILE_SECONDS, self._prepare, opened, place, stop)
+        plan = opened.plan(query.cursor)
+        place = query.place(opened.document, plan.gap, multi_line=self.settings.multi_line)
+        meanwhile = asyncio.get_running_loop().call_later(_MEANWHILE_SECONDS, self._sender.renew_rules, opened)
         try:
-            completion = await self._sender.suggest(opened, query, self.settings, stop)
+            completion = await self._sender.suggest(opened, query, plan, self.settings, stop_rule(place))
         finally:
             meanwhile.cancel()
         if completion is None:
@@ -273,12 +269,6 @@ class EditingSession:
         if was_ready:
             self._pace.answered((time.perf_counter() - since) * 1000)
         return self._remember(opened, query, place, completion)
-
-    def _prepare(self, opened: OpenDocument, place: CursorContext, stop: StopRule) -> None:
-        """Compute the filters' values and renew the exclusion verdicts while the core is at work."""
-        place.work_out(indents=stop.indent is not None or not place.before.strip())
-        opened.balance = place.statement.balance
-        self._sender.renew_rules(opened)
 
     def _remember(
         self, opened: OpenDocument, query: Query, place: CursorContext, completion: Completion
@@ -291,19 +281,23 @@ class EditingSession:
         ending = query.ending(opened.document)
         shown: dict[str, Insertion] = {}
         suggestions: list[Suggestion] = []
-        texts = [likely.text, *map(without_cut_line, completion.alternatives)]
-        for text in texts:
-            worth = worth_showing(text, place)
-            insertion = fitted(worth, place)
+        texts = [(likely.text, likely.is_cut)]
+        texts += [(without_cut_end(other), other.finish_reason == "length") for other in completion.alternatives]
+        fault = ""
+        for text, is_cut in texts:
+            worth = worth_showing(text, place, is_cut=is_cut)
+            fit = fitted(worth.insertion.text, place, is_cut=is_cut)
+            insertion, fault = fit.insertion, fault or worth.fault or fit.fault
             if not insertion.text or insertion.text in shown:
                 continue
             shown[insertion.text] = query.item(insertion)
             if ending is not None:
                 rest = Insertion(ending + insertion.text, insertion.replaced)
-                suggestions.append(Suggestion(query.cursor, query.cursor, ending + worth, rest, held))
+                text = ending + worth.insertion.text
+                suggestions.append(Suggestion(query.cursor, query.cursor, text, rest, held, place.hidden, is_cut))
         opened.suggestions = tuple(suggestions)
         if not shown:
-            opened.outcome = reasons.NOTHING_LEFT if texts[0].strip() else reasons.NOTHING_PREDICTED
+            opened.outcome = reasons.nothing_left(f"it {fault}.") if likely.text.strip() else reasons.NOTHING_PREDICTED
         elif held and percent is not None:
             opened.outcome = reasons.unlikely(percent, limit, opened.document.uri)
         return () if held else tuple(shown.values())

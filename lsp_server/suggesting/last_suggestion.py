@@ -16,7 +16,8 @@ class Suggestion:
     """A suggestion for the place `start`; the text from there to `end` was typed since.
 
     `text` is the completion after the content filters, with \\n for line ends; `shown` is the suggestion that was
-    shown (or would have been: a suggestion that is `held` back is shown once the user types its beginning).
+    shown (or would have been: a suggestion that is `held` back is shown once the user types its beginning). `hidden` is
+    what its prompt left out behind the place, and `is_cut` as in `Insertion`.
     """
 
     start: Position
@@ -24,6 +25,8 @@ class Suggestion:
     text: str
     shown: Insertion
     held: bool = False
+    hidden: str = ""
+    is_cut: bool = False
 
 
 def follow(suggestion: Suggestion, edit: Edit) -> Suggestion | None:
@@ -49,7 +52,8 @@ def rest_of(suggestion: Suggestion, document: Document, cursor: Position) -> Ins
     if not gap and suggestion.shown.text.startswith(typed):
         insertion = replace(suggestion.shown, text=suggestion.shown.text[len(typed) :])
     elif suggestion.text.startswith(said) and (not gap or is_auto_closed(typed, gap)):
-        insertion = fitted(suggestion.text[len(said) :], context_at(document, cursor))
+        context = context_at(document, cursor, hidden=gap + suggestion.hidden)
+        insertion = fitted(suggestion.text[len(said) :], context, is_cut=suggestion.is_cut).insertion
     else:
         return None
     return insertion if insertion.text.strip() else None

@@ -10,7 +10,6 @@ from lsp_server.editing.literals import Literals
 from lsp_server.editing.notebooks import Cells
 from lsp_server.editing.spans import follow_cursor
 from lsp_server.exclusion.verdict import Verdict
-from lsp_server.filters.balance import Balance
 from lsp_server.filters.cursor_context import Insertion
 from lsp_server.prompts.planner import Plan, PromptPlanner
 from lsp_server.prompts.surroundings import Surroundings
@@ -38,7 +37,6 @@ class OpenDocument:
     inserted_chars: int = 0
     cursor: Position = field(default=Position(0, 0))
     suggestions: tuple[Suggestion, ...] = ()  # the last suggestion, and its alternatives
-    balance: Balance | None = None  # of the last request's statement
     out_of_step: bool = False  # a change failed, or a line is too long: only the whole text recovers from that
     last_exchange: tuple[CompletionRequest, Completion] | None = None  # with the core, for a suggestion
     cells: Cells | None = None  # the cells of its language in its notebook, which share a planner
@@ -127,5 +125,5 @@ class OpenDocument:
     def let_go(self) -> None:
         """Forget the last suggestion of a newly excluded document, and its snippets in other documents' prompts."""
         self.latest.supersede()
-        self.suggestions, self.last_exchange, self.balance = (), None, None
+        self.suggestions, self.last_exchange = (), None
         self.surroundings.ring.closed(self.session)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from lsp_server.editing.documents import Document, Position
-from lsp_server.filters.balance import Balance
 from lsp_server.filters.cursor_context import CursorContext, Insertion, context_at
 from lsp_server.suggesting.last_suggestion import Suggestion, rest_of
 from protocol.messages import Prompt
@@ -40,14 +39,14 @@ class Query:
         """Whether the selected text is one line: longer entries get no suggestion."""
         return self.selected is None or not re.search(r"[\r\n]", self.selected.text)
 
-    def place(self, document: Document, *, multi_line: bool, earlier: Balance | None = None) -> CursorContext:
-        """The surroundings of the suggestion, with the selected text in the document."""
-        place = context_at(document, self.cursor, multi_line=multi_line, earlier=earlier)
+    def place(self, document: Document, hidden: str, *, multi_line: bool) -> CursorContext:
+        """The surroundings of the suggestion, with the selected text in the document; `hidden` is the plan's gap."""
+        place = context_at(document, self.cursor, hidden=hidden, multi_line=multi_line)
         if self.selected is None:
             return place
-        before, selected = place.before, self.selected
-        after = place.after[selected.end - self.cursor.column :]
-        return replace(place, before=before[: selected.start] + selected.text, after=after)
+        selected, replaced = self.selected, self.selected.end - self.cursor.column
+        before = place.before[: selected.start] + selected.text
+        return replace(place, before=before, after=place.after[replaced:], hidden=place.hidden[replaced:])
 
     def prompt(self, prompt: Prompt, document: Document) -> Prompt:
         """The prompt for the cursor, extended by the selected text."""

@@ -60,12 +60,6 @@ OUT_OF_STEP = Reason(
 NOTHING_PREDICTED = Reason(
     "nothing", "nothing to add", "The model predicts that nothing is to be added here.", lasts=False
 )
-NOTHING_LEFT = Reason(
-    "filtered",
-    "nothing left",
-    "What the model wrote repeats the text around the cursor, or does not fit it; nothing is left of it.",
-    lasts=False,
-)
 POPUP_ENTRY = Reason(
     "popup",
     "popup open",
@@ -166,6 +160,13 @@ def request_failed(error: MidfillError) -> Reason:
 def too_late(seconds: float) -> Reason:
     """The core did not become ready in time."""
     return Reason("late", "no answer", f"The core was not ready within {seconds:.0f} s.", lasts=False)
+
+
+def nothing_left(rule: str) -> Reason:
+    """A rule of midfill's took away all of what the model wrote; `rule` is a sentence that says which."""
+    return Reason(
+        "filtered", "not shown", f"The model wrote a suggestion, which midfill does not show: {rule}", lasts=False
+    )
 
 
 def unlikely(percent: float, limit: int, uri: str) -> Reason:

@@ -78,10 +78,9 @@ class RequestSender:
         self._resident: dict[str, None] = {}  # URIs of documents whose text entered prompts; next in turn first
 
     async def suggest(
-        self, opened: OpenDocument, query: Query, settings: Settings, stop: StopRule
+        self, opened: OpenDocument, query: Query, plan: Plan, settings: Settings, stop: StopRule
     ) -> Completion | None:
-        """The core's completion; None if it has none, or if the document has changed meanwhile."""
-        plan = opened.plan(query.cursor)
+        """The core's completion for a plan; None if it has none, or if the document has changed meanwhile."""
         prompt = query.prompt(plan.prompt, opened.document)
         request = CompletionRequest(
             session=self._session(opened.session),

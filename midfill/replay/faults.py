@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 
 from lsp_server.editing.documents import Document, Position, line_length
-from lsp_server.editing.languages import language
+from lsp_server.editing.lexing import MOST_CHARS, surplus_closers
 from midfill.headless.lsp_values import Suggestion
 
 DUPLICATE = "repeats the text after the cursor"
@@ -14,7 +13,7 @@ CLOSERS = "closes a bracket that is not open"
 OUTDATED = "belongs to an outdated document"
 KINDS = {DUPLICATE: "duplicates", CLOSERS: "closers", OUTDATED: "outdated"}
 
-_CLOSING = {")": "(", "]": "[", "}": "{"}
+_CLOSING = ")]}"
 _SAYS_ENOUGH = 3  # word characters; a shorter repetition is no duplicate
 
 
@@ -25,7 +24,10 @@ def find_faults(document: Document, shown: Suggestion) -> list[str]:
     found = []
     if _says_rest_of_line(shown.text, behind) or _says_next_line(document, shown, behind):
         found.append(DUPLICATE)
-    if _unmatched_closers(document, shown) > _unmatched_closers(document, Suggestion("", shown.start, shown.start)):
+    nothing = Suggestion("", shown.start, shown.start)
+    if any(closer in shown.text for closer in _CLOSING) and (
+        _unmatched_closers(document, shown) > _unmatched_closers(document, nothing)
+    ):
         found.append(CLOSERS)
     return found
 
@@ -49,21 +51,10 @@ def _says_next_line(document: Document, shown: Suggestion, behind: str) -> bool:
 
 
 def _unmatched_closers(document: Document, shown: Suggestion) -> int:
-    """Closing brackets without an opening one, once the suggestion is accepted."""
-    head = document.slice(Position(0, 0), shown.start)
-    tail = document.slice(shown.end, document.end)
-    open_by_kind: Counter[str] = Counter()
-    unmatched = 0
-    for match in language(document.language_id).tokens.finditer(head + shown.text + tail):
-        token = match.group()
-        if token in _CLOSING.values():
-            open_by_kind[token] += 1
-        elif token in _CLOSING:
-            open_by_kind[_CLOSING[token]] -= 1
-            if open_by_kind[_CLOSING[token]] < 0:
-                open_by_kind[_CLOSING[token]] = 0
-                unmatched += 1
-    return unmatched
+    """Closing brackets without an opening one near the place, once the suggestion is accepted."""
+    head = document.slice(Position(0, 0), shown.start)[-MOST_CHARS // 2 :]
+    tail = document.slice(shown.end, document.end)[: MOST_CHARS // 2]
+    return surplus_closers(head + shown.text + tail, document.language_id)
 
 
 def _word_characters(text: str) -> int:

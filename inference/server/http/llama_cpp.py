@@ -16,8 +16,8 @@ from inference.server.http.asking import Piece, cached_tokens, session_of, whole
 from inference.server.http.bodies import MAX_CHOICES, Count, DecodingFields, Name, OtherFields, StopTexts, max_tokens
 from inference.server.http.errors import error_event
 from inference.server.http.streaming import EVENTS, event, streamed
-from inference.text.stops import columns
 from protocol.messages import MAX_SNIPPETS, Completion, CompletionRequest, Snippet, StopRule
+from protocol.stopping import columns
 
 MAX_RESPONSE_FIELDS = 64
 

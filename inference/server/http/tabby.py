@@ -17,8 +17,8 @@ from inference.server.http.asking import session_of, whole
 from inference.server.http.bodies import DecodingFields, Fields, Name, OtherFields, read_object
 from inference.server.http.openai import finish_reason, usage_of
 from inference.server.http.text_anchors import Files
-from inference.text.stops import columns
 from protocol.messages import MAX_SNIPPETS, CompletionRequest, Snippet, StopRule
+from protocol.stopping import columns
 
 MAX_TOKENS = 64  # Tabby's own default; a request cannot ask for more
 MAX_PATH_CHARS = 4096
@@ -95,7 +95,7 @@ class Tabby(Api):
             session,
             self._asking.around(session, segments.prefix, segments.suffix, segments.files, steady=True),
             MAX_TOKENS,
-            StopRule(segments.indent, closes=True),
+            StopRule(segments.indent, closers=(")", "]", "}")),
             stop_texts=body.stop_texts(),
             sampling=body.sampling(),
         )

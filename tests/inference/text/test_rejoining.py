@@ -18,7 +18,10 @@ from protocol.messages import StopRule
         ("\r\n  done()\r\n", "\r\n  done()"),
         (")\n}\n", ""),
         ("\n" * 3, ""),
-        ("end", "end"),
+        ("ending", "ending"),
+        ("</div>", ""),  # a completion may close what it has opened
+        (" end\nreturn x", " end\nreturn x"),
+        ("</b> text", "</b> text"),
     ],
 )
 def test_lines_of_the_suffix_that_a_text_can_reach(suffix: str, lines: str) -> None:

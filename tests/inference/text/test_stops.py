@@ -4,82 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.text.stops import Stops, columns, find_stop
+from inference.text.stops import Stops
 from protocol.messages import StopRule
 
 LINE = StopRule()
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("return 1", None),
-        ("return 1\n", "return 1"),
-        ("return 1\r\nx", "return 1"),
-        ("\nreturn", ""),
-        ("", None),
-    ],
-)
-def test_single_line(text: str, kept: str | None) -> None:
-    check(text, LINE, kept)
-
-
-@pytest.mark.parametrize(
-    ("indent", "text", "kept"),
-    [
-        (4, "x:\n    a\n    b\n", None),
-        (4, "x:\n    a\nb", "x:\n    a"),
-        (4, "x:\n    a\n  b", "x:\n    a"),
-        (4, "x:\n    a\n\n\ndef g", "x:\n    a"),
-        (4, "x:\n    a\n\n    b\n", None),
-        (4, "x:\n    a\n   ", None),  # the line is not there yet
-        (4, "x:\n\ta\nb", "x:\n\ta"),  # a tab is 4 columns
-        (8, "x\n  \ta", "x"),  # two spaces and a tab are 4
-        (8, "x\n  \t    a", None),
-        (4, "x   \r\n\r\ny", "x"),
-        (4, "\ny", ""),
-        (0, "x\ny\nz\n", None),  # nothing dedents from column 0
-        (4, "a\n    b\n    c\n)", "a\n    b\n    c"),
-    ],
-)
-def test_block(indent: int, text: str, kept: str | None) -> None:
-    check(text, StopRule(indent), kept)
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("{\n    a\n}", None),  # more brackets may follow
-        ("{\n    a\n}\n", "{\n    a\n}"),
-        ("{\n    a\n})\n\nb", "{\n    a\n})"),
-        ("{\n    a\n} else {", "{\n    a\n}"),
-        ("{\n    a\nb", "{\n    a"),
-        ("{\n    a\n    }\n    b", None),
-    ],
-)
-def test_block_with_its_closing_brackets(text: str, kept: str | None) -> None:
-    check(text, StopRule(4, closes=True), kept)
-
-
-def check(text: str, rule: StopRule, kept: str | None) -> None:
-    end, _ = find_stop(text, rule)
-    assert (None if end is None else text[:end]) == kept
-
-
-@given(
-    text=st.lists(st.sampled_from(["a", " ", "    ", "\t", "\n", "\r\n", "b "]), max_size=25).map("".join),
-    cuts=st.sets(st.integers(0, 60)),
-    indent=st.sampled_from([None, 0, 2, 4, 8]),
-)
-def test_text_that_comes_in_pieces_ends_where_the_whole_ends(text: str, cuts: set[int], indent: int | None) -> None:
-    rule = StopRule(indent)
-    expected, _ = find_stop(text, rule)
-    end, resume_at = None, 0
-    for length in [*sorted(cut for cut in cuts if cut < len(text)), len(text)]:
-        end, resume_at = find_stop(text[:length], rule, resume_at)
-        if end is not None:
-            break
-    assert end == expected
 
 
 @given(
@@ -156,7 +84,3 @@ def test_text_that_grows_never_takes_back_what_was_settled_before_the_suffix(
 def test_text_that_no_stop_can_begin_with_is_settled_at_once() -> None:
     stops = Stops(StopRule(indent=0), ("\n\n", "end"))
     assert [stops.settled(text) for text in ("a\n", "a\nb", "a en", "a enx")] == [2 - 1, 3, 2, 5]
-
-
-def test_columns() -> None:
-    assert [columns(space) for space in ("", "  ", "\t", " \t", "\t ", "    \t")] == [0, 2, 4, 4, 5, 8]

@@ -2,96 +2,96 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.filters.closers import keep_balance
-from lsp_server.filters.cursor_context import CursorContext, Insertion
-from lsp_server.filters.statement import Statement
-from tests.lsp_server.filters.golden import filtered
+from lsp_server.filters.closers import drop_surplus_closers
+from lsp_server.filters.cursor_context import Insertion
+from lsp_server.filters.order import fitted
+from tests.lsp_server.filters.golden import filtered, place, suggested
+
+LANGUAGES = ("python", "ruby", "vue", "sql", "shellscript", "markdown", "latex", "made-up")
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize(
     ("marked", "text", "expected"),
     [
-        ("x = ║", "1", "x = ⟦1⟧"),
-        # what stands behind the cursor is not closed again
+        # what the editor closed is not closed again, in any language
         ("f(║)", "a, b)", "f(⟦a, b⟧)"),
         ("f(║)", "a, b", "f(⟦a, b⟧)"),
         ("f(║)", ")", "f(║)"),
         ("f(g(║))", "a))", "f(g(⟦a⟧))"),
         ("f(g(║))", "a)", "f(g(⟦a⟧))"),
+        ("puts '║'", "hello'", "puts '⟦hello⟧'"),
+        ("use `║`", "pip` to install", "use ⟦`pip` to install⟧".replace("⟦`", "`⟦")),
         ('print("║")', 'hello")', 'print("⟦hello⟧")'),
-        ("x = {'a║'}", "b': [1]}", "x = {'a⟦b': [1]}⟧"),
-        # nor what stands below it
-        ("f(\n    ║\n)", "a)", "f(\n    ⟦a⟧\n)"),
-        ("x = [\n    1,\n    ║\n]", "2,\n]", "x = [\n    1,\n    ⟦2,\n⟧\n]"),
+        ("x = {'a║'}", "b': [1]}", "x = {'a⟦b': [1]⟧}"),
+        ("# see open(║)", "path) for details", "# see open(⟦path) for details⟧"),
+        ("it's (║)", "don't)", "it's (⟦don't⟧)"),
         # what the text opened itself stays closed
         ("f(║)", "bar()", "f(⟦bar()⟧)"),
         ("f(║)", "bar())", "f(⟦bar()⟧)"),
         ("f(║)", "')'", "f(⟦')'⟧)"),
         ('f("║")', 'a" + "b', 'f("⟦a" + "b⟧")'),
-        # and what the document left open is closed
-        ("f(║", "a)", "f(⟦a)⟧"),
-        ("f(g(║)", "a)", "f(g(⟦a)⟧)"),
-        ("f(g(║", "a))", "f(g(⟦a))⟧"),
-        ("f(║\nx = (1)", "a)", "f(⟦a)⟧\nx = (1)"),
-        # but nothing more
-        ("f(║", "a))", "f(⟦a)⟧"),
-        ("x = ║", "a]", "x = ⟦a⟧"),
+        ("f('║')", "/', (a, b) => {", "f('⟦/', (a, b) => {⟧)"),
         # where the text goes on behind a closer, it replaces the document's
         ("def f(║)", "a, b):", "def f(⟦a, b):⟧"),
-        ("f(g(║))", "a), b)", "f(g(⟦a), b)⟧"),
+        ("f(g(║))", "a), b)", "f(g(⟦a), b⟧)"),
+        # the space before a closer is the model's
+        ("if [ ║]", '-f "$x" ]', 'if [ ⟦-f "$x" ⟧]'),
+        ("import { ║} from 'x'", "a, b }", "import { ⟦a, b ⟧} from 'x'"),
         # anything else behind the cursor is left alone
-        ("x = ║ + 1", "2", "x = ⟦2⟧ + 1"),
         ("x = [║]", "f()", "x = [⟦f()⟧]"),
-        # brackets in comments and strings are none
-        ("x = 1  # (\ny = ║", "f(')')", "x = 1  # (\ny = ⟦f(')')⟧"),
-        # an open string at the end of a line is for the user to go on with
-        ("x = ║", '"hello', 'x = ⟦"hello⟧'),
     ],
 )
-def test_python(marked: str, text: str, expected: str) -> None:
-    assert filtered(keep_balance, marked, text) == expected
+def test_what_the_editor_closed(language: str, marked: str, text: str, expected: str) -> None:
+    assert suggested(marked, text, language) == expected
 
 
 @pytest.mark.parametrize(
     ("language", "marked", "text", "expected"),
     [
-        ("rust", "fn f() {\n    ║\n}\n", "g();\n}", "fn f() {\n    ⟦g();\n⟧\n}\n"),
-        ("rust", "fn f() {\n    ║\nfn g() {}\n", "h();\n}", "fn f() {\n    ⟦h();\n}⟧\nfn g() {}\n"),
-        ("rust", "fn f<'a>(x: &'a str) {║}", " g('(') }", "fn f<'a>(x: &'a str) {⟦ g('(') ⟧}"),
-        ("typescript", "f(() => {║})", "g(`${x})`) })", "f(() => {⟦g(`${x})`) ⟧})"),
-        ("go", "x := []int{║", "1, 2}", "x := []int{⟦1, 2}⟧"),
-        ("c", "if (x) { /* } */\n  ║\n}", "y();\n}", "if (x) { /* } */\n  ⟦y();\n⟧\n}"),
-        ("made-up", "f(║)", "it's)", "f(⟦it's⟧)"),
+        ("rust", "fn f() {\n    g(║\n    )\n}\n", "1, 2)", "fn f() {\n    g(⟦1, 2⟧\n    )\n}\n"),
+        (
+            "python",
+            "x = f(\n    g(\n        1,\n        2║\n    )\n)\n",
+            ")",
+            "x = f(\n    g(\n        1,\n        2║\n    )\n)\n",
+        ),
+        ("python", "f(\n    ║\n)\n", "a)", "f(\n    ⟦a⟧\n)\n"),
+        # one that the document lacks
+        ("python", "x = f(g(\n    a║\n)\n", ")", "x = f(g(\n    a⟦)⟧\n)\n"),
+        ("java", "    ║\n}\n", "}\n\n    void f() {", "    ⟦}\n\n    void f() {⟧\n}\n"),
+        # text of literals and comments is no closer
+        ("javascript", "g(a, ║\n)\n", "/[)\\]]/", "g(a, ⟦/[)\\]]/⟧\n)\n"),
+        ("c", "f(║\n)\n", "')'", "f(⟦')'⟧\n)\n"),
+        # nothing is cut for balance where the language is unknown, or prose
+        ("markdown", "1\n║\n)\n", "a) b", "1\n⟦a) b⟧\n)\n"),
+        ("made-up", "f(a║\n)\n", ", b)", "f(a⟦, b)⟧\n)\n"),
+        # nor at a closer that the document has not
+        ("python", "x = ║\n", "a]", "x = ⟦a]⟧\n"),
     ],
 )
-def test_other_languages(language: str, marked: str, text: str, expected: str) -> None:
-    assert filtered(keep_balance, marked, text, language) == expected
+def test_a_bracket_that_the_document_has_next(language: str, marked: str, text: str, expected: str) -> None:
+    assert filtered(drop_surplus_closers, marked, text, language) == expected
 
 
-BRACKETS = st.text("()[]{}a\n", max_size=10)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_the_editor_closed_on_a_line_below(language: str) -> None:
+    where = replace(place("f(\n    ║\n)\n", language), hidden="\n)")
+    assert fitted("a)", where).insertion == Insertion("a")
+    assert fitted("g(a)", where).insertion == Insertion("g(a)")
 
 
-@given(BRACKETS, BRACKETS, BRACKETS)
-def test_what_is_left_is_the_longest_beginning_in_balance_that_ends_before_a_closer(
-    head: str, text: str, below: str
-) -> None:
-    statement = Statement(head, "", below, "python")
-    ends = (end for end in range(len(text), 0, -1) if end == len(text) or text[end] in ")]}")
-    longest = next((end for end in ends if statement.balanced_by(text[:end])), 0)
-    where = CursorContext(before=head, language_id="python")
-    where.__dict__["statement"] = statement
-    assert keep_balance(Insertion(text), where).text == text[:longest]
-
-
-def test_beginnings_that_close_too_much_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[str] = []
-    balanced_by = Statement.balanced_by
-    monkeypatch.setattr(
-        Statement, "balanced_by", lambda self, text, *more: tried.append(text) or balanced_by(self, text, *more)
-    )
-    assert filtered(keep_balance, "x = ║", "f(a)\n)" + "\ny = g(b)" * 50) == "x = ⟦f(a)\n⟧"
-    assert len(tried) == 3
+@given(st.lists(st.sampled_from(["a", " ", "(b)", "[c]", "{d}", "'e'", ', "f"']), min_size=1, max_size=8), st.data())
+def test_a_call_is_closed_once_wherever_its_line_is_cut(parts: list[str], data: st.DataObject) -> None:
+    """The model writes the rest of the author's line, and the editor has closed the call."""
+    inside = "".join(parts).strip() or "a"
+    cut = data.draw(st.sampled_from([0, len(inside)]))
+    language = data.draw(st.sampled_from(LANGUAGES))
+    shown = suggested(f"call({inside[:cut]}║)", inside[cut:] + ")", language)
+    assert shown.replace("⟦", "").replace("⟧", "").replace("║", "") == f"call({inside})"

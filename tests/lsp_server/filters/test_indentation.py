@@ -1,4 +1,4 @@
-"""No deeper than the lines above ask for, in the document's own unit, and as Python allows."""
+"""The document's steps where they are plain, nothing trailing, and as Python allows."""
 
 from __future__ import annotations
 
@@ -9,44 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsp_server.filters.indentation import (
-    cut_broken_indentation,
-    drop_extra_indentation,
+    drop_doubled_space,
     drop_trailing_space,
+    end_before_broken_dedent,
+    use_document_steps,
     use_line_ends,
-    use_own_indentation,
 )
-from tests.lsp_server.filters.golden import filtered
-
-BODY = "def f():\n    x = 1\n"
-
-
-@pytest.mark.parametrize(
-    ("marked", "text", "inserted"),
-    [
-        (BODY + "    ║", "    return x", "return x"),
-        (BODY + "    ║", "    for a in b:\n            c()\n        d()", "for a in b:\n        c()\n    d()"),
-        ("def f():\n    if a:\n    ║", "    return x", "    return x"),  # the line above opens a block
-        ("def f():\n    if a:\n    ║", "        return x", "    return x"),
-        ("def f():\n    if a:\n        ║", "    return x", "return x"),
-        (BODY + "║", "    return x", "    return x"),  # back to the depth of the line above
-        ("║", "    import os", "import os"),
-        (BODY + "    y =║", "    1", "    1"),  # not a blank line
-        (BODY + "    ║", "\n        y", "\n        y"),  # begins on the next line
-        (BODY + "    ║", "    ", "    "),  # nothing to indent
-        (BODY + "\n\n    ║", "    return x", "return x"),  # blank lines say nothing
-        # lines less deep than the first: it says the indentation of the cursor's line again
-        (BODY + "    ║", "    if a:\n        b()\n    c()", "if a:\n        b()\n    c()"),
-        (BODY + "        ║", "    if a:\n        b()\n\n    c()", "if a:\n            b()\n\n        c()"),
-        (BODY + "        ║", "    if a:\n            b()\n        c()", "if a:\n            b()\n        c()"),
-    ],
-)
-def test_extra_indentation_is_taken_back(marked: str, text: str, inserted: str) -> None:
-    assert filtered(drop_extra_indentation, marked, text) == marked.replace("║", f"⟦{inserted}⟧")
-
+from tests.lsp_server.filters.golden import filtered, suggested
 
 TABS = "if a:\n\tb\nif c:\n\td\n"
 TWOS = "if (a) {\n  b\n}\nif (c) {\n  d\n}\n"
-FOURS = "if a:\n    b\n"
+FOURS = "if a:\n    b\nif c:\n    d\n"
 
 
 @pytest.mark.parametrize(
@@ -55,29 +28,59 @@ FOURS = "if a:\n    b\n"
         # tabs stay tabs
         (TABS + "if x:║", "\n    y\n    if z:\n        w", "\n\ty\n\tif z:\n\t\tw"),
         (TABS + "if x:║", "\n\ty\n\t\tz", "\n\ty\n\t\tz"),
-        (TABS + "\tif x:║", "\n        y", "\n\t\ty"),
-        (TABS + "if x:║", "\n  y\n  if z:\n    w", "\n\ty\n\tif z:\n\t\tw"),
+        (TABS + "\tif x:║", "\n\t    y", "\n\t\ty"),
+        (TABS + "║", "if x:\n    y", "if x:\n\ty"),
         (FOURS + "if x:║", "\n\ty\n\t\tz", "\n    y\n        z"),
         # steps of two stay steps of two, and of four of four
         (TWOS + "if (x) {║", "\n    y\n    if (z) {\n        w\n    }\n}", "\n  y\n  if (z) {\n    w\n  }\n}"),
-        (TWOS + "if (x) {║", "\n  y\n}", "\n  y\n}"),
         (FOURS + "if x:║", "\n  y\n  if z:\n    w", "\n    y\n    if z:\n        w"),
-        # what is aligned stays so
-        (FOURS + "x = f(║", "a,\n      b)", "a,\n      b)"),
-        (FOURS + "x = f(║", "\n        a,\n        b)", "\n        a,\n        b)"),
-        # no space too many
-        (FOURS + "x = ║", " 1", "1"),
-        (FOURS + "x =║", " 1", " 1"),
-        (FOURS + "x = 1 ║", " # why", " # why"),
-        (FOURS + "    ║", " return x", "return x"),
-        (FOURS + "    ║", "    return x", "    return x"),
-        (FOURS + "║", "    return x", "    return x"),
-        (FOURS + "║", " return x", "return x"),
-        (TABS + "\t║", "    return x", "\treturn x"),
     ],
 )
-def test_own_unit(marked: str, text: str, inserted: str) -> None:
-    assert filtered(use_own_indentation, marked, text) == marked.replace("║", f"⟦{inserted}⟧")
+def test_the_step_of_the_document(marked: str, text: str, inserted: str) -> None:
+    assert filtered(use_document_steps, marked, text) == marked.replace("║", f"⟦{inserted}⟧")
+
+
+@pytest.mark.parametrize(
+    ("language", "marked", "text"),
+    [
+        # without evidence, or with evidence of several steps
+        ("go", "package main\n\nfunc main() {║\n}\n", "\n\tfmt.Println()"),
+        ("python", "def f():\n\t║", "if a:\n\t\treturn b"),
+        ("makefile", "all:\n║", "\tcc -o a a.c"),
+        ("json", "{║\n}\n", '\n  "a": {\n    "b": 1\n  }'),
+        ("css", ".a {║\n}\n", "\n  color: red;"),
+        ("python", "if a:\n    b\nif c:\n  d\nif x:║", "\n\ty"),
+        ("cpp", "class A {\n public:\n  int a;\n};\nclass B {\n public:\n  int b;\n};\nint f() {║", "\n  return 1;\n}"),
+        # a line that no single step explains, and one that is no body
+        ("javascript", TWOS + "a = b║", "\n    .c()\n    .d()"),
+        ("java", TWOS + "f(║", "\n    a,\n    b);"),
+        ("python", FOURS + "x = f(║", "a,\n      b)"),
+        ("python", FOURS + "if x:║", "\n  y\n     z"),
+        # where columns are syntax
+        ("yaml", "a:\n    b: 1\nc:\n    d: 1\nsteps:║", "\n  - run: make\n    name: build"),
+        # eight columns as a tab
+        ("c", "int f()\n{\n    for (;;) {\n\t║\n    }\n}\n", "if (i)\n\t    g(i);"),
+        # the depth of the first line is the model's
+        ("python", "def f():  # noqa\n║", "    return 1"),
+        ("haskell", "main = do\n║", '  putStrLn "x"'),
+        ("markdown", "- a\n║", "  - b"),
+    ],
+)
+def test_the_model_s_indentation_is_left_alone(language: str, marked: str, text: str) -> None:
+    assert suggested(marked, text, language) == marked.replace("║", f"⟦{text}⟧")
+
+
+@pytest.mark.parametrize(
+    ("marked", "text", "inserted"),
+    [
+        ("x = ║", " 1", "1"),
+        ("x =║", " 1", " 1"),
+        ("x = 1 ║", " # why", " # why"),
+        ("    ║", " return x", " return x"),
+    ],
+)
+def test_no_second_space(marked: str, text: str, inserted: str) -> None:
+    assert filtered(drop_doubled_space, marked, text) == marked.replace("║", f"⟦{inserted}⟧")
 
 
 IF = "class A:\n    def f():\n        for a in b:\n            while c:\n                "
@@ -86,8 +89,8 @@ IF = "class A:\n    def f():\n        for a in b:\n            while c:\n       
 @pytest.mark.parametrize(
     ("marked", "text", "inserted"),
     [
-        (IF + "if d:║", "\n" + " " * 24 + "e()\n" + " " * 20 + "else:\n" + " " * 24 + "g()", ""),
-        (IF + "║", "if d:\n" + " " * 24 + "e()\n" + " " * 20 + "else:", "if d:"),
+        (IF + "if d:║", "\n" + " " * 24 + "e()\n" + " " * 20 + "else:\n" + " " * 24 + "g()", "\n" + " " * 24 + "e()"),
+        (IF + "║", "if d:\n" + " " * 24 + "e()\n" + " " * 20 + "else:", "if d:\n" + " " * 24 + "e()"),
         (IF + "║", "if d:\n" + " " * 20 + "e()\n" + " " * 16 + "else:", None),
         (IF + "║", "if d:\n" + " " * 20 + "e()\n" + " " * 12 + "h()", None),  # back to a level of the document
         (IF + "║", "x()\n" + " " * 14 + "y()\nz()", "x()"),
@@ -95,16 +98,17 @@ IF = "class A:\n    def f():\n        for a in b:\n            while c:\n       
         ("if a:║", '\n    """B.\n  C.\n    """\n    e()', None),
         ("if a:║", "\n    b = \\\n  c\n  # d\n    e()", None),
         ("x = f(║", "\n    a,\n  b)", None),
-        ("║", "if a:\n    b\n  c", "if a:"),
+        ("║", "if a:\n    b\n  c", "if a:\n    b"),
+        ("if a:\n    b\n  c\n║", "d\ne", None),  # the document's own fault
     ],
 )
-def test_cut_before_the_block_that_is_broken(marked: str, text: str, inserted: str | None) -> None:
+def test_end_before_a_dedent_to_no_open_block(marked: str, text: str, inserted: str | None) -> None:
     kept = text if inserted is None else inserted
-    assert filtered(cut_broken_indentation, marked, text) == marked.replace("║", f"⟦{kept}⟧" if kept else "║")
+    assert filtered(end_before_broken_dedent, marked, text) == marked.replace("║", f"⟦{kept}⟧" if kept else "║")
 
 
 def test_only_where_indentation_makes_the_blocks() -> None:
-    assert filtered(cut_broken_indentation, "║", "if a {\n    b\n  c", "rust") == "⟦if a {\n    b\n  c⟧"
+    assert filtered(end_before_broken_dedent, "║", "if a {\n    b\n  c", "rust") == "⟦if a {\n    b\n  c⟧"
 
 
 LINES = st.recursive(
@@ -123,7 +127,7 @@ def test_code_that_python_compiles_is_left_alone(code: str, data: st.DataObject)
     compile(code, "code", "exec")
     cursor = data.draw(st.integers(0, len(code)))
     marked, text = code[:cursor] + "║", code[cursor:]
-    assert filtered(cut_broken_indentation, marked, text) == marked.replace("║", f"⟦{text}⟧" if text else "║")
+    assert filtered(end_before_broken_dedent, marked, text) == marked.replace("║", f"⟦{text}⟧" if text else "║")
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,8 @@ from msgspec.structs import replace
 
 from lsp_server.core.link import LinkStatus
 from lsp_server.editing.documents import Document, Edit, Position
-from lsp_server.filters.balance import Balance
-from lsp_server.filters.cursor_context import CursorContext, Insertion
+from lsp_server.filters.cursor_context import Insertion
 from lsp_server.filters.likely import LEAST_PROBABILITY
-from lsp_server.filters.statement import Statement
 from lsp_server.prompts.surroundings import Surroundings
 from lsp_server.suggesting import editing_session
 from lsp_server.suggesting.editing_session import EditingSession
@@ -111,20 +109,13 @@ async def test_the_request_says_where_and_how(core: StubCore, session: EditingSe
     assert await session.suggest(document, Query(Position(1, 4))) == (Insertion("1"),)
     (request,) = core.requests
     assert (request.session, request.max_tokens, request.reuse, request.alternatives) == ("me/file:///a", 9, False, 0)
-    assert request.stop == StopRule(indent=4)
+    assert request.stop == StopRule(indent=4, closers=(")", "]", "}", "</", "/>"))
 
 
-async def test_the_filters_and_the_next_key_find_worked_out_what_they_need(
+async def test_the_rules_are_looked_at_while_the_core_is_at_work(
     core: StubCore, session: EditingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []
-    known: list[Balance | None] = []
-    around = Statement.around
-
-    def noting(place: CursorContext) -> Statement:
-        happened.append("worked out")
-        known.append(place.earlier)
-        return around(place)
 
     async def answer_later() -> Completion:
         await asyncio.sleep(0.05)
@@ -132,31 +123,18 @@ async def test_the_filters_and_the_next_key_find_worked_out_what_they_need(
         return completion("1")
 
     document = await allowed(session, "x = ()\n")
-    monkeypatch.setattr(Statement, "around", noting)
     monkeypatch.setattr(document.surroundings.verdicts, "renew", lambda uris, _: happened.extend(uris))
     core.answer = answer_later
     assert await session.suggest(document, Query(Position(0, 5))) == (Insertion("1"),)
-    assert happened == ["worked out", "file:///a", "answered"]
-    found = document.balance
-    await session.suggest(document, Query(Position(0, 4)))
-    assert known == [None, found]
-    assert found is not None
+    assert happened == ["file:///a", "answered"]
 
 
-@pytest.mark.parametrize(
-    ("text", "cursor", "closes"),
-    [
-        ("fn f() {", Position(0, 8), True),
-        ("fn f() {\n}", Position(0, 8), False),
-        ("fn f() {\n    g(", Position(1, 6), True),
-        ("", Position(0, 0), False),
-    ],
-)
-async def test_a_block_includes_the_bracket_that_the_document_lacks(
-    core: StubCore, session: EditingSession, text: str, cursor: Position, closes: bool
-) -> None:
-    await session.suggest(opened(session, text, "rust"), Query(cursor))
-    assert core.requests[-1].stop.closes is closes
+async def test_what_the_prompt_hides_is_what_the_filters_take_back(core: StubCore, session: EditingSession) -> None:
+    core.give(completion("it's)"))
+    document = opened(session, "# see (\n", "made-up")
+    document.apply(Edit(Position(0, 7), Position(0, 7), ")"))
+    assert await session.suggest(document, Query(Position(0, 7))) == (Insertion("it's"),)
+    assert core.requests[-1].prompt.suffix == "\n"
 
 
 async def test_the_cost_counts_what_was_inserted_since_the_last_answer(
@@ -347,13 +325,11 @@ async def test_a_document_that_becomes_excluded_is_purged_from_every_session(len
     """Also one that only lent its text."""
     if asked_for:
         await lending.session.suggest(lending.lib, Query(Position(2, 0)))
-        lending.lib.balance = Balance("x = (", ")", "python")
     assert "lib.py" in await lending.complete_main()
     lending.exclude("lib.py")
     assert "lib.py" not in await lending.complete_main()
     assert lending.forgotten == {"lib.py", "main.py"}
     assert await lending.session.suggest(lending.lib, Query(Position(2, 0))) == ()
-    assert lending.lib.balance is None
 
 
 @pytest.mark.parametrize("asked_for", [False, True])
@@ -595,8 +571,7 @@ async def test_nothing_is_suggested_or_looked_at_in_a_line_of_megabytes(
         session.look_ahead(document, here)
     assert core.requests == []
     assert await session.suggest(document, Query(Position(0, 5))) == (Insertion("1"),)
-    statement = Query(Position(0, 5)).place(document.document, multi_line=True).statement
-    assert len(statement.head + statement.after + statement.below) < 100
+    assert len("".join(Query(Position(0, 5)).place(document.document, "", multi_line=True).lines_below)) < 100
 
 
 async def test_the_cursor_is_where_edits_took_it(core: StubCore, session: EditingSession) -> None:

@@ -29,7 +29,7 @@ def query(marked: str, text: str) -> tuple[Document, Query]:
 )
 def test_the_selected_text_is_in_the_document(marked: str, text: str, before: str, after: str, ending: str) -> None:
     document, asked = query(marked, text)
-    place = asked.place(document, multi_line=True)
+    place = asked.place(document, "", multi_line=True)
     assert (place.before, place.after, asked.ending(document)) == (before, after, ending)
 
 

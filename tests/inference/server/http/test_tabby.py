@@ -47,7 +47,7 @@ def test_fields_become_a_request(client: TestClient, asked: list[CompletionReque
     assert request.prompt.prefix + request.prompt.increment == BEFORE
     assert (request.prompt.suffix, request.prompt.context) == (AFTER, (FIRST, SECOND, THIRD))
     assert (request.session, request.max_tokens) == ("http//ann/src/names.py", 64)
-    assert request.stop == StopRule(indent=8, closes=True)
+    assert request.stop == StopRule(indent=8, closers=(")", "]", "}"))
     assert request.sampling is not None
     assert (request.sampling.temperature, request.sampling.seed) == (1, 3)
 

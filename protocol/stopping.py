@@ -1,0 +1,87 @@
+"""Where a text ends by a stop rule; the core applies it while a text grows, the language server to what it receives."""
+
+from __future__ import annotations
+
+import re
+
+from protocol.messages import StopRule
+
+_NEWLINE = re.compile(r"[\r\n]")
+_LINE_BEGIN = re.compile(r"[\r\n]([^\S\r\n]*)(?=\S)")
+_OPENERS = "([{"
+_CLOSERS = ")]}"
+
+
+def columns(white_space: str, tab_columns: int = 4) -> int:
+    """Width of white space in columns; a tab counts up to the next multiple of `tab_columns`."""
+    return len(white_space.expandtabs(tab_columns)) if "\t" in white_space else len(white_space)
+
+
+def find_stop(text: str, rule: StopRule, resume_at: int = 0, *, final: bool = False) -> tuple[int | None, int]:
+    """The end of the completion `text`, or None if it may continue, and the `resume_at` for the grown text.
+
+    A line counts once it shows whether it belongs to the block: at its first character that is no white space, and a
+    closing line at its end. `final` says that the text grows no more.
+    """
+    if rule.indent is None or rule.one_line:
+        newline = _NEWLINE.search(text, 0 if rule.one_line else resume_at)
+        if newline is None:
+            return None, len(text) if rule.indent is None else 0
+        if rule.indent is None or text[: newline.start()].strip():
+            return newline.start(), newline.start()
+    for begin in _LINE_BEGIN.finditer(text, resume_at):
+        lacks = rule.indent - columns(begin.group(1), rule.tab_columns)
+        if lacks > 0:
+            joining = rule.depthless if lacks > 1 else rule.depthless + rule.joining
+            end = _Line(text, begin.end()).end(rule.closers, joining, final=final)
+            if end is None:
+                return None, begin.start()
+            if end >= 0:
+                return end, begin.start()
+            if end == _LEAVES:
+                return len(text[: begin.start()].rstrip()), begin.start()
+        resume_at = begin.end()
+    return None, resume_at
+
+
+_LEAVES = -1  # the line does not belong to the block
+_JOINS = -2  # the line belongs to the block, which goes on
+
+
+class _Line:
+    """A line of a growing text that is indented by less than the block."""
+
+    def __init__(self, text: str, begin: int) -> None:
+        newline = _NEWLINE.search(text, begin)
+        self._begin = begin
+        self._is_whole = newline is not None
+        self._code = text[begin : newline.start() if newline else len(text)]
+
+    def end(self, closers: tuple[str, ...], joining: tuple[str, ...], *, final: bool) -> int | None:
+        """Where the block ends in this line, _LEAVES, _JOINS, or None if that is not known yet."""
+        grows = not self._is_whole and not final
+        if any(self._begins(beginning, grows=grows) for beginning in joining):
+            return _JOINS
+        closed = max((len(closer) for closer in closers if self._begins(closer, grows=False)), default=0)
+        if closed:
+            return None if grows else self._begin + self._kept(closed)
+        undecided = grows and any(word.startswith(self._code.rstrip()) for word in (*closers, *joining))
+        return None if undecided else _LEAVES
+
+    def _begins(self, beginning: str, *, grows: bool) -> bool:
+        """Whether the line begins so; a word must end there."""
+        if not self._code.startswith(beginning):
+            return False
+        behind = self._code[len(beginning) : len(beginning) + 1]
+        return not beginning[-1].isalnum() or not (behind.isalnum() or behind == "_" or (grows and not behind))
+
+    def _kept(self, closed: int) -> int:
+        """The characters up to the line's end, or up to where it opens a bracket that it does not close."""
+        opened: list[int] = []
+        for place, character in enumerate(self._code):
+            if character in _OPENERS:
+                opened.append(place)
+            elif character in _CLOSERS and opened:
+                opened.pop()
+        kept = self._code[: opened[0]] if opened and self._is_whole else self._code
+        return max(closed, len(kept.rstrip()))
