@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from midfill.evaluation.tasks import Split
 
 HELD_OUT_TASKS = 500  # without --limit
+FIDELITY_PLACES = 300  # of each language and kind, without --limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,17 @@ class EvalArguments:
             help="Lines of published packages that use a symbol of another file, without context and with each source.",
         ),
     ] = False
+    fidelity: Annotated[
+        bool,
+        typer.Option(
+            "--fidelity",
+            help="Does what a model writes reach the document unharmed? For the folders of source files, or files of "
+            "cases, in PATHS. Needs no model.",
+        ),
+    ] = False
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="[PATHS]...", help="Of --fidelity.", show_default=False)
+    ] = None
     packages: Annotated[
         Path | None, typer.Option("--packages", help="Keep those packages in this folder, not in the user's cache.")
     ] = None
@@ -112,8 +124,15 @@ def eval_command(settings: Settings, arguments: EvalArguments) -> None:
 
     Prints one row per kind of task, prompt format and cursor place. pass@1 needs --allow-code-execution, since it
     runs code that the model has written. --cross-file is an evaluation of its own: it downloads pinned packages with
-    pip and npm once, and takes --limit (per language), --seed, --max-new-tokens, --best-of, --healing and --json.
+    pip and npm once, and takes --limit (per language), --seed, --max-new-tokens, --best-of, --healing and --json. So is
+    --fidelity, which plays the author's text as the model's, and takes --limit (per language and kind of place), --seed
+    and --json.
     """
+    if arguments.fidelity:
+        _evaluate_fidelity(settings, arguments)
+        return
+    if arguments.paths:
+        raise BadInput(f"{arguments.paths[0]} is for --fidelity alone")
     from midfill.evaluation.engines import core_by_address, engine_in_process
     from midfill.evaluation.runner import Asking
 
@@ -197,6 +216,29 @@ def _evaluate_cross_file(
         desk.close()
     title = f"{evaluated.title}, {settings.other_files_tokens} tokens of other files"
     arguments.console.print(runner.report(runner.rows(scored), title))
+
+
+def _evaluate_fidelity(settings: Settings, arguments: EvalArguments) -> None:
+    """A table of what became of the text by language and kind of place, and each place as JSON."""
+    from midfill.evaluation.fidelity.cases import read_cases
+    from midfill.evaluation.fidelity.places import places_in
+    from midfill.evaluation.fidelity.player import play
+    from midfill.evaluation.fidelity.verdicts import count, row_object, table
+
+    notes, paths, seed = Console(stderr=True), arguments.paths or [], arguments.seed
+    if not paths:
+        raise BadInput("--fidelity takes folders of source files, or files of cases: give one at least")
+    folders = [path for path in paths if not path.is_file()]
+    places = [case for path in paths if path.is_file() for case in read_cases(path)]
+    places += places_in(folders, arguments.limit or FIDELITY_PLACES, seed) if folders else []
+    found = []
+    with _json_lines(arguments.json_file) as write, _bars(notes) as progress:
+        bar = progress.add_task("fidelity", total=len(places))
+        for place, accepted, said in play(places, settings):
+            write(row_object(place, accepted, said))
+            found.append((place, said))
+            progress.advance(bar)
+    arguments.console.print(table(count(found)))
 
 
 def _bars(notes: Console) -> Progress:

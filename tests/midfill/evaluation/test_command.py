@@ -127,3 +127,26 @@ def test_rows_are_kept_but_for_a_torn_one(tmp_path: Path) -> None:
 def test_what_cannot_be_evaluated_is_named(arguments: list[str], message: str, runtime: Path) -> None:
     with pytest.raises(BadInput, match=message):
         CliRunner().invoke(app, ["eval", *arguments], catch_exceptions=False)
+
+
+def test_fidelity_needs_no_model(tmp_path: Path) -> None:
+    functions = (
+        f"int {name}(int b)\n{{\n    return (b + {name}) * 0xFFFFFFFF;\n}}\n" for name in ("one", "two", "three")
+    )
+    (tmp_path / "a.c").write_text("\n".join(functions))
+    json_file = tmp_path / "rows.json"
+    arguments = ["--fidelity", str(tmp_path), "--limit", "3", "--json", str(json_file)]
+    result = CliRunner().invoke(app, ["eval", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0
+    rows = [json.loads(line) for line in json_file.read_text().splitlines()]
+    assert {(row["language"], row["verdict"]) for row in rows} == {("c", "as written")}
+    assert {row["kind"] for row in rows} == {"start", "middle", "closed", "block", "indent"}
+    assert "100.0" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(["--fidelity"], "give one at least"), (["there"], "there is for --fidelity alone")]
+)
+def test_paths_are_those_of_fidelity(arguments: list[str], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        CliRunner().invoke(app, ["eval", *arguments], catch_exceptions=False)

@@ -1,0 +1,208 @@
+"""Places in source files, and what the author wrote there: what a perfect model would write."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+from lsp_server.editing.languages import language_id_of
+from protocol.errors import BadInput
+
+Kind = Literal["start", "middle", "closed", "block", "indent", "case"]
+KINDS: tuple[Kind, ...] = ("start", "middle", "closed", "block", "indent")
+
+_FILE_BYTES = range(100, 200_001)
+_LEAST_LINES, _LONGEST_LINE = 5, 2_000
+_SKIPPED = re.compile(r"min\.|lock")
+_SKIPPED_FOLDERS = {"node_modules", "__pycache__", "vendor"}
+_TRIES = 12  # of each kind in a file, until there are enough places
+_LONGEST_BLOCK = 30  # lines
+_CLOSER_OF = {"(": ")", "[": "]", "{": "}"}
+_WORD_BOUNDARY = re.compile(r"\b")
+_CLOSING_LINE = re.compile(r"[)\]}]|</|\\end\{|(?:end\w*|fi|done|esac)\b")
+_INDENT_SIZES = 8  # columns of a tab, to compare lines of one file
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A document with a cursor between `head` and `tail`, what the model writes there, and the document to be had."""
+
+    name: str
+    language_id: str
+    kind: Kind
+    head: str
+    tail: str
+    model: str
+    expected: str
+
+
+def places_in(folders: Sequence[Path], limit: int, seed: int) -> list[Place]:
+    """At most `limit` places of each language and kind, the same ones for the same seed and files.
+
+    BadInput if a folder has no source files.
+    """
+    files = sorted((name, text) for folder in folders for name, text in _texts(folder))
+    if not files:
+        raise BadInput(f"no source files in {', '.join(map(str, folders))}")
+    Random(seed).shuffle(files)
+    found: Counter[tuple[str, Kind]] = Counter()
+    places = []
+    for name, text in files:
+        language_id, rng = language_id_of(name.rsplit("/", 1)[-1]), Random(f"{seed}/{name}")
+        for kind in KINDS:
+            for _ in range(_TRIES):
+                if found[language_id, kind] == limit:
+                    break
+                if (place := _CUTTERS[kind](f"{name} ({kind})", language_id, text.split("\n"), rng)) is not None:
+                    found[language_id, kind] += 1
+                    places.append(place)
+    return places
+
+
+def _texts(folder: Path) -> Iterator[tuple[str, str]]:
+    if not folder.is_dir():
+        raise BadInput(f"{folder} is neither a folder nor a file of cases")
+    for root, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS]
+        for name in names:
+            file = Path(root, name)
+            path = file.relative_to(folder).as_posix()
+            if _SKIPPED.search(path) or not file.is_file() or file.stat().st_size not in _FILE_BYTES:
+                continue
+            try:
+                text = file.read_bytes().decode().replace("\r\n", "\n")
+            except (OSError, UnicodeDecodeError):
+                continue
+            lines = text.split("\n")
+            if "\r" not in text and len(lines) >= _LEAST_LINES and max(map(len, lines)) <= _LONGEST_LINE:
+                yield f"{folder.name}/{path}", text
+
+
+def _cut_line(
+    kind: Kind, place: Callable[[str, Random], int | None], keeps: int
+) -> Callable[[str, str, list[str], Random], Place | None]:
+    """A cutter that takes the rest of a line away, but for `keeps` characters of it."""
+
+    def cut(name: str, language_id: str, lines: list[str], rng: Random) -> Place | None:
+        number = rng.randrange(1, len(lines))
+        line = lines[number].rstrip()
+        if not line or any(line.count(opener) != line.count(closer) for opener, closer in _CLOSER_OF.items()):
+            return None
+        column = place(line, rng)
+        if column is None or not line[column:].strip():
+            return None
+        above, below = "\n".join(lines[:number]) + "\n", "".join(f"\n{rest}" for rest in lines[number + 1 :])
+        closer = _closer_at(line, column) if keeps else ""
+        head, tail = above + line[:column], closer + below
+        return Place(f"{name}:{number + 1}", language_id, kind, head, tail, line[column:], above + line + below)
+
+    return cut
+
+
+def _start(line: str, _rng: Random) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _middle(line: str, rng: Random) -> int | None:
+    begin = _start(line, rng)
+    boundaries = [found.start() for found in _WORD_BOUNDARY.finditer(line) if begin < found.start() < len(line)]
+    return rng.choice(boundaries) if boundaries else None
+
+
+def _closed(line: str, rng: Random) -> int | None:
+    places = [column for column in range(1, len(line)) if _closer_at(line, column)]
+    return rng.choice(places) if places else None
+
+
+def _closer_at(line: str, column: int) -> str:
+    """What an editor would have put behind the opener before `column`, if the line closes it; else empty."""
+    opener, behind = line[column - 1], line[column:]
+    if opener in _CLOSER_OF:
+        depth = 1
+        for character in behind:
+            depth += (character == opener) - (character == _CLOSER_OF[opener])
+            if depth == 0:
+                return _CLOSER_OF[opener]
+    elif opener in "\"'`" and not line[: column - 1].count(opener) % 2 and behind.count(opener) % 2:
+        return "" if line[column - 2 : column - 1].isalnum() else opener
+    return ""
+
+
+def _block(name: str, language_id: str, lines: list[str], rng: Random) -> Place | None:
+    """Behind a header, or on a blank line in its body: the lines up to the block's end."""
+    number = rng.randrange(len(lines))
+    end = _block_end(lines, number)
+    if end is None:
+        return None
+    head = number if rng.random() < 0.5 else number + 1
+    body = [_depth(line) for line in lines[number + 1 : end] if line.strip() and _depth(line) > _depth(lines[number])]
+    if head > number and (not lines[head].strip() or _depth(lines[head]) > min(body)):
+        return None  # a blank line, or an aligned one, which begins nothing
+    return _cut_lines(name, language_id, "block", lines, head, end, begins_line=head > number)
+
+
+def _indent(name: str, language_id: str, lines: list[str], rng: Random) -> Place | None:
+    """At the start of a line, or of its text, some lines; in one of three files nothing else is indented."""
+    number = rng.randrange(1, len(lines))
+    end = min(len(lines), number + rng.randrange(1, 8))
+    if not lines[number].strip() or _depth(lines[number]) > min(map(_depth, filter(str.strip, lines[number:end]))):
+        return None
+    if rng.random() < 1 / 3:
+        above = next((row for row in range(number - 1, -1, -1) if lines[row].strip() and not _depth(lines[row])), 0)
+        lines, number, end = lines[above:end], number - above, end - above
+        if any(map(_depth, lines[:number])):
+            return None
+    return _cut_lines(name, language_id, "indent", lines, number, end, begins_line=rng.random() < 0.5)
+
+
+def _cut_lines(
+    name: str, language_id: str, kind: Kind, lines: list[str], first: int, end: int, *, begins_line: bool
+) -> Place:
+    """Take the lines from `first` to `end` away: all of the first with `begins_line`, else what stands behind it."""
+    while not lines[end - 1].strip():
+        end -= 1
+    taken = "\n".join(lines[first:end]).rstrip()
+    line = lines[first].rstrip()
+    kept = len(line) - len(line.lstrip()) if begins_line else len(line)
+    if kind == "indent":
+        kept = kept if begins_line else 0
+    above, below = "".join(f"{row}\n" for row in lines[:first]), "".join(f"\n{row}" for row in lines[end:])
+    head = above + taken[:kept]
+    return Place(f"{name}:{first + 1}", language_id, kind, head, below, taken[kept:], above + taken + below)
+
+
+def _block_end(lines: Sequence[str], header: int) -> int | None:
+    """The line behind the block of this header: deeper lines, and a line that closes it; None if it has none."""
+    if not lines[header].strip():
+        return None
+    depth, end = _depth(lines[header]), header + 1
+    while end < len(lines) and (not lines[end].strip() or _depth(lines[end]) > depth):
+        end += 1
+    body = [line for line in lines[header + 1 : end] if line.strip()]
+    if not body or end - header > _LONGEST_BLOCK:
+        return None
+    if end < len(lines) and _depth(lines[end]) == depth and _CLOSING_LINE.match(lines[end].strip()):
+        line = lines[end]
+        opens = any(line.count(opener) > 0 for opener in _CLOSER_OF)
+        return None if opens else end + 1
+    return end
+
+
+def _depth(line: str) -> int:
+    space = line[: len(line) - len(line.lstrip())]
+    return len(space.expandtabs(_INDENT_SIZES))
+
+
+_CUTTERS: Mapping[Kind, Callable[[str, str, list[str], Random], Place | None]] = {
+    "start": _cut_line("start", _start, 0),
+    "middle": _cut_line("middle", _middle, 0),
+    "closed": _cut_line("closed", _closed, 1),
+    "block": _block,
+    "indent": _indent,
+}
