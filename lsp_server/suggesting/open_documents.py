@@ -180,6 +180,8 @@ class OpenDocuments:
         if change.range is None:
             return Edit(Position(0, 0), document.end, change.text)
         start, end = change.range
+        if end < start:
+            raise BadInput(f"the edit of {document.uri} ends at {tuple(end)} before its start {tuple(start)}")
         return Edit(self.codec.decode(document, start), self.codec.decode(document, end), change.text)
 
 
