@@ -9,9 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.editing.documents import Edit, Position, line_length, split_lines
+from lsp_server.editing.documents import (
+    Document,
+    Edit,
+    LineChange,
+    Position,
+    Replacement,
+    line_length,
+    split_lines,
+)
 from lsp_server.editing.positions import ClientPosition
 from lsp_server.filters.cursor_context import Insertion
+from lsp_server.prompts.planner import PromptPlanner
 from lsp_server.suggesting.last_suggestion import Suggestion
 from lsp_server.suggesting.open_documents import Change, OpenDocuments
 from protocol.errors import BadInput
@@ -93,10 +102,11 @@ def clamped(text: str, place: ClientPosition) -> int:
     return sum(map(len, lines[: place.line])) + min(place.character, line_length(lines[place.line]))
 
 
+Told = list[tuple[ClientPosition, ClientPosition, str]]
+
+
 @given(text=st.text("ab\r\n", max_size=12), told=st.lists(changes, max_size=6))
-def test_places_beyond_the_document_mean_its_end(
-    text: str, told: list[tuple[ClientPosition, ClientPosition, str]]
-) -> None:
+def test_places_beyond_the_document_mean_its_end(text: str, told: Told) -> None:
     documents = OpenDocuments(Settings())
     opened = documents.open(URI, "python", 1, text)
     for version, (start, end, new) in enumerate(told, start=2):
@@ -105,6 +115,49 @@ def test_places_beyond_the_document_mean_its_end(
         documents.change(URI, version, [Change(new, (start, end))])
         assert opened.document.text == text
         assert opened.document.lines == split_lines(text)
+
+
+@given(text=st.text("ab\r\n", max_size=12), told=st.lists(changes, min_size=1, max_size=6), cursor=places)
+def test_very_many_changes_do_the_same_as_one_edit(text: str, told: Told, cursor: ClientPosition) -> None:
+    documents = OpenDocuments(Settings())
+    one_by_one, at_once = documents.open("file:///b", "python", 1, text), documents.open(URI, "python", 1, text)
+    at_once.cursor = documents.codec.decode(at_once.document, cursor)
+    followed = list[Replacement]()
+    documents.on_change = lambda _, replacements: followed.extend(replacements)
+    wanted = [Change(new, (start, end)) for start, end, new in told]
+    documents.change("file:///b", 2, wanted)
+    followed.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lsp_server.suggesting.open_documents._MOST_FOLLOWED", 0)
+        documents.change(URI, 2, wanted)
+    assert at_once.document.lines == one_by_one.document.lines
+    assert at_once.document.version == 2
+    ((edit, replaced),) = followed
+    again = Document.from_text(URI, "python", 1, text)
+    assert again.slice(edit.start, edit.end) == replaced
+    again.apply(edit)
+    assert again.lines == one_by_one.document.lines
+    at_once.document.check(at_once.cursor)
+
+
+def test_a_replacement_in_twenty_thousand_places_is_followed_once(
+    documents: OpenDocuments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = documents.open(URI, "python", 1, "first\n" + "old = 1\n" * 20_000 + "last\n")
+    told = list[LineChange]()
+    monkeypatch.setattr(PromptPlanner, "edited", lambda _, change: told.append(change))
+    changed = [Change("new", (ClientPosition(line, 0), ClientPosition(line, 3))) for line in range(20_000, 0, -1)]
+    documents.change(URI, 2, changed)
+    assert opened.document.text == "first\n" + "new = 1\n" * 20_000 + "last\n"
+    assert told == [LineChange(1, 20_000, 20_000)]
+    assert opened.edits == 1
+
+
+def test_a_bad_one_of_very_many_changes_changes_nothing(documents: OpenDocuments) -> None:
+    with pytest.raises(BadInput, match="is negative"):
+        documents.change(URI, 2, [*[insert(0, 0, "x")] * 300, insert(-1, 0, "x")])
+    assert documents[URI].out_of_step
+    assert documents[URI].document.text == "a\nb\n"
 
 
 def test_the_same_version_twice_is_no_error(documents: OpenDocuments) -> None:
