@@ -28,6 +28,7 @@ Weights = Literal["auto", "int8", "int4", "fp8"]
 ContextSource = Literal["definitions", "usages", "visits", "similar", "edits"]
 IgnoredFiles = Literal["context", "off"]
 SuggestIn = Literal["comments", "strings"]
+PrepareAhead = Literal["editing", "always", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +204,13 @@ class Settings(CoreSettings):
             at_most=60_000,
         ),
     ] = 100
+    prepare_ahead: Annotated[
+        PrepareAhead,
+        About(
+            "When the core computes a place before you type there: `editing` = as the cursor moves in files that you "
+            "edited within five minutes, not on battery; `always` = wherever the cursor goes"
+        ),
+    ] = "editing"
     statistics: Annotated[
         bool, About("Count suggestions and typed characters on this machine, for `midfill stats`; stores no text")
     ] = True

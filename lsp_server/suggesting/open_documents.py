@@ -67,6 +67,9 @@ class OpenDocuments:
         """Whether this document is open: neither closed, nor replaced by one with the same URI."""
         return opened is not None and self._open.get(opened.document.uri) is opened
 
+    def __iter__(self) -> Iterator[OpenDocument]:
+        return iter(self._open.values())
+
     @property
     def uris(self) -> tuple[str, ...]:
         return tuple(self._open)

@@ -28,11 +28,13 @@ async def test_counts_columns_as_negotiated(core: FakeCore, encoding: str, chara
 
 async def test_moving_the_cursor_makes_its_prompt_resident(editor: Editor, core: FakeCore) -> None:
     editor.open("a\nb\n")
-    await until(lambda: editor.usages)  # or the move supersedes what opening asked for
+    editor.move_cursor(0, 1)
+    await editor.document_hash()
+    editor.change(2, (0, 0), (0, 0), "x")
     editor.move_cursor(1, 1)
-    await until(lambda: len(editor.usages) == 2)
-    assert core.requests[-1].max_tokens == 0
-    assert core.requests[-1].prompt.increment == "a\nb"
+    await until(lambda: editor.usages)
+    assert [request.max_tokens for request in core.requests] == [0]  # only where something was typed
+    assert core.requests[-1].prompt.increment == "xa\nb"
     assert editor.usages[-1].ahead
 
 
