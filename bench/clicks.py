@@ -25,6 +25,7 @@ LARGE, SMALL = "file:///bench/large.py", "file:///bench/small.py"
 REST_S = 1.0  # in which processes at rest use less than REST_SHARE of a CPU
 REST_SHARE = 0.1
 PATIENCE_S = 300.0
+SETTLING_S = 10.0  # after a load, at rest, a core saves and measures the model's speed
 AFTER_S = 5.0  # what the last click began may still run
 
 
@@ -76,6 +77,7 @@ async def measure(
             session.open(LARGE, "python", source(lines))
             if after_edit:
                 session.change(LARGE, [Edit(Position(0, 0), Position(0, 0), "#")])
+            await asyncio.sleep(SETTLING_S)
             before = await rest(mine)
             count = len(session.ahead)
             await click(session, clicks, lines, seconds)

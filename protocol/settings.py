@@ -110,7 +110,15 @@ class CoreSettings:
             at_most=256,
         ),
     ] = 0
-    store_mb: Annotated[int, About("Memory for the KV caches of earlier prompts, in MB", 0, _MOST_MB)] = 2048
+    store_mb: Annotated[
+        int,
+        About(
+            "Memory for the KV caches of earlier prompts, in MB; 0 = automatic: a 64th of the machine's memory, on a "
+            "GPU 2048",
+            0,
+            _MOST_MB,
+        ),
+    ] = 0
     disk_mb: Annotated[
         int, About("Disk space for KV caches that survive a restart of the core, in MB; 0 = none on disk", 0, _MOST_MB)
     ] = 1024
