@@ -98,7 +98,7 @@ def evaluate(
     for variant in VARIANTS:
         healing: Literal["on", "off"] = "on" if variant.healing else "off"
         options = EngineOptions(
-            model=str(folders[variant.fragments]), context_tokens=8192, store_mb=0, slots=1, healing=healing
+            model=str(folders[variant.fragments]), context_tokens=8192, store_budget_bytes=0, slots=1, healing=healing
         )
         engine = load_engine(options)
         budget = WindowBudget(*windows, engine.info.chars_per_token)

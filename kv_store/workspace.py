@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
 
 import torch
@@ -34,7 +35,8 @@ class KVWorkspace:
     """KV of up to `max_tokens` tokens, at fixed addresses; implements `Workspace`.
 
     Payloads are contiguous tensors [layers, 2, kv_heads, tokens, head_dim] of the workspace's dtype; on import they
-    may be on any device. Raises MemoryError if a GPU has no room for the buffers.
+    may be on any device. Raises MemoryError if there is no room for the
+    buffers. In main memory, a token takes room once its KV is written.
     """
 
     def __init__(self, shape: KVShape, max_tokens: int, device: torch.device | str = "cpu") -> None:
@@ -89,6 +91,10 @@ class KVWorkspace:
 
 def _zeros(shape: KVShape, max_tokens: int, device: torch.device | str) -> Tensor:
     try:
-        return torch.zeros(shape.of_tokens(max_tokens), dtype=shape.dtype, device=device)
-    except torch.OutOfMemoryError as error:
+        if torch.device(device).type != "cpu":
+            return torch.zeros(shape.of_tokens(max_tokens), dtype=shape.dtype, device=device)
+        # Pages of a fresh mapping take memory once a token is written there; torch would write zeros to all.
+        mapping = mmap.mmap(-1, max(1, shape.bytes_per_token * max_tokens))
+        return torch.frombuffer(mapping, dtype=shape.dtype).view(shape.of_tokens(max_tokens))
+    except (torch.OutOfMemoryError, OSError) as error:
         raise MemoryError(f"no memory for a workspace of {max_tokens} tokens: {error}") from error

@@ -2,8 +2,8 @@
 
 From the client:
 
-- `midfill/didMoveCursor {textDocument, position}`: the cursor moved without an edit; the server makes the prompt of
-  that place resident ahead of the next keystroke.
+- `midfill/didMoveCursor {textDocument, position}`: the cursor moved without an edit; where the user edits, the server
+  makes the prompt of that place resident ahead of the next keystroke.
 - `textDocument/didFocus {textDocument}`: the document has the focus again; the server does the same at its last cursor.
 - `textDocument/didShowCompletion {item}`: an item is shown. After a client's first such message, only items that it
   reports count as shown; without it, all answered items do.

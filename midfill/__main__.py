@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
+from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,6 +37,9 @@ def main() -> None:
         _end(problem, 2)
     from protocol.errors import BadInput, MidfillError  # which are ours by now
 
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Files and models have characters that a terminal's encoding may lack.
+        sys.stdout.reconfigure(errors="replace")
     try:
         if sys.argv[1:] == ["lsp"]:
             _serve_editor()

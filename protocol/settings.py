@@ -28,6 +28,7 @@ Weights = Literal["auto", "int8", "int4", "fp8"]
 ContextSource = Literal["definitions", "usages", "visits", "similar", "edits"]
 IgnoredFiles = Literal["context", "off"]
 SuggestIn = Literal["comments", "strings"]
+PrepareAhead = Literal["editing", "always", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,15 @@ class CoreSettings:
             at_most=256,
         ),
     ] = 0
-    store_mb: Annotated[int, About("Memory for the KV caches of earlier prompts, in MB", 0, _MOST_MB)] = 2048
+    store_mb: Annotated[
+        int,
+        About(
+            "Memory for the KV caches of earlier prompts, in MB; 0 = automatic: a 64th of the machine's memory, on a "
+            "GPU 2048",
+            0,
+            _MOST_MB,
+        ),
+    ] = 0
     disk_mb: Annotated[
         int, About("Disk space for KV caches that survive a restart of the core, in MB; 0 = none on disk", 0, _MOST_MB)
     ] = 1024
@@ -203,6 +212,13 @@ class Settings(CoreSettings):
             at_most=60_000,
         ),
     ] = 100
+    prepare_ahead: Annotated[
+        PrepareAhead,
+        About(
+            "When the core computes a place before you type there: `editing` = as the cursor moves in files that you "
+            "edited within five minutes, not on battery; `always` = wherever the cursor goes"
+        ),
+    ] = "editing"
     statistics: Annotated[
         bool, About("Count suggestions and typed characters on this machine, for `midfill stats`; stores no text")
     ] = True

@@ -9,7 +9,7 @@ the prompt takes long, `Described` or `Failed` per `Describe` and `Free`, and `K
 from __future__ import annotations
 
 import json
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -148,8 +148,30 @@ def encode(message: ClientMessage | CoreMessage) -> str:
     try:
         return _encoder.encode(message).decode()
     except UnicodeEncodeError:
-        text = json.dumps(msgspec.to_builtins(message), ensure_ascii=False)
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return _without_lone_surrogates(msgspec.to_builtins(message))
+
+
+def decode_object(text: bytes) -> dict[str, Any]:
+    """The JSON object in `text`; lone surrogates in its texts become U+FFFD, as in what language servers send.
+
+    Raises msgspec.ValidationError if it is another value, and msgspec.DecodeError, UnicodeDecodeError or RecursionError
+    if it is none.
+    """
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError as error:
+        try:
+            mended = _without_lone_surrogates(json.loads(text.decode()))
+        except ValueError:
+            raise error from None  # that was not what is wrong with it
+        return msgspec.json.decode(mended, type=dict[str, Any])
+
+
+def _without_lone_surrogates(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def decode_client(text: str) -> ClientMessage:

@@ -32,7 +32,8 @@ class Policy:
     """How the engine schedules its work; no field changes a text."""
 
     prefill_chunk: int = 256  # prompt tokens per forward, which bounds how long other requests wait
-    slots: int = 1  # workspaces: number of prompts that are resident without a copy
+    slots: int = 1  # workspaces: number of requests at work together
+    kept: int = 1  # of them: number of prompts that are resident without a copy while nothing is at work
     batching: bool = True  # requests share forwards, as many as there are slots
     speculation: bool = True  # drafts are verified in one forward
     separate_users: bool = False  # users reuse nothing of each other's
@@ -63,6 +64,7 @@ class Engine(AnyEngine):
         self._store = store
         self._slots = Slots(
             policy.slots,
+            policy.kept,
             model.new_workspace,
             store,
             model.context_tokens,

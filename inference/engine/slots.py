@@ -32,14 +32,16 @@ class Resident:
 
 
 class Slots:
-    """Up to `count` workspaces; all but the first are allocated on first need.
+    """Up to `count` workspaces, `kept` of them for prompts of documents that take turns.
 
-    If an allocation fails, `count` drops to the number that exist.
+    All but the first are allocated on first need: the kept ones for another document's prompt, further ones only if
+    all are lent, and until their prompts are saved. If an allocation fails, `count` drops to the number that exist.
     """
 
     def __init__(
         self,
         count: int,
+        kept: int,
         new_workspace: Callable[[], Workspace],
         store: PagedStore,
         context_tokens: int,
@@ -50,6 +52,7 @@ class Slots:
         """`context_tokens` is the capacity of a workspace; `separate_users` as in `Slot`."""
         self.count = count
         """Most workspaces that can exist."""
+        self._kept = kept
         self._store = store
         self._new_workspace = new_workspace
         self._alignment = alignment
@@ -62,9 +65,9 @@ class Slots:
     def lend(self, session: str, token_ids: TokenIds) -> Iterator[Slot]:
         """A workspace for a request of this session; MemoryError if all are lent and another cannot be allocated.
 
-        Prefers the workspace with the session's last prompt, so that typing copies nothing; then a new one, then the
-        least recently used one. An anonymous request gets the anonymous prompt that shares the most tokens with its
-        own. Saves what other workspaces hold of `token_ids` to the store.
+        Prefers the workspace with the session's last prompt, so that typing copies nothing; then a new one that is
+        kept, then the least recently used one, then a new one. An anonymous request gets the anonymous prompt that
+        shares the most tokens with its own. Saves what other workspaces hold of `token_ids` to the store.
         """
         slot = self._choose(session, token_ids)
         self._lent.append(slot)
@@ -106,7 +109,7 @@ class Slots:
     def save(self, seconds: float | None = None) -> bool:
         """Save the resident prompts to the store, the most recently used first, for about `seconds`.
 
-        Saves at least one workspace; returns False if time ran out.
+        Saves at least one workspace; returns False if time ran out. Then frees the workspaces that are not kept.
         """
         until = math.inf if seconds is None else time.monotonic() + seconds
         for slot in (*self._lent, *reversed(self._idle)):
@@ -114,6 +117,7 @@ class Slots:
                 slot.save()
                 if time.monotonic() >= until:
                     return False
+        del self._idle[: max(0, min(len(self._idle), self.allocated - self._kept))]
         return True
 
     def clear(self, *, keep_workspaces: bool) -> None:
@@ -139,7 +143,8 @@ class Slots:
         if is_anonymous(session):
             own = _by_shared_tokens(own, token_ids)
         empty = [slot for slot in self._idle if not slot.session]
-        if not own and not empty and self.allocated < self.count:
+        most = min(self._kept, self.count) if self._idle else self.count
+        if not own and not empty and self.allocated < most:
             try:
                 return self._new()
             except MemoryError as error:

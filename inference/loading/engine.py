@@ -19,7 +19,7 @@ from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import Engine, Policy
 from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.loading.default_dtype import default_dtype, is_on_kernel
-from inference.loading.memory_plan import MemoryDemand, MemoryPlan, plan_memory
+from inference.loading.memory_plan import MOST_STORE, MemoryDemand, MemoryPlan, default_store_bytes, plan_memory
 from inference.loading.options import EngineOptions
 from inference.text.healing import Healer, wants_healing
 from inference.text.tokenization import TextTokenizer
@@ -89,7 +89,7 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
         budgets = TierBudgets(plan.store, options.host_budget_bytes, options.cache_folder, options.cache_bytes)
         identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
         store = open_store(budgets, model.kv_shape, model.device, identity)
-        return _wire(options, tokenizer, model, store, str(device), plan.slots, _hooks(device, model))
+        return _wire(options, tokenizer, model, store, str(device), plan.slots, plan.kept, _hooks(device, model))
     except RuntimeError as error:
         if device.type == "cuda" and cuda.is_lost(device):
             raise DeviceLost(f"{device} fails every call since {error!r}") from error
@@ -116,10 +116,10 @@ def load_dry_engine(options: EngineOptions) -> Engine:
     bytes_per_token = checkpoint.architecture.kv_values_per_token * DRY_BYTES_PER_VALUE
     context_tokens = _context_tokens(options, checkpoint.architecture)
     model = DryModel(lambda: DryWorkspace(bytes_per_token), context_tokens, end_token=min(tokenizer.markers.end))
-    tier = Tier("device", options.store_bytes, MemoryStorage())
-    return _wire(
-        options, tokenizer, model, PagedStore([tier], bytes_per_token), "none", options.slots or 1, DeviceHooks()
-    )
+    budget = MOST_STORE if options.store_bytes is None else options.store_bytes  # counts are of no certain machine
+    store = PagedStore([Tier("device", budget, MemoryStorage())], bytes_per_token)
+    slots = options.slots or 1
+    return _wire(options, tokenizer, model, store, "none", slots, slots, DeviceHooks())
 
 
 def _wire(
@@ -129,11 +129,12 @@ def _wire(
     store: PagedStore,
     device: str,
     slots: int,
+    kept: int,
     hooks: DeviceHooks,
 ) -> Engine:
     info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer), model.weights_bytes)
     healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
-    policy = Policy(options.prefill_chunk, slots, options.batching, options.speculation, options.separate_users)
+    policy = Policy(options.prefill_chunk, slots, kept, options.batching, options.speculation, options.separate_users)
     return Engine(info, model, tokenizer, store, policy, healer, hooks)
 
 
@@ -144,7 +145,9 @@ def _plan(
     from inference.backends import cuda
 
     shape, name = checkpoint.architecture, str(dtype).removeprefix("torch.")
-    may_use_kernel = options.kernel and not options.exact
+    may_use_kernel, on_gpu, budget = options.kernel and not options.exact, device.type == "cuda", options.store_bytes
+    if budget is None:
+        budget = default_store_bytes(psutil.virtual_memory().total, on_gpu=on_gpu)
     demand = MemoryDemand(
         shape=shape,
         files=checkpoint.weights(),
@@ -152,9 +155,9 @@ def _plan(
         weights=options.weights,
         context_tokens=context_tokens,
         slots=options.slots,
-        store_bytes=options.store_bytes,
+        store_bytes=budget,
         prefill_chunk=options.prefill_chunk,
-        on_gpu=device.type == "cuda",
+        on_gpu=on_gpu,
         on_kernel=is_on_kernel(device.type, shape, name, may_use_kernel=may_use_kernel, weights=options.weights),
     )
     free = cuda.free_bytes(device) if demand.on_gpu else psutil.virtual_memory().available

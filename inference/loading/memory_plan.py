@@ -19,6 +19,8 @@ from protocol.settings import Weights
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 FEWEST_SLOTS, MOST_SLOTS = 2, 8  # by default; with one, a keystroke would wait for another client's whole completion
+MOST_STORE = 2 * 2**30  # by default
+STORE_SHARE = 64  # by default the store gets so small a part of main memory
 GPU_RESERVE = 384 * 2**20  # libraries' workspaces, loaded kernels, and allocators' rounding
 GRAPHS_PER_WORKSPACE = 24 * 2**20  # a few dozen recordings of some hundred kernels each
 # Per value, with the group's share of its scale and minimum.
@@ -62,7 +64,13 @@ class MemoryPlan:
     workspace: int  # each
     graphs: int  # of each workspace
     slots: int  # workspaces
+    kept: int  # of them, those that documents keep; further ones exist only for requests at work at the same time
     store: int  # at most
+
+    @property
+    def in_use(self) -> int:
+        """Most bytes while one request at a time is at work, as of one user."""
+        return self.weights + self.forwards + self.kept * (self.workspace + self.graphs) + self.store
 
     @property
     def least(self) -> int:
@@ -74,11 +82,17 @@ class MemoryPlan:
         return self.least <= self.free
 
 
+def default_store_bytes(memory: int, *, on_gpu: bool) -> int:
+    """The store's budget if no setting says it, for main memory of this size: it leaves a laptop to other programs."""
+    return MOST_STORE if on_gpu else min(MOST_STORE, memory // STORE_SHARE)
+
+
 def plan_memory(demand: MemoryDemand, free: int) -> MemoryPlan:
     """The plan for `free` bytes; BadInput for an invalid number of slots.
 
-    Workspaces come before the store: by default as many as take half of the store's budget, or fewer if there is no
-    room. The store gets the rest, up to the budget in the settings.
+    Workspaces come before the store: by default as many as take half of the store's budget, at least FEWEST_SLOTS, or
+    fewer if there is no room. The store gets the rest, up to the budget in the settings. Documents keep the workspaces
+    that a setting or half of the store's budget pays for, on a GPU, where each has its graphs, all.
     """
     if demand.slots < 0:
         raise BadInput(f"slots must be 0 or more, not {demand.slots}")
@@ -86,12 +100,13 @@ def plan_memory(demand: MemoryDemand, free: int) -> MemoryPlan:
     graphs = GRAPHS_PER_WORKSPACE if demand.on_gpu else 0
     weights, forwards = weights_bytes(demand), _forward_bytes(demand)
     left = max(0, free - weights - forwards)
-    slots = demand.slots
+    slots = kept = demand.slots
     if not slots:
-        wanted = max(FEWEST_SLOTS, min(MOST_SLOTS, demand.store_bytes // 2 // workspace))
-        slots = max(1, min(wanted, left // (workspace + graphs)))
+        paid_for = demand.store_bytes // 2 // workspace
+        slots = max(1, min(max(FEWEST_SLOTS, min(MOST_SLOTS, paid_for)), left // (workspace + graphs)))
+        kept = slots if demand.on_gpu else max(1, min(slots, paid_for))
     store = max(0, min(demand.store_bytes, left - slots * (workspace + graphs)))
-    return MemoryPlan(free, weights, forwards, workspace, graphs, slots, store)
+    return MemoryPlan(free, weights, forwards, workspace, graphs, slots, kept, store)
 
 
 def weights_bytes(demand: MemoryDemand) -> int:

@@ -13,7 +13,7 @@ class EngineOptions(CoreSettings):
     """The core's settings, and what no setting says; "auto" and 0 choose by model and machine."""
 
     _: KW_ONLY
-    store_budget_bytes: int | None = None  # of KV on the device; None means `store_mb`
+    store_budget_bytes: int | None = None  # of KV on the device; None means what `store_mb` says
     host_budget_bytes: int = 4 * 2**30  # of KV in main memory, behind a GPU
     cache_folder: Path | None = None  # keeps KV across restarts; KV reveals the text
     cache_budget_bytes: int | None = None  # of that KV; None means `disk_mb`
@@ -24,8 +24,9 @@ class EngineOptions(CoreSettings):
     kernel: bool = True  # the CPU kernel, if available
 
     @property
-    def store_bytes(self) -> int:
-        return self.store_mb * 2**20 if self.store_budget_bytes is None else self.store_budget_bytes
+    def store_bytes(self) -> int | None:
+        """The store's budget on the device; None if it is chosen by the machine."""
+        return self.store_mb * 2**20 or None if self.store_budget_bytes is None else self.store_budget_bytes
 
     @property
     def cache_bytes(self) -> int:

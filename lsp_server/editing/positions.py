@@ -40,14 +40,15 @@ class PositionCodec:
     def decode(self, document: Document, position: ClientPosition) -> Position:
         """The position in the document.
 
-        A character beyond the line's end means its end, as LSP specifies. BadInput names a line beyond the document,
-        and a character in the middle of a code point: rounding it would let document and mirror drift apart.
+        A character beyond the line's end means its end, as LSP specifies. A line beyond the document means the
+        document's end: clients name it for the end of a text without a final line end, as Neovim does when its last
+        line is deleted. BadInput names a negative number, and a character in the middle of a code point: rounding it
+        would let document and mirror drift apart.
         """
-        if not 0 <= position.line < len(document.lines):
-            last = len(document.lines) - 1
-            raise BadInput(f"line {position.line} is not in {document.uri}, which has lines 0 to {last}")
-        if position.character < 0:
-            raise BadInput(f"character {position.character} of line {position.line} of {document.uri} is negative")
+        if min(position) < 0:
+            raise BadInput(f"line {position.line}, character {position.character} of {document.uri} is negative")
+        if position.line >= len(document.lines):
+            return document.end
         line = document.lines[position.line]
         column = self._column(line, position.character)
         if column is None:

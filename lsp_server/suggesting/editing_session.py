@@ -19,6 +19,7 @@ from lsp_server.suggesting.explaining import Explainer
 from lsp_server.suggesting.last_suggestion import Suggestion
 from lsp_server.suggesting.open_document import OpenDocument
 from lsp_server.suggesting.open_documents import OpenDocuments
+from lsp_server.suggesting.preparing import Preparing
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.reasons import Reason
 from lsp_server.suggesting.requests import Core, PromptCost, RequestSender
@@ -63,6 +64,7 @@ class EditingSession:
         self._core = core
         self._sender = RequestSender(core, client, on_cost)
         self._pace = Pace()
+        self._preparing = Preparing(self.documents)
         self._core_moved = asyncio.Event()
         self._last: OpenDocument | None = None
         self._opening: asyncio.TimerHandle | None = None
@@ -135,17 +137,17 @@ class EditingSession:
         if at_hand := self._at_hand(opened, query):
             return at_hand
         if not self._core.ready and not waits_for_core:
-            opened.latest.start(partial(self._ahead, opened, query.cursor))
+            opened.latest.start(partial(self._ahead, opened, query.cursor, typing=True))
             return None
         if opened.latest.is_for(query):
             return await opened.latest.join()
         return await opened.latest.run(partial(self._ask_in_time, opened, query), query)
 
     def look_ahead(self, opened: OpenDocument, cursor: Position | None = None) -> None:
-        """Make the prompt at the cursor, or at the last one, resident in the background.
+        """Make the prompt at the cursor, or at the last one, resident in the background, if the user may type there.
 
-        A request for the same place goes on undisturbed; one for another place is superseded. Nothing happens if the
-        document is closed.
+        `Preparing` says where. A request for the same place goes on undisturbed; one for another place is superseded.
+        Nothing happens if the document is closed.
         """
         if opened not in self.documents or (opened.latest.busy and cursor in (None, opened.cursor)):
             return
@@ -208,6 +210,7 @@ class EditingSession:
     def _at_idle(self, opened: OpenDocument, edits: int) -> None:
         """Re-lay the anchor of a long increment as ahead work, and collect garbage."""
         garbage.collect_what_is_new()
+        self._preparing.rest()
         if opened.edits != edits or opened.latest.busy or opened.excluded or not self._is_enabled(opened):
             return
         if opened.needs_anchor(opened.cursor):  # gathered for, and laid, by the ahead work
@@ -302,9 +305,12 @@ class EditingSession:
             opened.outcome = reasons.unlikely(percent, limit, opened.document.uri)
         return () if held else tuple(shown.values())
 
-    async def _ahead(self, opened: OpenDocument, cursor: Position) -> None:
+    async def _ahead(self, opened: OpenDocument, cursor: Position, *, typing: bool = False) -> None:
+        """Gather for the next prompt at the cursor, and make it resident if the user is `typing` there, or may."""
         is_allowed = await self._is_allowed(opened)
         self.explainer.tell(opened)
-        if is_allowed:
-            await opened.gather(cursor, self.settings)
+        if not is_allowed:
+            return
+        await opened.gather(cursor, self.settings)
+        if typing or self._preparing.allows(opened):
             await self._sender.look_ahead(opened, cursor, self.settings)

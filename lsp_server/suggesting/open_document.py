@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, field
 
 from lsp_server.editing.documents import Document, Edit, LineChange, Position, Replacement
@@ -34,6 +36,7 @@ class OpenDocument:
     surroundings: Surroundings
     latest: Latest[tuple[Insertion, ...]] = field(default_factory=Latest)
     edits: int = 0
+    edited_at: float = -math.inf  # by time.monotonic()
     inserted_chars: int = 0
     cursor: Position = field(default=Position(0, 0))
     suggestions: tuple[Suggestion, ...] = ()  # the last suggestion, and its alternatives
@@ -69,6 +72,7 @@ class OpenDocument:
         self.cursor = self.document.nearest(follow_cursor(self.cursor, edit))
         self.latest.supersede()
         self.edits += 1
+        self.edited_at = time.monotonic()
         self.inserted_chars += len(trimmed(replacement).edit.text)  # a client may send the whole text
         self.suggestions = tuple(filter(None, (follow(suggestion, edit) for suggestion in self.suggestions)))
         return replacement, change

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lsp_server.editing.documents import Document, Edit, LineChange, Position, Replacement
+from lsp_server.editing.hunks import trimmed
 from lsp_server.editing.notebooks import Cells
 from lsp_server.editing.positions import ClientPosition, PositionCodec, PositionEncoding
 from lsp_server.prompts.surroundings import Surroundings
@@ -19,6 +20,9 @@ logger = logging.getLogger(__name__)
 
 # A document with a line of more code points is not followed: every edit of the line would copy it.
 _LONGEST_FOLLOWED = 10_000_000
+
+# More changes of one message, as of a replacement in the whole document, are followed as one edit.
+_MOST_FOLLOWED = 200
 
 _PLANNING_SETTINGS = (
     *("prefix_tokens", "suffix_tokens", "strategy"),
@@ -62,6 +66,9 @@ class OpenDocuments:
     def __contains__(self, opened: OpenDocument | None) -> bool:
         """Whether this document is open: neither closed, nor replaced by one with the same URI."""
         return opened is not None and self._open.get(opened.document.uri) is opened
+
+    def __iter__(self) -> Iterator[OpenDocument]:
+        return iter(self._open.values())
 
     @property
     def uris(self) -> tuple[str, ...]:
@@ -141,6 +148,8 @@ class OpenDocuments:
     def change(self, uri: str, version: int, changes: Sequence[Change]) -> None:
         """Apply the client's changes in order, each in the coordinates that the one before it left.
 
+        Very many changes count as one edit of all text between them.
+
         BadInput if one cannot be applied or the version goes backwards. The document is then out of step: later
         changes are ignored, since their positions are unreliable, until one brings the whole text.
         """
@@ -152,8 +161,8 @@ class OpenDocuments:
             if whole is None:
                 _check_version(opened.document, version)
             opened.out_of_step = False
-            for change in changes[whole or 0 :]:
-                replacement, lines = opened.apply(self._edit(opened.document, change))
+            for edit in self._edits(opened.document, changes[whole or 0 :]):
+                replacement, lines = opened.apply(edit)
                 replacements.append(replacement)
                 opened.out_of_step |= _is_too_long(opened.document, lines)
         except BadInput:
@@ -176,10 +185,24 @@ class OpenDocuments:
         for opened in self._open.values():
             opened.planner = planners[opened.session]
 
+    def _edits(self, document: Document, changes: Sequence[Change]) -> Iterator[Edit]:
+        """The edits to apply, each read from the document as the one before left it."""
+        if len(changes) <= _MOST_FOLLOWED:
+            for change in changes:
+                yield self._edit(document, change)
+            return
+        changed = replace(document, lines=list(document.lines))
+        for change in changes:
+            changed.apply(self._edit(changed, change))
+        whole = Edit(Position(0, 0), document.end, changed.text)
+        yield trimmed(Replacement(whole, document.text)).edit
+
     def _edit(self, document: Document, change: Change) -> Edit:
         if change.range is None:
             return Edit(Position(0, 0), document.end, change.text)
         start, end = change.range
+        if end < start:
+            raise BadInput(f"the edit of {document.uri} ends at {tuple(end)} before its start {tuple(start)}")
         return Edit(self.codec.decode(document, start), self.codec.decode(document, end), change.text)
 
 

@@ -24,7 +24,8 @@ async def mean_recomputed(strategy: Strategy, settings: Settings, text: str, key
     """
     engine = load_dry_engine(engine_options(settings))
     costs: list[PromptCost] = []
-    session = EditingSession(EngineCore(engine), replace(settings, strategy=strategy), "demo", costs.append)
+    always = replace(settings, strategy=strategy, prepare_ahead="always")
+    session = EditingSession(EngineCore(engine), always, "demo", costs.append)
     opened = session.open("file:///demo", "python", 1, text)
     for key in keystrokes:
         if key.press.edit is not None:

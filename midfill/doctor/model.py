@@ -13,7 +13,7 @@ from inference.checkpoints.checkpoint import Checkpoint, find_local_checkpoint
 from inference.checkpoints.weights import WeightsFile
 from inference.engine.speed_test import Speed
 from inference.loading.default_dtype import default_dtype, is_on_kernel
-from inference.loading.memory_plan import MemoryDemand, MemoryPlan, plan_memory
+from inference.loading.memory_plan import MemoryDemand, MemoryPlan, default_store_bytes, plan_memory
 from inference.loading.options import engine_options
 from inference.loading.speed_record import SpeedRecord, recommended
 from midfill.doctor.findings import Section
@@ -160,7 +160,8 @@ def memory_of(checkpoint: Checkpoint, settings: Settings, dtype: str, device: De
         weights=settings.weights,
         context_tokens=min(settings.context_tokens, checkpoint.architecture.max_positions),
         slots=settings.slots,
-        store_bytes=settings.store_mb * 2**20,
+        store_bytes=settings.store_mb * 2**20
+        or default_store_bytes(psutil.virtual_memory().total, on_gpu=device.gpu is not None),
         prefill_chunk=_PREFILL_CHUNK,
         on_gpu=device.gpu is not None,
         on_kernel=is_on_kernel(
@@ -171,9 +172,12 @@ def memory_of(checkpoint: Checkpoint, settings: Settings, dtype: str, device: De
 
 
 def _show_plan(plan: MemoryPlan) -> str:
-    workspaces = f"{plan.slots} x {megabytes(plan.workspace + plan.graphs)} for workspaces"
+    workspaces = f"{plan.kept} x {megabytes(plan.workspace + plan.graphs)} for workspaces"
+    if plan.kept < plan.slots:
+        workspaces += f" ({plan.slots} while as many requests are at work)"
     parts = f"{megabytes(plan.weights)} for weights, {workspaces}, {megabytes(plan.forwards)} for forwards"
-    return f"{parts}, up to {megabytes(plan.store)} for resident KV; {megabytes(plan.free)} are free"
+    total = f"up to {megabytes(plan.in_use)} in all, and about 250 MB for torch"
+    return f"{parts}, up to {megabytes(plan.store)} for resident KV: {total}; {megabytes(plan.free)} are free"
 
 
 def _too_large(plan: MemoryPlan, device: Device, dtype: str) -> list[str]:

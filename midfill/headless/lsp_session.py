@@ -144,7 +144,7 @@ class LspSession:
         return asked.request, answered.completion
 
     async def wait_until_ready(self, silence_s: float, hear: Callable[[ServerStatus], None] | None = None) -> None:
-        """Return when the model is in memory; servers load it when a document is first opened.
+        """Return when the model is in memory; servers load it when a document is first opened, if they prepare always.
 
         LanguageServerFailed, with the server's message, if loading fails, or if the server's status does not change for
         `silence_s` seconds. The session calls `hear` with each status meanwhile.

@@ -43,7 +43,7 @@ async def replay(trace: Trace, settings: Settings, options: ReplayOptions, progr
             opened.callback(cold.close)
             verifier = Verifier(cold, options.verify, count)
         for strategy in options.layouts:
-            chosen = replace(settings, strategy=strategy)
+            chosen = replace(settings, strategy=strategy, prepare_ahead="always")
             async with open_target(trace, chosen, options) as target:
                 steps = play(trace, options.start, options.limit)
                 results.append(await _play(target, steps, chosen, options, tokenizer, verifier, progress))

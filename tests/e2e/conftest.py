@@ -62,6 +62,7 @@ def open_editor(runtime: Path) -> OpenEditor:
         environment = os.environ | {
             "MIDFILL_RUNTIME_DIR": str(runtime),
             "MIDFILL_MODEL": TINY_MODEL,
+            "MIDFILL_PREPARE_AHEAD": "always",  # opening a document loads the model
             "MIDFILL_EXIT_AFTER_S": "30",  # where a run is broken off
         }
         await editor.start_io(sys.executable, "-m", "midfill", "lsp", env=environment)

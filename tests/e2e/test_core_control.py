@@ -118,7 +118,7 @@ async def test_a_core_that_another_editor_uses_stays_until_that_one_leaves(
             await open_ready(editor, TEXT)
             (shared,) = core_pids(runtime)
             configure(other, {"storeMb": 200})
-            differs = "storeMb = 2048 (requested: 200); 1 other client uses it"
+            differs = "storeMb = 0 (requested: 200); 1 other client uses it"
             await until(lambda: differs in other.statuses[-1].message, READY_SECONDS)
             assert core_pids(runtime) == [shared]
         other.open(TEXT)

@@ -1,3 +1,4 @@
+import psutil
 import pytest
 import torch
 
@@ -70,3 +71,22 @@ def test_import_refuses_kv_of_another_shape() -> None:
     other = KVWorkspace(KVShape(num_layers=2, num_kv_heads=2, head_dim=4, dtype=torch.bfloat16), 10)
     with pytest.raises(ValueError, match="payload"):
         KVWorkspace(SHAPE, 10).import_kv(0, other.export_kv(0, 2), 2)
+
+
+def test_a_workspace_takes_memory_for_the_tokens_that_were_written() -> None:
+    shape = KVShape(30, 3, 64, torch.float32)  # of the bundled model
+    process, most = psutil.Process(), 4096 * shape.bytes_per_token
+    before = process.memory_info().rss
+    workspace = KVWorkspace(shape, 4096)
+    empty = process.memory_info().rss - before
+    workspace.layer(0)[0][:, :, :512] = 1.0
+    workspace.buffer[:, :, :, :512] = 1.0
+    written = process.memory_info().rss - before
+    assert empty < most / 32
+    assert most / 16 < written < most / 4
+    assert torch.equal(workspace.export_kv(500, 520)[:, :, :, 12:], torch.zeros(shape.of_tokens(8)))
+
+
+def test_a_workspace_that_has_no_room_is_a_memory_error() -> None:
+    with pytest.raises(MemoryError, match="no memory for a workspace of 1000000000000 tokens"):
+        KVWorkspace(SHAPE, 10**12)

@@ -244,7 +244,7 @@ async def _main() -> None:
     parser.add_argument("--die-after", type=float, default=60.0, help="seconds")
     parser.add_argument("--protocol", type=int, default=PROTOCOL_VERSION)
     parser.add_argument("--by-hand", action="store_true")
-    parser.add_argument("--store-mb", type=int, default=2048)
+    parser.add_argument("--store-mb", type=int, default=0)
     options, _ = parser.parse_known_args()
     if options.starts:
         with options.starts.open("a") as file:

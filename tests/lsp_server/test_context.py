@@ -34,7 +34,8 @@ async def test_definitions_of_the_workspace_stand_in_prompts(core: FakeCore, fol
     async with editor_on(core, folder=folder.as_uri()) as editor:
         await until(lambda: indexed(folder, "load") == ["lib.py"])
         uri = (folder / "main.py").as_uri()
-        editor.open("from lib import load\n\nload(", uri=uri)
+        editor.open("from lib import load\n\nload", uri=uri)
+        editor.change(2, (2, 4), (2, 4), "(", uri=uri)
         editor.move_cursor(2, 5, uri=uri)
         await until(lambda: core.requests)
         await editor.suggest(2, 5, uri=uri)

@@ -177,7 +177,7 @@ async def test_a_core_with_other_settings_is_replaced(fake_starts: Path) -> None
 
 async def _listed(editor: Editor) -> list[tuple[str, str, int, int]]:
     listed: Any = await editor.execute("midfill.listCores")
-    return [(core["model"], core["state"], core["pid"], core["settings"].get("store_mb", 2048)) for core in listed]
+    return [(core["model"], core["state"], core["pid"], core["settings"].get("store_mb", 0)) for core in listed]
 
 
 async def test_restarting_the_core_starts_another_process(fake_starts: Path) -> None:

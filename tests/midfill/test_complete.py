@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -198,6 +200,17 @@ def test_the_prompt_is_explained(tmp_path: Path, tiny_model: str, runtime: Path)
     assert "lib.py: a definition of a symbol near the cursor (definitions)" in shown
     assert "def load(path: str) -> int:" in shown
     assert "increment: text from the anchor to the cursor" in shown
+
+
+def test_what_stdout_cannot_encode_is_a_question_mark(tmp_path: Path, tiny_model: str, runtime: Path) -> None:
+    (tmp_path / "main.py").write_text("# 😋 ñ\nx = \n", encoding="utf-8")
+    place, settings = f"{tmp_path / 'main.py'}:2:5", ["--model", tiny_model, "--max-tokens", "2"]
+    command = [sys.executable, "-m", "midfill", "complete", place, "--explain", *settings]
+    result = subprocess.run(
+        command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, check=False, timeout=300
+    )
+    assert result.returncode == 0, result.stderr
+    assert b"# ? ?" in result.stdout
 
 
 def test_the_prompt_is_explained_as_json(tmp_path: Path, tiny_model: str, runtime: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -163,11 +164,22 @@ def test_where_files_are(runtime: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_model_that_does_not_fit(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Memory:
-        available = 1000
+        available, total = 1000, 8 * 2**30
 
     monkeypatch.setattr("psutil.virtual_memory", Memory)
     (problem,) = model(Settings(model=tiny_model), ()).problems
     assert "choose a smaller model" in problem
+
+
+def test_the_plan_of_memory_has_a_total(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Memory:
+        available, total = 6 * 2**30, 8 * 2**30
+
+    monkeypatch.setattr("psutil.virtual_memory", Memory)
+    facts = dict(model(Settings(model=tiny_model), ()).facts)
+    assert "up to 134 MB for resident KV" in facts["memory"]
+    (total,) = re.findall(r"up to (\d+) MB in all, and about 250 MB for torch", facts["memory"])
+    assert 134 < int(total) < 400
 
 
 def test_memory_is_planned_for_the_device(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:

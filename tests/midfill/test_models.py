@@ -49,7 +49,9 @@ def test_text_for_people(home: Path) -> None:
 
 
 def test_a_model_that_does_not_fit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judged.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 2**20})())
+    monkeypatch.setattr(
+        judged.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 2**20, "total": 2**33})()
+    )
     (tiny,) = [choice for choice in choices(Settings(), ()) if choice.model.name == "tiny"]
     assert "and 1 MB are free" in tiny.problem
 

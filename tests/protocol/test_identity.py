@@ -21,9 +21,9 @@ def test_a_core_with_the_same_settings_does_not_differ() -> None:
 def test_differences_are_told_in_one_line() -> None:
     found = differences(core_settings(Settings(store_mb=7, exact=True, exit_after_s=1)), Settings(healing="on"))
     assert describe(found, json_name) == (
-        "storeMb = 7 (requested: 2048), healing = auto (requested: on), exact = true (requested: false)"
+        "storeMb = 7 (requested: 0), healing = auto (requested: on), exact = true (requested: false)"
     )
-    assert describe(found[:1], option_name) == "--store-mb = 7 (requested: 2048)"
+    assert describe(found[:1], option_name) == "--store-mb = 7 (requested: 0)"
     assert [one.name for one in differences(core_settings(Settings(slots=3)), Settings(), ANSWER_SETTINGS)] == []
 
 

@@ -20,6 +20,7 @@ from protocol.wire import (
     Envelope,
     decode_client,
     decode_core,
+    decode_object,
     encode,
     read_envelope,
 )
@@ -54,6 +55,35 @@ def test_lone_surrogates_become_replacement_characters_and_pairs_what_they_stand
     request = CompletionRequest("s\ud800", Prompt("é\ud800", "\ud83d\ude00"), 1)
     expected = CompletionRequest("s\ufffd", Prompt("é\ufffd", "\U0001f600"), 1)
     assert decode_client(encode(Complete(1, request))) == Complete(1, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (rb'{"a": "\ude00 x"}', "\ufffd x"),
+        (rb'{"a": "x \ud83d"}', "x \ufffd"),
+        (rb'{"a": "\ud83d\ude00"}', "\U0001f600"),
+        (rb'{"a": "\\ud83d"}', r"\ud83d"),
+        (rb'{"a": ["\ud83d\ud83d\ude00"]}', ["\ufffd\U0001f600"]),
+    ],
+)
+def test_half_a_surrogate_pair_is_a_replacement_character(text: bytes, value: object) -> None:
+    assert decode_object(text) == {"a": value}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a": "\\ud83d"',
+        b'{"a": NaN, "b": "\\ud83d"}',
+        '{"a": 1}'.encode("utf-16"),
+        b'{"a": "\xed\xa0\xbd"}',
+        b'{"a": "\n"}',
+    ],
+)
+def test_what_is_no_json_is_refused(text: bytes) -> None:
+    with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
+        decode_object(text)
 
 
 @pytest.mark.parametrize("kind", ["Forget", "Release"])

@@ -35,6 +35,7 @@ export const SERVER_SETTINGS = [
   "suggestIn",
   "ignoredFiles",
   "debounceMs",
+  "prepareAhead",
   "statistics",
   "logLevel",
 ] as const;

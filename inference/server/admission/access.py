@@ -24,7 +24,7 @@ SUBPROTOCOL = "midfill"
 TOKEN_SUBPROTOCOL = "midfill.bearer."
 """Offered with the token appended, beside SUBPROTOCOL, by browsers, which cannot set a WebSocket's headers."""
 
-PUBLIC_PATHS = frozenset({"/health", PROOF_PATH, "/dashboard", "/playground"})
+PUBLIC_PATHS = frozenset({"/", "/health", PROOF_PATH, "/dashboard", "/playground"})
 """Answered without the token too; the handlers then reveal nothing confidential."""
 
 

@@ -16,10 +16,11 @@ from inference.engine.sessions import session_of_user
 from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.server.http.bodies import MAX_NAME_CHARS
+from inference.server.http.line_ends import completed, inward, outward
 from inference.server.http.text_anchors import Files, TextAnchors
 from inference.text.rendered_prompts import read_rendered, unknown_marker
 from protocol.errors import MidfillError
-from protocol.messages import ANONYMOUS, MAX_SNIPPETS, Completion, CompletionRequest, Prompt, StopRule, Usage
+from protocol.messages import ANONYMOUS, MAX_SNIPPETS, Completion, CompletionRequest, Prompt, Snippet, StopRule, Usage
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,9 @@ class Asking:
     def around(
         self, session: str, before: str, after: str, files: Files = (), *, ahead: bool = False, steady: bool = False
     ) -> Prompt:
-        """The prompt for a cursor between two texts, as `TextAnchors.prompt` lays it."""
+        """The prompt for a cursor between two texts, as `TextAnchors.prompt` lays it, with \\n for all line ends."""
+        before, after = inward(before), inward(after)
+        files = tuple(Snippet(file.path, inward(file.text)) for file in files)
         return self._anchors.prompt(session, before, after, files, ahead=ahead, steady=steady)
 
     def rendered(self, session: str, text: str) -> Prompt:
@@ -65,7 +68,7 @@ class Asking:
 
         Raises HTTPException if it has more than MAX_SNIPPETS files.
         """
-        parts = read_rendered(text)
+        parts = read_rendered(inward(text))
         if parts is None:
             self._warn_of_another_model(text)
             return self.around(session, text, "")
@@ -85,9 +88,9 @@ class Asking:
             )
 
     async def pieces(
-        self, request: Request, wanted: CompletionRequest, count: int = 1, *, grows: bool
+        self, request: Request, wanted: CompletionRequest, count: int = 1, *, grows: bool, line_end: str = "\n"
     ) -> AsyncGenerator[Piece]:
-        """The texts of `count` choices, one after another: while they grow, or whole.
+        """The texts of `count` choices with the client's line ends, one after another: while they grow, or whole.
 
         Greedy choices after the first are alternatives; where the model has no more, the first again. The usages of
         all choices add up to the cost of the request.
@@ -95,27 +98,30 @@ class Asking:
         if wanted.sampling is not None:
             for number in range(count):
                 drawn = replace(wanted.sampling, seed=wanted.sampling.seed + number)
-                async for piece in self._texts(request, replace(wanted, sampling=drawn), number, grows=grows):
+                one = replace(wanted, sampling=drawn)
+                async for piece in self._texts(request, one, number, grows=grows, line_end=line_end):
                     yield piece
             return
-        async for piece in self._texts(request, replace(wanted, alternatives=count - 1), 0, grows=grows):
+        several = replace(wanted, alternatives=count - 1)
+        async for piece in self._texts(request, several, 0, grows=grows, line_end=line_end):
             yield piece
             if piece.completion is not None:
                 for number, other in enumerate(_others(piece.completion, count - 1), 1):
                     yield Piece(number, other.text, other)
 
     async def _texts(
-        self, request: Request, wanted: CompletionRequest, choice: int, *, grows: bool
+        self, request: Request, wanted: CompletionRequest, choice: int, *, grows: bool, line_end: str
     ) -> AsyncGenerator[Piece]:
         """The pieces of one request; the prompt counts with the first choice."""
         shown = ""
         async with aclosing(self._answers(request, wanted, grows=grows)) as answers:
             async for answer in answers:
-                text = answer if isinstance(answer, str) else answer.text
+                text = outward(answer if isinstance(answer, str) else answer.text, line_end)
                 more, shown = text[len(shown) :], max(shown, text, key=len)
                 if isinstance(answer, Completion):
                     counted = {"prompt_tokens": 0, "recomputed_tokens": 0} if choice else {}
-                    yield Piece(choice, more, replace(answer, usage=replace(answer.usage, **counted)))
+                    ended = replace(completed(answer, line_end), usage=replace(answer.usage, **counted))
+                    yield Piece(choice, more, ended)
                 elif more:
                     yield Piece(choice, more)
 

@@ -12,7 +12,9 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from inference.server.http.line_ends import inward
 from protocol.messages import MAX_STOP_CHARS, MAX_STOP_TEXTS, Sampling
+from protocol.wire import decode_object
 
 MAX_BODY_BYTES = 16 * 2**20
 DEFAULT_MAX_TOKENS = 128
@@ -53,9 +55,9 @@ class DecodingFields(Fields, frozen=True, kw_only=True):
         return Sampling(self.temperature, 1.0 if self.top_p is None else self.top_p, max(0, top_k or 0), seed)
 
     def stop_texts(self) -> tuple[str, ...]:
-        """The texts of `stop`, each once; an empty text counts as none."""
+        """The texts of `stop` with \\n for line ends, each once; an empty text counts as none."""
         texts = (self.stop,) if isinstance(self.stop, str) else self.stop or ()
-        return tuple(dict.fromkeys(filter(None, texts)))
+        return tuple(dict.fromkeys(map(inward, filter(None, texts))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ async def read_object(request: Request) -> dict[str, Any]:
         if len(body) > MAX_BODY_BYTES:
             raise HTTPException(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
     try:
-        values = msgspec.json.decode(body, type=dict[str, Any])
+        values = decode_object(bytes(body))
     except msgspec.ValidationError as error:
         raise HTTPException(422, str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -15,6 +15,7 @@ from inference.server.http.api import Api
 from inference.server.http.asking import Piece, cached_tokens, session_of, whole
 from inference.server.http.bodies import MAX_CHOICES, Count, DecodingFields, Name, OtherFields, StopTexts, max_tokens
 from inference.server.http.errors import error_event
+from inference.server.http.line_ends import line_end_of
 from inference.server.http.streaming import EVENTS, event, streamed
 from protocol.messages import MAX_SNIPPETS, Completion, CompletionRequest, Snippet, StopRule
 from protocol.stopping import columns
@@ -109,7 +110,9 @@ class LlamaCpp(Api):
     async def infill(self, request: Request) -> Response:
         """One completion, or a list of `n_cmpl`, whole or as server-sent events."""
         body = await self._bodies.read(request, InfillBody, OTHERS)
-        pieces = self._asking.pieces(request, self._wanted(request, body), body.n_cmpl, grows=body.stream)
+        line_end = line_end_of(body.input_prefix + body.prompt, body.input_suffix)
+        wanted = self._wanted(request, body)
+        pieces = self._asking.pieces(request, wanted, body.n_cmpl, grows=body.stream, line_end=line_end)
         if body.stream:
             return await streamed(self._events(pieces, body.response_fields), EVENTS, error_event)
         answers = [

@@ -13,9 +13,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from inference.server.http.api import Api
-from inference.server.http.asking import NO_STOP, session_of, whole
+from inference.server.http.asking import NO_STOP, Piece, session_of, whole
 from inference.server.http.bodies import Count, DecodingFields, Name, OtherFields, Seed, max_tokens
 from inference.server.http.errors import error_event
+from inference.server.http.line_ends import line_end_of
 from inference.server.http.openai import finish_reason, usage_of
 from inference.server.http.streaming import DONE, EVENTS, event, streamed
 from protocol.messages import CompletionRequest
@@ -64,15 +65,17 @@ class Mistral(Api):
             "created": int(time.time()),
             "model": self._model,
         }
+        line_end = line_end_of(body.prompt, body.suffix)
+        pieces = self._asking.pieces(request, wanted, grows=body.stream, line_end=line_end)
         if body.stream:
-            return await streamed(self._events(head, request, wanted), EVENTS, error_event)
-        (completion,) = await whole(self._asking.pieces(request, wanted, grows=False))
+            return await streamed(self._events(head, pieces), EVENTS, error_event)
+        (completion,) = await whole(pieces)
         message = {"role": "assistant", "content": completion.text, "tool_calls": None}
         choice = {"index": 0, "message": message, "finish_reason": finish_reason(completion)}
         return JSONResponse({**head, "choices": [choice], "usage": usage_of([completion])})
 
-    async def _events(self, head: dict[str, Any], request: Request, wanted: CompletionRequest) -> AsyncGenerator[bytes]:
-        async for piece in self._asking.pieces(request, wanted, grows=True):
+    async def _events(self, head: dict[str, Any], pieces: AsyncGenerator[Piece]) -> AsyncGenerator[bytes]:
+        async for piece in pieces:
             reason = None if piece.completion is None else finish_reason(piece.completion)
             delta = {"role": "assistant", "content": piece.text}
             choices = [{"index": 0, "delta": delta, "finish_reason": reason}]

@@ -1,4 +1,4 @@
-"""Ollama's API: `/api/generate`, `/api/tags`, `/api/show` and `/api/version`."""
+"""Ollama's API: `/`, `/api/generate`, `/api/tags`, `/api/show` and `/api/version`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from inference.server.http.api import Api
-from inference.server.http.asking import NO_STOP, cached_tokens, session_of, user_of, whole
+from inference.server.http.asking import NO_STOP, Piece, cached_tokens, session_of, user_of, whole
 from inference.server.http.bodies import Count, DecodingFields, Fields, Name, OtherFields, max_tokens
 from inference.server.http.errors import status_of
+from inference.server.http.line_ends import line_end_of
 from inference.server.http.streaming import LINES, line, streamed
 from protocol.errors import MidfillError
 from protocol.messages import Completion, CompletionRequest, Prompt
@@ -102,11 +103,16 @@ class Ollama(Api):
     def routes(self) -> list[Route]:
         """The paths of this API."""
         return [
+            Route("/", self.running),
             Route("/api/generate", self.generate, methods=["POST"]),
             Route("/api/tags", self.tags),
             Route("/api/show", self.show, methods=["POST"]),
             Route("/api/version", self.version),
         ]
+
+    async def running(self, _request: Request) -> Response:
+        """That the server is there, in the words that clients look for; answered without the token too."""
+        return PlainTextResponse("Ollama is running")
 
     @_answering_errors
     async def generate(self, request: Request) -> Response:
@@ -128,9 +134,11 @@ class Ollama(Api):
             stop_texts=options.stop_texts(),
             sampling=options.sampling(options.top_k),
         )
-        if body.stream and not is_empty:
-            return await streamed(self._lines(request, wanted), LINES, lambda error: line({"error": str(error)}))
-        (completion,) = await whole(self._asking.pieces(request, wanted, grows=False))
+        grows, line_end = body.stream and not is_empty, line_end_of(body.prompt, body.suffix)
+        pieces = self._asking.pieces(request, wanted, grows=grows, line_end=line_end)
+        if grows:
+            return await streamed(self._lines(pieces), LINES, lambda error: line({"error": str(error)}))
+        (completion,) = await whole(pieces)
         ended = self._ended(completion.text, completion)
         return JSONResponse({**ended, "done_reason": "load"} if is_empty else ended)
 
@@ -170,8 +178,8 @@ class Ollama(Api):
             return self._asking.around(session, body.prompt, body.suffix)
         return self._asking.rendered(session, body.prompt)
 
-    async def _lines(self, request: Request, wanted: CompletionRequest) -> AsyncGenerator[bytes]:
-        async for piece in self._asking.pieces(request, wanted, grows=True):
+    async def _lines(self, pieces: AsyncGenerator[Piece]) -> AsyncGenerator[bytes]:
+        async for piece in pieces:
             if piece.completion is None:
                 yield line({**self._head(), "response": piece.text, "done": False})
             else:

@@ -19,6 +19,7 @@ from inference.server.http.api import Api
 from inference.server.http.asking import NO_STOP, Asking, Piece, cached_tokens, session_of, whole
 from inference.server.http.bodies import MAX_CHOICES, Count, DecodingFields, Fields, Name, OtherFields, max_tokens
 from inference.server.http.errors import error_event
+from inference.server.http.line_ends import line_end_of
 from inference.server.http.streaming import DONE, EVENTS, event, streamed
 from protocol.messages import MAX_TOP_LOGPROBS, Completion, CompletionRequest, Prompt
 
@@ -129,8 +130,9 @@ class _Asked:
         """The pieces of every prompt's choices, which begin with the echo."""
         body = self.body
         for number, prompt in enumerate(body.prompts()):
-            echoed = set[int]()
-            async for piece in self.asking.pieces(self.request, self._wanted(prompt), body.n, grows=body.stream):
+            echoed, wanted = set[int](), self._wanted(prompt)
+            line_end = line_end_of(prompt, body.suffix) if isinstance(prompt, str) else "\n"
+            async for piece in self.asking.pieces(self.request, wanted, body.n, grows=body.stream, line_end=line_end):
                 echo = prompt if body.echo and piece.choice not in echoed and isinstance(prompt, str) else ""
                 echoed.add(piece.choice)
                 if piece.completion is not None:

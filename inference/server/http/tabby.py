@@ -15,6 +15,7 @@ from starlette.routing import Route
 from inference.server.http.api import Api
 from inference.server.http.asking import session_of, whole
 from inference.server.http.bodies import DecodingFields, Fields, Name, OtherFields, read_object
+from inference.server.http.line_ends import line_end_of
 from inference.server.http.openai import finish_reason, usage_of
 from inference.server.http.text_anchors import Files
 from protocol.messages import MAX_SNIPPETS, CompletionRequest, Snippet, StopRule
@@ -99,7 +100,8 @@ class Tabby(Api):
             stop_texts=body.stop_texts(),
             sampling=body.sampling(),
         )
-        (completion,) = await whole(self._asking.pieces(request, wanted, grows=False))
+        line_end = line_end_of(segments.prefix, segments.suffix)
+        (completion,) = await whole(self._asking.pieces(request, wanted, grows=False, line_end=line_end))
         choice = {"index": 0, "text": completion.text, "finish_reason": finish_reason(completion)}
         answer = {"id": f"cmpl-{uuid.uuid4().hex}", "choices": [choice]}
         return JSONResponse({**answer, "model": self._model, "usage": usage_of([completion])})

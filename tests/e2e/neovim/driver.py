@@ -217,6 +217,7 @@ def environment(home: Path, runtime: Path) -> Iterator[None]:
     changed = {f"XDG_{name}_HOME": str(home / name.lower()) for name in names} | {
         "MIDFILL_RUNTIME_DIR": str(runtime),
         "MIDFILL_MODEL": os.environ.get("TEST_MODEL", "tiny"),
+        "MIDFILL_PREPARE_AHEAD": "always",  # opening a file loads the model
         "MIDFILL_EXIT_AFTER_S": "30",  # where a run is broken off
         "TERM": "xterm-256color",
     }

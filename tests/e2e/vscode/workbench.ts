@@ -183,6 +183,7 @@ export class Workbench {
       E2E_WIRE: this.folder("wire"),
       MIDFILL_RUNTIME_DIR: this.folder("runtime"),
       MIDFILL_MODEL: "tiny",
+      MIDFILL_PREPARE_AHEAD: "always", // opening a file loads the model
       MIDFILL_EXIT_AFTER_S: "60", // where a run is broken off
       ...this.variables,
     };

@@ -14,5 +14,5 @@ from tests.inference.slots import store_without_room
 @pytest.fixture
 def tools(tiny_tokenizer: TextTokenizer) -> Tools:
     """What the engine gives every request, with one workspace that holds no KV."""
-    slots = Slots(1, lambda: DryWorkspace(bytes_per_token=4), store_without_room(), context_tokens=64)
+    slots = Slots(1, 1, lambda: DryWorkspace(bytes_per_token=4), store_without_room(), context_tokens=64)
     return Tools(tiny_tokenizer, None, TypedChoices(tiny_tokenizer.bytes_of), slots, None, CONTEXT)

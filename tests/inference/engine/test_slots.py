@@ -24,11 +24,14 @@ OTHER = tuple(range(200, 240))
 class Workplace:
     """Slots over a store, and how many workspaces were made for them."""
 
-    def __init__(self, count: int, room_for: int = 100, *, separate_users: bool = False) -> None:
+    def __init__(
+        self, count: int, room_for: int = 100, *, kept: int | None = None, separate_users: bool = False
+    ) -> None:
         self.made = self.tried = 0
         self.room_for = room_for
         self.store = PagedStore([Tier("device", 2**20, MemoryStorage())], 4)
-        self.slots = Slots(count, self._make, self.store, context_tokens=64, separate_users=separate_users)
+        kept = count if kept is None else kept
+        self.slots = Slots(count, kept, self._make, self.store, context_tokens=64, separate_users=separate_users)
 
     def _make(self) -> DryWorkspace:
         self.tried += 1
@@ -112,6 +115,29 @@ def test_each_session_finds_its_prompt_where_it_was_without_a_copy() -> None:
         assert place.compute((*PROMPT, *range(length)), "a") == 1
         assert place.compute((*OTHER, *range(length)), "b") == 1
     assert (place.made, place.store.stats().tokens) == (2, 0)
+
+
+def test_documents_take_turns_in_the_workspaces_that_are_kept() -> None:
+    place = Workplace(2, kept=1)
+    assert place.compute(PROMPT, "a") == len(PROMPT)
+    for token_ids, session in ((OTHER, "b"), (PROMPT, "a"), (OTHER, "b")):
+        place.compute(token_ids, session)
+    assert place.compute(PROMPT, "a") == 1  # by the store
+    assert (place.made, place.slots.allocated) == (1, 1)
+
+
+def test_a_workspace_that_is_not_kept_lasts_until_its_prompt_is_saved() -> None:
+    place = Workplace(3, kept=1)
+    with place.slots.lend("a", packed(PROMPT)) as first, place.slots.lend("b", packed(OTHER)) as second:
+        compute(first, PROMPT, "a")
+        compute(second, OTHER, "b")
+        assert place.slots.save()
+        assert place.slots.allocated == 2  # both are lent
+    assert place.slots.allocated == 2
+    assert place.slots.save()
+    assert place.slots.allocated == 1
+    assert (place.compute(OTHER, "b"), place.compute(PROMPT, "a")) == (1, 1)
+    assert place.made == 2
 
 
 def test_anonymous_requests_find_the_workspace_of_the_prompt_that_they_continue() -> None:

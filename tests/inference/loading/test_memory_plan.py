@@ -8,10 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.checkpoints.architecture import read_architecture
+from inference.checkpoints.checkpoint import find_checkpoint
 from inference.checkpoints.weights import StoredTensor, WeightsFile
-from inference.loading.memory_plan import GPU_RESERVE, MemoryDemand, plan_memory, weights_bytes
+from inference.loading.memory_plan import (
+    GPU_RESERVE,
+    MemoryDemand,
+    default_store_bytes,
+    plan_memory,
+    weights_bytes,
+)
 from protocol.errors import BadInput
-from protocol.settings import Weights
+from protocol.settings import BUNDLED_MODEL, Weights
 
 CONFIG = {
     "model_type": "llama",
@@ -111,8 +118,41 @@ def test_a_plan_that_fits_adds_up_to_no_more_than_is_free(
     else:
         assert plan.slots == slots
         assert total <= free or plan.store == 0
+    assert 1 <= plan.kept <= max(1, plan.slots)
     assert 0 <= plan.store <= store_bytes
     assert plan.forwards >= GPU_RESERVE
+
+
+@pytest.mark.parametrize("gigabytes", [4, 8, 16, 24, 64, 1024])
+def test_by_default_the_bundled_model_leaves_a_laptop_to_other_programs(gigabytes: int) -> None:
+    checkpoint, memory = find_checkpoint(BUNDLED_MODEL), gigabytes * 2**30
+    store = default_store_bytes(memory, on_gpu=False)
+    asked = MemoryDemand(
+        checkpoint.architecture,
+        checkpoint.weights(),
+        "float32",
+        "auto",
+        4096,
+        0,
+        store,
+        256,
+        on_gpu=False,
+        on_kernel=True,
+    )
+    plan = plan_memory(asked, memory // 2)
+    assert (plan.slots >= 2, plan.store) == (True, store)
+    assert store <= memory // 20
+    if gigabytes <= 8:
+        assert plan.kept == 1
+        assert plan.in_use - plan.forwards <= 420 * 10**6  # torch and the server take 250 MB more
+    assert plan.in_use <= memory // 10 or gigabytes < 8
+
+
+def test_a_gpu_keeps_what_it_has_room_for() -> None:
+    store = default_store_bytes(8 * 2**30, on_gpu=True)
+    plan = plan_memory(replace(demand(), store_bytes=store, on_gpu=True), 10 * GB)
+    assert (store, plan.kept) == (2 * 2**30, plan.slots)
+    assert plan_memory(replace(demand(), slots=5), 10 * GB).kept == 5
 
 
 def test_workspaces_come_before_the_store() -> None:

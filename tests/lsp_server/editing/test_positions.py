@@ -45,15 +45,19 @@ def test_a_column_beyond_the_line_means_its_end(end: str) -> None:
         assert PositionCodec(encoding).decode(text, ClientPosition(1, 99)) == Position(1, 2)
 
 
-@pytest.mark.parametrize("line", [-1, 2, 99])
-def test_a_line_beyond_the_document_is_named(line: int) -> None:
-    with pytest.raises(BadInput, match=rf"line {line} is not in file:///a, which has lines 0 to 1"):
-        PositionCodec(UTF16).decode(document("a\nb"), ClientPosition(line, 0))
+@given(text=st.text(CHARACTERS), beyond=st.integers(0, 99_999), character=st.integers(0, 9))
+def test_a_line_beyond_the_document_means_its_end(text: str, beyond: int, character: int) -> None:
+    mirror = document(text)
+    for encoding in PositionEncoding:
+        place = PositionCodec(encoding).decode(mirror, ClientPosition(len(mirror.lines) + beyond, character))
+        assert place == mirror.end
+        assert mirror.slice(Position(0, 0), place) == text
 
 
-def test_a_negative_character_is_named() -> None:
-    with pytest.raises(BadInput, match="character -1 of line 0"):
-        PositionCodec(UTF16).decode(document("a"), ClientPosition(0, -1))
+@pytest.mark.parametrize(("line", "character"), [(-1, 0), (0, -1), (9, -1), (-1, 9)])
+def test_a_negative_place_is_named(line: int, character: int) -> None:
+    with pytest.raises(BadInput, match=rf"line {line}, character {character} of file:///a is negative"):
+        PositionCodec(UTF16).decode(document("a"), ClientPosition(line, character))
 
 
 @pytest.mark.parametrize(("encoding", "inside"), [(UTF16, [1]), (UTF8, [1, 2, 3])])

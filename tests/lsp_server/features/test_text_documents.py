@@ -28,11 +28,13 @@ async def test_counts_columns_as_negotiated(core: FakeCore, encoding: str, chara
 
 async def test_moving_the_cursor_makes_its_prompt_resident(editor: Editor, core: FakeCore) -> None:
     editor.open("a\nb\n")
-    await until(lambda: editor.usages)  # or the move supersedes what opening asked for
+    editor.move_cursor(0, 1)
+    await editor.document_hash()
+    editor.change(2, (0, 0), (0, 0), "x")
     editor.move_cursor(1, 1)
-    await until(lambda: len(editor.usages) == 2)
-    assert core.requests[-1].max_tokens == 0
-    assert core.requests[-1].prompt.increment == "a\nb"
+    await until(lambda: editor.usages)
+    assert [request.max_tokens for request in core.requests] == [0]  # only where something was typed
+    assert core.requests[-1].prompt.increment == "xa\nb"
     assert editor.usages[-1].ahead
 
 
@@ -47,19 +49,28 @@ async def test_a_move_to_the_place_that_is_asked_about_disturbs_nothing(editor: 
     assert await pending == "y"
 
 
-async def test_position_beyond_the_document_is_refused_and_nothing_lost(editor: Editor) -> None:
-    editor.open("a\n")
-    with pytest.raises(JsonRpcInvalidParams, match=r"line 7 is not in .*lines 0 to 1"):
-        await editor.suggest(7, 0)
-    assert await editor.suggest(0, 1)
+async def test_a_position_inside_a_code_point_is_refused_and_nothing_lost(editor: Editor) -> None:
+    editor.open("😋\n")
+    with pytest.raises(JsonRpcInvalidParams, match=r"character 1 of line 0 of .* inside a code point"):
+        await editor.suggest(0, 1)
+    assert await editor.suggest(0, 2)
 
 
-async def test_edit_beyond_the_document_asks_for_a_resync(editor: Editor, core: FakeCore) -> None:
+async def test_suggestions_go_on_after_the_last_line_was_deleted(editor: Editor, core: FakeCore) -> None:
+    editor.open("a\nb")  # without a final line end
+    editor.change(2, (1, 0), (2, 0), "")  # as Neovim tells `dd`
+    editor.change(3, (0, 0), (99_999, 0), "c\nd")  # as formatters replace a document
+    assert await editor.suggest(1, 1)
+    assert core.asked[-1].prompt.increment == "c\nd"
+    assert editor.resyncs == []
+
+
+async def test_an_edit_that_makes_no_sense_asks_for_a_resync(editor: Editor, core: FakeCore) -> None:
     editor.open("a\n")
-    editor.change(2, (9, 0), (9, 0), "x")
+    editor.change(2, (9, 0), (8, 0), "x")
     await until(lambda: editor.resyncs)
     assert editor.resyncs[0].textDocument.uri == URI
-    assert "line 9" in editor.resyncs[0].reason
+    assert "ends at (8, 0) before its start (9, 0)" in editor.resyncs[0].reason
     editor.change(3, (0, 0), (0, 0), "y")
     assert await editor.suggest(0, 0) == []
     assert (await editor.document_hash()).length == 2  # neither was applied

@@ -182,6 +182,7 @@ async def test_debounce_asks_only_after_a_rest(core: StubCore, session: EditingS
 async def test_a_core_that_comes_up_prepares_for_the_last_document(core: StubCore, session: EditingSession) -> None:
     core.ready = False
     document = opened(session, "x")
+    document.apply(Edit(Position(0, 0), Position(0, 0), "y"))
     session.look_ahead(document, Position(0, 1))
     session.core_changed(LinkStatus("starting"))
     await until_rest(document)
@@ -197,6 +198,7 @@ async def test_a_core_that_comes_up_prepares_for_the_last_document(core: StubCor
 
 async def test_a_closed_document_is_not_prepared(core: StubCore, session: EditingSession) -> None:
     document = opened(session, "x")
+    document.apply(Edit(Position(0, 0), Position(0, 0), "y"))
     session.look_ahead(document)
     await until_rest(document)
     session.close("file:///a")
@@ -208,7 +210,7 @@ async def test_a_closed_document_is_not_prepared(core: StubCore, session: Editin
 
 
 async def test_nothing_ahead_in_disabled_languages(core: StubCore, session: EditingSession) -> None:
-    session.documents.configure(Settings(disabled_languages=("markdown",)))
+    session.documents.configure(Settings(disabled_languages=("markdown",), prepare_ahead="always"))
     document = opened(session, "x", "markdown")
     session.look_ahead(document)
     await until_rest(document)
@@ -482,6 +484,7 @@ async def test_no_flicker_while_it_is_typed(core: StubCore, session: EditingSess
 async def test_documents_that_are_opened_at_once_are_one_to_prepare_and_lend_nothing(
     core: StubCore, hasty: EditingSession
 ) -> None:
+    hasty.documents.configure(Settings(prepare_ahead="always"))
     many = [hasty.open(f"file:///{number}.py", "python", 1, f"x{number} = 1\n" * 9) for number in range(20)]
     await until(lambda: core.requests)
     await until_rest(many[-1])

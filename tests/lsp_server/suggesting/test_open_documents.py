@@ -9,9 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.editing.documents import Edit, Position, line_length
+from lsp_server.editing.documents import (
+    Document,
+    Edit,
+    LineChange,
+    Position,
+    Replacement,
+    line_length,
+    split_lines,
+)
 from lsp_server.editing.positions import ClientPosition
 from lsp_server.filters.cursor_context import Insertion
+from lsp_server.prompts.planner import PromptPlanner
 from lsp_server.suggesting.last_suggestion import Suggestion
 from lsp_server.suggesting.open_documents import Change, OpenDocuments
 from protocol.errors import BadInput
@@ -54,7 +63,7 @@ def test_of_a_whole_text_what_is_new_counts_as_inserted(documents: OpenDocuments
 
 
 def test_a_whole_text_makes_what_was_before_it_irrelevant(documents: OpenDocuments) -> None:
-    documents.change(URI, 2, [insert(99, 0, "x"), Change("new"), insert(0, 3, "er")])
+    documents.change(URI, 2, [insert(-1, 0, "x"), Change("new"), insert(0, 3, "er")])
     assert documents[URI].document.text == "newer"
 
 
@@ -62,7 +71,8 @@ def test_a_whole_text_makes_what_was_before_it_irrelevant(documents: OpenDocumen
     ("version", "changes", "reason"),
     [
         (0, [insert(0, 0, "x")], "version 0 of file:///a comes after version 1"),
-        (2, [insert(3, 0, "x")], "line 3 is not in file:///a"),
+        (2, [insert(-1, 0, "x")], "line -1, character 0 of file:///a is negative"),
+        (2, [Change("", (ClientPosition(9, 9), ClientPosition(9, 8)))], "before its start"),
         (2, [Change("", (ClientPosition(1, 0), ClientPosition(0, 0)))], "before its start"),
     ],
 )
@@ -78,6 +88,76 @@ def test_out_of_step_until_the_whole_text_is_told(
     documents.change(URI, 4, [Change("mended")])
     assert not opened.out_of_step
     assert (opened.document.text, opened.document.version) == ("mended", 4)
+
+
+places = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda place: ClientPosition(*place))
+changes = st.tuples(places, places, st.text("a\r\n", max_size=4)).filter(lambda change: change[0] <= change[1])
+
+
+def clamped(text: str, place: ClientPosition) -> int:
+    """The offset that editors' libraries take for a place: in a line at most its end, else the text's end."""
+    lines = split_lines(text)
+    if place.line >= len(lines):
+        return len(text)
+    return sum(map(len, lines[: place.line])) + min(place.character, line_length(lines[place.line]))
+
+
+Told = list[tuple[ClientPosition, ClientPosition, str]]
+
+
+@given(text=st.text("ab\r\n", max_size=12), told=st.lists(changes, max_size=6))
+def test_places_beyond_the_document_mean_its_end(text: str, told: Told) -> None:
+    documents = OpenDocuments(Settings())
+    opened = documents.open(URI, "python", 1, text)
+    for version, (start, end, new) in enumerate(told, start=2):
+        first, last = clamped(text, start), clamped(text, end)
+        text = text[:first] + new + text[last:]
+        documents.change(URI, version, [Change(new, (start, end))])
+        assert opened.document.text == text
+        assert opened.document.lines == split_lines(text)
+
+
+@given(text=st.text("ab\r\n", max_size=12), told=st.lists(changes, min_size=1, max_size=6), cursor=places)
+def test_very_many_changes_do_the_same_as_one_edit(text: str, told: Told, cursor: ClientPosition) -> None:
+    documents = OpenDocuments(Settings())
+    one_by_one, at_once = documents.open("file:///b", "python", 1, text), documents.open(URI, "python", 1, text)
+    at_once.cursor = documents.codec.decode(at_once.document, cursor)
+    followed = list[Replacement]()
+    documents.on_change = lambda _, replacements: followed.extend(replacements)
+    wanted = [Change(new, (start, end)) for start, end, new in told]
+    documents.change("file:///b", 2, wanted)
+    followed.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lsp_server.suggesting.open_documents._MOST_FOLLOWED", 0)
+        documents.change(URI, 2, wanted)
+    assert at_once.document.lines == one_by_one.document.lines
+    assert at_once.document.version == 2
+    ((edit, replaced),) = followed
+    again = Document.from_text(URI, "python", 1, text)
+    assert again.slice(edit.start, edit.end) == replaced
+    again.apply(edit)
+    assert again.lines == one_by_one.document.lines
+    at_once.document.check(at_once.cursor)
+
+
+def test_a_replacement_in_twenty_thousand_places_is_followed_once(
+    documents: OpenDocuments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = documents.open(URI, "python", 1, "first\n" + "old = 1\n" * 20_000 + "last\n")
+    told = list[LineChange]()
+    monkeypatch.setattr(PromptPlanner, "edited", lambda _, change: told.append(change))
+    changed = [Change("new", (ClientPosition(line, 0), ClientPosition(line, 3))) for line in range(20_000, 0, -1)]
+    documents.change(URI, 2, changed)
+    assert opened.document.text == "first\n" + "new = 1\n" * 20_000 + "last\n"
+    assert told == [LineChange(1, 20_000, 20_000)]
+    assert opened.edits == 1
+
+
+def test_a_bad_one_of_very_many_changes_changes_nothing(documents: OpenDocuments) -> None:
+    with pytest.raises(BadInput, match="is negative"):
+        documents.change(URI, 2, [*[insert(0, 0, "x")] * 300, insert(-1, 0, "x")])
+    assert documents[URI].out_of_step
+    assert documents[URI].document.text == "a\nb\n"
 
 
 def test_the_same_version_twice_is_no_error(documents: OpenDocuments) -> None:

@@ -10,6 +10,7 @@ from inference.scheduling.scheduler import Scheduler
 from protocol.errors import Busy
 from protocol.messages import CompletionRequest
 from tests.inference.server.http.calls import AFTER, BEFORE, post, refusal
+from tests.inference.serving import BEARER
 
 PATH = "/api/generate"
 BODY: dict[str, Any] = {"model": "any", "prompt": BEFORE, "suffix": AFTER, "options": {"num_predict": 12}}
@@ -64,6 +65,18 @@ def test_empty_prompt_loads_or_unloads(client: TestClient, asked: list[Completio
     assert asked[0].max_tokens == 0
     assert post(client, PATH, {"model": "any", "keep_alive": 0})["done_reason"] == "unload"
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("headers", [{}, BEARER])
+@pytest.mark.parametrize(("method", "text"), [("GET", "Ollama is running"), ("HEAD", "")])
+def test_clients_find_the_server(client: TestClient, method: str, text: str, headers: dict[str, str]) -> None:
+    with_token = client.headers.pop("Authorization")
+    try:
+        response = client.request(method, "/", headers=headers)
+    finally:
+        client.headers["Authorization"] = with_token
+    assert (response.status_code, response.text) == (200, text)
+    assert response.headers["content-type"].startswith("text/plain")
 
 
 def test_model_is_described(client: TestClient) -> None:
