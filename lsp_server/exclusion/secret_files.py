@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import PurePosixPath
 
 from lsp_server.exclusion.ignore_rules import Rules
@@ -179,6 +180,10 @@ _PROSE_SUFFIXES = ".adoc .asc .ipynb .markdown .md .mdx .org .rst .tex"
 _CODE_OR_PROSE = frozenset(f"{_CODE_SUFFIXES} {_PROSE_SUFFIXES}".split())
 _ANY = Rules(_PATTERNS.splitlines(), ignore_case=True)
 _DATA = Rules(_DATA_PATTERNS.splitlines(), ignore_case=True)
+LIST_VERSION = hashlib.blake2b(
+    f"{_PATTERNS}{_DATA_PATTERNS}{_CODE_SUFFIXES}{_PROSE_SUFFIXES}".encode(), digest_size=4
+).digest()
+"""A value that changes with the list."""
 
 
 def secret_reason(path: str) -> str | None:

@@ -217,6 +217,15 @@ def test_the_workspace_itself_may_be_a_link(tmp_path: Path) -> None:
         ("file:///w/c#/.env", True),
         ("file:///w/c#/a.py", False),
         ("file:///nowhere/a%00b.py", True),
+        ("vscode-interactive-input:/InteractiveInput-1", False),
+        ("vscode-vfs://github/owner/repository/a.py", False),
+        ("vsls:/project/a.py", False),
+        ("vsls:/project/.env", True),
+        ("octo://owner/repository/issue/1", False),
+        ("scp://host//home/u/a.py", False),
+        ("scp://host//home/u/.ssh/config", True),
+        ("zipfile:///home/u/a.zip::dir/a.py", False),
+        ("zipfile:///home/u/a.zip::dir/.env", True),
         ("git:/nowhere/a.py?%7B%7D", True),
         ("output:extension-output-1", True),
         ("vscode-userdata:/home/u/settings.json", True),
@@ -226,6 +235,18 @@ def test_the_workspace_itself_may_be_a_link(tmp_path: Path) -> None:
 )
 def test_kinds_of_documents(uri: str, excluded: bool) -> None:
     assert (Exclusion([], lambda: 0.0).reason(uri) is not None) == excluded
+
+
+def test_a_refused_document_is_not_said_to_be_edited_by_nobody() -> None:
+    reason = Exclusion([], lambda: 0.0).reason("output:extension-output-1")
+    assert reason == "the scheme 'output' is none of those that midfill knows documents of users by"
+
+
+def test_ignore_files_here_say_nothing_about_documents_elsewhere(workspace: Workspace) -> None:
+    workspace.write(".midfillignore", "*\n")
+    path = (workspace.root / "a.py").as_posix()
+    assert workspace.exclusion.reason(f"file://{path}") is not None
+    assert workspace.exclusion.reason(f"vsls:{path}") is None
 
 
 def test_what_cannot_be_told_is_excluded(workspace: Workspace) -> None:
