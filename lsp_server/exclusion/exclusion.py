@@ -67,7 +67,8 @@ class Exclusion:
 
     def rules_of(self, folder: Path) -> FolderExclusion:
         """The verdicts about what lies in a folder, which is given without links; OSError or ValueError as above."""
-        return FolderExclusion(self._ignored.rules_of(folder))
+        rules = self._ignored.rules_of(folder)
+        return FolderExclusion(rules, tuple(LIST_VERSION + each for each in rules.admissions))
 
     def _verdicts_on(self, path: str, *, is_here: bool) -> Iterator[Verdict]:
         try:
@@ -88,11 +89,12 @@ class Exclusion:
 class FolderExclusion:
     """The verdicts about files and folders in one folder, for a walk that follows no links.
 
-    `admission` gives a value for a file that may be used, None for another. As long as the value `holds`, the verdict
-    need not be asked for again: neither the ignore files nor the list of secrets have changed.
+    `admission` gives a value for a file that may be used, None for another. As long as it is one of `admissions`, the
+    verdict need not be asked for again: neither the ignore files nor the list of secrets have changed.
     """
 
     rules: FolderRules
+    admissions: tuple[bytes, ...]
 
     def admits_folder(self, name: str) -> bool:
         """Whether a file in the folder of this name may be used."""
@@ -103,9 +105,6 @@ class FolderExclusion:
             return None
         admission = self.rules.admission(name)
         return None if admission is None else LIST_VERSION + admission
-
-    def holds(self, admission: bytes) -> bool:
-        return admission.startswith(LIST_VERSION) and self.rules.holds(admission.removeprefix(LIST_VERSION))
 
 
 def is_usable(path: str) -> bool:

@@ -7,7 +7,7 @@ folder is excluded, and what git tracks is not ignored.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lsp_server.exclusion.git_index import Tracked
@@ -62,47 +62,56 @@ class FolderRules:
     _all: Verdict | None = None  # of all files about the folder itself
     _repository: Repository | None = None  # the innermost
     _is_its: bool = True  # whether `_all` is by one of the repository's own rules, if it is any
+    _below: dict[str, FolderRules] = field(default_factory=dict)  # what `below` has returned
 
     def below(self, name: str) -> FolderRules:
         """The rules for the entries of a folder in this one, as long as it has no ignore files of its own."""
-        own = self._own or self._decide(self._own_files, name, is_folder=True)[0]
-        found, is_its = self._ignored(name, is_folder=True)
-        return replace(self, folder=self.folder / name, _own=own, _all=found, _is_its=is_its)
+        if name not in self._below:
+            own = self._own or self._decide(self._own_files, name, is_folder=True)[0]
+            found, is_its = self._ignored(name, is_folder=True)
+            self._below[name] = replace(
+                self, folder=self.folder / name, _own=own, _all=found, _is_its=is_its, _below={}
+            )
+        return self._below[name]
 
     def within(self, repository: Repository) -> FolderRules:
         """The same rules in a repository whose root is the folder; it does not undo rules from outside of it."""
-        return replace(self, _repository=repository, _is_its=self._all is None)
+        return replace(self, _repository=repository, _is_its=self._all is None, _below={})
 
     def with_files(self, files: Sequence[IgnoreFile], signature: bytes) -> FolderRules:
         """The rules with those of the ignore files for the folder."""
-        rules = replace(self, _files=tuple(sorted((*self._files, *files), key=lambda file: file.precedence)))
+        in_order = sorted((*self._files, *files), key=lambda file: file.precedence)
+        rules = replace(self, signature=signature, _files=tuple(in_order), _below={})
         for file in files:
             if file.problem:
                 verdict = Verdict(f"{self._shown(file)} cannot be used: {file.problem}", file.cause)
                 own = self._own or (verdict if file.cause == "midfillignore" else None)
                 rules = replace(rules, _own=own, _all=verdict, _is_its=False)
-        return replace(rules, signature=signature)
+        return rules
 
     def verdict(self, name: str, *, is_folder: bool) -> Verdict | None:
         """Which rule of which file excludes the file or folder; None if it is not excluded, or something in it."""
-        own = self._own or self._decide(self._own_files, name, is_folder=is_folder)[0]
+        if is_folder:
+            below = self.below(name)
+            own, found, is_its = below._own, below._all, below._is_its
+        else:
+            own = self._own or self._decide(self._own_files, name, is_folder=False)[0]
+            found, is_its = self._ignored(name, is_folder=False)
         if own is not None:
             return own
-        found, is_its = self._ignored(name, is_folder=is_folder)
         return None if is_its and found is not None and self._is_tracked(name, is_folder=is_folder) else found
 
     def admission(self, name: str) -> bytes | None:
-        """A value that holds (`holds`) as long as the file cannot have become excluded; None if it is excluded."""
+        """Which of `admissions` holds as long as the file cannot have become excluded; None if it is excluded."""
         if self._ignored(name, is_folder=False)[0] is None:
             return self.signature
-        return self._signature_of_tracked() if self.verdict(name, is_folder=False) is None else None
+        return self.admissions[1] if self.verdict(name, is_folder=False) is None else None
 
-    def holds(self, admission: bytes) -> bool:
-        """Whether the value still holds."""
-        return admission == self.signature or admission == self._signature_of_tracked()
-
-    def _signature_of_tracked(self) -> bytes:
-        return self.signature + repr(self._repository and self._repository.signature()).encode()
+    @property
+    def admissions(self) -> tuple[bytes, bytes]:
+        """Of files that no rule excludes, and of those that are not excluded because git tracks them."""
+        index = repr(self._repository.signature()) if self._repository is not None else ""
+        return self.signature, self.signature + index.encode()
 
     @property
     def _own_files(self) -> list[IgnoreFile]:

@@ -35,8 +35,8 @@ _MOST_REPORTED = 10  # bad lines of one ignore file
 class _Repository:
     """Where a repository keeps what concerns its working tree."""
 
-    excludes: Path  # info/exclude
-    index: Path
+    excludes: str  # info/exclude
+    index: str
 
 
 class IgnoreFiles:
@@ -51,13 +51,13 @@ class IgnoreFiles:
         self._folders = folders
         self._now, self._recheck_s = now, recheck_s
         self._looked = -recheck_s
-        # Since that time:
-        self._rules: dict[tuple[Path, Path], FolderRules] = {}
-        self._repositories: dict[Path, _Repository | None] = {}
-        self._signatures: dict[Path, object] = {}
+        # Since that time, by the path of a folder or a file:
+        self._places: dict[str, tuple[Path | None, Path | None]] = {}
+        self._rules: dict[tuple[str, str], FolderRules] = {}
+        self._signatures: dict[str, object] = {}
         # By their signature:
-        self._ignore_files: dict[tuple[Path, Path], tuple[object, IgnoreFile | None]] = {}
-        self._tracked: dict[Path, tuple[object, Tracked]] = {}
+        self._ignore_files: dict[tuple[str, str], tuple[object, IgnoreFile]] = {}
+        self._tracked: dict[str, tuple[object, Tracked]] = {}
 
     def verdict(self, path: Path) -> Verdict | None:
         """Which rule of which file excludes the file at `path`, or None."""
@@ -68,68 +68,74 @@ class IgnoreFiles:
         now = self._now()
         if now - self._looked >= self._recheck_s or len(self._rules) >= _MAX_REMEMBERED:
             self._looked = now
-            for each in (self._rules, self._repositories, self._signatures):
-                each.clear()
-        tops = [top for top in self._folders if folder.is_relative_to(top)]
-        root = next((each for each in (folder, *folder.parents) if self._repository(each)), None)
-        if root is not None:
-            tops.append(root)
-        return self._rules_below(min(tops, key=lambda top: len(top.parts), default=folder), folder)
+            self._places.clear()
+            self._rules.clear()
+            self._signatures.clear()
+        tops = [top for top in self._places_of(folder) if top is not None]
+        top = min(tops, key=lambda top: len(top.parts), default=folder)
+        missing, here, rules = [], folder, self._rules.get((str(top), str(folder)))
+        while rules is None and here != top:
+            missing.append(here)
+            here = here.parent
+            rules = self._rules.get((str(top), str(here)))
+        if rules is None:
+            rules = self._remember(FolderRules(top, top))
+        for each in reversed(missing):
+            rules = self._remember(rules.below(each.name))
+        return rules
 
-    def _rules_below(self, top: Path, folder: Path) -> FolderRules:
-        known = self._rules.get((top, folder))
-        if known is None:
-            outer = (
-                FolderRules(top, folder) if folder == top else self._rules_below(top, folder.parent).below(folder.name)
-            )
-            known = self._rules[top, folder] = self._with_own_files(outer)
-        return known
+    def _places_of(self, folder: Path) -> tuple[Path | None, Path | None]:
+        """The outermost workspace folder and the innermost repository that have the folder, without a recursion."""
+        missing, here, places = [], folder, self._places.get(str(folder))
+        while places is None:
+            missing.append(here)
+            places = self._places.get(str(here.parent)) if here.parent != here else (None, None)
+            here = here.parent
+        for each in reversed(missing):
+            workspace = places[0] or (each if each in self._folders else None)
+            places = self._places[str(each)] = (workspace, each if _repository(each) else places[1])
+        return places
 
-    def _with_own_files(self, rules: FolderRules) -> FolderRules:
-        """The rules of a folder, with those of the ignore files in it."""
-        folder = rules.folder
-        repository = self._repository(folder)
-        paths = [folder / ".gitignore", folder / ".midfillignore"]
+    def _remember(self, rules: FolderRules) -> FolderRules:
+        """Remember the rules of a folder, with those of the ignore files in it."""
+        folder = str(rules.folder)
+        paths = [f"{folder}/.gitignore", f"{folder}/.midfillignore"]
+        repository = _repository(rules.folder) if self._places_of(rules.folder)[1] == rules.folder else None
         if repository is not None:
             index = repository.index
-            rules = rules.within(Repository(folder, lambda: self._signature(index), lambda: self._index(index)))
+            rules = rules.within(Repository(rules.folder, lambda: self._signature(index), lambda: self._index(index)))
             paths.append(repository.excludes)
-        there = [(str(path), self._signature(path)) for path in paths if self._signature(path) is not None]
-        if repository is None and not there:
-            return rules
-        files = [file for path in paths if (file := self._load(path, folder)) is not None]
-        signature = hashlib.blake2b(rules.signature + os.fsencode(repr(there)), digest_size=8)
-        return rules.with_files(files, signature.digest())
+        there = [(path, signature) for path in paths if (signature := self._signature(path)) is not None]
+        if there or repository is not None:
+            signature = hashlib.blake2b(rules.signature + os.fsencode(repr((folder, there))), digest_size=8)
+            rules = rules.with_files([self._load(path, rules.folder) for path, _ in there], signature.digest())
+        self._rules[str(rules.top), folder] = rules
+        return rules
 
-    def _load(self, path: Path, folder: Path) -> IgnoreFile | None:
+    def _load(self, path: str, folder: Path) -> IgnoreFile:
         """The file at a path with the folder that it governs; worktrees share one file for several folders."""
-        place, signature = (path, folder), self._signature(path)
+        place, signature = (path, str(folder)), self._signature(path)
         known_signature, known = self._ignore_files.get(place, (None, None))
-        if signature == known_signature and not (known and known.problem):
+        if known is not None and signature == known_signature and not known.problem:
             return known
-        file = None if signature is None else _read(path, folder)
-        if file and file.problem and not (known and known.problem == file.problem):
+        file = _read(Path(path), folder)
+        if file.problem and not (known and known.problem == file.problem):
             logger.warning("cannot use %s (%s): everything in its folder is excluded", path, file.problem)
         _make_room(self._ignore_files)
         self._ignore_files[place] = signature, file
         return file
 
-    def _index(self, path: Path) -> Tracked:
+    def _index(self, path: str) -> Tracked:
         """What the index of git at a path tracks; nothing if it is too long or cannot be read."""
         signature = self._signature(path)
         known_signature, known = self._tracked.get(path, (None, Tracked()))
         if signature != known_signature:
             _make_room(self._tracked, most=8)
-            known = _read_tracked(path)
+            known = _read_tracked(Path(path))
             self._tracked[path] = signature, known
         return known
 
-    def _repository(self, folder: Path) -> _Repository | None:
-        if folder not in self._repositories:
-            self._repositories[folder] = _repository(folder)
-        return self._repositories[folder]
-
-    def _signature(self, path: Path) -> object:
+    def _signature(self, path: str) -> object:
         if path not in self._signatures:
             self._signatures[path] = _signature(path)
         return self._signatures[path]
@@ -140,10 +146,10 @@ def _make_room(remembered: dict[_Key, _Value], most: int = _MAX_REMEMBERED) -> N
         remembered.clear()
 
 
-def _signature(path: Path) -> object:
+def _signature(path: str) -> object:
     """A value that changes when the file does; None if there is no file. Folders and devices count as none."""
     try:
-        status = path.stat()
+        status = os.stat(path)  # noqa: PTH116 - most of those looked at are not there
     except OSError as error:
         return None if error.errno in _NOT_THERE else error.errno
     if not stat.S_ISREG(status.st_mode):
@@ -181,22 +187,22 @@ def _read_tracked(path: Path) -> Tracked:
 
 def _repository(folder: Path) -> _Repository | None:
     """The repository whose root is `folder`; None if it is no root."""
-    marker = folder / ".git"
     try:
-        mode = marker.stat().st_mode
+        mode = os.stat(f"{folder}/.git").st_mode  # noqa: PTH116 - as above
     except OSError as error:
         if error.errno in _NOT_THERE:
             return None
         raise
+    marker = folder / ".git"
     if stat.S_ISDIR(mode):
-        return _Repository(marker / "info" / "exclude", marker / "index")
+        return _Repository(str(marker / "info" / "exclude"), str(marker / "index"))
     if not stat.S_ISREG(mode):
         return None
     # A worktree or a submodule: a file that names the folder, which may name the one shared by all worktrees.
     git_folder = folder / _first_line(marker).removeprefix("gitdir:").strip()
     common = git_folder / "commondir"
     shared = git_folder / _first_line(common).strip() if common.is_file() else git_folder
-    return _Repository(shared / "info" / "exclude", git_folder / "index")
+    return _Repository(str(shared / "info" / "exclude"), str(git_folder / "index"))
 
 
 def _first_line(path: Path) -> str:

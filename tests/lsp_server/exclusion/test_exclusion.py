@@ -3,10 +3,12 @@
 import logging
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from lsp_server.exclusion.exclusion import Exclusion
+from lsp_server.exclusion.ignore_rules import Rules
 
 RECHECK_S = 2.0
 
@@ -124,6 +126,22 @@ def test_an_ignore_file_is_read_once_until_it_changes(workspace: Workspace, monk
         patch.setattr(Path, "open", pytest.fail)
         assert workspace.reason("a.py") is None
         assert workspace.reason("b.py") is not None
+
+
+def test_a_folder_is_matched_once_for_all_files_in_it(workspace: Workspace) -> None:
+    workspace.write(".gitignore", "build/\n")
+    with mock.patch.object(Rules, "last_match", autospec=True, side_effect=Rules.last_match) as last_match:
+        for number in range(50):
+            assert workspace.reason(f"src/deep/{number}.py") is None
+    matched = [call.args[1] for call in last_match.call_args_list if call.kwargs["is_folder"]]
+    assert sorted(set(matched)) == ["src", "src/deep"]
+    assert len(matched) <= 2 * 2  # the path that the editor gives may have links
+
+
+def test_a_path_of_very_many_folders_is_no_fault(workspace: Workspace) -> None:
+    workspace.write(".gitignore", "b.py\n")
+    assert workspace.reason("a/" * 1500 + "a.py") is None
+    assert workspace.reason("a/" * 1500 + "b.py") == "b.py in .gitignore, line 1"
 
 
 def test_an_unreadable_ignore_file_excludes_what_it_governs(
