@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from lsp_server.context.index.keeper import scan_apart
+from lsp_server.context.index.process import scan_apart
 from lsp_server.context.proposals import INDEXED
 from lsp_server.editing.documents import Position
 from lsp_server.prompts.surroundings import enabled_sources

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lsp_server.context.index.database import IndexWriter, index_file
-from lsp_server.context.index.scan import scan
+from lsp_server.context.index.scan import Rules, scan
 from lsp_server.exclusion.exclusion import Exclusion
 from protocol.messages import CompletionRequest
 from protocol.settings import ContextSource, Settings
@@ -52,7 +52,7 @@ def texts(tmp_path: Path) -> list[str]:
     for number, text in enumerate(sources("lsp_server/suggesting/*.py")):
         (tmp_path / f"beside{number}.py").write_text(text, encoding="utf-8")
     writer = IndexWriter(index_file(tmp_path))
-    scan(tmp_path, writer, Exclusion([tmp_path.as_uri()], time.monotonic).reason)
+    scan(tmp_path, writer, Rules(Exclusion([tmp_path.as_uri()], time.monotonic).rules_of))
     writer.close()
     return texts
 

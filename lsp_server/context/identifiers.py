@@ -9,7 +9,7 @@ _LONGEST_LINE = 1000  # of a longer one only the beginning is read: it is data, 
 _IDENTIFIER = re.compile(r"[^\W\d]\w{1,99}")
 _NO_USE = re.compile(r"\s*(?:#|//|/?\*|import\b|from\b|use\b|export\s*[{*]|\"\"\"|'''|>>>)")
 _DEFINED = re.compile(
-    r"\b(?:class|def|enum|fn|func|function|impl|interface|mod|namespace|struct|trait|type)\s+[^\W\d]\w*"
+    r"\b(?:class|def|enum|fn|func|function|impl|interface|mod|namespace|struct|trait|type)[^\S\n]+[^\W\d]\w*"
 )
 _COMMON = frozenset(
     re.findall(
@@ -39,3 +39,9 @@ def uses(lines: Iterable[str]) -> Iterator[tuple[int, frozenset[str]]]:
     for number, line in enumerate(lines):
         if not _NO_USE.match(line) and (names := frozenset(identifiers(_DEFINED.sub("", line[:_LONGEST_LINE])))):
             yield number, names
+
+
+def names_used(lines: Iterable[str]) -> set[str]:
+    """The identifiers that all lines use together, as `uses` tells them, in one pass over the text."""
+    text = "\n".join(line[:_LONGEST_LINE].rstrip("\n") for line in lines if not _NO_USE.match(line))
+    return set(_IDENTIFIER.findall(_DEFINED.sub("", text))) - _COMMON

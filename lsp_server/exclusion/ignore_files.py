@@ -1,7 +1,9 @@
-"""Finds and reads the ignore files that govern a path; a file is checked again only after some seconds."""
+"""Finds and reads the ignore files that govern a folder; those that were read are checked again after some seconds."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import logging
 import os
 import stat
@@ -9,10 +11,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-from lsp_server.exclusion.ignore_rules import Rules, Scope, TooManyWildcards, deciding_rule
-from lsp_server.exclusion.verdict import Cause, Verdict
+from lsp_server.exclusion.folder_rules import FolderRules, IgnoreFile, Repository
+from lsp_server.exclusion.git_index import MOST_BYTES, BadIndex, Tracked, read_index
+from lsp_server.exclusion.ignore_rules import Rules, TooManyWildcards
+from lsp_server.exclusion.verdict import Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -21,124 +25,133 @@ _Value = TypeVar("_Value")
 
 # Git's default on systems whose file systems ignore case.
 _IGNORE_CASE = sys.platform in ("win32", "darwin")
-_OWN_NAME = ".midfillignore"
-_MAX_REMEMBERED = 4096
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+_MAX_REMEMBERED = 1 << 15
 _MOST_BYTES = 1 << 21  # of one ignore file
 _MOST_REPORTED = 10  # bad lines of one ignore file
-_NO_RULES = Rules((), ignore_case=False)
 
 
-class Remembered(Generic[_Key, _Value]):
-    """Caches the values of a function for `keep_s` seconds each."""
+@dataclass(frozen=True, slots=True)
+class _Repository:
+    """Where a repository keeps what concerns its working tree."""
 
-    def __init__(self, compute: Callable[[_Key], _Value], now: Callable[[], float], keep_s: float) -> None:
-        self._compute, self._now, self._keep_s = compute, now, keep_s
-        self._values: dict[_Key, tuple[float, _Value]] = {}
-
-    def __call__(self, key: _Key) -> _Value:
-        now = self._now()
-        known = self._values.get(key)
-        if known is not None and now - known[0] < self._keep_s:
-            return known[1]
-        value = self._compute(key)
-        if len(self._values) >= _MAX_REMEMBERED:
-            self._values.clear()
-        self._values[key] = now, value
-        return value
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class IgnoreFile:
-    """The rules of an ignore file for `folder`, or the problem that kept it from being read."""
-
-    path: Path
-    folder: Path
-    rules: Rules = _NO_RULES
-    problem: str = ""
-
-    @property
-    def cause(self) -> Cause:
-        return "midfillignore" if self.path.name == _OWN_NAME else "gitignore"
+    excludes: str  # info/exclude
+    index: str
 
 
 class IgnoreFiles:
-    """Applies .midfillignore, .gitignore and .git/info/exclude; it does not read the user's global excludes file.
+    """Reads .midfillignore, .gitignore and .git/info/exclude; it does not read the user's global excludes file.
 
-    .midfillignore precedes .gitignore, which precedes info/exclude; within a kind the innermost file precedes. They
-    are searched from the top down to the document's folder. The top is the workspace folder or the repository's root,
-    the outer of the two, or the document's own folder if there is neither.
-
-    An ignore file that exists and cannot be read, or would take too long to match, may hold any rule: it excludes
-    everything that it governs. What .midfillignore excludes by itself counts as excluded by it, even if another file
-    excludes it too.
+    The ignore files of a path are those from the top down to its folder. The top is the workspace folder or the
+    repository's root, the outer of the two, or the path's own folder if there is neither. Files are looked at at most
+    once in `recheck_s` seconds, and read again if they have changed.
     """
 
     def __init__(self, folders: Sequence[Path], now: Callable[[], float], recheck_s: float) -> None:
         self._folders = folders
-        self._load = Remembered(self._load_anew, now, recheck_s)
-        self._git_folder = Remembered(_git_folder, now, recheck_s)
-        self._parsed: dict[tuple[Path, Path], tuple[object, IgnoreFile | None]] = {}
+        self._now, self._recheck_s = now, recheck_s
+        self._looked = -recheck_s
+        # Since that time, by the path of a folder or a file:
+        self._places: dict[str, tuple[Path | None, Path | None]] = {}
+        self._rules: dict[tuple[str, str], FolderRules] = {}
+        self._signatures: dict[str, object] = {}
+        # By their signature:
+        self._ignore_files: dict[tuple[str, str], tuple[object, IgnoreFile]] = {}
+        self._tracked: dict[str, tuple[object, Tracked]] = {}
 
     def verdict(self, path: Path) -> Verdict | None:
-        """Which rule of which file excludes `path`, or None."""
-        top = self._top(path)
-        files = self._governing(top, path)
-        own = [file for file in files if file.cause == "midfillignore"]
-        return self._verdict(own, top, path, "midfillignore") or self._verdict(files, top, path, "gitignore")
+        """Which rule of which file excludes the file at `path`, or None."""
+        return self.rules_of(path.parent).verdict(path.name, is_folder=False)
 
-    def _verdict(self, files: Sequence[IgnoreFile], top: Path, path: Path, cause: Cause) -> Verdict | None:
-        for file in files:
-            if file.problem:
-                return Verdict(f"{_shown(file, top)} cannot be used: {file.problem}", cause)
-        scopes = [Scope(_shown(file, top), len(file.folder.parts) - len(top.parts), file.rules) for file in files]
-        found = deciding_rule(scopes, path.relative_to(top).parts)
-        if found is None:
-            return None
-        scope, rule = found
-        return Verdict(f"{rule.text} in {scope.source}, line {rule.line}", cause)
+    def rules_of(self, folder: Path) -> FolderRules:
+        """The rules for the entries of a folder; OSError or ValueError if they cannot be found out."""
+        now = self._now()
+        if now - self._looked >= self._recheck_s or len(self._rules) >= _MAX_REMEMBERED:
+            self._looked = now
+            self._places.clear()
+            self._rules.clear()
+            self._signatures.clear()
+        tops = [top for top in self._places_of(folder) if top is not None]
+        top = min(tops, key=lambda top: len(top.parts), default=folder)
+        missing, here, rules = [], folder, self._rules.get((str(top), str(folder)))
+        while rules is None and here != top:
+            missing.append(here)
+            here = here.parent
+            rules = self._rules.get((str(top), str(here)))
+        if rules is None:
+            rules = self._remember(FolderRules(top, top))
+        for each in reversed(missing):
+            rules = self._remember(rules.below(each.name))
+        return rules
 
-    def _top(self, path: Path) -> Path:
-        tops = [folder for folder in self._folders if path.is_relative_to(folder) and path != folder]
-        repository = next((folder for folder in path.parents if self._git_folder(folder)), None)
+    def _places_of(self, folder: Path) -> tuple[Path | None, Path | None]:
+        """The outermost workspace folder and the innermost repository that have the folder, without a recursion."""
+        missing, here, places = [], folder, self._places.get(str(folder))
+        while places is None:
+            missing.append(here)
+            places = self._places.get(str(here.parent)) if here.parent != here else (None, None)
+            here = here.parent
+        for each in reversed(missing):
+            workspace = places[0] or (each if each in self._folders else None)
+            places = self._places[str(each)] = (workspace, each if _repository(each) else places[1])
+        return places
+
+    def _remember(self, rules: FolderRules) -> FolderRules:
+        """Remember the rules of a folder, with those of the ignore files in it."""
+        folder = str(rules.folder)
+        paths = [f"{folder}/.gitignore", f"{folder}/.midfillignore"]
+        repository = _repository(rules.folder) if self._places_of(rules.folder)[1] == rules.folder else None
         if repository is not None:
-            tops.append(repository)
-        return min(tops, key=lambda folder: len(folder.parts), default=path.parent)
+            index = repository.index
+            rules = rules.within(Repository(rules.folder, lambda: self._signature(index), lambda: self._index(index)))
+            paths.append(repository.excludes)
+        there = [(path, signature) for path in paths if (signature := self._signature(path)) is not None]
+        if there or repository is not None:
+            signature = hashlib.blake2b(rules.signature + os.fsencode(repr((folder, there))), digest_size=8)
+            rules = rules.with_files([self._load(path, rules.folder) for path, _ in there], signature.digest())
+        self._rules[str(rules.top), folder] = rules
+        return rules
 
-    def _governing(self, top: Path, path: Path) -> list[IgnoreFile]:
-        """The ignore files that govern `path`, the one with the highest precedence last."""
-        folders = [folder for folder in reversed(path.parents) if folder.is_relative_to(top)]
-        wanted = [(git / "info" / "exclude", folder) for folder in folders if (git := self._git_folder(folder))]
-        wanted += [(folder / name, folder) for name in (".gitignore", _OWN_NAME) for folder in folders]
-        return [file for at, folder in wanted if (file := self._load((at, folder))) is not None]
-
-    def _load_anew(self, place: tuple[Path, Path]) -> IgnoreFile | None:
+    def _load(self, path: str, folder: Path) -> IgnoreFile:
         """The file at a path with the folder that it governs; worktrees share one file for several folders."""
-        path, folder = place
-        signature = _signature(path)
-        known_signature, known = self._parsed.get(place, (None, None))
-        if signature == known_signature and not (known and known.problem):
+        place, signature = (path, str(folder)), self._signature(path)
+        known_signature, known = self._ignore_files.get(place, (None, None))
+        if known is not None and signature == known_signature and not known.problem:
             return known
-        file = None if signature is None else _read(path, folder)
-        if file and file.problem and not (known and known.problem == file.problem):
+        file = _read(Path(path), folder)
+        if file.problem and not (known and known.problem == file.problem):
             logger.warning("cannot use %s (%s): everything in its folder is excluded", path, file.problem)
-        if len(self._parsed) >= _MAX_REMEMBERED:
-            self._parsed.clear()
-        self._parsed[place] = signature, file
+        _make_room(self._ignore_files)
+        self._ignore_files[place] = signature, file
         return file
 
+    def _index(self, path: str) -> Tracked:
+        """What the index of git at a path tracks; nothing if it is too long or cannot be read."""
+        signature = self._signature(path)
+        known_signature, known = self._tracked.get(path, (None, Tracked()))
+        if signature != known_signature:
+            _make_room(self._tracked, most=8)
+            known = _read_tracked(Path(path))
+            self._tracked[path] = signature, known
+        return known
 
-def _shown(file: IgnoreFile, top: Path) -> str:
-    return str(file.path.relative_to(top) if file.path.is_relative_to(top) else file.path)
+    def _signature(self, path: str) -> object:
+        if path not in self._signatures:
+            self._signatures[path] = _signature(path)
+        return self._signatures[path]
 
 
-def _signature(path: Path) -> object:
+def _make_room(remembered: dict[_Key, _Value], most: int = _MAX_REMEMBERED) -> None:
+    if len(remembered) >= most:
+        remembered.clear()
+
+
+def _signature(path: str) -> object:
     """A value that changes when the file does; None if there is no file. Folders and devices count as none."""
     try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        status = os.stat(path)  # noqa: PTH116 - most of those looked at are not there
     except OSError as error:
-        return error.errno
+        return None if error.errno in _NOT_THERE else error.errno
     if not stat.S_ISREG(status.st_mode):
         return None
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode
@@ -163,17 +176,33 @@ def _read(path: Path, folder: Path) -> IgnoreFile:
     return IgnoreFile(path, folder, rules)
 
 
-def _git_folder(folder: Path) -> Path | None:
-    """The folder that holds info/exclude of the repository whose root is `folder`; None if it is no root."""
+def _read_tracked(path: Path) -> Tracked:
+    try:
+        with path.open("rb") as file:
+            return read_index(file.read(MOST_BYTES + 1))
+    except (OSError, BadIndex) as error:
+        logger.info("%s is not read, so tracked files that .gitignore matches count as ignored: %s", path, error)
+        return Tracked()
+
+
+def _repository(folder: Path) -> _Repository | None:
+    """The repository whose root is `folder`; None if it is no root."""
+    try:
+        mode = os.stat(f"{folder}/.git").st_mode  # noqa: PTH116 - as above
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return None
+        raise
     marker = folder / ".git"
-    if marker.is_dir():
-        return marker
-    if not marker.is_file():
+    if stat.S_ISDIR(mode):
+        return _Repository(str(marker / "info" / "exclude"), str(marker / "index"))
+    if not stat.S_ISREG(mode):
         return None
     # A worktree or a submodule: a file that names the folder, which may name the one shared by all worktrees.
     git_folder = folder / _first_line(marker).removeprefix("gitdir:").strip()
     common = git_folder / "commondir"
-    return git_folder / _first_line(common).strip() if common.is_file() else git_folder
+    shared = git_folder / _first_line(common).strip() if common.is_file() else git_folder
+    return _Repository(str(shared / "info" / "exclude"), str(git_folder / "index"))
 
 
 def _first_line(path: Path) -> str:

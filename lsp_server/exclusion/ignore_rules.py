@@ -1,15 +1,14 @@
-"""The rules of ignore files, one per line in the syntax of .gitignore, and the rule that decides over a path.
+"""The rules of an ignore file, one per line in the syntax of .gitignore, and which of them match a path.
 
-As in git, from the outermost folder down to the file, the last rule that matches decides, and everything in an excluded
-folder is excluded. Names, paths and endings are looked up in tables, so that the number of rules costs no time;
-the total size of patterns with other wildcards is limited.
+Names, paths and endings are looked up in tables, so that the number of rules costs no time; the total size of
+patterns with other wildcards is limited.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -107,32 +106,6 @@ class Rules:
 
     def _folded(self, text: bytes) -> bytes:
         return text.lower() if self._ignore_case else text
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """The rules of one file, and the depth of their folder below the top."""
-
-    source: str
-    depth: int
-    rules: Rules
-
-
-def deciding_rule(scopes: Sequence[Scope], parts: Sequence[str]) -> tuple[Scope, Rule] | None:
-    """The rule that excludes the file at `parts` below the top, or None; later scopes precede earlier ones."""
-    for end in range(1, len(parts) + 1):
-        found = next(_matches(scopes, parts[:end], is_folder=end < len(parts)), None)
-        if found is not None and not found[1].negated:
-            return found
-    return None
-
-
-def _matches(scopes: Sequence[Scope], parts: Sequence[str], *, is_folder: bool) -> Iterator[tuple[Scope, Rule]]:
-    for scope in reversed(scopes):
-        if scope.depth < len(parts):
-            rule = scope.rules.last_match("/".join(parts[scope.depth :]), is_folder=is_folder)
-            if rule is not None:
-                yield scope, rule
 
 
 def _without_trailing_space(line: bytes) -> bytes:

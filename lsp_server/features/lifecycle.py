@@ -26,6 +26,7 @@ def register(server: MidfillServer) -> None:
     server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(did_change_configuration)
     server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)(did_change_folders)
     server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)(did_change_watched_files)
+    server.feature(types.TEXT_DOCUMENT_DID_SAVE)(did_save)
 
 
 def initialize(ls: MidfillServer, params: types.InitializeParams) -> None:
@@ -54,15 +55,21 @@ async def initialized(ls: MidfillServer, _: types.InitializedParams) -> None:
     """Find or start the core, and have the client report changes of the files that the index has."""
     watched = get_capability(ls.client_capabilities, "workspace.did_change_watched_files")
     if watched is not None and watched.dynamic_registration:
-        options = types.DidChangeWatchedFilesRegistrationOptions([types.FileSystemWatcher(INDEXED)])
+        patterns = (INDEXED, "**/.gitignore", "**/.midfillignore")
+        options = types.DidChangeWatchedFilesRegistrationOptions([types.FileSystemWatcher(each) for each in patterns])
         registration = types.Registration("index", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
         ls.client_register_capability(types.RegistrationParams([registration]))
     await ls.connect()
 
 
-def did_change_watched_files(ls: MidfillServer, _: types.DidChangeWatchedFilesParams) -> None:
-    """Bring the index up to date soon."""
-    ls.index.changed()
+def did_change_watched_files(ls: MidfillServer, params: types.DidChangeWatchedFilesParams) -> None:
+    """Bring the index up to date with these files soon."""
+    ls.index.changed(change.uri for change in params.changes)
+
+
+def did_save(ls: MidfillServer, params: types.DidSaveTextDocumentParams) -> None:
+    """Bring the index up to date with the file soon, as the client may watch none."""
+    ls.index.changed([params.text_document.uri])
 
 
 def shutdown(ls: MidfillServer, _: None) -> None:

@@ -17,9 +17,9 @@ from tests.lsp_server.fake_core import FakeCore
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("lsp_server.context.index.keeper.SETTLE_S", 0)
-    monkeypatch.setattr("lsp_server.context.index.keeper.APART_S", 0)
     folder = tmp_path / "project"
     folder.mkdir()
+    (folder / "pyproject.toml").touch()
     others = "".join(f"other_{number} = {number}\n" for number in range(14))
     (folder / "lib.py").write_text("def load(path: str) -> int:\n    return 1\n" + others)
     (folder / ".env.py").write_text("def load(secret): ...\n")
@@ -47,9 +47,21 @@ async def test_changes_that_the_client_reports_reach_the_index(core: FakeCore, f
     async with editor_on(core, folder=folder.as_uri()) as editor:
         await until(lambda: indexed(folder, "load") and editor.registered)
         assert [each.method for each in editor.registered] == [types.WORKSPACE_DID_CHANGE_WATCHED_FILES]
+        (watching,) = editor.registered
+        patterns = {each["globPattern"] for each in watching.register_options["watchers"]}
+        assert patterns == {INDEXED, "**/.gitignore", "**/.midfillignore"}
         (folder / "new.py").write_text("def brand_new(): ...\n")
         change = types.FileEvent((folder / "new.py").as_uri(), types.FileChangeType.Created)
         editor.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([change]))
+        await until(lambda: indexed(folder, "brand_new"))
+
+
+async def test_a_saved_file_reaches_the_index_of_a_client_that_watches_none(core: FakeCore, folder: Path) -> None:
+    async with editor_on(core, folder=folder.as_uri()) as editor:
+        await until(lambda: indexed(folder, "load"))
+        (folder / "new.py").write_text("def brand_new(): ...\n")
+        document = types.TextDocumentIdentifier((folder / "new.py").as_uri())
+        editor.text_document_did_save(types.DidSaveTextDocumentParams(document))
         await until(lambda: indexed(folder, "brand_new"))
 
 

@@ -185,6 +185,7 @@ async def test_a_core_that_cannot_answer_is_told_and_not_asked(
 def explained(tmp_path: Path, tiny_model: str, *options: str) -> str:
     others = "".join(f"other_{number} = {number}\n" for number in range(14))
     (tmp_path / "lib.py").write_text("def load(path: str) -> int:\n    return 1\n" + others)
+    (tmp_path / "pyproject.toml").touch()  # only a project is indexed
     (tmp_path / "main.py").write_text("from lib import load\n\nprint(load(\n")
     place = f"{tmp_path / 'main.py'}:3:12"
     with patch("midfill.workspaces._INDEX_S", 120.0):  # the index is built at low priority, beside other tests

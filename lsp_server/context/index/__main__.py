@@ -1,34 +1,26 @@
-"""The index's own process: `python -m lsp_server.context.index FOLDER` brings a folder's index up to date."""
+"""The index's own process: `python -m lsp_server.context.index` answers requests, one JSON object per line.
+
+It ends when its input does, so it does not outlive the language server.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-import time
-from contextlib import closing, suppress
-from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from lsp_server.context.index.database import IndexWriter, index_file, remove_unused
-from lsp_server.context.index.scan import scan
-from lsp_server.exclusion.exclusion import Exclusion
+from lsp_server.context.index.answering import answer
+from lsp_server.context.index.messages import Request
 
 
 def main() -> None:
-    """Scan the folder that the command line names; another process that scans it already is left to do so."""
+    """Answer each line of the standard input by one of the standard output; an error ends the process."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
     if hasattr(os, "nice"):
         os.nice(10)
-    folder = Path(os.path.realpath(sys.argv[1]))
-    file = index_file(folder)
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(Timeout), FileLock(file.with_name(f"{file.name}.lock"), timeout=0):
-        with closing(IndexWriter(file)) as writer:
-            scan(folder, writer, Exclusion([folder.as_uri()], time.monotonic, recheck_s=60.0).reason)
-        file.touch()
-        remove_unused()
+    for line in sys.stdin.buffer:
+        sys.stdout.buffer.write(answer(Request.decode(line)).encode())
+        sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -1,80 +1,98 @@
-"""Keeps the indexes of the workspace folders up to date: starts their process after changes, one at a time."""
+"""Keeps the indexes of the workspace folders up to date: tells their process which files changed, and when to scan."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-logger = logging.getLogger(__name__)
+from lsp_server.context.index.messages import Request, When
+from lsp_server.context.index.process import IndexProcess
+from lsp_server.editing.file_uris import split_uri
 
 SETTLE_S = 2.0  # after a change, for more of them
-APART_S = 10.0  # between two scans
-_OLD_S = 60.0  # a client may watch no files
+APART_S = 10.0  # until a process that writes the same index is asked again
+IDLE_S = 600.0  # the process, whose start costs more than a file that changed, is kept for so long
+_FAILED_APART_S = 600.0
 
 
 class IndexKeeper:
-    """Scans the folders soon after `changed`, in processes of low priority; the event loop only starts them."""
+    """Has files read soon after they changed, and folders scanned when that is due, by a process of low priority."""
 
     def __init__(self) -> None:
         self._folders: Sequence[Path] = ()
         self._enabled = False
-        self._last_scan = -_OLD_S
-        self._is_due = False
+        self._next_scan: dict[Path, float] = {}  # in monotonic time; of a folder that was not asked about, none
+        self._unfit: set[Path] = set()  # folders that are not indexed
+        self._changed: dict[Path, set[str]] = {}  # files of each folder
+        self._has_work = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
 
     def use(self, folders: Sequence[Path], *, enabled: bool) -> None:
-        """Scan these folders from now on, if that is enabled."""
+        """Keep the indexes of these folders from now on, if that is enabled."""
         if (self._folders, self._enabled) != (folders, enabled):
             self._folders, self._enabled = folders, enabled
-            self.changed()
+            self._next_scan = {each: due for each, due in self._next_scan.items() if each in folders}
+            self._changed.clear()
+            self.used()
 
-    def changed(self) -> None:
-        """Scan soon, since files have changed."""
-        self._is_due = True
-        if self._enabled and self._folders and (self._work is None or self._work.done()):
-            self._work = asyncio.get_running_loop().create_task(self._scan_while_due())
+    def changed(self, uris: Iterable[str]) -> None:
+        """Have these files looked at soon, since they have changed."""
+        for path in map(Path, (split_uri(uri).path for uri in uris)):
+            for folder in self._folders:
+                if path.is_relative_to(folder) and folder not in self._unfit:
+                    self._changed.setdefault(folder, set()).add(path.relative_to(folder).as_posix())
+        if self._changed:
+            self._start()
 
     def used(self) -> None:
-        """Scan soon if the last scan is old."""
-        if time.monotonic() - self._last_scan > _OLD_S:
-            self.changed()
+        """Scan the folders soon for which that is due, since their definitions may be needed."""
+        if any(self._is_due(folder) for folder in self._folders):
+            self._start()
 
     async def close(self) -> None:
-        """End a scan that is under way; what it has read stays."""
+        """End the process; what it has committed stays."""
+        self._enabled = False
         if self._work is not None:
             self._work.cancel()
             await asyncio.wait([self._work])
 
-    async def _scan_while_due(self) -> None:
-        while self._is_due and self._enabled:
-            await asyncio.sleep(max(SETTLE_S, self._last_scan + APART_S - time.monotonic()))
-            self._is_due, self._last_scan = False, time.monotonic()
-            for folder in self._folders:
-                await scan_apart(folder)
-            self._last_scan = time.monotonic()
+    def _is_due(self, folder: Path) -> bool:
+        return self._next_scan.get(folder, 0.0) <= time.monotonic()
 
+    def _start(self) -> None:
+        if self._enabled:
+            self._has_work.set()
+            if self._work is None or self._work.done():
+                self._work = asyncio.get_running_loop().create_task(self._keep())
 
-async def scan_apart(folder: Path) -> None:
-    """Bring a folder's index up to date in a process of its own, which writes faults to stderr; the index stays then.
+    async def _keep(self) -> None:
+        """Work until nothing was to do for a while."""
+        while self._has_work.is_set():  # also of what came while a process ended
+            async with IndexProcess() as process:
+                while self._has_work.is_set() or await self._is_woken():
+                    self._has_work.clear()
+                    await asyncio.sleep(SETTLE_S)
+                    for folder in self._folders:
+                        await self._bring_up_to_date(folder, process)
 
-    If the caller is cancelled, the process ends.
-    """
-    # -P: `python -m` would find the modules of the folder that the editor was started in first.
-    command = (sys.executable, "-P", "-m", "lsp_server.context.index", str(folder))
-    try:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    except OSError as error:
-        logger.warning("the index of %s cannot be kept: %s", folder, error)
-        return
-    try:
-        status = await asyncio.to_thread(process.wait)
-    except asyncio.CancelledError:
-        process.kill()  # the thread, which goes on, waits for its end
-        raise
-    if status:
-        logger.warning("the index of %s is not up to date: its process ended with status %d", folder, status)
+    async def _is_woken(self) -> bool:
+        try:
+            return await asyncio.wait_for(self._has_work.wait(), IDLE_S)
+        except TimeoutError:
+            return False
+
+    async def _bring_up_to_date(self, folder: Path, process: IndexProcess) -> None:
+        files, is_due = self._changed.pop(folder, set()), self._is_due(folder)
+        if not self._enabled or not (files or is_due):
+            return
+        scan: When = "no" if not is_due else "due" if folder in self._next_scan else "opened"
+        answer = await process.ask(Request(str(folder), tuple(sorted(files)), scan))
+        again_s = _FAILED_APART_S if answer is None else answer.again_s
+        if answer is not None and answer.is_busy:
+            self._changed.setdefault(folder, set()).update(files)
+            asyncio.get_running_loop().call_later(APART_S, self._start)
+        (self._unfit.add if answer is not None and answer.is_unfit else self._unfit.discard)(folder)
+        if is_due or answer is None:
+            self._next_scan[folder] = time.monotonic() + again_s

@@ -10,7 +10,7 @@ from random import Random
 
 from lsp_server.context.gathering import place_of
 from lsp_server.context.index.database import IndexWriter
-from lsp_server.context.index.scan import scan
+from lsp_server.context.index.scan import NO_RULES, scan
 from lsp_server.context.neighbours import NeighbourTexts, neighbours_of
 from lsp_server.context.proposals import Source
 from lsp_server.context.ring import ContextRing
@@ -106,7 +106,7 @@ class Desk:
         if task.folder not in self._sources:
             file = Path(self._scratch.name) / f"{len(self._sources)}.sqlite"
             writer = IndexWriter(file)
-            scan(task.folder, writer, lambda _: None)
+            scan(task.folder, writer, NO_RULES)
             writer.close()
             indexes = {task.folder: file}
             self._sources[task.folder] = {

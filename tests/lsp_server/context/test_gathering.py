@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lsp_server.context.index.database import IndexWriter, index_file
-from lsp_server.context.index.scan import scan
+from lsp_server.context.index.scan import NO_RULES, scan
 from lsp_server.context.proposals import Place, TextProposal
 from lsp_server.editing.documents import Document, Position
 from lsp_server.prompts.surroundings import Surroundings
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 def index(folder: Path) -> None:
     """Write the index, as if nothing had been ignored then."""
     with closing(IndexWriter(index_file(folder))) as writer:
-        scan(folder, writer, lambda _: None)
+        scan(folder, writer, NO_RULES)
 
 
 def opened(folder: Path, text: str = "from lib import load\nalpha = beta(gamma)\n") -> Document:

@@ -3,10 +3,12 @@
 import logging
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from lsp_server.exclusion.exclusion import Exclusion
+from lsp_server.exclusion.ignore_rules import Rules
 
 RECHECK_S = 2.0
 
@@ -126,6 +128,22 @@ def test_an_ignore_file_is_read_once_until_it_changes(workspace: Workspace, monk
         assert workspace.reason("b.py") is not None
 
 
+def test_a_folder_is_matched_once_for_all_files_in_it(workspace: Workspace) -> None:
+    workspace.write(".gitignore", "build/\n")
+    with mock.patch.object(Rules, "last_match", autospec=True, side_effect=Rules.last_match) as last_match:
+        for number in range(50):
+            assert workspace.reason(f"src/deep/{number}.py") is None
+    matched = [call.args[1] for call in last_match.call_args_list if call.kwargs["is_folder"]]
+    assert sorted(set(matched)) == ["src", "src/deep"]
+    assert len(matched) <= 2 * 2  # the path that the editor gives may have links
+
+
+def test_a_path_of_very_many_folders_is_no_fault(workspace: Workspace) -> None:
+    workspace.write(".gitignore", "b.py\n")
+    assert workspace.reason("a/" * 1500 + "a.py") is None
+    assert workspace.reason("a/" * 1500 + "b.py") == "b.py in .gitignore, line 1"
+
+
 def test_an_unreadable_ignore_file_excludes_what_it_governs(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -217,6 +235,15 @@ def test_the_workspace_itself_may_be_a_link(tmp_path: Path) -> None:
         ("file:///w/c#/.env", True),
         ("file:///w/c#/a.py", False),
         ("file:///nowhere/a%00b.py", True),
+        ("vscode-interactive-input:/InteractiveInput-1", False),
+        ("vscode-vfs://github/owner/repository/a.py", False),
+        ("vsls:/project/a.py", False),
+        ("vsls:/project/.env", True),
+        ("octo://owner/repository/issue/1", False),
+        ("scp://host//home/u/a.py", False),
+        ("scp://host//home/u/.ssh/config", True),
+        ("zipfile:///home/u/a.zip::dir/a.py", False),
+        ("zipfile:///home/u/a.zip::dir/.env", True),
         ("git:/nowhere/a.py?%7B%7D", True),
         ("output:extension-output-1", True),
         ("vscode-userdata:/home/u/settings.json", True),
@@ -226,6 +253,18 @@ def test_the_workspace_itself_may_be_a_link(tmp_path: Path) -> None:
 )
 def test_kinds_of_documents(uri: str, excluded: bool) -> None:
     assert (Exclusion([], lambda: 0.0).reason(uri) is not None) == excluded
+
+
+def test_a_refused_document_is_not_said_to_be_edited_by_nobody() -> None:
+    reason = Exclusion([], lambda: 0.0).reason("output:extension-output-1")
+    assert reason == "the scheme 'output' is none of those that midfill knows documents of users by"
+
+
+def test_ignore_files_here_say_nothing_about_documents_elsewhere(workspace: Workspace) -> None:
+    workspace.write(".midfillignore", "*\n")
+    path = (workspace.root / "a.py").as_posix()
+    assert workspace.exclusion.reason(f"file://{path}") is not None
+    assert workspace.exclusion.reason(f"vsls:{path}") is None
 
 
 def test_what_cannot_be_told_is_excluded(workspace: Workspace) -> None:

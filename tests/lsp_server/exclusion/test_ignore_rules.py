@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsp_server.exclusion.ignore_files import IgnoreFiles
-from lsp_server.exclusion.ignore_rules import Rules, Scope, TooManyWildcards, deciding_rule
+from lsp_server.exclusion.ignore_rules import Rules, TooManyWildcards
 
 # fmt: off
 PIECES = [
@@ -63,9 +63,12 @@ def test_case_counts_unless_told_otherwise() -> None:
         ("other/a.log", [("", "*.log")], True),
     ],
 )
-def test_which_rule_decides(path: str, files: list[tuple[str, str]], expected: bool) -> None:
-    scopes = [Scope(folder, len(Path(folder).parts), rules(*text.splitlines())) for folder, text in files]
-    assert (deciding_rule(scopes, Path(path).parts) is not None) == expected
+def test_which_rule_decides(tmp_path: Path, path: str, files: list[tuple[str, str]], expected: bool) -> None:
+    for folder, text in files:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / ".gitignore").write_text(text)
+    ignored = IgnoreFiles([tmp_path], now=lambda: 0.0, recheck_s=1.0)
+    assert (ignored.verdict(tmp_path / path) is not None) == expected
 
 
 @pytest.mark.parametrize("stars", ["*a" * 40, "?*" * 20 + "a" * 20, "**/*a*/" * 10, "[a]*" * 40])

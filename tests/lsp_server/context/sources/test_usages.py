@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lsp_server.context.index.database import IndexWriter
-from lsp_server.context.index.scan import scan
+from lsp_server.context.index.scan import NO_RULES, scan
 from lsp_server.context.proposals import FileText, Place, TextProposal
 from lsp_server.context.sources.usages import Usages
 
@@ -38,7 +38,7 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
 def usages(folder: Path) -> Usages:
     file = folder.parent / "index.sqlite"
     writer = IndexWriter(file)
-    scan(folder, writer, lambda _: None)
+    scan(folder, writer, NO_RULES)
     writer.close()
     return Usages({folder: file})
 
