@@ -18,7 +18,6 @@ local deaths = {} ---@type integer[] when the server died, in ns
 local gave_up = false -- whether it died so often that it was not restarted
 local leaving = {} ---@type table<integer, boolean> clients that are stopping; true if a new one replaces them
 
-local wrap_rpc ---@type (fun(rpc: table): table)|nil wraps the connection between server and Neovim
 local configured ---@type table|nil the options that the running servers were started with
 
 --- The buffer of a document. Not vim.uri_to_bufnr(), which makes a buffer where it finds none, as for one without a name.
@@ -109,21 +108,19 @@ local function configuration()
   local capabilities = vim.lsp.protocol.make_client_capabilities()
   capabilities.textDocument.inlineCompletion = { dynamicRegistration = false }
   capabilities.experimental = { midfill = true }
-  local cmd = options.cmd ---@type any
-  if wrap_rpc then
-    cmd = function(dispatchers)
-      return wrap_rpc(vim.lsp.rpc.start(options.cmd, dispatchers))
-    end
-  end
   return {
     name = M.NAME,
-    cmd = cmd,
+    cmd = options.cmd,
     filetypes = options.filetypes,
     root_markers = options.root_markers,
     init_options = next(options.settings) and options.settings or vim.empty_dict(),
     capabilities = capabilities,
     handlers = handlers,
     flags = { debounce_text_changes = CHANGES_MS },
+    on_init = function(client)
+      -- Where the user has switched vim.lsp.inline_completion on, it would show the same suggestions again.
+      client.server_capabilities.inlineCompletionProvider = nil
+    end,
     on_exit = function(code, signal, client_id)
       vim.schedule(function()
         ended(client_id, code, signal)
@@ -205,12 +202,11 @@ function M.absence(buf)
 end
 
 --- Configure the server and start it. A later call restarts the servers if their options differ.
----@param wrap (fun(rpc: table): table)|nil wraps the connection between server and Neovim
-function M.setup(wrap)
+function M.setup()
   local options = config.options
-  local now = { options.cmd, options.settings, options.root_markers, options.filetypes or false, wrap }
+  local now = { options.cmd, options.settings, options.root_markers, options.filetypes or false }
   local changed = configured ~= nil and not vim.deep_equal(configured, now)
-  wrap_rpc, configured = wrap, vim.deepcopy(now)
+  configured = vim.deepcopy(now)
   vim.api.nvim_create_autocmd('VimLeavePre', {
     group = vim.api.nvim_create_augroup('midfill.leave', {}),
     callback = function()
@@ -288,7 +284,7 @@ function M.execute(client, command, done, arguments)
   end)
 end
 
---- Request a suggestion again, and hide the one that is shown; setup() sets both to the surface's ways.
+--- Request a suggestion again, and hide the one that is shown; setup() sets both to those of midfill.surface.
 ---@type fun(buf: integer, invoked: boolean)
 function M.refresh() end
 

@@ -13,7 +13,6 @@ local M = {}
 ---@field filetypes string[]|nil where midfill works; nil for every file
 ---@field root_markers string[] names of files and folders that mark a project's root
 ---@field settings table the server's settings, as docs/settings.md has them
----@field ghost_text 'auto'|'builtin'|'own' which code requests and draws: Neovim's vim.lsp.inline_completion, or this plugin
 ---@field keys midfill.Keys keys in insert mode; if no suggestion is shown, a key keeps its meaning from before setup()
 
 --- The command of the clone that the plugin is in, if `make setup` has created it; otherwise the one on the PATH.
@@ -30,7 +29,6 @@ local defaults = {
   filetypes = nil,
   root_markers = { '.git' },
   settings = {},
-  ghost_text = 'auto',
   keys = {
     accept = '<M-l>',
     accept_word = '<M-Right>',
@@ -54,7 +52,6 @@ local types = {
   filetypes = 'table',
   root_markers = 'table',
   settings = 'table',
-  ghost_text = 'string',
   keys = 'table',
 }
 
@@ -85,17 +82,7 @@ end
 function M.set(given)
   given = given or {}
   validate(given)
-  local options = vim.tbl_deep_extend('force', defaults, given)
-  local ghost_text = options.ghost_text
-  check(
-    vim.list_contains({ 'auto', 'builtin', 'own' }, ghost_text),
-    ('option "ghost_text" must be "auto", "builtin" or "own", not %q'):format(ghost_text)
-  )
-  check(
-    ghost_text ~= 'builtin' or vim.lsp.inline_completion,
-    'option "ghost_text": "builtin" needs Neovim 0.12 or newer'
-  )
-  M.options = options
+  M.options = vim.tbl_deep_extend('force', defaults, given)
 end
 
 return M

@@ -7,11 +7,10 @@ local offers = require('midfill.offers')
 local report = require('midfill.report')
 local state = require('midfill.state')
 local suggestions = require('midfill.suggestion')
+local surface = require('midfill.surface')
 local switch = require('midfill.switch')
 
 local M = {}
-
-local surface ---@type table|nil midfill.builtin or midfill.own, once set up
 
 local function follow_clients()
   local group = vim.api.nvim_create_augroup('midfill.attach', {})
@@ -43,14 +42,14 @@ end
 ---@return boolean
 local function suggests()
   local buf = vim.api.nvim_get_current_buf()
-  return surface ~= nil and client.of(buf) ~= nil and switch.on(buf)
+  return client.of(buf) ~= nil and switch.on(buf)
 end
 
 ---@return table<string, fun(): boolean> by the name of the action: whether it has something to do
 local function usable()
   local all = {}
   local function accept() -- a key that comes before what the user asked for must not become text
-    return M.visible() or (surface ~= nil and surface.awaits(vim.api.nvim_get_current_buf()))
+    return M.visible() or surface.awaits(vim.api.nvim_get_current_buf())
   end
   for _, name in ipairs({ 'accept', 'accept_word', 'accept_line', 'dismiss' }) do
     all[name] = accept
@@ -58,29 +57,18 @@ local function usable()
   return vim.tbl_extend('error', all, { next = suggests })
 end
 
---- Show suggestions with the surface that the options choose, also in buffers that already have a server.
-local function use_surface()
-  local chosen = require(config.options.ghost_text == 'builtin' and 'midfill.builtin' or 'midfill.own')
-  if surface and surface ~= chosen then
-    client.each_buffer(surface.detach)
-  end
-  surface = chosen
-  client.refresh, client.hide = chosen.refresh, chosen.clear
-  return chosen
-end
-
 --- Start midfill, or change its options. See |midfill-options|.
 ---@param options midfill.Options|nil
 function M.setup(options)
   config.set(options)
-  local chosen = use_surface()
+  client.refresh, client.hide = surface.refresh, surface.clear
   follow_clients()
   keys.setup(config.options.keys, usable())
   client.each_buffer(keys.attach)
   hints.setup()
   require('midfill.moves').setup()
   require('midfill.models').setup()
-  client.setup(chosen.wrap_rpc)
+  client.setup()
 end
 
 --- Insert a piece of the suggestion; false if none is shown.
@@ -127,7 +115,7 @@ end
 ---@return boolean
 function M.next()
   local buf = vim.api.nvim_get_current_buf()
-  if not surface or not client.of(buf) or not switch.on(buf) then
+  if not suggests() then
     return false
   end
   surface.next(buf)

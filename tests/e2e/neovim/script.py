@@ -29,9 +29,8 @@ class Script:
         return "{ cmd = {" + ", ".join(f"[[{part}]]" for part in command) + "} }"
 
     def setup(self, more: str = "{}") -> str:
-        """Lua that calls setup() once more, with the same server and ghost text and other options."""
-        same = "{ ghost_text = require('midfill.config').options.ghost_text }"
-        return f"require('midfill').setup(vim.tbl_deep_extend('force', {same}, {self.options}, {more}))"
+        """Lua that calls setup() once more, with the same server and other options."""
+        return f"require('midfill').setup(vim.tbl_deep_extend('force', {self.options}, {more}))"
 
     def told(self, method: str) -> list[Any]:
         if not self._log.exists():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import OpenScripted
 from tests.e2e.neovim.driver import Neovim, Program, until
 from tests.e2e.neovim.script import Script
 
@@ -77,10 +77,3 @@ def test_nothing_meddles_with_accepted_text(open_scripted: OpenScripted, script:
     assert in_normal_mode(neovim, "<Esc>") == f"    if {BLOCK}\n    if "
     if "forky" in str(program):  # 0.10 repeats the lines of a block as if they were typed
         assert in_normal_mode(neovim, "G.") == f"    if {BLOCK}\n    if {BLOCK}"
-
-
-def test_no_wait_unless_it_is_asked_for(open_neovim: OpenNeovim) -> None:
-    before = "require('midfill.config').set({}) vim.g.chosen = require('midfill.config').options.ghost_text"
-    neovim = open_neovim("", options="{ ghost_text = 'auto', cmd = { 'no-such-midfill' } }", before=before)
-    assert neovim.lua("return vim.g.chosen") == "auto"
-    assert neovim.lua("return package.loaded['midfill.builtin'] == nil")

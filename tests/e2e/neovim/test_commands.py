@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.neovim.conftest import DEFAULTS, OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted
 from tests.e2e.neovim.driver import Neovim, until
 from tests.e2e.neovim.script import Script
-
-# None of it depends on what draws ghost text.
-pytestmark = pytest.mark.parametrize("program", DEFAULTS, ids=str)
 
 COMMANDS = ["midfill.listCores", "midfill.restartCore", "midfill.stopCore", "midfill.unloadModel", "midfill.freeMemory"]
 CORE = {"model": "bundled", "state": "failed", "detail": "no such device", "summary": "process 512 MB", "pid": 42}

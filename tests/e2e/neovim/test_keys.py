@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from tests.e2e.neovim.conftest import DEFAULTS, OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted
 from tests.e2e.neovim.driver import Neovim, until
 from tests.e2e.neovim.script import Script
-
-# None of it depends on what draws ghost text.
-pytestmark = pytest.mark.parametrize("program", DEFAULTS, ids=str)
 
 # What a user may have mapped before setup(), by key. `zz` is mapped too, so that a recursive mapping can be told.
 FORMER = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.neovim.conftest import DEFAULTS, OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import PROGRAMS, OpenNeovim, OpenScripted
 from tests.e2e.neovim.driver import PLUGIN, Neovim, Program, until
 from tests.e2e.neovim.script import Script
 from tests.e2e.neovim.test_commands import notify
@@ -65,7 +65,6 @@ def test_what_is_shown_leaves_with_insert_mode(open_scripted: OpenScripted, scri
     until(lambda: neovim.ghost() == "")
 
 
-@pytest.mark.parametrize("program", DEFAULTS, ids=str)
 def test_a_key_before_the_suggestion_that_was_asked_for_is_no_text(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("one\n")
     script.answer()
@@ -138,7 +137,6 @@ def test_a_suggestion_that_ends_as_one_that_no_longer_fits_is_reported(
     until(lambda: len(script.told("textDocument/didShowCompletion")) == 2)
 
 
-@pytest.mark.parametrize("program", DEFAULTS, ids=str)
 def test_next_asks_anew_where_none_of_the_alternatives_fits(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n")
     script.answer("abc", "abd")
@@ -326,6 +324,16 @@ def test_tab_by_the_users_choice(open_neovim: OpenNeovim, script: Script) -> Non
     assert neovim.lua("return vim.fn.maparg('<C-]>', 'i')") == ""
 
 
+@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
+def test_neovims_own_inline_completion_asks_nothing_of_midfill(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("\n", before="vim.lsp.inline_completion.enable()")
+    script.answer("abc")
+    neovim.keys("i")
+    neovim.until_ghost()
+    time.sleep(1)  # Neovim's own asks after 0.2 s
+    assert (neovim.ghost(), len(script.told("textDocument/inlineCompletion"))) == ("abc", 1)
+
+
 def test_plug_maps(open_neovim: OpenNeovim, script: Script) -> None:
     before = "vim.keymap.set('i', '<F2>', '<Plug>(midfill-accept)')"
     neovim = open_neovim("\n", options=script.options, before=before)
@@ -370,7 +378,6 @@ def test_a_command_that_is_not_there_is_told(open_neovim: OpenNeovim) -> None:
         ("{ comand = {} }", 'unknown option "comand"'),
         ("{ settings = 3 }", 'option "settings" must be a table, not a number'),
         ("{ keys = { acept = '<Tab>' } }", 'option "keys" has no key "acept"'),
-        ("{ ghost_text = 'never' }", 'must be "auto", "builtin" or "own", not "never"'),
     ],
 )
 def test_bad_options_are_named(open_neovim: OpenNeovim, options: str, message: str) -> None:

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import READY_SECONDS
-from tests.e2e.neovim.conftest import DEFAULTS
+from tests.e2e.neovim.conftest import PROGRAMS
 from tests.e2e.neovim.driver import Program, environment, init_script, soon
 from tests.e2e.neovim.terminal import Terminal, running
 
-on_the_newest = pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+on_the_newest = pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
 
 TEXT = "def double(x):\n    return 2 * x\n\n\n"
 STATUS_LINE = """
@@ -95,7 +95,7 @@ def meet(program: Program, tmux: Path, runtime: Path, tmp_path: Path) -> Iterato
             for file, text in {name: TEXT, **files}.items():
                 (project / file.replace("dot_", ".")).write_text(text, encoding="utf-8")
             init = tmp_path / "init.lua"
-            init.write_text(init_script(program, f"{{ settings = {{ {settings} }} }}", look), encoding="utf-8")
+            init.write_text(init_script(f"{{ settings = {{ {settings} }} }}", look), encoding="utf-8")
             command = [str(program.path), "-u", str(init), "-i", "NONE", "-n", str(project / name)]
             terminal: AbstractContextManager[Terminal] = running(tmux, tmp_path, command)
             stack.enter_context(environment(tmp_path, runtime))

@@ -1,4 +1,4 @@
---- Requests and draws suggestions without vim.lsp.inline_completion; the latest request wins.
+--- Requests and draws suggestions; the latest request wins.
 local client_of = require('midfill.client').of
 local compat = require('midfill.compat')
 local ghost = require('midfill.ghost')
@@ -89,7 +89,7 @@ end
 ---@param buf integer
 function M.attach(buf)
   buffers[buf] = {}
-  local group = vim.api.nvim_create_augroup('midfill.own.' .. buf, {})
+  local group = vim.api.nvim_create_augroup('midfill.surface.' .. buf, {})
   local function on(events, callback)
     vim.api.nvim_create_autocmd(events, { group = group, buffer = buf, callback = callback })
   end
@@ -117,7 +117,7 @@ end
 
 ---@param buf integer
 function M.detach(buf)
-  pcall(vim.api.nvim_del_augroup_by_name, 'midfill.own.' .. buf)
+  pcall(vim.api.nvim_del_augroup_by_name, 'midfill.surface.' .. buf)
   M.clear(buf)
   buffers[buf] = nil
 end
